@@ -1,0 +1,37 @@
+# Two commands are all a newcomer needs: `make run` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+INSTALLED_DEV := .venv/.installed-dev
+
+.PHONY: run test check conformance left-behind clean
+
+run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
+	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
+
+test: $(INSTALLED_DEV)  ## style, types, layers and tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+conformance: $(INSTALLED_DEV)  ## the official suite, against the reference server and through Colonnade
+	$(BIN)/python tests/conformance/run.py
+
+left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process may stay
+	$(BIN)/python tests/real/left_behind.py
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+$(INSTALLED): pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# pip older than 25.1 does not read dependency groups, and this must work with the pip a machine comes with.
+$(INSTALLED_DEV): pyproject.toml $(INSTALLED) | $(BIN)/python
+	$(BIN)/python tests/requirements.py | $(BIN)/pip install --quiet --disable-pip-version-check --requirement /dev/stdin
+	@touch $@

@@ -1,0 +1,136 @@
+"""A desktop host's file (`mcpServers`) read as ours: the tree is rewritten, then judged like any other.
+
+This file knows the fields desktop hosts write and which of them mean something here. What it does not know it
+reports and leaves out, because such files are shared with other programs; what it knows must be right. It never
+looks into values.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field, replace
+
+from config.naming import make_id
+from config.problems import Mark, clip
+from config.source import List, Map, Node, Scalar, kind_of
+
+TOP_KEY = "mcpServers"
+OWN_TOP_KEYS = frozenset({"listen", "start_grace"})
+_SERVER_KEYS = frozenset({"command", "args", "env", "cwd", "url", "headers", "consent"})
+_HTTP_TYPES = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http"})
+_TYPES = ("stdio", *sorted(_HTTP_TYPES), "sse")
+
+Entries = dict[str, tuple[Scalar, Node]]
+
+
+@dataclass
+class Desktop:
+    """A rewritten tree, what to tell the person, and what is wrong as (mark, where, text)."""
+
+    root: Map
+    notices: list[str] = field(default_factory=list)
+    problems: list[tuple[Mark, str, str]] = field(default_factory=list)
+
+
+def is_desktop(root: Map) -> bool:
+    """Whether the file has the form of a desktop host."""
+    return TOP_KEY in root.entries
+
+
+def rewrite(root: Map) -> Desktop:
+    """The tree of a file with `mcpServers` as the tree of one with `servers`. Raises nothing, quotes no value."""
+    made = Desktop(root)
+    entries: Entries = {}
+    for name, (key, value) in root.entries.items():
+        if name == TOP_KEY:
+            servers = _servers(value, made) if isinstance(value, Map) else value
+            entries["servers"] = (replace(key, text="servers", alias=TOP_KEY), servers)
+        elif name == "servers":
+            made.problems.append((key.mark, "servers", "a file holds either servers or mcpServers; move them into one"))
+        elif name in OWN_TOP_KEYS:
+            entries[name] = (key, value)
+        else:
+            made.notices.append(f"{key.shown}: not known here, ignored")
+    made.root = Map(entries, root.mark)
+    return made
+
+
+def _servers(servers: Map, made: Desktop) -> Map:
+    entries: Entries = {}
+    for name, (key, value) in servers.entries.items():
+        where = f"{TOP_KEY}.{key.shown}"
+        server = _server(value, where, made) if isinstance(value, Map) else value
+        if server is None:
+            continue
+        made_id = make_id(name)
+        if not made_id:
+            made.problems.append((key.mark, where, "the name holds no letter or digit to make an id of; rename it"))
+        elif made_id in entries:
+            first = entries[made_id][0].shown
+            made.problems.append(
+                (key.mark, where, f'"{first}" and "{key.shown}" would both be served as {made_id}; rename one')
+            )
+        else:
+            if made_id != name:
+                made.notices.append(f"{key.shown} is served as {made_id}")
+            entries[made_id] = (replace(key, text=made_id, alias=name), server)
+    if servers.entries and not entries and not made.problems:
+        made.problems.append((servers.mark, TOP_KEY, "there is nothing to serve; every server here is skipped"))
+    return Map(entries, servers.mark)
+
+
+def _server(server: Map, where: str, made: Desktop) -> Map | None:
+    """The server in our form; None for one that is skipped with a notice."""
+    kind = server.get("type")
+    if isinstance(kind, Scalar) and kind.text == "sse":
+        made.notices.append(f"{where}: the transport sse is not supported yet; this server is skipped")
+        return None
+    _check_type(server, where, made)
+    entries: Entries = {}
+    for name, (key, value) in server.entries.items():
+        if name in _SERVER_KEYS:
+            entries[name] = (key, value)
+        elif name == "timeout":
+            made.notices.append(f"{where}.timeout: ignored, since hosts count it in different units")
+        elif name not in ("type", "disabled", "enabled"):
+            made.notices.append(f"{where}.{key.shown}: not known here, ignored")
+    _switch(server, entries, where, made)
+    command = entries.get("command")
+    if command is not None and isinstance(command[1], Scalar) and "args" not in entries:
+        # A desktop host's command is the program alone, even if it holds spaces.
+        entries["args"] = (Scalar("args", True, command[0].mark), List((), command[0].mark))
+    return Map(entries, server.mark)
+
+
+def _check_type(server: Map, where: str, made: Desktop) -> None:
+    kind = server.get("type")
+    if kind is None:
+        return
+    place = f"{where}.type"
+    if not isinstance(kind, Scalar) or kind.is_null:
+        made.problems.append((kind.mark, place, f"expected stdio or http, found {kind_of(kind)}"))
+    elif kind.text not in _TYPES:
+        meant = difflib.get_close_matches(kind.text.lower(), _TYPES, 1)
+        hint = f'; did you mean "{meant[0]}"?' if meant else ""
+        made.problems.append((kind.mark, place, f'expected stdio or http, found "{kind.shown}"{hint}'))
+    else:
+        expected, other = ("command", "url") if kind.text == "stdio" else ("url", "command")
+        if expected not in server.entries and other in server.entries:
+            made.problems.append((kind.mark, place, f"{clip(kind.text)} needs {expected}, found {other}"))
+
+
+def _switch(server: Map, entries: Entries, where: str, made: Desktop) -> None:
+    """Join `disabled` and `enabled` into our `disabled`: off if either says so."""
+    off = None
+    for name, turned_off_by in (("disabled", "true"), ("enabled", "false")):
+        entry = server.entries.get(name)
+        if entry is None:
+            continue
+        value = entry[1]
+        if not isinstance(value, Scalar) or not value.plain or value.text not in ("true", "false"):
+            found = "something else" if isinstance(value, Scalar) else kind_of(value)
+            made.problems.append((value.mark, f"{where}.{name}", f"expected true or false, found {found}"))
+        elif value.text == turned_off_by:
+            off = entry
+    if off is not None:
+        entries["disabled"] = (replace(off[0], text="disabled", alias=off[0].text), Scalar("true", True, off[1].mark))

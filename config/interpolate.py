@@ -1,0 +1,188 @@
+"""`${env:NAME}`, `${env:NAME:-default}` and `${file:PATH}` in values, and the wrapper that keeps what they give from
+sight.
+
+This file knows the forms, the environment it is given and the folder that paths start from. It does not know which
+setting a value belongs to. What it puts in is never looked at again for further `${...}`, and no message holds what
+a variable or a file gave, only its name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from config.problems import clip
+
+LARGEST_SECRET_FILE = 64 * 1024
+HIDDEN = "***"
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_ENV = re.compile(rf"env:(?P<name>{_NAME})(?::-(?P<default>.*))?", re.DOTALL)
+_BARE = re.compile(rf"(?P<name>{_NAME})(?::-(?P<default>.*))?", re.DOTALL)
+_KNOWN = "known are ${env:NAME}, ${env:NAME:-default} and ${file:PATH}; write $${ for ${ itself"
+
+
+class Secret:
+    """Text that nobody sees by accident: `str`, `repr`, formats and dumps give `shown`, only `reveal()` the text.
+
+    `shown` is `***` unless a part of the text may be seen, as the host of a URL may.
+    """
+
+    __slots__ = ("_shown", "_text")
+
+    def __init__(self, text: str, shown: str = HIDDEN) -> None:
+        self._text = text
+        self._shown = shown
+
+    def reveal(self) -> str:
+        """The text itself. Hand it on to the process or the request it is for; never to a message."""
+        return self._text
+
+    def __str__(self) -> str:
+        return self._shown
+
+    def __repr__(self) -> str:
+        return f"Secret({self._shown!r})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self._shown, spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret is not pickled or copied to disk")
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Secret:
+        return self
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.is_instance_schema(cls, serialization=core_schema.to_string_ser_schema())
+
+
+@dataclass(frozen=True, repr=False)
+class Expanded:
+    """A value after its references were filled in. `shown` has `***` in their places; `literal` if there were none."""
+
+    text: str
+    shown: str
+    literal: bool
+
+    def __repr__(self) -> str:
+        return f"Expanded({self.shown!r})"
+
+
+class CannotExpandError(Exception):
+    """A reference that cannot be filled in; the text says why and holds no value."""
+
+
+@dataclass(frozen=True, repr=False)
+class Expander:
+    """Fills in references. `bare_names` also takes `${NAME}` for `${env:NAME}`, as desktop hosts write it."""
+
+    environ: Mapping[str, str]
+    folder: Path
+    bare_names: bool = False
+
+    def expand(self, raw: str) -> Expanded:
+        """The value with every reference filled in, once. Raises `CannotExpandError` naming all that failed."""
+        texts: list[str] = []
+        shown: list[str] = []
+        failed: list[str] = []
+        references = 0
+        at = 0
+        for match in _REFERENCE.finditer(raw):
+            literal = raw[at : match.start()] + ("${" if match.group(1) is None else "")
+            at = match.end()
+            texts.append(literal)
+            shown.append(literal)
+            if match.group(1) is None:
+                continue
+            references += 1
+            shown.append(HIDDEN)
+            try:
+                texts.append(self._resolve(match.group(1), closed=bool(match.group(2))))
+            except CannotExpandError as error:
+                failed.append(str(error))
+        if failed:
+            raise CannotExpandError("; ".join(failed))
+        texts.append(raw[at:])
+        shown.append(raw[at:])
+        value = "".join(texts)
+        if "\0" in value:
+            raise CannotExpandError("the value holds a NUL character")
+        return Expanded(value, "".join(shown), references == 0)
+
+    def _resolve(self, inside: str, *, closed: bool) -> str:
+        if not closed:
+            raise CannotExpandError("a ${ is never closed with }; write $${ for ${ itself")
+        if inside.startswith("file:"):
+            return _read_secret_file(inside.removeprefix("file:"), self.folder)
+        match = _ENV.fullmatch(inside) or (_BARE.fullmatch(inside) if self.bare_names else None)
+        if match is None:
+            raise CannotExpandError(_unknown_form(inside))
+        return self._variable(match["name"], match["default"])
+
+    def _variable(self, name: str, default: str | None) -> str:
+        value = self.environ.get(name)
+        if default is not None:
+            return value or default
+        if value is None:
+            raise CannotExpandError(
+                f"the environment variable {name} is not set; set it or write ${{env:{name}:-default}}"
+            )
+        return value
+
+
+def _unknown_form(inside: str) -> str:
+    """What to write instead; repeats no more than a name, since the rest may be a secret in the wrong place."""
+    if bare := _BARE.fullmatch(inside):
+        return f"${{{clip(bare['name'])}}} is not a known form; write ${{env:{clip(bare['name'])}}}"
+    prefix, colon, _ = inside.partition(":")
+    if colon and re.fullmatch(r"[A-Za-z]{1,20}", prefix) and prefix != "env":
+        return f"${{{prefix}:...}} is not a known form; {_KNOWN}"
+    return f"this ${{...}} is not a known form; {_KNOWN}"
+
+
+def _read_secret_file(name: str, folder: Path) -> str:
+    """The text of a small regular file without one newline at its end. A pipe is not waited for: it is refused."""
+    reference = f"${{file:{clip(name)}}}"
+    if not name:
+        raise CannotExpandError("${file:} names no file")
+    try:
+        handle = os.open(folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise CannotExpandError(f"{reference} is not a regular file")
+            data = file.read(LARGEST_SECRET_FILE + 1)
+    except OSError as error:
+        what = "is not a regular file" if error.errno in (errno.EISDIR, errno.ENXIO) else "cannot be read"
+        raise CannotExpandError(f"{reference} {what}: {error.strerror or type(error).__name__}") from None
+    except ValueError:
+        raise CannotExpandError("a ${file:...} holds a NUL character in its path") from None
+    if len(data) > LARGEST_SECRET_FILE:
+        raise CannotExpandError(f"{reference} is larger than 64 KiB")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise CannotExpandError(f"{reference} is not UTF-8") from None
+    if text.endswith("\r\n"):
+        return text[:-2]
+    return text.removesuffix("\n")

@@ -1,0 +1,269 @@
+"""Read, fill in, validate: from a path to a `Config`, or to all that is wrong with the file at once.
+
+This file joins the others and owns the way back from a rejected value to its line. It reads the configuration file
+and the files its `${file:...}` name, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from config import desktop, model, source
+from config.form import ConsentForm, FileForm, KindForm, ListenForm, ServerForm, cross_problems, form_at
+from config.interpolate import Expanded, Expander, Secret
+from config.model import Config, Consent, HttpServer, KindConsent, Listen, ServerSpec, StdioServer
+from config.problems import ConfigError, Mark, Problem, clip
+from config.source import List, Map, Node, Scalar, kind_of
+
+_WRONG_KINDS = {"model_type": "a map", "dict_type": "a map", "tuple_type": "a list", "list_type": "a list"}
+# A key that is no word may be a value that slipped to the left of its colon: it is not repeated.
+_WORD = re.compile(r"\w[\w.-]*")
+_PYDANTIC_KEY = "[key]"  # how pydantic marks an error in a key instead of the value under it
+
+
+def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Config:
+    """Read the configuration file at `path`, ours or a desktop host's.
+
+    `environ` is where `${env:NAME}` looks, by default the environment of the process. Relative paths in the file start
+    from its folder. Raises `ConfigError` with every problem found, in the order of the file; no message holds a secret.
+    """
+    file = Path(os.path.abspath(path))
+    read = source.read(Path(path))
+    desk = desktop.rewrite(read.root) if desktop.is_desktop(read.root) else None
+    root = read.root if desk is None else desk.root
+    gathered = _Gathered(source.clip_path(Path(path)), read, desk)
+    expander = Expander(os.environ if environ is None else environ, file.parent, bare_names=desk is not None)
+    gathered.cross(root)
+    form = gathered.validate(root, expander)
+    servers = _build_servers(form, root, file.parent, gathered) if form is not None else {}
+    if form is None or gathered.problems:
+        raise ConfigError(gathered.problems)
+    grace = model.DEFAULT_START_GRACE if form.start_grace is None else form.start_grace
+    notices = () if desk is None else tuple(desk.notices)
+    return Config(file, _build_listen(form.listen), grace, MappingProxyType(servers), notices)
+
+
+class _Gathered:
+    """The problems so far. A place with a problem of its own gets no second one that only follows from it."""
+
+    def __init__(self, file: str, read: source.Source, desk: desktop.Desktop | None) -> None:
+        self._file = file
+        self.problems = list(read.problems)
+        self._settled: set[tuple[int, int]] = set()
+        for mark, where, text in [] if desk is None else desk.problems:
+            self.add(mark, where, text)
+        self._settled = {(problem.line, problem.column) for problem in self.problems}
+
+    def add(self, mark: Mark, where: str, text: str) -> None:
+        if mark not in self._settled:
+            self.problems.append(Problem(self._file, mark.line, mark.column, where, text))
+
+    def cross(self, root: Map) -> None:
+        """Note what is wrong with keys taken together, which no single value shows."""
+        servers = root.get("servers")
+        for name, (key, server) in servers.entries.items() if isinstance(servers, Map) else ():
+            if not isinstance(server, Map):
+                continue
+            for at, text in cross_problems(server):
+                mark = key.mark if at is None else server.entries[at][0].mark
+                self.add(mark, _where(root, ("servers", name) if at is None else ("servers", name, at)), text)
+            self._swallowed(root, ("servers", name, "consent"), server.get("consent"))
+
+    def _swallowed(self, root: Map, path: tuple[str, ...], consent: Node | None) -> None:
+        """Note patterns that stand in both lists of a kind: deny wins, so the other says nothing."""
+        for kind, (_, lists) in consent.entries.items() if isinstance(consent, Map) else ():
+            allow, deny = (lists.get("allow"), lists.get("deny")) if isinstance(lists, Map) else (None, None)
+            if not isinstance(allow, List) or not isinstance(deny, List):
+                continue
+            denied = {item.text for item in deny.items if isinstance(item, Scalar)}
+            for n, item in enumerate(allow.items):
+                if isinstance(item, Scalar) and item.text in denied:
+                    text = f'"{item.shown}" stands under deny too, which wins; keep it in one list'
+                    self.add(item.mark, _where(root, (*path, kind, "allow", n)), text)
+
+    def validate(self, root: Map, expander: Expander) -> FileForm | None:
+        """The file in its form, or None after noting what is wrong."""
+        try:
+            return FileForm.model_validate(_plain(root), context=expander)
+        except ValidationError as error:
+            found = error.errors(include_input=False, include_url=False, include_context=False)
+            # A key that is missing may be there misspelt, and then the misspelling explains it.
+            for details in sorted(found, key=lambda details: details["type"] == "missing"):
+                self._reject(root, details)
+            return None
+
+    def _reject(self, root: Map, details: ErrorDetails) -> None:
+        path = details["loc"]
+        if details["type"] == "extra_forbidden":
+            shown = path if _WORD.fullmatch(str(path[-1])) else path[:-1]
+            self.add(_key_mark(root, path), _where(root, shown), _unknown_key(path))
+        elif details["type"] == "missing":
+            key = clip(str(path[-1]))
+            self.add(root.mark, key, f'the key "{key}" is missing; it names what to serve')
+        elif path and path[-1] == _PYDANTIC_KEY and _find(root, path) is None:
+            self.add(_key_mark(root, path[:-1]), _where(root, path[:-1]), details["msg"])
+        else:
+            node, depth = _deepest(root, path)
+            kind = _WRONG_KINDS.get(details["type"])
+            text = details["msg"] if kind is None else f"expected {kind}, found {kind_of(node)}"
+            self.add(node.mark, _where(root, path[:depth]), text)
+
+
+def _plain(node: Node) -> object:
+    """Maps and lists as dictionaries and lists; scalars stay nodes, for the readers of the form."""
+    match node:
+        case Map(entries=entries):
+            return {name: _plain(value) for name, (_, value) in entries.items()}
+        case List(items=items):
+            return [_plain(item) for item in items]
+        case _:
+            return node
+
+
+Trail = tuple[str | int, ...]
+
+
+def _step(node: Node, part: str | int) -> Node | None:
+    if isinstance(node, Map) and isinstance(part, str):
+        return node.get(part)
+    if isinstance(node, List) and isinstance(part, int) and part < len(node.items):
+        return node.items[part]
+    return None
+
+
+def _deepest(root: Map, path: Trail) -> tuple[Node, int]:
+    """The node that a path leads to, or the last one on the way, and how many steps led there."""
+    node: Node = root
+    for depth, part in enumerate(path):
+        below = _step(node, part)
+        if below is None:
+            return node, depth
+        node = below
+    return node, len(path)
+
+
+def _find(root: Map, path: Trail) -> Node | None:
+    node, depth = _deepest(root, path)
+    return node if depth == len(path) else None
+
+
+def _key_mark(root: Map, path: Trail) -> Mark:
+    above, depth = _deepest(root, path[:-1])
+    entry = above.entries.get(str(path[-1])) if isinstance(above, Map) and depth == len(path) - 1 else None
+    return above.mark if entry is None else entry[0].mark
+
+
+def _where(root: Map, path: Trail) -> str:
+    """A path in the words of the file: `servers.gh.consent.tools.allow[0]`."""
+    made = ""
+    node: Node | None = root
+    for part in path[:3] if _may_be_secret(path) else path:
+        if isinstance(part, int):
+            made += f"[{part}]"
+        else:
+            entry = node.entries.get(part) if isinstance(node, Map) else None
+            made += ("." if made else "") + (clip(part) if entry is None else entry[0].shown)
+        node = None if node is None else _step(node, part)
+    return made
+
+
+def _may_be_secret(path: Trail) -> bool:
+    """Whether a path ends in the name of a variable or header that is none: perhaps a value in the wrong place."""
+    match path:
+        case ("servers", _, "env" | "headers", str(name), *_):
+            return _WORD.fullmatch(name) is None
+        case _:
+            return False
+
+
+def _unknown_key(path: Trail) -> str:
+    form = form_at(path[:-1])
+    known = list(form.model_fields) if form is not None else []
+    meant = difflib.get_close_matches(str(path[-1]).lower(), known, 1, 0.6)
+    hint = f'did you mean "{meant[0]}"?' if meant else f"known are {', '.join(known)}"
+    return f"unknown key; {hint}"
+
+
+def _build_listen(form: ListenForm) -> Listen:
+    host, port = form.address or (model.DEFAULT_HOST, model.DEFAULT_PORT)
+    origins, hosts = (tuple(dict.fromkeys(extra)) for extra in (form.origins, form.hosts))
+    return Listen(host, port, form.path or model.DEFAULT_PATH, origins, hosts)
+
+
+def _build_servers(form: FileForm, root: Map, folder: Path, gathered: _Gathered) -> dict[str, ServerSpec]:
+    made: dict[str, ServerSpec] = {}
+    for name, server in form.servers.items():
+        for key, text in _homes(server):
+            path: Trail = ("servers", name, key)
+            gathered.add(_deepest(root, path)[0].mark, _where(root, path), text)
+        if server.url is not None:
+            made[name] = _build_http(name, server, server.url)
+        elif server.command is not None:
+            made[name] = _build_stdio(name, server, server.command, folder)
+    return made
+
+
+def _homes(server: ServerForm) -> list[tuple[str, str]]:
+    """Paths that a shell would begin at home; nothing here does."""
+    texts = {"command": server.command[0] if server.command else None, "cwd": server.cwd}
+    return [
+        (key, "a ~ is not expanded; write ${env:HOME}")
+        for key, value in texts.items()
+        if value is not None and (value.text == "~" or value.text.startswith("~/"))
+    ]
+
+
+def _build_stdio(name: str, form: ServerForm, command: tuple[Expanded, ...], folder: Path) -> StdioServer:
+    program, *words = command
+    args = [*words, *(form.args or ())]
+    return StdioServer(
+        id=name,
+        program=_program(program, folder),
+        args=tuple(Secret(arg.text) for arg in args),
+        cwd=folder if form.cwd is None else folder / form.cwd.text,
+        env=_secrets(form.env),
+        title=form.title,
+        timeout=model.DEFAULT_TIMEOUT if form.timeout is None else form.timeout,
+        start_timeout=model.DEFAULT_START_TIMEOUT if form.start_timeout is None else form.start_timeout,
+        consent=_consent(form.consent),
+        disabled=bool(form.disabled),
+    )
+
+
+def _build_http(name: str, form: ServerForm, url: Expanded) -> HttpServer:
+    return HttpServer(
+        id=name,
+        url=Secret(url.text, url.shown.partition("?")[0]),
+        headers=_secrets(form.headers),
+        title=form.title,
+        timeout=model.DEFAULT_TIMEOUT if form.timeout is None else form.timeout,
+        start_timeout=model.DEFAULT_START_TIMEOUT if form.start_timeout is None else form.start_timeout,
+        consent=_consent(form.consent),
+        disabled=bool(form.disabled),
+    )
+
+
+def _program(program: Expanded, folder: Path) -> Secret:
+    """A bare word stays one, for PATH; anything with a slash starts from the folder of the file."""
+    text = str(folder / program.text) if "/" in program.text else program.text
+    return Secret(text, clip(program.shown.rstrip("/").rpartition("/")[2]))
+
+
+def _secrets(values: Mapping[str, Expanded]) -> Mapping[str, Secret]:
+    return MappingProxyType({name: Secret(value.text) for name, value in values.items()})
+
+
+def _consent(form: ConsentForm) -> Consent:
+    return Consent(_kind(form.tools), _kind(form.resources), _kind(form.prompts))
+
+
+def _kind(form: KindForm) -> KindConsent:
+    return KindConsent(form.allow, form.deny)

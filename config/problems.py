@@ -1,0 +1,49 @@
+"""What can be wrong with a configuration file, and the one exception that says it.
+
+A problem knows its place and a sentence for the person who will mend it. It never holds the text of a value that may
+be secret: whoever makes one decides what may be shown, and `clip` is how a shown word is kept short and on one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+LONGEST_QUOTE = 40
+
+
+class Mark(NamedTuple):
+    """A place in a file. Both counts begin at 1; a column counts characters, not bytes."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing to mend: `file:line:column: where: text`; `where` is empty when the whole file is meant."""
+
+    file: str
+    line: int
+    column: int
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}"
+        return f"{place}: {self.where}: {self.text}" if self.where else f"{place}: {self.text}"
+
+
+class ConfigError(Exception):
+    """The file cannot be used. `problems` holds all that was found, in the order of the file; never empty."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def clip(word: str) -> str:
+    """A word from the file, fit for one line of a message: printable and at most forty characters."""
+    line = "".join(character if character.isprintable() else "?" for character in word)
+    return line if len(line) <= LONGEST_QUOTE else line[: LONGEST_QUOTE - 1] + "…"

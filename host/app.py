@@ -1,0 +1,113 @@
+"""The composition root: what is opened first is used longest and stops last, so the nesting here is the stop order.
+
+signals - listener's port - keeper - roster - HTTP face - listener        (HTTP)
+signals - keeper - roster - session                                       (stdio)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from config import Config
+from host.catalog import Catalog, Entry
+from host.downstream.http import open_http_face
+from host.downstream.sessions import Session
+from host.downstream.status import status
+from host.downstream.stdio import own_stdout, serve_stdio
+from host.journal import Journal, LeftOut, sample
+from host.policy.gate import Gate
+from host.router import Router
+from host.upstream.connect import open_link
+from host.upstream.roster import Roster, open_roster
+from host.wire.listener import open_listeners, serve_http
+from host.wire.process import become_subreaper, open_keeper
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Everything behind the faces."""
+
+    catalog: Catalog
+    journal: Journal
+    roster: Roster
+    router: Router
+
+    def status(self) -> bytes:
+        return status(self.roster, self.catalog, self.journal)
+
+
+@asynccontextmanager
+async def open_host(config: Config, journal: Journal) -> AsyncIterator[Host]:
+    """All servers of the configuration, being connected, for the block; none is left when it ends."""
+
+    def collided(entry: Entry) -> None:
+        journal.note(
+            LeftOut(entry.server, f"{sample(entry.outward)} is offered more than once; all of them are left out")
+        )
+
+    catalog = Catalog(list(config.servers), collided)
+    gate = Gate({id: spec.consent for id, spec in config.servers.items()})
+    become_subreaper()
+    async with open_keeper() as keeper:
+        open_one = partial(open_link, keeper=keeper, journal=journal)
+        async with open_roster(config.servers, config.start_grace, open_one, catalog, journal) as roster:
+            yield Host(catalog, journal, roster, Router(catalog, gate, roster))
+
+
+async def serve(config: Config, journal: Journal, announce: Callable[[str], None]) -> None:
+    """Serve over HTTP until a signal says stop. `announce` gets the URL once the port listens.
+
+    Raises:
+        OSError: the port cannot be had. Nothing was started then.
+    """
+    listen = config.listen
+    async with _open_stop() as stop, open_listeners(listen.host, listen.port) as listeners:
+        port = listeners[0].socket.getsockname()[1]
+        host = f"[{listen.host}]" if ":" in listen.host else listen.host
+        announce(f"http://{host}:{port}{listen.path}")
+        async with (
+            open_host(config, journal) as opened,
+            open_http_face(listen, opened.router, journal, opened.status) as app,
+        ):
+            await serve_http(app, listeners, stop=stop)
+
+
+async def serve_over_stdio(config: Config, journal: Journal) -> None:
+    """Serve the one client on our standard input and output until it leaves or a signal says stop."""
+    with own_stdout() as stdout:
+        async with _open_stop() as stop, open_host(config, journal) as opened, trio.open_nursery() as nursery:
+
+            async def stopped() -> None:
+                await stop.wait()
+                nursery.cancel_scope.cancel("the host is stopping")
+
+            nursery.start_soon(stopped)
+            await serve_stdio(Session("stdio", None, opened.router, journal), 0, stdout)
+            nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _open_stop() -> AsyncIterator[trio.Event]:
+    """An event that the first stop signal sets. The second ends the process at once: children end with their keeper."""
+    stop = trio.Event()
+
+    async def watch(signals: AsyncIterator[int]) -> None:
+        async for _ in signals:
+            if stop.is_set():
+                os._exit(0)
+            stop.set()
+
+    with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, signals)
+            yield stop
+            nursery.cancel_scope.cancel()

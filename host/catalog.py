@@ -1,0 +1,117 @@
+"""What all servers together offer: an immutable shelf per kind, with a version that moves when the shelf does.
+
+The catalog knows entries, not who may see them (policy) and not who is watching (faces). A server's list replaces its
+former list whole. Order is that of the configuration, then the server's own. Two entries that would be called the same
+outside are both left out of the shared endpoint: which came first decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import trio
+
+from host.jsonrpc.raw import encode, encode_object, members
+from host.names import outward_name, outward_uri
+from host.protocol.links import rename_in_definition
+from host.protocol.methods import LISTINGS, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One exported tool, resource, template or prompt."""
+
+    kind: Kind
+    server: str
+    inward: str
+    """Its name or URI at the server."""
+    outward: str
+    """Its name or URI at the shared endpoint."""
+    definition: bytes
+    """As the server wrote it, on one line."""
+    exported: bytes
+    """The same with its outward names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One entry as a server listed it."""
+
+    name: str
+    raw: bytes
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """All entries of one kind at one moment."""
+
+    version: int = 0
+    by_server: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
+    entries: tuple[Entry, ...] = ()
+    """Of all servers, in order, without those whose outward names collide."""
+    by_outward: Mapping[str, Entry] = field(default_factory=dict)
+    by_inward: Mapping[tuple[str, str], Entry] = field(default_factory=dict)
+    """By server and its own name."""
+
+
+class Catalog:
+    """Publishes shelves and lets others wait for the next one. `servers` is the order of the configuration."""
+
+    def __init__(self, servers: Sequence[str], collided: Callable[[Entry], None]) -> None:
+        self._order = tuple(servers)
+        self._collided = collided
+        self._shelves = {kind: Shelf() for kind in Kind}
+        self._moved = trio.Event()
+        self.version = 0
+
+    def shelf(self, kind: Kind) -> Shelf:
+        return self._shelves[kind]
+
+    def publish(self, server: str, kind: Kind, definitions: Iterable[Definition]) -> bool:
+        """Replace what `server` offers of `kind`. True if anything changed; then everybody who waits wakes up."""
+        shelf = self._shelves[kind]
+        before = shelf.by_server.get(server, ())
+        entries = tuple(_entry(kind, server, definition) for definition in definitions)
+        if entries == before:
+            if server not in shelf.by_server:  # it listed nothing, which is not the same as having listed never
+                self._shelves[kind] = self._shelve(shelf.version, {**shelf.by_server, server: ()})
+            return False
+        self._shelves[kind] = self._shelve(shelf.version + 1, {**shelf.by_server, server: entries})
+        self.version += 1
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()
+        return True
+
+    async def after(self, version: int) -> int:
+        """Wait until the catalog is newer than `version`; many changes meanwhile are one."""
+        while self.version <= version:
+            await self._moved.wait()
+        return self.version
+
+    def _shelve(self, version: int, by_server: dict[str, tuple[Entry, ...]]) -> Shelf:
+        everything = [entry for server in self._order for entry in by_server.get(server, ())]
+        called = Counter(entry.outward for entry in everything)
+        for entry in everything:
+            if called[entry.outward] > 1:
+                self._collided(entry)
+        clear = tuple(entry for entry in everything if called[entry.outward] == 1)
+        return Shelf(
+            version,
+            MappingProxyType(by_server),
+            clear,
+            MappingProxyType({entry.outward: entry for entry in clear}),
+            MappingProxyType({(entry.server, entry.inward): entry for entry in everything}),
+        )
+
+
+def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
+    key = LISTINGS[kind].key
+    rename = outward_name if key == "name" else outward_uri
+    outward = rename(server, definition.name)
+    found = members(definition.raw)
+    found[key] = encode(outward)
+    rename_in_definition(found, lambda uri: outward_uri(server, uri))
+    return Entry(kind, server, definition.name, outward, definition.raw, bytes(encode_object(found)))

@@ -1,0 +1,47 @@
+"""The servers and their states as one JSON object: what `GET /status` gives and `colonnade list` shows."""
+
+from __future__ import annotations
+
+import trio
+
+from config import HttpServer
+from host.catalog import Catalog
+from host.journal import Journal
+from host.jsonrpc.raw import encode
+from host.protocol.methods import LISTINGS, Kind
+from host.upstream.roster import Roster
+from host.upstream.supervisor import Connecting, Failed, Ready, Upstream, describe
+from host.version import VERSION
+
+
+def status(roster: Roster, catalog: Catalog, journal: Journal) -> bytes:
+    """`{"colonnade": version, "servers": [...]}`; a server has `id`, `title`, `transport`, `state` (one of `starting`,
+    `ready`, `failed`, `disabled`), `detail` in words, `since` and `next_attempt_in` in seconds, `attempts`, `revision`
+    and `says` (what it calls itself), `entries` by kind, and `dropped` (messages dropped, by reason)."""
+    servers = [_server(upstream, catalog, journal) for upstream in roster.upstreams.values()]
+    return bytes(encode({"colonnade": VERSION, "servers": servers}))
+
+
+def _server(upstream: Upstream, catalog: Catalog, journal: Journal) -> dict[str, object]:
+    state = upstream.state
+    id = upstream.spec.id
+    now = trio.current_time()
+    told: dict[str, object] = {
+        "id": id,
+        "title": upstream.spec.title,
+        "transport": "http" if isinstance(upstream.spec, HttpServer) else "stdio",
+        "state": "disabled",
+        "detail": describe(state),
+        "attempts": upstream.attempts,
+        "entries": {LISTINGS[kind].member: len(catalog.shelf(kind).by_server.get(id, ())) for kind in Kind},
+        "dropped": dict(journal.dropped.get(id, {})),
+    }
+    if isinstance(state, Ready):
+        told |= {"state": "ready", "revision": state.client.offer.revision.name, "says": state.client.offer.server}
+    elif isinstance(state, Failed):
+        told |= {"state": "failed", "next_attempt_in": round(max(state.next_attempt - now, 0.0), 2)}
+    elif isinstance(state, Connecting):
+        told["state"] = "starting"
+    if isinstance(state, Ready | Failed | Connecting):
+        told["since"] = round(now - state.since, 2)
+    return told

@@ -1,0 +1,145 @@
+"""Colonnade as a stdio server: one client, one session, one JSON message a line (2025-11-25, "Transports / stdio").
+
+Standard output belongs to the protocol: whatever else writes to descriptor 1 ends up on standard error. When the client
+closes our input it is gone: its calls are called off and the host stops.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import trio
+
+from host.downstream.sessions import Session
+from host.jsonrpc.messages import ErrorBody, Failure, Malformed, Message, Notification, Request, read_strictly, write
+from host.jsonrpc.raw import one_line
+from host.protocol.methods import INITIALIZE
+from host.wire.framing import MAX_LINE, LineSplitter, LineTooLong
+from host.wire.pipe import LineWriter, PipeStalled
+
+CHUNK = 65536
+LAST_ANSWERS = 2.0
+MAX_IN_FLIGHT = 1000
+
+
+@contextmanager
+def own_stdout() -> Iterator[int]:
+    """A descriptor for the protocol that is our standard output; descriptor 1 is standard error meanwhile, so that no
+    stray print can get between two messages."""
+    protocol = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield protocol
+    finally:
+        os.dup2(protocol, 1)
+        os.close(protocol)
+
+
+async def serve_stdio(session: Session, stdin: int, stdout: int) -> None:
+    """Serve the one client until it closes our input, or stops reading our output."""
+    async with _unblocked(stdin, stdout):
+        face = _Face(session, LineWriter(stdout))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(face.write, nursery.cancel_scope)
+            nursery.start_soon(session.tell_changes, face.send)
+            await face.read(stdin, nursery)
+            nursery.cancel_scope.cancel("the client closed its end")
+        with trio.move_on_after(LAST_ANSWERS):
+            await face.flush()
+
+
+class _Face:
+    def __init__(self, session: Session, writer: LineWriter) -> None:
+        self._session = session
+        self._writer = writer
+
+    async def read(self, stdin: int, nursery: trio.Nursery) -> None:
+        lines = LineSplitter()
+        try:
+            while data := await _receive(stdin):
+                for line in lines.feed(data):
+                    self._take(read_strictly(line), nursery)
+        except LineTooLong:
+            self._put(Failure(ErrorBody(-32700, f"a message of more than {MAX_LINE} bytes")))
+            return
+        if last := lines.rest():
+            self._take(read_strictly(last), nursery)
+
+    async def write(self, serving: trio.CancelScope) -> None:
+        try:
+            await self._writer.run()
+        except PipeStalled:
+            serving.cancel("the client does not read")
+
+    async def flush(self) -> None:
+        try:
+            await self._writer.flush()
+        except PipeStalled:
+            return  # nobody is left to read it
+
+    async def send(self, notice: Notification) -> None:
+        self._put(notice)
+
+    def _put(self, message: Message) -> None:
+        try:
+            self._writer.write_line(one_line(write(message)))
+        except PipeStalled:
+            return  # `write` sees the same end and stops the session
+
+    def _take(self, message: Message | Malformed, nursery: trio.Nursery) -> None:
+        if isinstance(message, Request):
+            self._called(message, nursery)
+        elif isinstance(message, Notification):
+            self._session.told(message)
+        elif isinstance(message, Malformed) and not message.answers:
+            self._put(Failure(ErrorBody(message.code, message.why), message.id))
+
+    def _called(self, request: Request, nursery: trio.Nursery) -> None:
+        if request.id in self._session.serving:
+            self._put(Failure(ErrorBody(-32600, "this id is in flight already"), request.id))
+        elif len(self._session.serving) >= MAX_IN_FLIGHT:
+            self._put(Failure(ErrorBody(429, f"more than {MAX_IN_FLIGHT} requests at once"), request.id))
+        else:
+            nursery.start_soon(self._answer, request)
+
+    async def _answer(self, request: Request) -> None:
+        if request.method == INITIALIZE and self._session.opening is None:
+            self._put(await self._session.open(request))
+            return
+        done = False
+
+        def tell(notice: Notification) -> None:
+            if not done:
+                self._put(notice)
+
+        answer = await self._session.answer(request, tell)
+        done = True
+        if answer is not None:
+            self._put(answer)
+
+
+async def _receive(fd: int) -> bytes:
+    """What comes in at `fd`, nothing at its end. A pipe, socket or terminal is waited for; a file never blocks."""
+    await trio.lowlevel.checkpoint()
+    while True:
+        try:
+            return os.read(fd, CHUNK)
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(fd)
+        except OSError:  # the other end broke: for us that is its end
+            return b""
+
+
+@asynccontextmanager
+async def _unblocked(*fds: int) -> AsyncIterator[None]:
+    """Inside, the descriptors never make us wait; afterwards they are as they were: a terminal is shared with others."""
+    before = [os.get_blocking(fd) for fd in fds]
+    for fd in fds:
+        os.set_blocking(fd, False)
+    try:
+        yield
+    finally:
+        for fd, blocking in zip(fds, before, strict=True):
+            os.set_blocking(fd, blocking)

@@ -1,0 +1,98 @@
+"""Every error that may end a request, and whose fault it is.
+
+    ColonnadeError
+    ├── CallerError              the client asked for something that cannot be done
+    │   ├── InvalidRequest       -32600  the message itself is not usable here
+    │   ├── MethodNotFound       -32601
+    │   ├── InvalidParams        -32602  members missing or of the wrong type, a bad cursor
+    │   ├── UnknownEntry         -32602  no such tool or prompt (or policy hides it: the same words)
+    │   └── ResourceNotFound     -32002  no such resource (or policy hides it: the same words)
+    ├── UpstreamError            a named server failed
+    │   ├── Refused              the server's own JSON-RPC error, passed on as it came
+    │   ├── Unavailable          503  not connected; says why and when the next attempt is
+    │   ├── BrokeProtocol        502  it answered with something that is no answer
+    │   └── TimedOut             504
+    └── HostBug                  -32603  our own fault
+
+Codes: JSON-RPC 2.0 section 5.1 and MCP 2025-11-25 "Resources / Error Handling"; our own codes are positive, since
+-32768..-32000 is reserved. A message is one sentence for the caller and never holds a secret, a path or a traceback.
+What an operator should do about it stands in `remedy`, which goes to the log.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+
+class ColonnadeError(Exception):
+    """Base of all errors that become the answer to a request.
+
+    Args:
+        message: one sentence for whoever asked.
+        data: the `data` member of the JSON-RPC error, already encoded, or None.
+        remedy: what the operator can do about it; goes to the log, never to a peer.
+    """
+
+    code = -32603
+
+    def __init__(self, message: str, *, data: Raw | None = None, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+        self.remedy = remedy
+
+
+class CallerError(ColonnadeError):
+    """The client asked for something impossible."""
+
+
+class InvalidRequest(CallerError):
+    code = -32600
+
+
+class MethodNotFound(CallerError):
+    code = -32601
+
+
+class InvalidParams(CallerError):
+    code = -32602
+
+
+class UnknownEntry(CallerError):
+    code = -32602
+
+
+class ResourceNotFound(CallerError):
+    code = -32002
+
+
+class UpstreamError(ColonnadeError):
+    """A named server failed. `server` is its id."""
+
+    def __init__(self, server: str, message: str, *, data: Raw | None = None, remedy: str | None = None) -> None:
+        super().__init__(message, data=data, remedy=remedy)
+        self.server = server
+
+
+class Refused(UpstreamError):
+    """The server answered with a JSON-RPC error of its own; code, message and data are the server's."""
+
+    def __init__(self, server: str, code: int, message: str, data: Raw | None) -> None:
+        super().__init__(server, message, data=data)
+        self.code = code
+
+
+class Unavailable(UpstreamError):
+    code = 503
+
+
+class BrokeProtocol(UpstreamError):
+    code = 502
+
+
+class TimedOut(UpstreamError):
+    code = 504
+
+
+class HostBug(ColonnadeError):
+    """Something that should not be possible happened in Colonnade itself."""

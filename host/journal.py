@@ -1,0 +1,116 @@
+"""What happened, as typed records. Whoever wants to know (log, status, start-up lines) subscribes; whoever has news
+calls `note` and never waits.
+
+Records hold what a person needs: ids from the configuration, counts, and text from servers only cut and escaped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+SAMPLE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReady:
+    """A server is connected and its lists are in the catalog."""
+
+    server: str
+    said: str
+    """What it calls itself."""
+    counts: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.server}: ready in {self.seconds:.1f} s ({self.counts})"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFailed:
+    """A server is not, or no longer, connected."""
+
+    server: str
+    why: str
+    retry_in: float | None
+    """Seconds to the next attempt."""
+
+    def __str__(self) -> str:
+        again = "" if self.retry_in is None else f"; next attempt in {self.retry_in:.1f} s"
+        return f"{self.server}: failed: {self.why}{again}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A message was dropped: it was none, or nobody was waiting for it."""
+
+    server: str
+    what: str
+    """One of `invalid message`, `unknown id`, `unknown progress token`, `unexpected notification`."""
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.what} dropped: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An entry of a server is not exported."""
+
+    server: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A server wrote a line to its standard error."""
+
+    server: str
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: stderr: {self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """Colonnade itself made a mistake while it answered a request."""
+
+    where: str
+    problem: BaseException
+
+    def __str__(self) -> str:
+        return f"{self.where}: internal error: {self.problem!r}"
+
+
+Event = ServerReady | ServerFailed | Dropped | LeftOut | Said | Crashed
+
+
+class Journal:
+    """The one place where events go. `dropped` counts, per server, what was dropped and why."""
+
+    def __init__(self) -> None:
+        self._readers: list[Callable[[Event], None]] = []
+        self.dropped: dict[str, Counter[str]] = {}
+
+    def subscribe(self, reader: Callable[[Event], None]) -> None:
+        """`reader` is called for every event from now on; it must not wait and must not raise."""
+        self._readers.append(reader)
+
+    def note(self, event: Event) -> None:
+        if isinstance(event, Dropped):
+            self.dropped.setdefault(event.server, Counter())[event.what] += 1
+        for reader in self._readers:
+            reader(event)
+
+
+def sample(text: str | bytes) -> str:
+    """A short piece of foreign text, escaped, for a person to recognise."""
+    if isinstance(text, bytes):
+        text = text[: SAMPLE * 4].decode(errors="replace")
+    cut = text if len(text) <= SAMPLE else text[:SAMPLE] + "..."
+    return ascii(cut)[1:-1]

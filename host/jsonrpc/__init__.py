@@ -1,0 +1,1 @@
+"""JSON-RPC without input or output: messages, ids, and the state of one conversation."""

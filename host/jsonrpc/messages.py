@@ -1,0 +1,256 @@
+"""JSON-RPC 2.0 messages as MCP uses them, and the only two ways in and out: `read` and `write`.
+
+An envelope is decoded strictly, once; `params` and `result` stay text (`Raw`). `read` never raises: what is no message
+comes back as a `Malformed` that says why. Nothing here knows MCP methods, revisions or transports.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+
+from host.jsonrpc.raw import REFUSALS, members, string
+
+Id: TypeAlias = int | str
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+
+# Limits of one message (docs/operations.md lists them). The structural ones apply to what clients send.
+MAX_DEPTH = 64
+MAX_TOKENS = 200_000
+MAX_ID_BYTES = 256
+
+
+class Request(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
+    id: Id
+    method: str
+    params: Raw | None = None
+
+
+class Notification(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
+    method: str
+    params: Raw | None = None
+
+
+class Success(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+    id: Id
+    result: Raw
+
+
+class ErrorBody(Struct, frozen=True, omit_defaults=True):
+    code: int
+    message: str
+    data: Raw | None = None
+
+
+class Failure(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
+    """An error response. `id` is None where the request's id could not be read; it is then left out on the wire."""
+
+    error: ErrorBody
+    id: Id | None = None
+
+
+class Malformed(Struct, frozen=True):
+    """Bytes that are no message. `code` is PARSE_ERROR or INVALID_REQUEST; `id` is echoed where it could be read;
+    `answers` marks a broken response, whose request must not wait for ever."""
+
+    code: int
+    why: str
+    id: Id | None = None
+    answers: bool = False
+
+
+Message: TypeAlias = Request | Notification | Success | Failure
+
+
+_ABSENT = Raw(b"")
+"""Of no length, as no JSON is. (msgspec would decode `Raw | None` as if only null could stand there.)"""
+
+
+class _Envelope(Struct):
+    jsonrpc: Raw = _ABSENT
+    id: Raw = _ABSENT
+    method: Raw = _ABSENT
+    params: Raw = _ABSENT
+    result: Raw = _ABSENT
+    error: Raw = _ABSENT
+
+
+class _Error(Struct):
+    code: int
+    message: str
+    data: Raw = _ABSENT
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_id = msgspec.json.Decoder(Id)
+_error = msgspec.json.Decoder(_Error)
+_encoder = msgspec.json.Encoder()
+
+
+def write(message: Message) -> bytes:
+    """The message as JSON text. It may hold line ends where a payload did: framings take them out."""
+    return _encoder.encode(message)
+
+
+def read(data: bytes) -> Message | Malformed:
+    """The message in `data`, which a server sent. Payloads are taken as they come."""
+    try:
+        data.decode()  # msgspec does not check the text inside a Raw
+        envelope = _envelope.decode(data)
+    except REFUSALS as problem:
+        return _reread(data, problem)
+    return _classify(envelope)
+
+
+def read_strictly(data: bytes) -> Message | Malformed:
+    """The message in `data`, which a client sent: bounded, with nothing that two parsers could read differently.
+
+    Refused besides what is no JSON: more than MAX_DEPTH levels or MAX_TOKENS structural characters, duplicate members
+    anywhere, numbers that are not finite, integers of more digits than Python converts.
+    """
+    why = _unsafe(data)
+    if why is not None:
+        return Malformed(PARSE_ERROR, why)
+    return read(data)
+
+
+def _reread(data: bytes, problem: Exception) -> Message | Malformed:
+    """The slow way, for text that JSON allows and msgspec does not, and for saying what is wrong."""
+    try:
+        found = members(data)
+    except ValueError:
+        if data.lstrip(b" \t\r\n")[:1] == b"[":
+            return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object: batches are not accepted")
+        if isinstance(problem, msgspec.ValidationError):
+            return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object")
+        return Malformed(PARSE_ERROR, f"not JSON: {type(problem).__name__}")
+    return _classify(_Envelope(**{name: found[name] for name in _Envelope.__struct_fields__ if name in found}))
+
+
+def _classify(envelope: _Envelope) -> Message | Malformed:
+    id: Id | None = None
+    if len(envelope.id):
+        try:
+            id = _id.decode(envelope.id)
+        except REFUSALS:
+            return _unreadable_id(envelope)
+        if not _acceptable(id):
+            return Malformed(INVALID_REQUEST, "the id is out of bounds")
+    answers = not len(envelope.method) and bool(len(envelope.result) or len(envelope.error))
+    if bytes(envelope.jsonrpc) != b'"2.0"':
+        return Malformed(INVALID_REQUEST, 'expected "jsonrpc": "2.0"', id, answers)
+    if len(envelope.method):
+        if len(envelope.result) or len(envelope.error):
+            return Malformed(INVALID_REQUEST, "a message has either a method or an answer", id, True)
+        return _called(envelope, id)
+    if answers:
+        return _answered(envelope, id)
+    return Malformed(INVALID_REQUEST, "neither a method nor an answer", id)
+
+
+def _called(envelope: _Envelope, id: Id | None) -> Message | Malformed:
+    try:
+        method = string(envelope.method)
+    except ValueError:
+        return Malformed(INVALID_REQUEST, "the method is not a string", id)
+    params = envelope.params if len(envelope.params) else None
+    if id is None:
+        return Notification(method, params)
+    return Request(id, method, params)
+
+
+def _answered(envelope: _Envelope, id: Id | None) -> Message | Malformed:
+    if len(envelope.result) and len(envelope.error):
+        return Malformed(INVALID_REQUEST, "both a result and an error", id, True)
+    if len(envelope.result):
+        if id is None:
+            return Malformed(INVALID_REQUEST, "a result without an id", None, True)
+        return Success(id, envelope.result)
+    try:
+        error = _error.decode(envelope.error)
+    except REFUSALS:
+        return Malformed(INVALID_REQUEST, "the error has no integer code and string message", id, True)
+    return Failure(ErrorBody(error.code, error.message, error.data if len(error.data) else None), id)
+
+
+def _unreadable_id(envelope: _Envelope) -> Message | Malformed:
+    """`id: null` is lawful on an error response whose request could not be read (JSON-RPC 2.0, section 5)."""
+    if bytes(envelope.id) == b"null" and not len(envelope.method) and len(envelope.error):
+        return _answered(envelope, None)
+    return Malformed(INVALID_REQUEST, "the id is neither a string nor an integer")
+
+
+def _acceptable(id: Id) -> bool:
+    if isinstance(id, str):
+        return len(id.encode()) <= MAX_ID_BYTES
+    return -(2**63) <= id < 2**63
+
+
+class _Unsafe(ValueError):
+    """Found by one of the hooks below; the text is fit for the peer."""
+
+
+def _no_duplicates(pairs: list[tuple[str, object]]) -> object:
+    found: dict[str, object] = {}
+    for name, each in pairs:
+        if name in found:
+            raise _Unsafe(f"the member {name[:80]!a} stands twice in one object")
+        found[name] = each
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _Unsafe("a number is too large")
+    return number
+
+
+def _no_constant(text: str) -> float:
+    raise _Unsafe(f"{text} is no JSON number")
+
+
+_careful = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_float=_finite, parse_constant=_no_constant)
+# Takes nothing back (`++`), and a string without an end is one too: otherwise time would grow with the square.
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_BRACKETS = bytes(byte for byte in range(256) if byte not in b"{}[]")
+
+
+def _unsafe(data: bytes) -> str | None:
+    """Why `data` may not be read, cheap checks first: a bomb must not be parsed to be found out."""
+    opened = data.count(b"{") + data.count(b"[")
+    if opened + data.count(b",") > MAX_TOKENS:
+        return "too many members (the structural budget is used up)"
+    if opened > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+        return f"nested deeper than {MAX_DEPTH} levels"
+    try:
+        _careful.decode(data.decode())
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    except _Unsafe as problem:
+        return str(problem)
+    except json.JSONDecodeError as problem:
+        return f"not JSON: {problem.msg} at character {problem.pos}"
+    except ValueError:  # an integer of more digits than Python converts
+        return "a number is too long"
+    except RecursionError:
+        return f"nested deeper than {MAX_DEPTH} levels"
+    return None
+
+
+def _depth(data: bytes) -> int:
+    """How deep it goes; no further than to the first level that is too deep, or to an end without a beginning."""
+    deepest = level = 0
+    for byte in _STRINGS.sub(b"", data).translate(None, _BRACKETS):
+        level += 1 if byte in b"{[" else -1
+        deepest = max(deepest, level)
+        if level < 0 or level > MAX_DEPTH:
+            break
+    return deepest

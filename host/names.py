@@ -1,0 +1,84 @@
+"""How a server's own names and URIs are called outside, and back. Pure text: no catalog, no servers, no policy.
+
+Tools and prompts are exported as `<server>__<name>`. Names that some client could not take (other characters than
+`A-Za-z0-9_-`, or more than 64 in all) are cleaned, cut at the right and given a hash of the original, so that they stay
+the same across restarts and never depend on what else is there.
+
+Resources and templates are exported as `<server>+<original URI>`, text joined to text, so that opaque URIs and template
+expressions survive and the way back is to cut at the first `+`. Two exceptions: `ui://page` becomes `ui://<server>+page`,
+since hosts know app pages by their scheme, and `http(s)://` stays as it is, since clients may fetch it themselves.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Container
+
+SEPARATOR = "__"
+MAX_NAME = 64
+_HASH = 8
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+_WEB = re.compile(r"https?://", re.IGNORECASE)
+_EXPRESSION = re.compile(r"\{[^{}]*\}")
+_PAGE = "ui://"
+
+
+def outward_name(server: str, name: str) -> str:
+    """What a tool or prompt of `server` is called outside: at most MAX_NAME characters of `A-Za-z0-9_-`."""
+    exported = f"{server}{SEPARATOR}{name}"
+    if len(exported) <= MAX_NAME and _PLAIN.fullmatch(name):
+        return exported
+    # A lone surrogate in a name is still a name: it must not stop the others from being listed.
+    digest = hashlib.sha256(f"{server}\0{name}".encode(errors="surrogatepass")).digest()
+    mark = base64.b32encode(digest).decode()[:_HASH].lower()
+    room = MAX_NAME - len(server) - len(SEPARATOR) - len(mark) - 1
+    return f"{server}{SEPARATOR}{_OTHER.sub('_', name)[:room]}_{mark}"
+
+
+def server_of_name(exported: str) -> str | None:
+    """The server id that an exported name begins with, or None. Ids hold no `_`, so the first one ends them."""
+    server, separator, rest = exported.partition(SEPARATOR)
+    return server if separator and rest and "_" not in server else None
+
+
+def outward_uri(server: str, uri: str) -> str:
+    """What a URI (or a URI template) of `server` is called outside."""
+    if uri.startswith(_PAGE):
+        return f"{_PAGE}{server}+{uri[len(_PAGE) :]}"
+    if _WEB.match(uri):
+        return uri
+    return f"{server}+{uri}"
+
+
+def inward_uri(exported: str, servers: Container[str]) -> tuple[str, str] | None:
+    """The server and its own URI for an exported one; None if the text does not tell (a web URI, or not exported)."""
+    head, rest = ("", exported)
+    if exported.startswith(_PAGE):
+        head, rest = _PAGE, exported[len(_PAGE) :]
+    server, plus, uri = rest.partition("+")
+    return (server, head + uri) if plus and server in servers else None
+
+
+def template_makes(template: str, uri: str) -> bool:
+    """Whether `uri` could be an expansion of the URI template: its literal text in order, anything for an expression.
+
+    This finds the owner of a URI, it does not take the URI apart, so the operators of RFC 6570 make no difference.
+    Time is linear: with anything allowed in between, the leftmost place of each literal is as good as any other.
+    """
+    first, *middle = _EXPRESSION.split(template)
+    if not middle:
+        return uri == template
+    last = middle.pop()
+    if not uri.startswith(first) or not uri.endswith(last) or len(uri) < len(first) + len(last):
+        return False
+    at, end = len(first), len(uri) - len(last)
+    for literal in middle:
+        at = uri.find(literal, at, end)
+        if at < 0:
+            return False
+        at += len(literal)
+    return True

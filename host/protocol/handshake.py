@@ -1,0 +1,139 @@
+"""The `initialize` handshake of the legacy revisions, both sides of it, as pure functions.
+
+Source: 2025-11-25, "Lifecycle / Initialization"; the earlier revisions differ only in members that are optional.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec import Raw
+
+from host.errors import InvalidParams
+from host.jsonrpc.raw import encode, is_object, members, string, value
+from host.protocol.methods import COMPLETION_CAPABILITY, LISTINGS, Kind
+from host.protocol.versions import LATEST_LEGACY, LEGACY, Revision, settled_with
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a client said in `initialize`."""
+
+    revision: Revision
+    """What was settled, not what was asked for."""
+    capabilities: Raw
+    client: str
+    """Name and version as the client gives them: for logs only, never a ground for trust."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOffer:
+    """What a server said in its answer to `initialize`."""
+
+    revision: Revision
+    capabilities: frozenset[str]
+    notifies: frozenset[str]
+    """The capabilities under which it promised `list_changed` notices."""
+    instructions: str | None
+    server: str
+    """Name and version as the server gives them: a claim, shown to people, never a ground for trust."""
+
+    def offers(self, kind: Kind) -> bool:
+        return LISTINGS[kind].capability in self.capabilities
+
+    @property
+    def completes(self) -> bool:
+        # 2024-11-05 has the method but no way to declare it: it is tried, and -32601 means no.
+        return COMPLETION_CAPABILITY in self.capabilities or not self.revision.has_completions_capability
+
+
+class WrongRevision(ValueError):
+    """The server answered with a revision that Colonnade does not speak."""
+
+
+def opening(params: Raw | None) -> Opening:
+    """What the client's `initialize` asks for.
+
+    Raises:
+        InvalidParams: `protocolVersion` is missing or no string, or `capabilities` or `clientInfo` is no object.
+    """
+    try:
+        found = members(params or b"")
+        asked = string(found["protocolVersion"])
+    except (ValueError, KeyError):
+        raise InvalidParams("initialize needs an object with a protocolVersion") from None
+    capabilities = found.get("capabilities", Raw(b"{}"))
+    if not is_object(capabilities):
+        raise InvalidParams("capabilities is not an object")
+    info = found.get("clientInfo", Raw(b"{}"))
+    if not is_object(info):
+        raise InvalidParams("clientInfo is not an object")
+    # The copy lets go of the request's buffer: this outlives it.
+    return Opening(settled_with(asked), Raw(bytes(capabilities)), _who(info))
+
+
+def opening_answer(settled: Revision, version: str, instructions: str | None) -> Raw:
+    """The result of `initialize` that a client gets. Capabilities: what Colonnade implements, whoever happens to be up,
+    since a client is told them once (an advertised feature with an empty list is lawful)."""
+    capabilities: dict[str, object] = {
+        "tools": {"listChanged": True},
+        "resources": {"listChanged": True},
+        "prompts": {"listChanged": True},
+    }
+    if settled.has_completions_capability:
+        capabilities[COMPLETION_CAPABILITY] = {}
+    answer: dict[str, object] = {
+        "protocolVersion": settled.name,
+        "capabilities": capabilities,
+        "serverInfo": {"name": "colonnade", "title": "Colonnade", "version": version},
+    }
+    if instructions:
+        answer["instructions"] = instructions
+    return encode(answer)
+
+
+def greeting(version: str) -> Raw:
+    """The params of the `initialize` that Colonnade sends to a server: the latest revision, and no more capabilities
+    than it can bridge."""
+    return encode(
+        {
+            "protocolVersion": LATEST_LEGACY.name,
+            "capabilities": {},
+            "clientInfo": {"name": "colonnade", "title": "Colonnade", "version": version},
+        }
+    )
+
+
+def offer(result: Raw) -> ServerOffer:
+    """What the server answered.
+
+    Raises:
+        WrongRevision: it settled on a revision that Colonnade does not speak.
+        ValueError: the result is not what `initialize` must be answered with.
+    """
+    found = members(result)
+    if "protocolVersion" not in found:
+        raise ValueError("the answer to initialize has no protocolVersion")
+    version = string(found["protocolVersion"])
+    if version not in LEGACY:
+        raise WrongRevision(version[:40])
+    declared = members(found.get("capabilities", Raw(b"{}")))
+    offered = {name: each for name, each in declared.items() if is_object(each)}
+    notifies = {name for name, each in offered.items() if bytes(members(each).get("listChanged", Raw(b""))) == b"true"}
+    instructions = found.get("instructions")
+    return ServerOffer(
+        LEGACY[version],
+        frozenset(offered),
+        frozenset(notifies),
+        string(instructions) if instructions is not None and bytes(instructions) != b"null" else None,
+        _who(found.get("serverInfo", Raw(b"{}"))),
+    )
+
+
+def _who(info: Raw) -> str:
+    try:
+        said = members(info)
+        parts = [value(said[name]) for name in ("name", "version") if name in said]
+    except ValueError:
+        return ""
+    return " ".join(part[:80] for part in parts if isinstance(part, str))

@@ -1,0 +1,114 @@
+"""Where messages hold URIs that name resources, and how to change exactly those.
+
+Only these places are touched (2025-11-25, "Tool Result", "Resource Contents", "PromptMessage", MCP Apps 2026-01-26):
+`uri` of a `resource_link`, `resource.uri` of an embedded `resource`, `contents[].uri`, and the page a tool names in
+`_meta.ui.resourceUri` or `_meta["ui/resourceUri"]`. Text and structured content are never looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Raw
+
+from host.jsonrpc.raw import encode, encode_object, is_object, items, members, string
+
+Rename = Callable[[str], str]
+"""Takes a URI of one side and gives the URI of the other."""
+
+
+def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: Rename) -> Raw:
+    """The result with every resource URI at `places` and in its `_meta.ui` renamed, all other bytes as they were.
+
+    Raises:
+        ValueError: the result is not an object.
+    """
+    # Most answers hold no URI at all: they are not opened. A name may be spelled with escapes, so those open it too.
+    text = bytes(result)
+    if b'"uri"' not in text and not _may_name_page(text):
+        if not is_object(result):
+            raise ValueError("expected an object")
+        return result
+    found = members(result)
+    changed = False
+    for head, *rest in places:
+        if head in found:
+            found[head] = _at(found[head], tuple(rest), lambda content: rename_in_content(content, rename))
+            changed = True
+    changed = _rename_page(found, rename) or changed
+    return encode_object(found) if changed else result
+
+
+def rename_in_definition(definition: dict[str, Raw], rename: Rename) -> None:
+    """Rename the page that a tool's definition names."""
+    _rename_page(definition, rename)
+
+
+def rename_in_content(content: Raw, rename: Rename) -> Raw:
+    """One content block or one resource content, renamed; whatever is not of the known shape is left as it is."""
+    try:
+        found = members(content)
+    except ValueError:
+        return content
+    changed = _rename_member(found, "uri", rename)
+    if "resource" in found:
+        try:
+            inner = members(found["resource"])
+        except ValueError:
+            return encode_object(found) if changed else content
+        if _rename_member(inner, "uri", rename):
+            found["resource"] = encode_object(inner)
+            changed = True
+    return encode_object(found) if changed else content
+
+
+def _at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -> Raw:
+    if not place:
+        return change(raw)
+    head, *rest = place
+    try:
+        if head == "*":
+            return encode([_at(item, tuple(rest), change) for item in items(raw)])
+        found = members(raw)
+    except ValueError:
+        return raw
+    if head not in found:
+        return raw
+    found[head] = _at(found[head], tuple(rest), change)
+    return encode_object(found)
+
+
+def _rename_page(found: dict[str, Raw], rename: Rename) -> bool:
+    if "_meta" not in found or not _may_name_page(bytes(found["_meta"])):
+        return False
+    try:
+        meta = members(found["_meta"])
+    except ValueError:
+        return False
+    changed = _rename_member(meta, "ui/resourceUri", rename)
+    if "ui" in meta and is_object(meta["ui"]):
+        ui = members(meta["ui"])
+        if _rename_member(ui, "resourceUri", rename):
+            meta["ui"] = encode_object(ui)
+            changed = True
+    if changed:
+        found["_meta"] = encode_object(meta)
+    return changed
+
+
+def _may_name_page(text: bytes) -> bool:
+    return b"esourceUri" in text or b"\\u" in text
+
+
+def _rename_member(found: dict[str, Raw], name: str, rename: Rename) -> bool:
+    if name not in found:
+        return False
+    try:
+        uri = string(found[name])
+    except ValueError:
+        return False
+    renamed = rename(uri)
+    if renamed == uri:
+        return False
+    found[name] = encode(renamed)
+    return True

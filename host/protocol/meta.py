@@ -1,0 +1,68 @@
+"""`_meta`: which of its members cross Colonnade and which belong to one hop (2025-11-25, "General fields / _meta").
+
+The progress token is the asker's; each hop has its own. Members under `io.modelcontextprotocol/` describe one hop of
+the stateless revision and are never passed on. Everything else, vendor keys and trace context alike, passes untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Raw
+
+from host.errors import InvalidParams
+from host.jsonrpc.messages import Id
+from host.jsonrpc.raw import encode, encode_object, is_object, members, value
+
+META = "_meta"
+TOKEN = "progressToken"
+HOP_PREFIX = "io.modelcontextprotocol/"
+
+
+def progress_token(params: Mapping[str, Raw]) -> Id | None:
+    """The token the asker wants progress under, or None if it wants none.
+
+    Raises:
+        InvalidParams: the token is neither a string nor an integer, or `_meta` is no object.
+    """
+    meta = params.get(META)
+    if meta is None or not _may_hold(meta, TOKEN):
+        return None
+    try:
+        found = members(meta).get(TOKEN)
+        token = None if found is None else value(found)
+    except ValueError:
+        raise InvalidParams("_meta is not an object") from None
+    if found is None:
+        return None
+    if type(token) is int or isinstance(token, str):
+        return token
+    raise InvalidParams("the progress token is neither a string nor an integer")
+
+
+def for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
+    """Make `params` fit for the server: its own progress token (or none), and nothing of the hop it came from.
+
+    Raises:
+        InvalidParams: `_meta` is no object.
+    """
+    meta = params.get(META)
+    if meta is None:
+        if token is not None:
+            params[META] = encode({TOKEN: token})
+        return
+    if not is_object(meta):
+        raise InvalidParams("_meta is not an object")
+    if token is None and not _may_hold(meta, TOKEN) and not _may_hold(meta, HOP_PREFIX):
+        return
+    kept = {name: found for name, found in members(meta).items() if not name.startswith(HOP_PREFIX)}
+    kept.pop(TOKEN, None)
+    if token is not None:
+        kept[TOKEN] = encode(token)
+    params[META] = encode_object(kept)
+
+
+def _may_hold(meta: Raw, name: str) -> bool:
+    """Whether it must be opened to know. An escape may spell anything (PHP writes every `/` as `\\/`)."""
+    text = bytes(meta)
+    return name.encode() in text or b"\\" in text

@@ -1,0 +1,138 @@
+"""What can be asked, as tables: one row per kind of entry and one per method, so that no method has a path of its own.
+
+A row says which member names the target, what kind of entry it is, and where the answer holds URIs. Source: the
+"Method" definitions of the schemas of 2024-11-05 to 2025-11-25, which agree on all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from msgspec import Raw
+
+from host.errors import InvalidParams
+from host.jsonrpc.raw import encode, encode_object, members, string
+
+
+class Kind(Enum):
+    """The four kinds of entries a server offers."""
+
+    TOOL = "tool"
+    RESOURCE = "resource"
+    TEMPLATE = "template"
+    PROMPT = "prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """How the entries of one kind are listed."""
+
+    kind: Kind
+    method: str
+    member: str
+    """The member of the result that holds the definitions."""
+    key: str
+    """The member of a definition that names the entry."""
+    capability: str
+    """The server capability that offers this kind."""
+    changed: str
+    """The notification that says the list is no longer true."""
+
+
+TOOLS_CHANGED = "notifications/tools/list_changed"
+RESOURCES_CHANGED = "notifications/resources/list_changed"
+PROMPTS_CHANGED = "notifications/prompts/list_changed"
+
+LISTINGS: dict[Kind, Listing] = {
+    each.kind: each
+    for each in (
+        Listing(Kind.TOOL, "tools/list", "tools", "name", "tools", TOOLS_CHANGED),
+        Listing(Kind.RESOURCE, "resources/list", "resources", "uri", "resources", RESOURCES_CHANGED),
+        Listing(
+            kind=Kind.TEMPLATE,
+            method="resources/templates/list",
+            member="resourceTemplates",
+            key="uriTemplate",
+            capability="resources",
+            changed=RESOURCES_CHANGED,
+        ),
+        Listing(Kind.PROMPT, "prompts/list", "prompts", "name", "prompts", PROMPTS_CHANGED),
+    )
+}
+LISTING_BY_METHOD: dict[str, Listing] = {each.method: each for each in LISTINGS.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A request that reaches one entry of one server."""
+
+    name: str
+    kind: Kind
+    target: str
+    """The member of `params` that names the entry."""
+    capability: str
+    """The server capability without which it must not be sent."""
+    links: tuple[tuple[str, ...], ...] = ()
+    """Where the answer holds content whose URIs name resources: `*` stands for every item of an array."""
+
+
+# 2025-11-25: "CallToolResult", "ReadResourceResult", "GetPromptResult".
+CALL = Method("tools/call", Kind.TOOL, "name", "tools", (("content", "*"),))
+READ = Method("resources/read", Kind.RESOURCE, "uri", "resources", (("contents", "*"),))
+GET = Method("prompts/get", Kind.PROMPT, "name", "prompts", (("messages", "*", "content"),))
+TARGETED: dict[str, Method] = {each.name: each for each in (CALL, READ, GET)}
+
+# Completion names its entry one level deeper, in `ref`, whose `type` says what kind it is
+# (2025-11-25, "Completion / Reference Types").
+COMPLETE = "completion/complete"
+COMPLETION_CAPABILITY = "completions"
+_REFERENCES: dict[str, tuple[Kind, str]] = {"ref/prompt": (Kind.PROMPT, "name"), "ref/resource": (Kind.RESOURCE, "uri")}
+
+INITIALIZE = "initialize"
+INITIALIZED = "notifications/initialized"
+PING = "ping"
+PROGRESS = "notifications/progress"
+
+
+def target_of(method: str, params: Mapping[str, Raw]) -> tuple[Kind, str]:
+    """The kind and name of the entry that a request wants to reach. `method` is in TARGETED or is COMPLETE.
+
+    Raises:
+        InvalidParams: the members that name it are missing or no strings.
+    """
+    if method == COMPLETE:
+        return _completed(params)
+    row = TARGETED[method]
+    return row.kind, _text(params, row.target)
+
+
+def with_target(method: str, params: Mapping[str, Raw], name: str) -> dict[str, Raw]:
+    """The same params with the entry called `name`; every other member keeps its bytes."""
+    changed = dict(params)
+    if method == COMPLETE:
+        reference = members(params["ref"])
+        reference[_REFERENCES[string(reference["type"])][1]] = encode(name)
+        changed["ref"] = encode_object(reference)
+    else:
+        changed[TARGETED[method].target] = encode(name)
+    return changed
+
+
+def _completed(params: Mapping[str, Raw]) -> tuple[Kind, str]:
+    try:
+        reference = members(params["ref"])
+        kind, member = _REFERENCES[string(reference["type"])]
+    except (ValueError, KeyError):
+        raise InvalidParams("ref is neither a ref/prompt nor a ref/resource") from None
+    return kind, _text(reference, member)
+
+
+def _text(params: Mapping[str, Raw], member: str) -> str:
+    try:
+        return string(params[member])
+    except KeyError:
+        raise InvalidParams(f"the member {member!r} is missing") from None
+    except ValueError:
+        raise InvalidParams(f"the member {member!r} is not a string") from None

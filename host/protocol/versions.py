@@ -1,0 +1,35 @@
+"""The revisions Colonnade speaks, and what each of them lets a peer do. Version strings stand here and nowhere else.
+
+Legacy revisions open with an `initialize` handshake that settles one of them for the whole connection. A caller of this
+module gets a `Revision` and asks it for abilities; nobody compares the strings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One released revision of MCP. `name` is for the wire and for people, never for decisions."""
+
+    name: str
+    names_itself_in_http: bool
+    """Whether a client sends `MCP-Protocol-Version` after the handshake (2025-06-18, "Protocol Version Header")."""
+    has_completions_capability: bool
+    """Whether `completions` is a declared capability; 2024-11-05 has the method without the capability."""
+
+
+_2024_11_05 = Revision("2024-11-05", names_itself_in_http=False, has_completions_capability=False)
+_2025_03_26 = Revision("2025-03-26", names_itself_in_http=False, has_completions_capability=True)
+_2025_06_18 = Revision("2025-06-18", names_itself_in_http=True, has_completions_capability=True)
+_2025_11_25 = Revision("2025-11-25", names_itself_in_http=True, has_completions_capability=True)
+
+LEGACY: dict[str, Revision] = {each.name: each for each in (_2024_11_05, _2025_03_26, _2025_06_18, _2025_11_25)}
+LATEST_LEGACY = _2025_11_25
+
+
+def settled_with(asked: str) -> Revision:
+    """The revision a server answers `initialize` with: the client's if served, else the latest
+    (2025-11-25, "Version Negotiation")."""
+    return LEGACY.get(asked, LATEST_LEGACY)

@@ -1,0 +1,56 @@
+"""A client of an endpoint that runs somewhere, for the command line: any MCP server over Streamable HTTP will do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+import trio
+from msgspec import Raw
+
+from host.journal import Journal
+from host.peer import Peer, open_peer
+from host.protocol.handshake import ServerOffer, greeting, offer
+from host.protocol.methods import INITIALIZE, INITIALIZED
+from host.upstream.client import Voice
+from host.version import VERSION
+from host.wire.http_client import fetch_json, open_http
+
+PATIENCE = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    peer: Peer
+    offer: ServerOffer
+
+    async def ask(self, method: str, params: Raw | None) -> Raw:
+        return await self.peer.request(method, params)
+
+
+@asynccontextmanager
+async def open_remote(url: str, headers: Mapping[str, str]) -> AsyncIterator[Remote]:
+    """A connected client for the block.
+
+    Raises:
+        LinkLost, PeerError, BrokenAnswer, ValueError, trio.TooSlowError: there is no MCP server to talk to.
+    """
+    voice = Voice("remote", Journal())
+    async with open_http(url, headers, voice.dropped) as link, open_peer(link, voice) as peer:
+        with trio.fail_after(PATIENCE):
+            offered = offer(await peer.request(INITIALIZE, greeting(VERSION)))
+            link.settle(offered.revision.name if offered.revision.names_itself_in_http else None)
+            await peer.notify(INITIALIZED)
+        yield Remote(peer, offered)
+
+
+async def fetch_status(url: str, headers: Mapping[str, str]) -> object | None:
+    """What `GET /status` of the host behind `url` says, or None if that is no Colonnade."""
+    parts = urlsplit(url)
+    with trio.move_on_after(PATIENCE):
+        found = await fetch_json(urlunsplit((parts.scheme, parts.netloc, "/status", "", "")), headers)
+        if isinstance(found, dict) and "colonnade" in found:
+            return found
+    return None

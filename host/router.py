@@ -1,0 +1,316 @@
+"""Answers an exchange: lists from the catalog, everything else through the gate to the one server that owns the entry.
+
+One path for tools, resources and prompts alike: find the entry, ask the gate, call the server, give the answer outward
+names. What the gate hides takes the same way as what does not exist, with the same words. This file knows names and
+verdicts; it knows no sessions, no transports and no revisions.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec import Raw
+
+from host.catalog import Catalog, Entry
+from host.errors import (
+    BrokeProtocol,
+    InvalidParams,
+    MethodNotFound,
+    Refused,
+    ResourceNotFound,
+    UnknownEntry,
+    UpstreamError,
+)
+from host.exchange import Exchange
+from host.jsonrpc.raw import encode, members, string
+from host.names import inward_uri, outward_uri, server_of_name, template_makes
+from host.policy.gate import Gate, Permit
+from host.protocol.links import rename_in_result
+from host.protocol.methods import CALL, COMPLETE, LISTING_BY_METHOD, TARGETED, Kind, Listing, target_of
+from host.upstream.roster import Roster
+
+PAGE = 250
+"""Entries on one page of a list."""
+PAST_VIEWS = 4
+"""Former views whose cursors still work."""
+MAX_INSTRUCTIONS = 2048
+MAX_ALL_INSTRUCTIONS = 8192
+NOT_FOUND = (-32002, -32602)
+METHOD_NOT_FOUND = -32601
+NO_COMPLETION = Raw(b'{"completion":{"values":[],"total":0,"hasMore":false}}')
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one endpoint shows of one kind: the definitions in order, and the version of the shelf they are from."""
+
+    version: int
+    definitions: tuple[bytes, ...]
+
+
+class Router:
+    """One for the whole host; safe to use from any number of tasks, since it keeps nothing about who asks."""
+
+    def __init__(self, catalog: Catalog, gate: Gate, roster: Roster) -> None:
+        self.catalog = catalog
+        self._gate = gate
+        self._roster = roster
+        self._views: dict[tuple[str | None, Kind], deque[View]] = {}
+        self._seal = secrets.token_bytes(32)
+
+    def serves(self, server: str) -> bool:
+        """Whether there is an endpoint for this one server."""
+        return server in self._roster
+
+    async def answer(self, exchange: Exchange) -> Raw:
+        """The result of the exchange: a JSON object.
+
+        Raises:
+            ColonnadeError: what became of it instead.
+        """
+        method = exchange.request.method
+        if method in TARGETED:
+            return await self._reach(exchange)
+        if method in LISTING_BY_METHOD:
+            return await self._list(exchange, LISTING_BY_METHOD[method])
+        if method == COMPLETE:
+            return await self._complete(exchange)
+        raise MethodNotFound(f"there is no method {method[:80]!r} here")
+
+    # Listing
+
+    def view(self, endpoint: str | None, kind: Kind) -> View:
+        """What the endpoint shows of `kind` now. Equal definitions mean that nothing a client can see has changed."""
+        shelf = self.catalog.shelf(kind)
+        views = self._views.setdefault((endpoint, kind), deque(maxlen=PAST_VIEWS))
+        if not views or views[-1].version != shelf.version:
+            if endpoint is None:
+                shown = tuple(entry.exported for entry in shelf.entries if self._shows(entry))
+            else:
+                shown = tuple(entry.definition for entry in shelf.by_server.get(endpoint, ()) if self._shows(entry))
+            views.append(View(shelf.version, shown))
+        return views[-1]
+
+    async def instructions(self, endpoint: str | None) -> str:
+        """What the servers say about themselves, merged; on a server's own endpoint its own words as they are."""
+        await self._roster.wait_settled(endpoint)
+        if endpoint is not None:
+            return self._instructions_of(endpoint) or ""
+        parts: list[str] = []
+        for server, upstream in self._roster.upstreams.items():
+            text = self._instructions_of(server)
+            if text:
+                heading = f"## {server}" + (f" ({upstream.spec.title})" if upstream.spec.title else "")
+                parts.append(f"{heading}\n{_cut(text, MAX_INSTRUCTIONS)}")
+        preamble = (
+            "Several servers answer here. Their tools and prompts are called <server>__<name> and their resources "
+            "<server>+<URI>; where a server's own text below uses a bare name, put its prefix before it."
+        )
+        return _cut("\n\n".join([preamble, *parts]), MAX_ALL_INSTRUCTIONS)
+
+    def _instructions_of(self, server: str) -> str | None:
+        try:
+            return self._roster.ready(server).offer.instructions
+        except UpstreamError:
+            return None
+
+    def _shows(self, entry: Entry) -> bool:
+        return self._gate.shows(entry.server, entry.kind, entry.inward)
+
+    async def _list(self, exchange: Exchange, listing: Listing) -> Raw:
+        endpoint = exchange.caller.endpoint
+        await self._roster.wait_settled(endpoint)
+        view = self.view(endpoint, listing.kind)
+        start = 0
+        if "cursor" in exchange.params:
+            view, start = self._resume(endpoint, listing.kind, exchange.params["cursor"])
+        end = start + PAGE
+        page = b'{"%b":[%b]' % (listing.member.encode(), b",".join(view.definitions[start:end]))
+        if end < len(view.definitions):
+            page += b',"nextCursor":"%b"' % self._cursor(endpoint, listing.kind, view.version, end)
+        return Raw(page + b"}")
+
+    def _cursor(self, endpoint: str | None, kind: Kind, version: int, start: int) -> bytes:
+        place = b"%d.%d" % (version, start)
+        return base64.urlsafe_b64encode(self._signature(endpoint, kind, place) + place)
+
+    def _resume(self, endpoint: str | None, kind: Kind, cursor: Raw) -> tuple[View, int]:
+        """The view a cursor belongs to, and where in it. An old view is served as it was, or not at all: pages of two
+        different lists never make one list."""
+        try:
+            sealed = base64.b64decode(string(cursor), altchars=b"-_", validate=True)
+            signature, place = sealed[:16], sealed[16:]
+            if not hmac.compare_digest(signature, self._signature(endpoint, kind, place)):
+                raise ValueError("not one of ours")
+            version, start = (int(part) for part in place.split(b"."))
+        except (ValueError, binascii.Error):
+            raise InvalidParams("the cursor is not valid here; list again from the start") from None
+        for view in self._views.get((endpoint, kind), ()):
+            if view.version == version:
+                return view, start
+        raise InvalidParams("the list has changed since this cursor was given; list again from the start")
+
+    def _signature(self, endpoint: str | None, kind: Kind, place: bytes) -> bytes:
+        said = b"\0".join([b"" if endpoint is None else endpoint.encode(), kind.value.encode(), place])
+        return hashlib.blake2b(said, key=self._seal, digest_size=16).digest()
+
+    # Reaching one entry
+
+    async def _reach(self, exchange: Exchange) -> Raw:
+        kind, name = target_of(exchange.request.method, exchange.params)
+        if exchange.request.method != CALL.name:
+            return await self._ask(exchange, self._find(exchange, kind, name), name)
+        # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
+        # Handling"); an unknown tool and the server's own JSON-RPC error are not.
+        try:
+            return await self._ask(exchange, self._find(exchange, kind, name), name)
+        except Refused:
+            raise
+        except UpstreamError as failure:
+            return encode({"content": [{"type": "text", "text": failure.message}], "isError": True})
+
+    async def _complete(self, exchange: Exchange) -> Raw:
+        kind, name = target_of(COMPLETE, exchange.params)
+        permit = self._find(exchange, kind, name, listed=True)
+        client = self._roster.ready(permit.server)
+        if not client.offer.completes:
+            return NO_COMPLETION
+        try:
+            return await client.call(permit)
+        except Refused as refusal:
+            if refusal.code == METHOD_NOT_FOUND:
+                return NO_COMPLETION
+            raise
+
+    async def _ask(self, exchange: Exchange, permit: Permit, name: str) -> Raw:
+        """Have the server answer, and give the answer outward names."""
+        client = self._roster.ready(permit.server)
+        method = TARGETED[exchange.request.method]
+        if method.capability not in client.offer.capabilities:
+            raise _missing(permit.kind, name)
+        try:
+            result = await client.call(permit)
+        except Refused as refusal:
+            if permit.kind is Kind.RESOURCE and _means_not_found(refusal, permit.target):
+                raise _missing(permit.kind, name) from None
+            raise
+        if exchange.caller.endpoint is not None:
+            return result
+        try:
+            return rename_in_result(result, method.links, _outward(permit.server))
+        except ValueError:
+            raise BrokeProtocol(permit.server, f"{permit.server} sent a result that cannot be read") from None
+
+    def _find(self, exchange: Exchange, kind: Kind, name: str, *, listed: bool = False) -> Permit:
+        """The permit for what `name` means at the caller's endpoint. With `listed`, only what some list names counts:
+        otherwise a resource may also be one that no list names.
+
+        Raises:
+            UnknownEntry, ResourceNotFound: there is no such thing, or none that may be known.
+            Unavailable: nobody can tell, since its server was never there.
+        """
+        uri = kind is Kind.RESOURCE
+        found = self._find_uri(exchange, name, listed) if uri else self._find_name(exchange, kind, name)
+        if found is None:
+            raise _missing(kind, name)
+        server, inward = found
+        permit = self._gate.admit(exchange, server, kind, inward)
+        if permit is None:
+            raise _missing(kind, name)
+        return permit
+
+    def _find_name(self, exchange: Exchange, kind: Kind, name: str) -> tuple[str, str] | None:
+        shelf = self.catalog.shelf(kind)
+        endpoint = exchange.caller.endpoint
+        entry = shelf.by_outward.get(name) if endpoint is None else shelf.by_inward.get((endpoint, name))
+        if entry is not None:
+            return entry.server, entry.inward
+        server = server_of_name(name) if endpoint is None else endpoint
+        if server is not None and server in self._roster:
+            self._miss(server, kind)
+        return None
+
+    def _miss(self, server: str, kind: Kind) -> None:
+        """Nothing is listed under a name of this server. If it never could list, say that instead; if it can, perhaps
+        its list is old: it is read again, after this answer, so that the time it takes tells nothing."""
+        if server not in self.catalog.shelf(kind).by_server:
+            self._roster.ready(server)
+        self._roster.upstreams[server].refresh(kind)
+
+    def _find_uri(self, exchange: Exchange, uri: str, listed: bool) -> tuple[str, str] | None:
+        endpoint = exchange.caller.endpoint
+        found = (endpoint, uri) if endpoint is not None else inward_uri(uri, self._roster)
+        if found is None:
+            found = self._owner_of(uri)
+        elif listed and not self._lists(*found):
+            self._miss(found[0], Kind.RESOURCE)
+            return None
+        return found
+
+    def _owner_of(self, uri: str) -> tuple[str, str] | None:
+        """The one server that lists the URI, or has the one template that makes it, as servers write their URIs: a web
+        URI, or one that a client took from a text. Two owners are none: nobody is guessed at."""
+        for matches in (self._listers_of(uri), self._makers_of(uri)):
+            if matches:
+                return (matches.pop(), uri) if len(matches) == 1 else None
+        return None
+
+    def _lists(self, server: str, uri: str) -> bool:
+        if any((server, uri) in self.catalog.shelf(kind).by_inward for kind in (Kind.RESOURCE, Kind.TEMPLATE)):
+            return True
+        templates = self.catalog.shelf(Kind.TEMPLATE).by_server.get(server, ())
+        return any(template_makes(entry.inward, uri) for entry in templates)
+
+    def _listers_of(self, uri: str) -> set[str]:
+        return {
+            server
+            for server in self._roster.upstreams
+            for kind in (Kind.RESOURCE, Kind.TEMPLATE)
+            if (server, uri) in self.catalog.shelf(kind).by_inward and self._gate.shows(server, kind, uri)
+        }
+
+    def _makers_of(self, uri: str) -> set[str]:
+        templates = self.catalog.shelf(Kind.TEMPLATE).by_server
+        return {
+            entry.server
+            for entries in templates.values()
+            for entry in entries
+            if self._shows(entry) and template_makes(entry.inward, uri)
+        }
+
+
+def _outward(server: str) -> Callable[[str], str]:
+    return lambda uri: outward_uri(server, uri)
+
+
+def _missing(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:
+    """The one answer for what is not there and for what must not be known."""
+    if kind is Kind.RESOURCE:
+        return ResourceNotFound("Resource not found", data=encode({"uri": name}))
+    return UnknownEntry(f"Unknown {kind.value}: {name[:200]}")
+
+
+def _means_not_found(refusal: Refused, uri: str) -> bool:
+    """Whether a server's refusal to read says that there is no such resource. -32002 says so by definition
+    (2025-11-25, "Resources / Error Handling"); with -32602 only the URI in it tells."""
+    if refusal.code not in NOT_FOUND:
+        return False
+    return refusal.code == NOT_FOUND[0] or uri in refusal.message or _names(refusal.data, uri)
+
+
+def _names(data: Raw | None, uri: str) -> bool:
+    try:
+        return data is not None and string(members(data)["uri"]) == uri
+    except (ValueError, KeyError):
+        return False
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."

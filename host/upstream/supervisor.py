@@ -1,0 +1,198 @@
+"""One server, kept connected: the loop that connects, waits for the end, and tries again. Its failures are states.
+
+    waiting -> connecting -> ready -> failed -> connecting ...
+
+Nothing a server does gets past this file: whatever ends a connection ends as a state, which says why and when the next
+attempt is. Entries of a server that is away stay in the catalog, so that a restart changes no client's list.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+
+import trio
+
+from config import ServerSpec
+from host.catalog import Catalog
+from host.errors import Unavailable
+from host.journal import Crashed, Journal, ServerFailed, ServerReady, sample
+from host.peer import BrokenAnswer, Peer, PeerError, open_peer
+from host.protocol.handshake import WrongRevision, greeting, offer
+from host.protocol.methods import INITIALIZE, INITIALIZED, LISTINGS, PING, Kind
+from host.upstream.backoff import Backoff
+from host.upstream.client import Client, Voice
+from host.upstream.listing import Lister
+from host.version import VERSION
+from host.wire.link import Link, LinkLost
+
+OpenLink = Callable[[ServerSpec], AbstractAsyncContextManager[Link]]
+"""Opens a link to the configured server for a block; LinkLost if it cannot be had."""
+
+PING_EVERY = 30.0
+PING_PATIENCE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connecting:
+    since: float
+    last_failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    since: float
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    since: float
+    why: str
+    next_attempt: float
+
+
+@dataclass(frozen=True, slots=True)
+class Disabled:
+    pass
+
+
+State = Connecting | Ready | Failed | Disabled
+
+
+class Upstream:
+    """One configured server. `state` is what it is in now; `settled` is set once its first attempt has ended."""
+
+    def __init__(self, spec: ServerSpec, catalog: Catalog, journal: Journal) -> None:
+        self.spec = spec
+        self.attempts = 0
+        self.settled = trio.Event()
+        self.state: State = Connecting(trio.current_time(), None)
+        self._catalog = catalog
+        self._journal = journal
+        self._backoff = Backoff()
+        self._lister: Lister | None = None
+
+    def ready(self) -> Client:
+        """The connected client.
+
+        Raises:
+            Unavailable: there is none now; says why and when the next attempt is.
+        """
+        state = self.state
+        if isinstance(state, Ready):
+            return state.client
+        raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {describe(state)}")
+
+    def refresh(self, kind: Kind) -> None:
+        """Somebody asked for an entry that is not listed: perhaps the list is old."""
+        if self._lister is not None:
+            self._lister.mark((kind,))
+
+    async def supervise(self, open_link: OpenLink) -> None:
+        """Keep the server connected until cancelled. Never raises."""
+        while True:
+            ready_for = 0.0
+            self.attempts += 1
+            try:
+                await self._connect(open_link)
+                why = "the connection ended"  # not reached: a connection ends with an error
+            except* _EXPECTED as group:
+                why = _reason(group)
+            except* Exception as group:  # noqa: BLE001 - one server's trouble, our own mistakes included, stays with it
+                self._journal.note(Crashed(self.spec.id, group))
+                why = "of an internal error"
+            if isinstance(self.state, Ready):
+                ready_for = trio.current_time() - self.state.since
+            delay = self._backoff.failed(ready_for, random.random())
+            now = trio.current_time()
+            self.state = Failed(now, why, now + delay)
+            self.settled.set()
+            self._journal.note(ServerFailed(self.spec.id, why, delay))
+            await trio.sleep(delay)
+            self.state = Connecting(trio.current_time(), why)
+
+    async def _connect(self, open_link: OpenLink) -> None:
+        """One connection, from its beginning to its end, which is always an error."""
+        began = trio.current_time()
+        voice = Voice(self.spec.id, self._journal)
+        with trio.fail_after(self.spec.start_timeout) as patience:
+            async with open_link(self.spec) as link, open_peer(link, voice) as peer:
+                offered = offer(await peer.request(INITIALIZE, greeting(VERSION)))
+                link.settle(offered.revision.name if offered.revision.names_itself_in_http else None)
+                await peer.notify(INITIALIZED)
+                lister = Lister(self.spec.id, peer, offered, self._catalog, self._journal)
+                voice.changed = lister.mark
+                await lister.read_all()
+                if peer.ended.is_set():
+                    raise peer.lost
+                patience.deadline = float("inf")
+                self._lister = lister
+                self.state = Ready(trio.current_time(), Client(self.spec.id, peer, offered, self.spec.timeout))
+                self.settled.set()
+                self._journal.note(
+                    ServerReady(self.spec.id, sample(offered.server), self._counts(), trio.current_time() - began)
+                )
+                try:
+                    await self._stay(peer, lister)
+                finally:
+                    self._lister = None
+
+    async def _stay(self, peer: Peer, lister: Lister) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lister.run)
+            nursery.start_soon(_watch, peer)
+            await peer.ended.wait()
+            raise peer.lost
+
+    def _counts(self) -> str:
+        counted = ((kind, len(self._catalog.shelf(kind).by_server.get(self.spec.id, ()))) for kind in Kind)
+        return ", ".join(f"{count} {LISTINGS[kind].member}" for kind, count in counted if count) or "nothing to offer"
+
+
+_EXPECTED = (LinkLost, PeerError, BrokenAnswer, ValueError, trio.TooSlowError)
+
+
+async def _watch(peer: Peer) -> None:
+    """Ask a silent server for a sign of life (2025-11-25, "Ping"). A server that works for us is not asked."""
+    while True:
+        await trio.sleep(PING_EVERY)
+        if peer.in_flight or trio.current_time() - peer.last_heard < PING_EVERY:
+            continue
+        with trio.move_on_after(PING_PATIENCE):
+            with suppress(PeerError, BrokenAnswer):  # a refusal is a sign of life too
+                await peer.request(PING)
+            continue
+        raise LinkLost(f"it did not answer a ping within {PING_PATIENCE:.0f} s")
+
+
+def describe(state: State) -> str:
+    """A state in words, as the end of a sentence about the server."""
+    now = trio.current_time()
+    if isinstance(state, Ready):
+        return "ready"
+    if isinstance(state, Disabled):
+        return "it is disabled in the configuration"
+    if isinstance(state, Failed):
+        return f"{state.why}; next attempt in {max(state.next_attempt - now, 0):.1f} s"
+    if state.last_failure is not None:
+        return f"it is being connected again after it failed: {state.last_failure}"
+    return "it is still starting"
+
+
+def _reason(group: BaseExceptionGroup[BaseException]) -> str:
+    """The first cause in an exception group, in words."""
+    problem: BaseException = group
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    if isinstance(problem, WrongRevision):
+        return f"it speaks the protocol revision {sample(str(problem))}, which is not supported"
+    if isinstance(problem, trio.TooSlowError):
+        return "it did not finish its start in time (start_timeout)"
+    if isinstance(problem, PeerError):
+        return f"it refused the handshake: {sample(str(problem))}"
+    if isinstance(problem, LinkLost):
+        return str(problem)
+    return f"it answered the handshake with something else: {sample(str(problem))}"

@@ -1,0 +1,5 @@
+"""The version that Colonnade tells its peers and its users."""
+
+from importlib.metadata import version
+
+VERSION = version("colonnade")

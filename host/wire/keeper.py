@@ -1,0 +1,401 @@
+"""The keeper: a small process beside the host under which every server process runs, so that none outlives the host.
+
+Run as a file (`python -I -S keeper.py FD`); it imports only the standard library and holds no secret of the host.
+
+    host ── keeper ─┬─ warden ── program ── whatever it starts
+                    └─ warden ── program ── …
+
+*Keeper*: forks one warden for each byte that comes over its socket together with four descriptors (control, and the
+program's 0, 1, 2). It reaps wardens. A child of its own that is no warden is what a killed warden left: it kills it.
+*Warden*: reads one order from its control socket, starts that one program, reaps whatever is handed to it (it is a
+child subreaper, so neither `setsid` nor a double fork escapes it), tells what happens, and kills what is left when the
+program itself ends. "No child left" means for a subreaper that no descendant is left; that is when it says so and ends.
+Both stop for nothing but the end of a socket, which the kernel closes also for a host that was killed.
+
+On the control socket, to the warden: a length of four bytes (big endian) and an order in JSON with the members `argv`,
+`env` and `cwd`, all text standing for the bytes of the same numbers (latin-1), so that no locale is asked; after it
+single bytes, TERM or KILL. The end of it means that the host is gone: TERM, LAST_GRACE seconds, KILL.
+From the warden: lines of JSON, `{"warden": pid}`, then `{"pid": pid}` or `{"error": reason}`, `{"exit": status}`
+(negative for a signal), `{"gone": true}`.
+
+Without /proc or prctl (not Linux) a tree is only as much as the program's process group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+if sys.platform == "linux":
+    import ctypes
+
+TERM, KILL = b"T", b"K"
+LAST_GRACE = 0.7
+"""Seconds between TERM and KILL when the host is gone; all of its processes are to be gone two seconds after it."""
+WARDENS_LIMIT = 1.5
+"""Seconds the wardens of a dead host have; one that is still there then was stopped or hangs, and is killed."""
+
+_SHORT_PAUSE, _LONG_PAUSE = 0.01, 0.5
+_STOP_ROUNDS = 20
+_SET_DUMPABLE, _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 4, 36, 37
+
+
+# What the kernel knows
+
+
+def become_subreaper() -> bool:
+    """Make this process the new parent of every orphan below it; False where the platform cannot."""
+    if sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def is_subreaper() -> bool:
+    """Whether this process adopts the orphans below it."""
+    if sys.platform != "linux":
+        return False
+    answer = ctypes.c_int(0)
+    ctypes.CDLL(None).prctl(_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    return bool(answer.value)
+
+
+def _hide_memory() -> None:
+    """Let no process of the same user read this one's memory or attach to it: orders hold the servers' secrets."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def children_of(pid: int) -> list[int]:
+    """The direct children of a process, dead ones not yet reaped included; none if it is gone or /proc is missing."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except OSError as error:
+        if error.errno == errno.ENOENT and os.path.isdir(
+            f"/proc/{pid}"
+        ):  # no such list in this kernel, or a thread ended
+            return [child for child, parent in _parents() if parent == pid]
+    return found
+
+
+def _parents() -> Iterable[tuple[int, int]]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    yield int(name), int(file.read().rpartition(b")")[2].split()[1])
+            except OSError:
+                continue
+
+
+def tree_below(pid: int, only: Callable[[int], bool] | None = None) -> list[int]:
+    """Every descendant of a process, parents first; of its own children only those that pass `only`."""
+    found: list[int] = []
+    waiting = [child for child in children_of(pid) if only is None or only(child)]
+    while waiting:
+        found += waiting
+        waiting = [grandchild for child in waiting for grandchild in children_of(child)]
+    return found
+
+
+# What is done to a tree
+
+
+def _send(pid: int, *signals: signal.Signals) -> None:
+    for number in signals:
+        try:
+            os.kill(pid, number)
+        except OSError:  # gone already, or another user's (a program may start a set-user-id one)
+            return
+
+
+def kill_below(pid: int, only: Callable[[int], bool] | None = None) -> None:
+    """Send SIGKILL to all that `tree_below` finds with the same arguments.
+
+    Everything is stopped first, until a round finds nothing new: what is stopped forks no more and reaps no child, so a
+    fork bomb cannot outrun the killing. What appears meanwhile all the same is left for the next call.
+    """
+    stopped: dict[int, None] = {}
+    for _ in range(_STOP_ROUNDS):
+        new = [found for found in tree_below(pid, only) if found not in stopped]
+        if not new:
+            break
+        for found in new:
+            _send(found, signal.SIGSTOP)
+        stopped.update(dict.fromkeys(new))
+    for found in stopped:
+        _send(found, signal.SIGKILL)
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
+    with contextlib.suppress(OSError):  # the group is empty
+        os.killpg(leader, number)
+
+
+def _reap() -> tuple[dict[int, int], bool]:
+    """Take the status of every child that ended; also tells whether any child is left."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended, False
+        if pid == 0:
+            return ended, True
+        ended[pid] = os.waitstatus_to_exitcode(status)
+
+
+class _Bell:
+    """Rings when a signal came, so that one poll can wait for descriptors and for children."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+
+    def wait(self, other: socket.socket | None, seconds: float | None) -> bool:
+        """Wait for a signal, for `other`, or for the time to pass; tells whether `other` can be read."""
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        if other is not None:
+            poll.register(other, select.POLLIN)
+        ready = [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
+        if self._read in ready:
+            os.read(self._read, 4096)
+        return other is not None and other.fileno() in ready
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        os.close(self._read)
+        os.close(self._write)
+
+
+# The warden
+
+
+class _Warden:
+    def __init__(self, control: socket.socket, bell: _Bell) -> None:
+        self._control = control
+        self._host_is_gone = False
+        self._bell = bell
+        self._program = 0
+        self._running = False
+        self._kill_at: float | None = None
+        self._pause = _SHORT_PAUSE
+
+    def run(self, descriptors: list[int]) -> None:
+        self._tell({"warden": os.getpid()})
+        order = self._read_order()
+        if order is None:
+            return
+        reason = self._start(order, descriptors)
+        for descriptor in descriptors:  # an end of file must reach whoever holds the other end
+            os.close(descriptor)
+        if reason is not None:
+            self._tell({"error": reason})
+            return
+        self._tell({"pid": self._program})
+        self._watch()
+        self._tell({"gone": True})
+
+    def _read_order(self) -> dict[str, object] | None:
+        head = self._read(4)
+        body = self._read(struct.unpack("!I", head)[0]) if head else b""
+        return json.loads(body) if body else None
+
+    def _read(self, size: int) -> bytes:
+        """Exactly so many bytes, or none if the host goes first."""
+        data = b""
+        while len(data) < size:
+            piece = self._control.recv(size - len(data))
+            if not piece:
+                return b""
+            data += piece
+        return data
+
+    def _start(self, order: dict[str, object], descriptors: list[int]) -> str | None:
+        argv, env, cwd = order["argv"], order["env"], order["cwd"]
+        assert isinstance(argv, list)
+        assert isinstance(env, dict)
+        assert isinstance(cwd, str)
+        try:
+            os.chdir(cwd.encode("latin-1"))
+        except (OSError, ValueError):
+            return "bad cwd"
+        try:
+            program = subprocess.Popen(
+                [word.encode("latin-1") for word in argv],
+                env={name.encode("latin-1"): value.encode("latin-1") for name, value in env.items()},
+                stdin=descriptors[0],
+                stdout=descriptors[1],
+                stderr=descriptors[2],
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            return "not found"
+        except PermissionError:
+            return "not executable"
+        except OSError as error:
+            return "not executable" if error.errno == errno.ENOEXEC else os.strerror(error.errno or 0)
+        except ValueError as error:
+            return str(error)
+        finally:
+            os.chdir("/")  # a warden keeps no directory busy
+        self._program = program.pid
+        self._running = True
+        program.returncode = 0  # whatever ends is reaped here, never through this object
+        return None
+
+    def _watch(self) -> None:
+        while True:
+            ended, any_left = _reap()
+            if self._program in ended:
+                self._running = False
+                self._tell({"exit": ended[self._program]})
+                _signal_group(self._program, signal.SIGKILL)
+                self._kill_at = 0.0
+            if not any_left:
+                return
+            if self._bell.wait(None if self._host_is_gone else self._control, self._step()):
+                self._obey()
+
+    def _step(self) -> float | None:
+        """Kill if it is time to; how long to wait for something to happen, in seconds."""
+        if self._kill_at is None:
+            return None
+        left = self._kill_at - time.monotonic()
+        if left > 0:
+            return left
+        kill_below(os.getpid())
+        if self._running:
+            _signal_group(self._program, signal.SIGKILL)
+        self._pause = min(self._pause * 1.5, _LONG_PAUSE)  # what cannot be killed is not hammered
+        return self._pause
+
+    def _obey(self) -> None:
+        try:
+            said = self._control.recv(64)
+        except OSError:
+            said = b""
+        self._host_is_gone = not said
+        if not said or TERM in said:
+            self._terminate()
+        if KILL in said:
+            self._kill_at = 0.0
+        elif not said and self._kill_at is None:
+            self._kill_at = time.monotonic() + LAST_GRACE
+
+    def _terminate(self) -> None:
+        tree = tree_below(os.getpid())
+        for pid in tree:
+            _send(pid, signal.SIGTERM, signal.SIGCONT)  # one that is stopped would not hear the first
+        if not tree:
+            _signal_group(self._program, signal.SIGTERM)
+
+    def _tell(self, report: dict[str, object]) -> None:
+        with contextlib.suppress(OSError):  # the host is gone; the next read says so
+            self._control.sendall(json.dumps(report).encode() + b"\n")
+
+
+# The keeper
+
+
+class _Keeper:
+    def __init__(self, host: socket.socket) -> None:
+        self._host = host
+        self._host_is_gone = False
+        self._bell = _Bell()
+        self._wardens: set[int] = set()
+        self._impatient_at = float("inf")
+
+    def run(self) -> None:
+        """Serve until the host is gone and nothing is left."""
+        pause, strays = _SHORT_PAUSE, False
+        while True:
+            ended, any_left = _reap()
+            self._wardens.difference_update(ended)
+            if self._host_is_gone and not any_left:
+                return
+            if self._host_is_gone and time.monotonic() > self._impatient_at:
+                self._wardens.clear()  # no warden is trusted any more: all that is left are strays
+            strays = bool(ended or strays or self._host_is_gone) and self._kill_strays()
+            pause = min(pause * 1.5, _LONG_PAUSE) if strays else _SHORT_PAUSE
+            wait = pause if strays else 0.1 if self._host_is_gone else None
+            if self._bell.wait(None if self._host_is_gone else self._host, wait):
+                self._take()
+
+    def _kill_strays(self) -> bool:
+        kill_below(os.getpid(), self._is_stray)
+        return any(map(self._is_stray, children_of(os.getpid())))
+
+    def _is_stray(self, child: int) -> bool:
+        return child not in self._wardens
+
+    def _take(self) -> None:
+        try:
+            said, descriptors, _, _ = socket.recv_fds(self._host, 1, 4)
+        except OSError:
+            said, descriptors = b"", []
+        if not said:
+            self._host_is_gone = True  # its socket stays open, so that the host can see the end of this process in it
+            self._impatient_at = time.monotonic() + WARDENS_LIMIT
+        elif len(descriptors) == 4:
+            self._fork(descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _fork(self, descriptors: list[int]) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:  # the user's limit of processes
+            os.write(descriptors[0], json.dumps({"error": os.strerror(error.errno or 0)}).encode() + b"\n")
+            return
+        if pid:
+            self._wardens.add(pid)
+            return
+        try:
+            os.setsid()
+            become_subreaper()
+            self._host.close()
+            self._bell.close()
+            _Warden(socket.socket(fileno=descriptors[0]), _Bell()).run(descriptors[1:])
+        finally:
+            os._exit(0)
+
+
+def _listen_to_signals() -> None:
+    """Sleep through what would end a process, by handlers: what is *ignored* would be ignored by the programs too."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in signal.valid_signals():
+        if signal.getsignal(number) == signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+
+
+def main(descriptor: int) -> None:
+    """Be the keeper for the host at the other end of this descriptor."""
+    _listen_to_signals()
+    become_subreaper()
+    _hide_memory()
+    gc.disable()
+    gc.freeze()  # a collection would touch, and so copy, every page shared with the wardens
+    _Keeper(socket.socket(fileno=descriptor)).run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

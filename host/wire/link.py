@@ -1,0 +1,58 @@
+"""What a link is: a channel of parcels to one peer. Stdio, Streamable HTTP and the tests' memory links are links.
+
+A parcel is a message and, where the transport knows it, the id of the request it belongs to: a message that came on the
+stream of a POST belongs to that POST's request. That is the only metadata a link carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from host.jsonrpc.messages import Id, Malformed, Message, Notification
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    message: Message
+    about: Id | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A parcel from the other side; the message may be none."""
+
+    message: Message | Malformed
+    about: Id | None = None
+
+
+Deliver = Callable[[Arrival], None]
+"""Takes what arrived and returns at once: a link's reader waits for nobody."""
+
+
+class LinkLost(Exception):
+    """The channel to the peer is broken or closed. The text says why, for a person, without secrets."""
+
+
+class Link(Protocol):
+    async def run(self, deliver: Deliver) -> None:
+        """Carry messages until the other side ends, then return; called once, for as long as the link is used.
+
+        Raises:
+            LinkLost: the channel broke.
+        """
+
+    async def send(self, parcel: Parcel) -> None:
+        """Send one message, whole or not at all. Where answers ride on the sender's own exchange (HTTP), this returns
+        when that exchange is over, and delivers meanwhile.
+
+        Raises:
+            LinkLost: it could not be sent, or its exchange broke.
+        """
+
+    def settle(self, protocol_header: str | None) -> None:
+        """The handshake is over. `protocol_header`: what names the revision from now on, where the transport does so."""
+
+    async def call_off(self, id: Id, notice: Notification) -> None:
+        """Tell the peer that nobody waits for the answer to `id` any more. Bounded in time, never raises LinkLost."""

@@ -1,0 +1,548 @@
+"""The guarded listener: an ASGI app on TCP sockets, over HTTP/1.1, with hypercorn's parser and request cycle inside.
+
+Owns the listening sockets, every connection with its deadlines, and one plain task per request. Knows nothing of what
+the app does and decides no right of any client; which heads are refused is head.py's. It leaves no way to HTTP/2,
+WebSocket or another protocol: hypercorn's `H11Protocol` is used alone, without the part that switches.
+
+What hypercorn 0.18 does not promise and this file does:
+  - a connection that fails, in whatever way, ends alone;
+  - no write outlasts `write_timeout`, and none is shielded from cancellation; a write that was begun and not ended
+    breaks its connection, so half a message is never followed by another;
+  - the end of a connection reaches `receive()` also while a pipelined request waits;
+  - an app may answer without reading the body.
+
+A request whose client left keeps its task: the app learns of it in `receive()`, and what it still sends is dropped.
+A client that only closes its sending half counts as one that left, yet what is sent afterwards still goes out to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import h11
+import trio
+from hypercorn.config import Config
+from hypercorn.events import Closed, RawData, Updated
+from hypercorn.events import Event as WireEvent
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.events import Response
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.worker_context import EventWrapper, WorkerContext
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
+
+from .asgi import ASGIApp, Event, Scope
+from .head import MAX_HEAD, Refusal, head_of, refuse
+
+MAX_CONNECTIONS = 1000
+"""Connections at a time; more wait in the kernel's backlog until one ends, and those that are open notice nothing."""
+HEAD_TIMEOUT = 5.0
+"""Seconds from the first byte of a head, or from a new connection, until the head must be complete."""
+IDLE_TIMEOUT = 75.0
+"""Seconds that a connection lives between two requests; more than the keep-alive of common clients."""
+WRITE_TIMEOUT = 5.0
+"""Seconds in which a client must take the next 64 KiB."""
+GRACE = 2.0
+
+_LINGER = 1.0  # seconds to read what a refused client still sends: closing on unread bytes would reset away the answer
+_CHUNK = 64 * 1024
+_READ_AHEAD = 64 * 1024
+_BODY_QUEUE = 10  # parts of at most _CHUNK bytes
+_SEND_BUFFER = 256 * 1024  # kernel memory for a client that does not read; grown by itself it reaches megabytes
+_USER_TIMEOUT = 10_000  # ms; also ends a peer that vanished while data for it lies in the kernel only
+_FULL_PAUSE = 0.1
+
+_SAID_OF = {
+    400: "this is not HTTP/1.1 as it is understood here",
+    431: f"the head of a request has at most {MAX_HEAD} bytes",
+    501: "the only transfer encoding understood here is chunked",
+}
+"""What a request is told that the parser itself refuses."""
+
+_log = logging.getLogger("colonnade.listener")
+
+
+@asynccontextmanager
+async def open_listeners(host: str, port: int) -> AsyncIterator[list[trio.SocketListener]]:
+    """Listening sockets on every address of `host`, for the block. Port 0 picks one free port for all of them.
+
+    Raises:
+        OSError: the name is unknown or the port cannot be had; the text names the address.
+    """
+    try:
+        listeners = await _listen(host, port)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(error.errno, f"cannot listen on {host} port {port}: {reason}") from error
+    try:
+        for listener in listeners:
+            _set_options(listener.socket)
+        yield listeners
+    finally:
+        for listener in listeners:
+            listener.socket.close()
+
+
+async def serve_http(
+    app: ASGIApp,
+    listeners: Sequence[trio.SocketListener],
+    *,
+    stop: trio.Event | None = None,
+    grace: float = GRACE,
+    max_connections: int = MAX_CONNECTIONS,
+    write_timeout: float = WRITE_TIMEOUT,
+    head_timeout: float = HEAD_TIMEOUT,
+    idle_timeout: float = IDLE_TIMEOUT,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve `app` until cancelled, or until `stop` is set. ASGI's lifespan is not used.
+
+    On `stop` the listening sockets and the idle connections are closed at once; requests in flight have `grace`
+    seconds to end, then they are cancelled. Cancelled from outside, everything ends at once. No exception of a
+    connection or of the app comes out: the app's are logged as `colonnade.listener` and answered with 500 where
+    nothing was sent yet.
+
+    Args:
+        listeners: as from `open_listeners`. They are closed on `stop`, otherwise by whoever opened them.
+        max_connections, write_timeout, head_timeout, idle_timeout: see the constants of this module.
+    """
+    server = _Server(app, max_connections, write_timeout, head_timeout, idle_timeout)
+    async with trio.open_nursery() as connections:
+        async with trio.open_nursery() as accepting:
+            for listener in listeners:
+                accepting.start_soon(server.accept, listener, connections)
+            task_status.started()
+            if stop is None:
+                await trio.sleep_forever()
+            else:
+                await stop.wait()
+            accepting.cancel_scope.cancel()
+        for listener in listeners:
+            listener.socket.close()
+        connections.cancel_scope.deadline = trio.current_time() + grace
+        await server.finish()
+
+
+async def _listen(host: str, port: int) -> list[trio.SocketListener]:
+    listeners = await trio.open_tcp_listeners(port, host=host)
+    if port:
+        return listeners
+    # Each address got a port of its own, but a URL has one.
+    kept, *others = listeners
+    addresses = [str(other.socket.getsockname()[0]) for other in others]
+    for other in others:
+        other.socket.close()
+    listeners = [kept]
+    try:
+        for address in addresses:
+            listeners += await trio.open_tcp_listeners(kept.socket.getsockname()[1], host=address)
+    except BaseException:
+        for listener in listeners:
+            listener.socket.close()
+        raise
+    return listeners
+
+
+def _set_options(listening: trio.socket.SocketType) -> None:
+    """Accepted sockets inherit these."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        with suppress(OSError):
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT)
+
+
+class _Server:
+    """What all connections share."""
+
+    def __init__(
+        self, app: ASGIApp, max_connections: int, write_timeout: float, head_timeout: float, idle_timeout: float
+    ) -> None:
+        self.app = app
+        self.write_timeout = write_timeout
+        self.head_timeout = head_timeout
+        self.idle_timeout = idle_timeout
+        self.context = WorkerContext(None)
+        self.config = _hypercorn_config()
+        self._max_connections = max_connections
+        self._connections: set[_Connection] = set()
+        self._room = trio.Event()
+        self._complained = -math.inf
+
+    async def accept(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
+        """Take connections until cancelled or until the listener is closed."""
+        while True:
+            while len(self._connections) >= self._max_connections:
+                await self._room.wait()
+            try:
+                stream = await listener.accept()
+            except trio.ClosedResourceError:
+                return
+            except OSError as error:
+                # EMFILE and its kin. The connection stays in the backlog, so the next accept fails at once as well.
+                self.complain(f"no connection can be accepted: {errno.errorcode.get(error.errno or 0, error)}")
+                await trio.sleep(_FULL_PAUSE)
+                continue
+            connection = _Connection(self, stream)
+            self._connections.add(connection)
+            nursery.start_soon(self._run, connection)
+
+    async def finish(self) -> None:
+        """Let no connection begin another request."""
+        await self.context.terminated.set()
+        for connection in list(self._connections):
+            connection.close_if_idle()
+
+    def complain(self, text: str) -> None:
+        """One line a second, whatever clients do."""
+        now = trio.current_time()
+        if now - self._complained >= 1:
+            self._complained = now
+            _log.warning("%s", text)
+
+    async def _run(self, connection: _Connection) -> None:
+        try:
+            await connection.run()
+        except* Exception as group:  # noqa: BLE001 - one connection's failure is not its siblings'
+            self.complain(f"a connection was ended by {group.exceptions[0]!r}")
+        finally:
+            connection.close()
+            self._connections.discard(connection)
+            self._room.set()
+            self._room = trio.Event()
+
+
+def _hypercorn_config() -> Config:
+    config = Config()
+    config.errorlog = _log
+    config.accesslog = None
+    config.include_server_header = False
+    config.h11_max_incomplete_size = MAX_HEAD
+    config.keep_alive_max_requests = 2**62
+    return config
+
+
+class _Over(Exception):
+    """Nothing more is to be read as a request from this connection."""
+
+
+class _Connection:
+    """One client: reads for hypercorn's protocol, writes for it, and keeps the deadlines."""
+
+    def __init__(self, server: _Server, stream: trio.SocketStream) -> None:
+        self._server = server
+        self._stream = stream
+        self._writing = trio.Lock()
+        self._nursery: trio.Nursery
+        self._protocol: _Http1
+        self._reading = trio.CancelScope()
+        self._waiting_for_turn = trio.CancelScope()
+        self._deadline = trio.current_time() + server.head_timeout
+        self._in_head = True
+        self._busy = False
+        self._ahead = bytearray()
+        self._hung_up = False
+        self._closed = False
+        self._read_all = False
+
+    async def run(self) -> None:
+        """Serve the connection until it and every app task of it have ended."""
+        sock = self._stream.socket
+        try:
+            peer = parse_socket_addr(sock.family, sock.getpeername())
+            here = parse_socket_addr(sock.family, sock.getsockname())
+        except OSError:  # it was reset before we came to look at it
+            return
+        async with trio.open_nursery() as self._nursery:
+            self._protocol = _Http1(self, self._server, peer, here)
+            await self._read()
+
+    # Reading
+
+    async def _read(self) -> None:
+        """Hand everything received to the protocol. What that raises breaks the connection, not the apps it runs."""
+        try:
+            with suppress(_Over):
+                await self._feed()
+            await self._protocol.handle(Closed())
+            if self._hung_up:
+                await self._linger()
+        except Exception as error:  # noqa: BLE001 - the parser met something it was not written for
+            self._server.complain(f"a connection was ended by {error!r}")
+            self.cut()
+            await self._protocol.handle(Closed())
+        self._read_all = True
+        if self._hung_up or not self._busy:
+            self.close()
+
+    async def _feed(self) -> None:
+        while not self._hung_up:
+            data = await self._receive()
+            if data is None:
+                return
+            await self._protocol.handle(RawData(data))
+            if not data:
+                return
+
+    async def _receive(self) -> bytes | None:
+        """The next bytes, b"" after the last ones, None when nothing is to be fed any more."""
+        if self._ahead:
+            data, self._ahead = bytes(self._ahead), bytearray()
+            return data
+        with trio.CancelScope(deadline=self._deadline) as self._reading:
+            try:
+                data = await self._stream.receive_some(_CHUNK)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self.close()
+                return None
+            if not self._busy and not self._in_head:
+                self._in_head = True
+                self._deadline = trio.current_time() + self._server.head_timeout
+            return None if self._hung_up else data
+        if not self._hung_up:
+            self.close()  # too slow, or idle for too long
+        return None
+
+    async def read_ahead(self) -> None:
+        """Watch the client while a pipelined request waits for its turn.
+
+        Ends by `resume` only. Beyond some bytes nothing more is read, and the end of the connection not seen.
+
+        Raises:
+            _Over: the client left, or the connection was ended here. What it had pipelined is not answered.
+        """
+        with trio.CancelScope() as self._waiting_for_turn:
+            while not self._hung_up:
+                if len(self._ahead) >= _READ_AHEAD:
+                    await trio.sleep_forever()
+                try:
+                    data = await self._stream.receive_some(_CHUNK)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    self.close()
+                    raise _Over from None
+                if not data:
+                    raise _Over
+                self._ahead += data
+        if self._hung_up or self._closed:
+            raise _Over
+
+    def resume(self) -> None:
+        self._waiting_for_turn.cancel()
+
+    async def _linger(self) -> None:
+        with trio.move_on_after(_LINGER), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while await self._stream.receive_some(_CHUNK):
+                pass
+
+    # Writing
+
+    async def put(self, event: WireEvent) -> None:
+        """What the protocol asks of the connection."""
+        if isinstance(event, RawData):
+            await self._write(event.data)
+        elif isinstance(event, Closed):
+            self._hang_up()
+            await self._protocol.handle(event)
+        elif isinstance(event, Updated):
+            self._busy = not event.idle
+            self._in_head = False
+            self._deadline = trio.current_time() + self._server.idle_timeout if event.idle else math.inf
+            self._reading.deadline = self._deadline
+            if event.idle and self._read_all:
+                self.close()
+
+    async def _write(self, data: bytes) -> None:
+        """Write all of it, or break the connection. Nothing is written after a write that was not finished."""
+        if not self._writing.locked():
+            # Nobody can cancel this between the protocol's new state and its bytes; nearly always it is all there is.
+            data = data[self._write_nowait(data) :]
+        if not data or self._closed or self._hung_up:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return
+        written = False
+        try:
+            async with self._writing:
+                view = memoryview(data)
+                for start in range(0, len(data), _CHUNK):
+                    with trio.fail_after(self._server.write_timeout):
+                        await self._stream.send_all(view[start : start + _CHUNK])
+            written = True
+        except (trio.TooSlowError, trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+        finally:
+            if not written:
+                self.cut()
+
+    def _write_nowait(self, data: bytes) -> int:
+        if self._closed or self._hung_up:
+            return len(data)
+        try:
+            return os.write(self._stream.socket.fileno(), data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.cut()
+            return len(data)
+
+    # Ending
+
+    def close_if_idle(self) -> None:
+        if not self._busy:
+            self.close()
+
+    def _hang_up(self) -> None:
+        """Send nothing more. The client gets what was sent before, also if it has not finished its request."""
+        if self._closed or self._hung_up:
+            return
+        if self._writing.locked():
+            self.cut()
+        elif self._read_all or self._protocol.has_whole_request:
+            self.close()
+        else:
+            self._hung_up = True
+            with suppress(OSError):
+                self._stream.socket.shutdown(socket.SHUT_WR)
+            self._reading.cancel()
+            self._waiting_for_turn.cancel()
+
+    def cut(self) -> None:
+        """Drop the connection with what waits in the kernel to be sent: the other side does not take it."""
+        if not self._closed:
+            with suppress(OSError):
+                self._stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket. Whoever reads or writes on it wakes up; the kernel still delivers what was written."""
+        self._closed = True
+        self._stream.socket.close()
+
+    # App tasks. Hypercorn calls this, as it would its own task group.
+
+    async def spawn_app(
+        self, _app: object, _config: Config, scope: Scope, send: Callable[[Event | None], Awaitable[None]]
+    ) -> Callable[[Event], Awaitable[None]]:
+        inbox = _Inbox()
+        self._nursery.start_soon(self._answer, scope, inbox, send)
+        return inbox.put
+
+    async def _answer(self, scope: Scope, inbox: _Inbox, send: Callable[[Event | None], Awaitable[None]]) -> None:
+        try:
+            await self._server.app(scope, inbox.receive, send)
+        except Exception:  # noqa: BLE001 - one request's failure is not the connection's
+            _log.exception("the app failed on %s %r", scope["method"], scope["raw_path"])
+        finally:
+            inbox.abandon()
+        if self._closed:
+            return
+        try:
+            await send(None)
+        except h11.LocalProtocolError:  # the app promised more than it sent
+            self.cut()
+
+
+class _Inbox:
+    """What `receive()` gives to one app: the body, then the disconnect, which stays."""
+
+    def __init__(self) -> None:
+        self._in, self._out = trio.open_memory_channel[Event](_BODY_QUEUE)
+
+    async def put(self, event: Event) -> None:
+        """Returns at once when nobody takes the body any more."""
+        if event["type"] == "http.disconnect":
+            self._in.close()
+            return
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._in.send(event)
+
+    async def receive(self) -> Event:
+        try:
+            return await self._out.receive()
+        except (trio.EndOfChannel, trio.ClosedResourceError):
+            return {"type": "http.disconnect"}
+
+    def abandon(self) -> None:
+        self._out.close()
+
+
+class _Http1(H11Protocol):
+    """Hypercorn's HTTP/1.1, with the refusals of head.py before it and no other protocol behind it."""
+
+    def __init__(
+        self,
+        connection: _Connection,
+        server: _Server,
+        client: tuple[str, int] | None,
+        here: tuple[str, int] | None,
+    ) -> None:
+        # Hypercorn's annotations want its own app wrapper and task group; of both, only `spawn_app` is used.
+        handed = cast(Any, connection)
+        super().__init__(
+            handed, server.config, server.context, handed, ConnectionState({}), False, client, here, connection.put
+        )
+        self._strict = _StrictConnection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self.connection = self._strict
+        self.can_read = _Turn(connection)
+
+    @property
+    def has_whole_request(self) -> bool:
+        return self._strict.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        # Said in time: the connection will not be used again (see `_maybe_recycle`).
+        if isinstance(event, Response) and (self.context.terminated.is_set() or not self.has_whole_request):
+            event = Response(event.stream_id, [*event.headers, (b"connection", b"close")], event.status_code)
+        await super().stream_send(event)
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        """Never switches; a request that asks for it was refused with its head."""
+
+    async def _send_error_response(self, status_code: int) -> None:
+        refusal = self._strict.refusal or Refusal(status_code, _SAID_OF.get(status_code, _SAID_OF[400]))
+        text = refusal.why.encode() + b"\n"
+        headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(text)).encode())]
+        if refusal.status == 426:
+            headers += [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade, close")]
+        else:
+            headers += [(b"connection", b"close")]
+        headers += self.config.response_headers("h11")
+        await self._send_h11_event(h11.Response(status_code=refusal.status, headers=headers))
+        await self._send_h11_event(h11.Data(data=text))
+        await self._send_h11_event(h11.EndOfMessage())
+
+
+class _StrictConnection(h11.Connection):
+    """h11, looking at each head before it is parsed."""
+
+    refusal: Refusal | None = None
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        if self.their_state is h11.IDLE:
+            head = head_of(self.trailing_data[0])
+            self.refusal = None if head is None else refuse(head)
+            if self.refusal is not None:
+                raise h11.RemoteProtocolError(self.refusal.why, error_status_hint=self.refusal.status)
+        return super().next_event()
+
+
+class _Turn(EventWrapper):
+    """Hypercorn's event for "the next pipelined request may be parsed", which does not turn its back on the client."""
+
+    def __init__(self, connection: _Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    async def wait(self) -> None:
+        if not self.is_set():
+            await self._connection.read_ahead()
+
+    async def set(self) -> None:
+        await super().set()
+        self._connection.resume()

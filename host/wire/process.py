@@ -1,0 +1,461 @@
+"""Server processes of the host: started, watched and ended through the keeper (keeper.py), so that none is left behind.
+
+Knows pipes, exit statuses and how a tree is stopped; knows nothing of what is said over the pipes, and never restarts
+a program. A `Child` owns its three pipe ends and its control socket; a `Keeper` owns the helper process, and replaces
+one that was killed. Every process the host starts goes through here: `become_subreaper` relies on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from host.wire import keeper as helper
+
+START_LIMIT = 10.0
+"""Seconds in which the keeper has to take up a new program; only a keeper that was stopped or starved needs more."""
+KILL_LIMIT = 1.0
+"""Seconds from SIGKILL until a tree counts as one that its warden cannot end, and once more for the way without it."""
+CLOSE_LIMIT = KILL_LIMIT + helper.WARDENS_LIMIT
+"""Seconds that closing a keeper may take, all of its children included."""
+_SWEEP_EVERY = 0.05
+
+_PASSED_ON = frozenset(
+    [
+        # What every MCP SDK passes on, so a server that runs elsewhere runs here.
+        *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),
+        # How text (with LC_*), times and scratch files of the user's other programs are handled.
+        *("LANG", "TZ", "TMPDIR"),
+        # Where npx, uvx and docker keep caches, settings and sockets: without them they download anew or fail off line.
+        *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
+        # Behind a company's proxy nothing is reached without them. A proxy's address may hold a password; it is one for
+        # the network, which the server uses anyway.
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+        # Nothing else: tokens lie in a user's environment under names that nobody can list.
+    ]
+)
+
+
+class SpawnError(Exception):
+    """A program could not be started. `reason` says why, in words that hold no argument and no secret."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _NotTaken(SpawnError):
+    """The keeper ended before anything was begun."""
+
+
+def child_environment(own: Mapping[str, str], base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment for a server: the little of ours that it needs, overlaid with what is configured for it.
+
+    Args:
+        own: what the configuration sets for this server; passed whole, and it wins.
+        base: the environment to pass on from. Exported shell functions in it (`() {`) are never passed on.
+    """
+    passed = {
+        name: value
+        for name, value in base.items()
+        if (name in _PASSED_ON or name.startswith("LC_")) and not value.startswith("()")
+    }
+    return {**passed, **own}
+
+
+def become_subreaper() -> bool:
+    """Make the host adopt what loses its keeper, so that it can be ended; False where the platform cannot.
+
+    From then on, should a keeper be killed, an open `Keeper` kills and reaps every child of this process that lives in
+    a session of its own and is neither a keeper nor a living warden. A child that was started by other means, in the
+    session of the host, is left alone, and so is its exit status.
+    """
+    return helper.become_subreaper()
+
+
+class Child:
+    """One running program and all that it starts. Made by `Keeper.open_child` only.
+
+    `stdout` and `stderr` are read to their end by whoever uses them: until then the program may block. A program's
+    descendants can hold them open beyond its exit, for a moment; `wait` tells when the program itself is over.
+    """
+
+    def __init__(self, control: socket.socket, stdin: int, stdout: int, stderr: int) -> None:
+        self.pid = 0
+        self.returncode: int | None = None
+        """Exit status, or the negative number of the signal that ended it; None while it runs."""
+        self.stdout: trio.abc.ReceiveStream = trio.lowlevel.FdStream(stdout)
+        self.stderr: trio.abc.ReceiveStream = trio.lowlevel.FdStream(stderr)
+        self._stdin: int | None = stdin
+        os.set_blocking(stdin, False)
+        self._control = trio.socket.from_stdlib_socket(control)
+        self._warden = 0
+        self._problem: str | None = None
+        self._ordered = False
+        self._answered = trio.Event()
+        self._ended = trio.Event()
+        self._gone = trio.Event()
+        self._listening = trio.CancelScope(shield=True)
+
+    @property
+    def stdin_fd(self) -> int:
+        """The non-blocking write end of the program's standard input. Ask for it anew before each use.
+
+        Raises:
+            trio.ClosedResourceError: it was closed; the number may be another file's by now.
+        """
+        if self._stdin is None:
+            raise trio.ClosedResourceError("the standard input of this program was closed")
+        return self._stdin
+
+    def close_stdin(self) -> None:
+        """Let the program see the end of its input, once; whoever waits to write gets `trio.ClosedResourceError`."""
+        if self._stdin is not None:
+            stdin, self._stdin = self._stdin, None
+            trio.lowlevel.notify_closing(stdin)
+            os.close(stdin)
+
+    async def wait(self) -> int:
+        """Wait for the end of the program, not of what it started; returns `returncode`. Any number may wait."""
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    # The rest is for the keeper
+
+    async def _order(self, order: bytes) -> None:
+        """Have the program started; return when it runs. Raises SpawnError."""
+        with trio.move_on_after(START_LIMIT):
+            try:
+                while order:
+                    order = order[await self._control.send(order) :]
+            except OSError:
+                pass  # the warden is gone: the listener comes upon it too
+            else:
+                self._ordered = True
+            await self._answered.wait()
+        if self._problem is not None:
+            raise SpawnError(self._problem)
+        if not self.pid and self._gone.is_set():
+            raise (SpawnError if self._warden else _NotTaken)("its keeper ended")
+        if not self.pid:
+            raise SpawnError("the keeper did not answer in time")
+
+    async def _listen(self) -> None:
+        """Take down what the warden reports, until it ends. Shielded: stopping needs it to the last."""
+        with self._listening:
+            rest = b""
+            while data := await self._hear():
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    self._note(json.loads(line))
+        # Without a report first, the warden was killed, and the keeper or the host kills what it held.
+        self._note({"gone": True})
+        self._note({"exit": -signal.SIGKILL})
+        self._answered.set()
+
+    async def _hear(self) -> bytes:
+        try:
+            return await self._control.recv(4096)
+        except OSError:
+            return b""
+
+    def _note(self, report: dict[str, object]) -> None:
+        match report:
+            case {"warden": int(warden)}:
+                self._warden = warden
+            case {"pid": int(pid)}:
+                self.pid = pid
+                self._answered.set()
+            case {"error": str(reason)}:
+                self._problem = reason
+                self._answered.set()
+            case {"exit": int(status)}:
+                if self.returncode is None:
+                    self.returncode = status
+                self._ended.set()
+            case {"gone": True}:
+                self._gone.set()
+
+    def _say(self, word: bytes) -> None:
+        with contextlib.suppress(OSError):  # gone, or stopped with a full socket: the next rung of the ladder is higher
+            os.write(self._control.fileno(), word)
+
+    async def _stop(self, grace: float) -> None:
+        """End the whole tree: end of input, `grace` seconds, TERM, `grace` seconds, KILL, wait."""
+        self.close_stdin()
+        if not self._ordered:
+            with contextlib.suppress(OSError):
+                self._control.shutdown(socket.SHUT_WR)
+        elif not await self._ended_within(grace):
+            self._say(helper.TERM)
+            if not await self._ended_within(grace):
+                self._say(helper.KILL)
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """Wait for the end of a tree that is being killed; should the warden not manage, leave it to the keeper."""
+        with trio.move_on_after(KILL_LIMIT):
+            await self._gone.wait()
+        if not self._gone.is_set() and self._warden:
+            with contextlib.suppress(OSError):  # it holds the other end of the socket, so the number is still its own
+                os.kill(self._warden, signal.SIGKILL)
+            with trio.move_on_after(KILL_LIMIT):
+                await self._gone.wait()
+
+    async def _ended_within(self, seconds: float) -> bool:
+        with trio.move_on_after(seconds):
+            await self._ended.wait()
+        return self._ended.is_set()
+
+    async def _close(self) -> None:
+        self.close_stdin()
+        self._listening.cancel()
+        self._control.close()
+        await trio.aclose_forcefully(self.stdout)
+        await trio.aclose_forcefully(self.stderr)
+
+
+def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
+    """The order for a warden, in the form that keeper.py lays down."""
+    if not argv:
+        raise SpawnError("the command is empty")
+    order = {
+        "argv": [_as_bytes(word) for word in argv],
+        "env": {_as_bytes(name): _as_bytes(value) for name, value in env.items()},
+        "cwd": _as_bytes(os.path.abspath(cwd)),
+    }
+    body = json.dumps(order).encode()
+    return struct.pack("!I", len(body)) + body
+
+
+def _as_bytes(text: str) -> str:
+    return os.fsencode(text).decode("latin-1")
+
+
+class _Helper:
+    """One running keeper process."""
+
+    def __init__(self) -> None:
+        self.ended = trio.Event()
+        self.socket, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(Path(helper.__file__)), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                # What a program can read about its parent in /proc holds nothing of ours; some Pythons need this one.
+                env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self.socket.setblocking(False)
+        _helpers.add(self.process.pid)
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    async def watch(self) -> None:
+        """Wait for its end, take its status, close the socket. Shielded: `aclose` ends it."""
+        with trio.CancelScope(shield=True):
+            await trio.lowlevel.wait_readable(self.socket)  # a keeper never says a word, so this is the end of it
+        self.process.wait()  # its descriptors are closed a moment before
+        _helpers.discard(self.process.pid)
+        trio.lowlevel.notify_closing(self.socket)
+        self.socket.close()
+        self.ended.set()
+
+    async def aclose(self) -> None:
+        """Let it end, once its wardens have; bounded, in the end by SIGKILL."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+        with trio.move_on_after(helper.WARDENS_LIMIT):
+            await self.ended.wait()
+        if not self.ended.is_set():
+            self.process.kill()
+            await self.ended.wait()
+
+
+_helpers: set[int] = set()
+"""The numbers of all keepers of this process: children that are no strays."""
+
+
+class Keeper:
+    """Starts programs that cannot outlive the host. Made by `open_keeper` only."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._helper = _Helper()
+        nursery.start_soon(self._watch, self._helper)
+        self._handing = trio.Lock()
+        self._children: set[Child] = set()
+        self._closed = False
+
+    @property
+    def pid(self) -> int:
+        """The process number of the helper at present; another one after it was killed and replaced."""
+        return self._helper.process.pid
+
+    @asynccontextmanager
+    async def open_child(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, grace: float = 2.0
+    ) -> AsyncIterator[Child]:
+        """Run a program; on leaving, end it with all that it started.
+
+        Leaving closes its standard input, sends TERM to the whole tree after `grace` seconds and KILL after as many
+        more, and waits until nothing is left of it. As soon as the program itself ends, by whatever cause, the rest of
+        its tree is killed. This is shielded from cancellation and takes at most `2 * grace + 2 * KILL_LIMIT` seconds.
+        A start that is cancelled leaves nothing behind.
+
+        Args:
+            argv: the program and its arguments; a name without a slash is looked up in the PATH of `env`, a relative
+                path begins at `cwd`.
+            env: its whole environment (see `child_environment`).
+            cwd: the directory it runs in.
+            grace: seconds for each of the two polite requests.
+
+        Raises:
+            SpawnError: it could not be started.
+        """
+        order = _encode(argv, env, cwd)
+        try:
+            child = await self._start(order)
+        except _NotTaken:  # the keeper was killed before it came to this; the next attempt replaces it
+            child = await self._start(order)
+        try:
+            yield child
+        finally:
+            await self._end(child, grace)
+
+    async def _start(self, order: bytes) -> Child:
+        child = await self._begin()
+        try:
+            await child._order(order)
+        except BaseException:
+            await self._end(child, 0.0)
+            raise
+        return child
+
+    async def _end(self, child: Child, grace: float) -> None:
+        with trio.CancelScope(shield=True):
+            await child._stop(grace)
+            self._children.discard(child)
+            await child._close()
+
+    async def _begin(self) -> Child:
+        """Have the keeper make a warden. Nothing waits between that and the return: it is the caller's to stop."""
+        async with self._handing:
+            while True:
+                if self._closed:
+                    raise SpawnError("the host is stopping")
+                try:
+                    return self._hand_over()
+                except BlockingIOError:
+                    with contextlib.suppress(trio.ClosedResourceError):  # it was killed; the next round replaces it
+                        await trio.lowlevel.wait_writable(self._helper.socket)
+                except ConnectionError:  # it was killed this moment; the next round replaces it
+                    await self._helper.ended.wait()
+                except OSError as error:
+                    raise SpawnError(os.strerror(error.errno or 0)) from error
+
+    def _hand_over(self) -> Child:
+        if not self._helper.alive():
+            self._replace_helper()
+        with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as passed_on:
+            ours: list[int] = []
+            theirs: list[int] = []
+            for at_program in (0, 1, 1):
+                ends = os.pipe()
+                mine = ends[1 - at_program]
+                ours.append(mine)
+                on_failure.callback(os.close, mine)
+                theirs.append(ends[at_program])
+                passed_on.callback(os.close, ends[at_program])
+            control, far = socket.socketpair()
+            on_failure.callback(control.close)
+            passed_on.callback(far.close)
+            socket.send_fds(self._helper.socket, [b"s"], [far.fileno(), *theirs])
+            on_failure.pop_all()
+        child = Child(control, *ours)
+        self._children.add(child)
+        self._nursery.start_soon(child._listen)
+        return child
+
+    def _replace_helper(self) -> None:
+        self._helper = _Helper()
+        self._nursery.start_soon(self._watch, self._helper)
+
+    async def _watch(self, helper_process: _Helper) -> None:
+        """See to what the keeper can no longer see to once it was killed: its wardens' ends, and whatever they lose."""
+        await helper_process.watch()
+        orphaned = set(self._children)
+        while helper.is_subreaper():
+            if not self._sweep() and orphaned.isdisjoint(self._children):
+                return
+            await trio.sleep(_SWEEP_EVERY)
+
+    def _sweep(self) -> bool:
+        """Kill and reap the strays among the children of this process; tells whether any is left."""
+        session, wardens = os.getsid(0), {child._warden for child in self._children if not child._gone.is_set()}
+
+        def is_stray(pid: int) -> bool:
+            try:
+                return pid not in wardens and pid not in _helpers and os.getsid(pid) != session
+            except OSError:
+                return False
+
+        strays = [pid for pid in helper.children_of(os.getpid()) if is_stray(pid)]
+        if strays:
+            helper.kill_below(os.getpid(), only=is_stray)
+        for pid in strays:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        return bool(strays)
+
+    async def _close(self) -> None:
+        self._closed = True
+        left = set(self._children)
+        for child in left:
+            child._say(helper.KILL)
+        with trio.move_on_after(KILL_LIMIT):
+            for child in left:
+                await child._gone.wait()
+        for child in left:
+            await child._close()
+        await self._helper.aclose()
+        if helper.is_subreaper():
+            self._sweep()
+
+
+@asynccontextmanager
+async def open_keeper() -> AsyncIterator[Keeper]:
+    """Start the keeper process; on leaving, kill whatever program still runs and end the keeper.
+
+    Leaving is shielded and takes at most CLOSE_LIMIT seconds; normally every `open_child` was left before. An error of
+    the body comes out in an exception group, as from any nursery.
+
+    Raises:
+        OSError: the keeper could not be started.
+    """
+    async with trio.open_nursery() as nursery:
+        made = Keeper(nursery)
+        try:
+            yield made
+        finally:
+            with trio.CancelScope(shield=True):
+                await made._close()
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,96 @@
+"""The stdio link to a server: one JSON message a line, both ways (2025-11-25, "Transports / stdio").
+
+The process itself belongs to whoever started it. Its standard output is read until the process ends plus a grace, not
+until end of file: a grandchild may hold the pipe open for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from host.jsonrpc.messages import Id, Notification, read, write
+from host.jsonrpc.raw import one_line
+from host.wire.framing import LineSplitter, LineTooLong
+from host.wire.link import Arrival, Deliver, LinkLost, Parcel
+from host.wire.pipe import LineWriter, PipeStalled
+
+LAST_WORDS = 0.5
+"""Seconds in which output that a process wrote before it ended is still read."""
+CHUNK = 65536
+
+
+class StdioLink:
+    """Carries messages over two pipes.
+
+    Args:
+        output: what the server writes.
+        stdin_fd: non-blocking; what the server reads.
+        ended: waits for the end of the process and says how it ended, for a person.
+    """
+
+    def __init__(self, output: trio.abc.ReceiveStream, stdin_fd: int, ended: Callable[[], Awaitable[str]]) -> None:
+        self._output = output
+        self._writer = LineWriter(stdin_fd)
+        self._ended = ended
+        self._why: str | None = None
+        self._over = trio.Event()
+
+    async def run(self, deliver: Deliver) -> None:
+        async with trio.open_nursery() as nursery:
+            reading = trio.CancelScope()
+            nursery.start_soon(self._write, reading)
+            nursery.start_soon(self._watch, reading)
+            with reading:
+                await self._read(deliver)
+                # Output mostly ends a moment before the process does: its status says more than the end of file.
+                with trio.move_on_after(LAST_WORDS):
+                    await self._over.wait()
+            nursery.cancel_scope.cancel()
+        raise LinkLost(self._why or "it closed its standard output")
+
+    async def send(self, parcel: Parcel) -> None:
+        self._put(write(parcel.message))
+
+    def settle(self, protocol_header: str | None) -> None:
+        """Nothing changes: stdio names no revision."""
+
+    async def call_off(self, id: Id, notice: Notification) -> None:
+        try:
+            self._put(write(notice))
+        except LinkLost:
+            return  # nobody is left to be told
+
+    def _put(self, data: bytes) -> None:
+        try:
+            self._writer.write_line(one_line(data))
+        except PipeStalled as problem:
+            raise LinkLost(f"it does not read its standard input: {problem}") from problem
+
+    async def _read(self, deliver: Deliver) -> None:
+        lines = LineSplitter()
+        try:
+            while data := await self._output.receive_some(CHUNK):
+                for line in lines.feed(bytes(data)):
+                    deliver(Arrival(read(line)))
+        except LineTooLong as problem:
+            self._why = f"it wrote {problem}"
+            return
+        except trio.BrokenResourceError:
+            pass
+        if last := lines.rest():
+            deliver(Arrival(read(last)))
+
+    async def _write(self, reading: trio.CancelScope) -> None:
+        try:
+            await self._writer.run()
+        except PipeStalled as problem:
+            self._why = f"it does not read its standard input: {problem}"
+            reading.cancel()
+
+    async def _watch(self, reading: trio.CancelScope) -> None:
+        why = await self._ended()
+        self._why = self._why or why
+        self._over.set()
+        reading.deadline = trio.current_time() + LAST_WORDS

@@ -1,0 +1,166 @@
+"""Files of desktop hosts, taken as they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from config import Consent, KindConsent, Listen
+from tests.config.kit import http, lines, load_text, stdio
+
+
+def dump(servers: object, **more: object) -> str:
+    return json.dumps({"mcpServers": servers, **more}, indent="\t")
+
+
+def test_a_usual_file(tmp_path: Path) -> None:
+    """JSON indented with tabs; names become ids, unknown fields are told and left out."""
+    text = dump(
+        {
+            "GitHub": {
+                "command": "npx",
+                "args": ["-y", "@x/github", 8080],
+                "env": {"TOKEN": "${TOKEN}", "ALSO": "${env:TOKEN}", "NO": "${NONE:-n}"},
+                "autoApprove": ["x"],
+                "timeout": 60000,
+            },
+            "my_server": {"type": "streamableHttp", "url": "http://127.0.0.1:9/mcp", "headers": {"A": "b"}},
+            "plain": {"type": "stdio", "command": "/opt/my program/run", "cwd": "data", "disabled": False},
+        },
+        globalShortcut="x",
+    )
+    made = load_text(tmp_path, text, {"TOKEN": "t"}, "desktop.json")
+    assert list(made.servers) == ["github", "my-server", "plain"]
+    github = stdio(made, "github")
+    assert [arg.reveal() for arg in github.args] == ["-y", "@x/github", "8080"]
+    assert {name: value.reveal() for name, value in github.env.items()} == {"TOKEN": "t", "ALSO": "t", "NO": "n"}
+    assert github.timeout == 60.0
+    assert http(made, "my-server").headers["A"].reveal() == "b"
+    assert (stdio(made, "plain").program.reveal(), stdio(made, "plain").cwd) == (
+        "/opt/my program/run",
+        tmp_path / "data",
+    )
+    assert made.notices == (
+        "mcpServers.GitHub.autoApprove: not known here, ignored",
+        "mcpServers.GitHub.timeout: ignored, since hosts count it in different units",
+        "GitHub is served as github",
+        "my_server is served as my-server",
+        "globalShortcut: not known here, ignored",
+    )
+
+
+def test_command_is_the_program_alone(tmp_path: Path) -> None:
+    """A string is never split here, with or without args; a list is taken too."""
+    made = load_text(tmp_path, dump({"a": {"command": "my program"}, "b": {"command": ["x", "y"]}}))
+    assert (stdio(made, "a").program.reveal(), stdio(made, "a").args) == ("my program", ())
+    assert [arg.reveal() for arg in stdio(made, "b").args] == ["y"]
+
+
+@pytest.mark.parametrize("kind", ["http", "streamable-http", "streamableHttp", "streamable_http", None])
+def test_types_of_remote_servers(tmp_path: Path, kind: str | None) -> None:
+    """All spellings of one transport; without a type the url decides."""
+    server = {"url": "https://h/mcp"} | ({} if kind is None else {"type": kind})
+    assert http(load_text(tmp_path, dump({"a": server})), "a").url.reveal() == "https://h/mcp"
+
+
+def test_sse_servers_are_skipped(tmp_path: Path) -> None:
+    """One server of a kind not spoken yet keeps no other from being served; alone it leaves nothing to serve."""
+    sse = {"type": "sse", "url": "https://h/sse", "headers": {"A": "${MISSING}"}}
+    made = load_text(tmp_path, dump({"Old": sse, "a": {"command": "x"}}))
+    assert list(made.servers) == ["a"]
+    assert made.notices == ("mcpServers.Old: the transport sse is not supported yet; this server is skipped",)
+    found = lines(tmp_path, dump({"Old": sse}))
+    assert len(found) == 1
+    assert "there is nothing to serve; every server here is skipped" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("switches", "disabled"),
+    [
+        ({}, False),
+        ({"disabled": True}, True),
+        ({"disabled": False}, False),
+        ({"enabled": False}, True),
+        ({"enabled": True}, False),
+        ({"enabled": True, "disabled": True}, True),
+        ({"enabled": False, "disabled": False}, True),
+    ],
+)
+def test_switches(tmp_path: Path, switches: dict[str, bool], disabled: bool) -> None:
+    """Either word turns a server off."""
+    assert load_text(tmp_path, dump({"a": {"command": "x", **switches}})).servers["a"].disabled is disabled
+
+
+def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
+    """listen, start_grace and consent are ours and held to our rules."""
+    server = {"command": "x", "consent": {"tools": {"allow": ["a"]}}}
+    made = load_text(tmp_path, dump({"a": server}, listen={"address": "127.0.0.1:0"}, start_grace="1s"))
+    assert (made.listen, made.start_grace) == (Listen(port=0), 1.0)
+    assert made.servers["a"].consent == Consent(tools=KindConsent(("a",)))
+    server["consent"] = {"tools": {"alow": ["a"]}}
+    found = lines(tmp_path, dump({"A b": server}, listen={"port": 1}))
+    assert len(found) == 2
+    assert 'mcpServers.A b.consent.tools.alow: unknown key; did you mean "allow"?' in found[0]
+    assert "listen.port: unknown key" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        (
+            {"My App": {"command": "x"}, "my-app": {"command": "y"}},
+            '"My App" and "my-app" would both be served as my-app',
+        ),
+        ({"a": {"command": "x"}, "A": {"command": "y"}}, '"a" and "A" would both be served as a'),
+        ({"日本": {"command": "x"}}, "mcpServers.日本: the name holds no letter or digit"),
+        ({"a": {"type": "htpp", "url": "http://h/"}}, 'found "htpp"; did you mean "http"?'),
+        ({"a": {"type": "stdio", "url": "http://h/"}}, "mcpServers.a.type: stdio needs command, found url"),
+        ({"a": {"type": "http", "command": "x"}}, "mcpServers.a.type: http needs url, found command"),
+        ({"a": {"type": None, "command": "x"}}, "mcpServers.a.type: expected stdio or http, found nothing"),
+        ({"a": {"type": "http"}}, "mcpServers.a: expected exactly one of command and url, found neither"),
+        ({"Big": {"command": "x", "env": {"K": None}}}, "mcpServers.Big.env.K: expected text, found nothing"),
+        (
+            {"Big": {"command": "x", "env": {"K": "${MISSING}"}}},
+            "mcpServers.Big.env.K: the environment variable MISSING",
+        ),
+        ({"Big": {"command": "x", "env": {"K": "${input:k}"}}}, "${input:...} is not a known form"),
+        ({"Big": {"command": "x", "enabled": "no"}}, "mcpServers.Big.enabled: expected true or false"),
+        ({"Big": {"command": "x", "disabled": [1]}}, "mcpServers.Big.disabled: expected true or false, found a list"),
+        ({"Big": "x"}, "mcpServers.Big: expected a map, found text"),
+        ([{"name": "a"}], "mcpServers: expected a map, found a list"),
+        ({}, "mcpServers: there is nothing to serve"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, servers: object, said: str) -> None:
+    """What the file says of known fields must be right; it is named by the file's own words."""
+    found = lines(tmp_path, dump(servers))
+    assert any(said in line for line in found), found
+
+
+def test_both_forms_in_one_file(tmp_path: Path) -> None:
+    """Neither half is silently left out."""
+    found = lines(tmp_path, '{"mcpServers": {"a": {"command": "x"}}, "servers": {"b": {"command": "x"}}}')
+    assert any("either servers or mcpServers" in line for line in found)
+
+
+def test_long_names_are_shortened_alike_every_time(tmp_path: Path) -> None:
+    """The id of a long name depends on that name alone."""
+    name = "awslabs.aws-documentation-mcp-server"
+    made = load_text(tmp_path, dump({"z": {"command": "x"}, name: {"command": "x"}}))
+    assert list(made.servers) == ["z", "awslabs-aws-d-c94c58"]
+    assert made.notices == (f"{name} is served as awslabs-aws-d-c94c58",)
+
+
+def test_desktop_form_in_yaml(tmp_path: Path) -> None:
+    """The same fields in YAML, read by the same strict reader."""
+    text = "mcpServers:\n  Git Hub:\n    command: npx\n    env: {A: no, B: 012, C: '${X}'}\n"
+    env = stdio(load_text(tmp_path, text, {"X": "x"}), "git-hub").env
+    assert {name: value.reveal() for name, value in env.items()} == {"A": "no", "B": "012", "C": "x"}
+
+
+def test_notices_hold_no_secrets(tmp_path: Path) -> None:
+    """Names of fields are told, their values never."""
+    made = load_text(tmp_path, dump({"A": {"command": "x", "oauth": "s3cr3t", "env": {"K": "s3cr3t"}}}, key="s3cr3t"))
+    assert "s3cr3t" not in repr(made.notices) + repr(made)

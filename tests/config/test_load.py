@@ -1,0 +1,303 @@
+"""Whole files in our own form: what they come to, and that everything wrong is said at once and keeps its secrets."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import config
+from config import Config, ConfigError, Consent, KindConsent, Listen
+from tests.config.kit import http, lines, load_text, stdio
+
+WHOLE = """\
+listen: {address: "127.0.0.1:8808", path: /mcp, origins: [], hosts: []}
+start_grace: 3s
+servers:
+  time:   {command: [uvx, mcp-server-time], env: {TZ: UTC}}
+  git:    {command: uvx, args: [mcp-server-git]}
+  notes:  {command: "python3 servers/notes.py", cwd: "."}
+  remote: {url: "http://127.0.0.1:9000/mcp", headers: {Authorization: "Bearer ${env:TOKEN}"}, timeout: 90s}
+  gh:
+    url: https://example.com/mcp
+    consent: {tools: {allow: ["get_*"], deny: ["delete_*"]}, resources: {deny: ["file://**"]}, prompts: deny}
+    title: GitHub
+    disabled: true
+    start_timeout: 2m
+"""
+
+
+def test_whole_file(tmp_path: Path) -> None:
+    """Every part of the file is where the host looks for it, in the order of the file."""
+    made = load_text(tmp_path, WHOLE, {"TOKEN": "t1"})
+    assert (made.source, made.listen, made.start_grace, made.notices) == (tmp_path / "c.yaml", Listen(), 3.0, ())
+    assert list(made.servers) == ["time", "git", "notes", "remote", "gh"]
+    notes = stdio(made, "notes")
+    assert (notes.program.reveal(), [arg.reveal() for arg in notes.args], notes.cwd) == (
+        "python3",
+        ["servers/notes.py"],
+        tmp_path,
+    )
+    assert stdio(made, "time").env["TZ"].reveal() == "UTC"
+    assert [arg.reveal() for arg in stdio(made, "git").args] == ["mcp-server-git"]
+    remote = http(made, "remote")
+    assert (remote.url.reveal(), remote.headers["Authorization"].reveal()) == ("http://127.0.0.1:9000/mcp", "Bearer t1")
+    assert (remote.timeout, remote.start_timeout, remote.disabled, remote.title) == (90.0, 60.0, False, None)
+    gh = http(made, "gh")
+    assert (gh.timeout, gh.start_timeout, gh.disabled, gh.title) == (60.0, 120.0, True, "GitHub")
+    assert gh.consent == Consent(
+        KindConsent(("get_*",), ("delete_*",)), KindConsent(None, ("file://**",)), KindConsent((), ())
+    )
+    assert made == load_text(tmp_path, WHOLE, {"TOKEN": "t1"})
+    assert made != load_text(tmp_path, WHOLE, {"TOKEN": "t2"})
+
+
+def test_defaults(tmp_path: Path) -> None:
+    """The smallest file."""
+    made = load_text(tmp_path, "servers: {a: {command: x}}")
+    assert made.listen == Listen("127.0.0.1", 8808, "/mcp", (), ())
+    assert made.start_grace == 3.0
+    assert stdio(made, "a").consent == Consent()
+
+
+def test_environment_of_the_process_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a mapping, `${env:...}` reads the real environment."""
+    monkeypatch.setenv("COLONNADE_TEST_WORD", "w")
+    file = tmp_path / "c.yaml"
+    file.write_text("servers: {a: {command: '${env:COLONNADE_TEST_WORD}'}}")
+    assert stdio(config.load(str(file)), "a").program.reveal() == "w"
+
+
+def test_yaml_surprises_stay_text_where_text_is_expected(tmp_path: Path) -> None:
+    """No truth, no number, no base 60, no octal."""
+    text = "servers: {a: {command: x, args: [yes, 1.50, 0x10], env: {A: no, B: 1.10, C: 12:30:45, D: 012, E: 'null'}}}"
+    spec = stdio(load_text(tmp_path, text), "a")
+    revealed = {name: value.reveal() for name, value in spec.env.items()}
+    assert revealed == {"A": "no", "B": "1.10", "C": "12:30:45", "D": "012", "E": "null"}
+    assert [arg.reveal() for arg in spec.args] == ["yes", "1.50", "0x10"]
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("command: [npx, -y, some server]", ["npx", "-y", "some server"]),
+        ("command: npx -y 'some server' \"b c\" d\\ e", ["npx", "-y", "some server", "b c", "d e"]),
+        ("command: my program, args: [a b]", ["my program", "a b"]),
+        ("command: my program, args: []", ["my program"]),
+        ("command: 'run ${env:SPACES}'", ["run", "a b; rm c"]),
+        ("command: 'run *.py $HOME | cat'", ["run", "*.py", "$HOME", "|", "cat"]),
+        ("command: ['${env:SPACES}', '']", ["a b; rm c", ""]),
+    ],
+)
+def test_commands(tmp_path: Path, server: str, words: list[str]) -> None:
+    """The three forms; a filled-in value stays one word, and no shell ever sees it."""
+    spec = stdio(load_text(tmp_path, f"servers: {{a: {{{server}}}}}", {"SPACES": "a b; rm c"}), "a")
+    assert [spec.program.reveal(), *(arg.reveal() for arg in spec.args)] == words
+
+
+def test_paths_start_from_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the working directory is, and however the file was named."""
+    (tmp_path / "conf").mkdir()
+    monkeypatch.chdir(tmp_path)
+    text = """\
+servers:
+  a: {command: [./bin/run, ./x], cwd: ../data}
+  b: {command: [/usr/bin/run], cwd: /tmp}
+  c: {command: [run]}
+"""
+    (tmp_path / "conf" / "c.yaml").write_text(text)
+    made = config.load("conf/c.yaml", {})
+    assert made.source == tmp_path / "conf" / "c.yaml"
+    a, b, c = (stdio(made, server) for server in "abc")
+    assert (a.program.reveal(), a.args[0].reveal()) == (str(tmp_path / "conf/bin/run"), "./x")
+    assert os.path.normpath(a.cwd) == str(tmp_path / "data")
+    assert (b.program.reveal(), str(b.cwd)) == ("/usr/bin/run", "/tmp")
+    assert (c.program.reveal(), c.cwd) == ("run", tmp_path / "conf")
+
+
+WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc"), blacklist_characters="\x85\u2028\u2029\ufeff"))
+
+
+@given(st.lists(WORDS, min_size=1).filter(lambda words: bool(words[0])))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_a_quoted_command_line_gives_its_words_back(tmp_path: Path, words: list[str]) -> None:
+    """What a shell would split is split alike; `${` is written `$${`."""
+    line = shlex.join(words).replace("${", "$${")
+    text = "servers:\n  a:\n    command: '" + line.replace("'", "''") + "'\n"
+    spec = stdio(load_text(tmp_path, text), "a")
+    program = str(tmp_path / words[0]) if "/" in words[0] else words[0]
+    if not words[0].startswith("~"):
+        assert [spec.program.reveal(), *(arg.reveal() for arg in spec.args)] == [program, *words[1:]]
+
+
+def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
+    """One run, all problems, in the order of the file, each with its remedy."""
+    text = """\
+listn: {}
+servers:
+  Time:   {command: [uvx], env: {A: }}
+  git:    {command: uvx, args: server, timeuot: 3s}
+  notes:  {command: "python3 'notes.py"}
+  remote: {url: "http://127.0.0.1/", timeout: 60}
+  gh:     {url: "https://h/", consent: {tools: {alow: []}, promts: allow}, disabled: yes}
+  bare:   hello
+  none:   {}
+"""
+    assert lines(tmp_path, text) == [
+        '1:1: listn: unknown key; did you mean "listen"?',
+        "3:3: servers.Time: a server id is at most 20 lower-case letters and digits, with single dashes between, "
+        'and begins with a letter, for instance "time"',
+        '3:36: servers.Time.env.A: expected text, found nothing; write "" for empty text',
+        "4:32: servers.git.args: expected a list, found text",
+        '4:40: servers.git.timeuot: unknown key; did you mean "timeout"?',
+        "5:21: servers.notes.command: this cannot be split into words (no closing quotation); write it as a list",
+        "6:47: servers.remote.timeout: expected a duration such as 500ms, 60s, 5m or 1h, "
+        'found "60"; give the unit, for instance 60s',
+        '7:49: servers.gh.consent.tools.alow: unknown key; did you mean "allow"?',
+        '7:60: servers.gh.consent.promts: unknown key; did you mean "prompts"?',
+        '7:86: servers.gh.disabled: expected true or false, found "yes"; write true',
+        "8:11: servers.bare: expected a map, found text",
+        "9:3: servers.none: expected exactly one of command and url, found neither",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("listen: {}", '1:1: servers: the key "servers" is missing'),
+        ("server: {}", '1:1: server: unknown key; did you mean "servers"?'),
+        ("servers: {}", "1:10: servers: there is nothing to serve"),
+        ("servers:", "1:9: servers: expected a map, found nothing"),
+        ("servers: [a]", "1:10: servers: expected a map, found a list"),
+        ("servers: {a__b: {command: x}}", "1:11: servers.a__b: a server id"),
+        ("servers: {abcdefghijklmnopqrstu: {command: x}}", "1:11: servers.abcdefghijklmnopqrstu: a server id"),
+        ("servers: {a-: {command: x}}", "1:11: servers.a-: a server id"),
+        ("servers: {1a: {command: x}}", "1:11: servers.1a: a server id"),
+        ("servers: {'': {command: x}}", "1:11: servers.: a server id"),
+        ("servers: {a: {trust: yes}}", "1:11: servers.a: expected exactly one of command and url, found neither"),
+        ("servers: {a: {command: x, url: 'http://h'}}", "1:27: servers.a.url: expected exactly one of"),
+        ("servers: {a: {command: x, headers: {}}}", "1:27: servers.a.headers: headers belong to a server with a url"),
+        ("servers: {a: {url: 'http://h', args: []}}", "1:32: servers.a.args: args belongs to a server with a command"),
+        ("servers: {a: {command: [x], args: []}}", "1:29: servers.a.args: command is a list already"),
+        ("servers: {a: {command: x, cwd: ~/data}}", "1:32: servers.a.cwd: a ~ is not expanded; write ${env:HOME}"),
+        ("servers: {a: {command: [~/x]}}", "1:24: servers.a.command: a ~ is not expanded"),
+        (
+            "servers: {a: {command: x, env: {A: '${env:MISSING}'}}}",
+            "1:36: servers.a.env.A: the environment variable MI",
+        ),
+        ("servers: {a: {command: x, env: {A: '${file:none}'}}}", "1:36: servers.a.env.A: ${file:none} cannot be read"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, text: str, expected: str) -> None:
+    """The first problem of each is at the right place and in the right words."""
+    assert lines(tmp_path, text)[0].startswith(expected)
+
+
+@pytest.mark.parametrize("kind", ["tools", "resources", "prompts"])
+def test_a_pattern_in_both_lists(tmp_path: Path, kind: str) -> None:
+    """Deny wins, so the pattern under allow would be a rule that never matches."""
+    text = f"servers: {{a: {{command: x, consent: {{{kind}: {{allow: [b, c], deny: [c]}}}}}}}}"
+    assert lines(tmp_path, text)[0].endswith('"c" stands under deny too, which wins; keep it in one list')
+    assert f"{kind}.allow[1]" in lines(tmp_path, text)[0]
+
+
+def test_three_hundred_servers_load_in_a_second(tmp_path: Path) -> None:
+    """A large roster is fine; one wrong server among them is found."""
+    entry = "  s{}: {{command: [python3, s.py, '${{env:T}}'], env: {{A: b}}, consent: {{tools: {{allow: [a, b]}}}}}}\n"
+    text = "servers:\n" + "".join(entry.format(n) for n in range(300))
+    started = time.perf_counter()
+    made = load_text(tmp_path, text, {"T": "t"})
+    assert time.perf_counter() - started < 1
+    assert len(made.servers) == 300
+    assert lines(tmp_path, f"{text}  S1: {{command: x}}\n", {"T": "t"})[0].startswith("302:3: servers.S1")
+
+
+SECRET = "s3cr3t-w0rd"
+
+EVERYWHERE = """\
+servers:
+  a:
+    command: ["/opt/${env:S}/run-${env:S}", "--key=${env:S}"]
+    env: {A: "${env:S}", B: s3cr3t-w0rd}
+    cwd: "/srv/${env:S}"
+    title: "t ${env:S}"
+    consent: {tools: {deny: ["${env:S}"]}}
+  b:
+    url: "https://h.example/${env:S}/mcp?key=s3cr3t-w0rd&k=${env:S}"
+    headers: {Authorization: "Bearer ${env:S}", X-Key: "${file:key}", X-Plain: s3cr3t-w0rd}
+  c: {command: "run s3cr3t-w0rd --x"}
+  d: {command: "${env:S}"}
+"""
+
+
+def test_secrets_are_not_in_what_a_config_says(tmp_path: Path) -> None:
+    """Neither text nor repr of the whole, a server, its maps or its notices hold a value from outside or from env."""
+    (tmp_path / "key").write_text(SECRET)
+    made = load_text(tmp_path, EVERYWHERE, {"S": SECRET})
+    said = [str(made), repr(made), *made.notices]
+    for spec in made.servers.values():
+        said += [str(spec), repr(spec), spec.describe(), f"{spec}"]
+    a, b = stdio(made, "a"), http(made, "b")
+    said += [repr(a.program), repr(a.args), repr(a.env), str(b.url), repr(b.url), repr(b.headers), str(b.headers)]
+    assert [text for text in said if SECRET in text] == []
+    assert a.args[0].reveal() == f"--key={SECRET}"
+    assert [made.servers[name].describe() for name in "abcd"] == [
+        "run-*** (1 argument)",
+        "https://h.example/***/mcp",
+        "run (2 arguments)",
+        "*** (0 arguments)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "servers: {a: {command: '${env:S}', bad: '${env:S}', env: [s3cr3t-w0rd]}}",
+        "servers: {a: {url: '${env:S}'}}",
+        "servers: {a: {url: 'https://u:s3cr3t-w0rd@h/'}}",
+        "servers: {a: {url: 'https://h/#s3cr3t-w0rd'}}",
+        "servers: {a: {url: 'https://h/', headers: {A: \"s3cr3t-w0rd\\n\"}}}",
+        "servers: {a: {url: 'https://h/', headers: {'A: s3cr3t-w0rd': x, 'A: s3cr3t-w0rd': '${env:NO}'}}}",
+        "servers: {a: {url: 'https://h/', headers: s3cr3t-w0rd}}",
+        "servers: {a: {command: x, env: {'A=s3cr3t-w0rd': x}}}",
+        "servers: {a: {command: x, 'A: s3cr3t-w0rd': y}}",
+        "servers: {a: {command: x, env: {'A=s3cr3t-w0rd': }}}",
+        "servers: {a: {command: x, env: {A: '${env:NO}s3cr3t-w0rd'}}}",
+        "servers: {a: {command: x, env: {A: '${s3cr3t-w0rd}'}}}",
+        'servers: {a: {command: "x \'s3cr3t-w0rd"}}',
+        "servers: {a: {command: x, timeout: '${env:S}', disabled: '${env:S}', consent: {tools: {allow: ['']}}}}",
+        "{listen: {address: '${env:S}', path: '${env:S}', origins: ['/${env:S}'], hosts: ['/${env:S}']}, servers: {}}",
+        "servers: {a: {command: x, env: {A: !s s3cr3t-w0rd, B: &b s3cr3t-w0rd, C: *b}}}",
+        "servers: {a: {command: x, env: {A: s3cr3t-w0rd: x}}}",
+        'servers: {a: {command: x, env: {A: "s3cr3t-w0rd\n',
+        '{"servers": {"a": {"env": {"A": "s3cr3t-w0rd\\x"}}}}',
+        '{"servers": {"a": {"env": {"A": s3cr3t-w0rd}}}}',
+    ],
+)
+def test_secrets_are_not_in_what_an_error_says(tmp_path: Path, text: str) -> None:
+    """A refused file never shows a value that may be secret, wherever it stands."""
+    with pytest.raises(ConfigError) as caught:
+        load_text(tmp_path, text, {"S": SECRET})
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value)
+    assert SECRET not in repr(caught.value.problems)
+
+
+def test_switch_from_the_environment(tmp_path: Path) -> None:
+    """A true or false may come from outside."""
+    text = "servers: {a: {command: x, disabled: '${env:OFF:-false}'}}"
+    assert [load_text(tmp_path, text, env).servers["a"].disabled for env in ({}, {"OFF": "true"})] == [False, True]
+
+
+def test_the_result_is_frozen(tmp_path: Path) -> None:
+    """Nobody changes a configuration once it is read."""
+    made: Config = load_text(tmp_path, "servers: {a: {command: x}}")
+    with pytest.raises(AttributeError):
+        made.start_grace = 1.0  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        made.servers["b"] = made.servers["a"]  # type: ignore[index]

@@ -1,0 +1,216 @@
+"""Opening one level of JSON: what comes out agrees with a whole parser, and no byte of it changes."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from host.jsonrpc.raw import encode, encode_object, is_object, items, members, one_line, string, value
+
+CALM = settings(deadline=None, max_examples=150)
+LONE = "\ud83d"
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates too
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ANY_TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+BLANKS = st.text(" \t\r\n", max_size=3)
+
+
+@st.composite
+def pieces(draw: st.DrawFn) -> bytes:
+    """One JSON text, spelled in one of the ways there are."""
+    return json.dumps(draw(JSON), ensure_ascii=True, indent=draw(st.sampled_from([None, 0, 2]))).encode()
+
+
+@CALM
+@given(st.dictionaries(ANY_TEXT, pieces(), max_size=5), BLANKS)
+def test_members_agree_with_a_whole_parser_and_keep_their_bytes(parts: dict[str, bytes], blank: str) -> None:
+    inside = ",".join(f"{blank}{json.dumps(name)}{blank}:{blank}{text.decode()}" for name, text in parts.items())
+    document = f"{blank}{{{inside}{blank}}}{blank}".encode()
+    found = members(document)
+    assert {name: bytes(piece) for name, piece in found.items()} == parts
+    assert {name: json.loads(bytes(piece)) for name, piece in found.items()} == json.loads(document)
+
+
+@CALM
+@given(st.lists(pieces(), max_size=5), BLANKS)
+def test_items_agree_with_a_whole_parser_and_keep_their_bytes(parts: list[bytes], blank: str) -> None:
+    inside = ",".join(f"{blank}{text.decode()}{blank}" for text in parts)
+    document = f"{blank}[{inside}{blank}]{blank}".encode()
+    found = items(document)
+    assert [bytes(piece) for piece in found] == parts
+    assert [json.loads(bytes(piece)) for piece in found] == json.loads(document)
+
+
+@CALM
+@given(st.dictionaries(ANY_TEXT, JSON, max_size=5))
+def test_opening_and_closing_an_object_changes_nothing(document: dict[str, object]) -> None:
+    assert json.loads(bytes(encode_object(members(json.dumps(document).encode())))) == document
+
+
+@CALM
+@given(JSON, st.sampled_from([None, 0, 1, 2]))
+def test_one_line_is_the_same_document_on_one_line(document: object, indent: int | None) -> None:
+    text = json.dumps(document, indent=indent).replace("\n", "\r\n").encode()
+    flat = one_line(text)
+    assert b"\n" not in flat
+    assert b"\r" not in flat
+    assert len(flat) == len(text)
+    assert json.loads(flat) == document
+
+
+def test_one_line_gives_back_what_is_one_line_already() -> None:
+    text = b'{"a": "\\n"}'
+    assert one_line(text) is text
+
+
+PAYLOADS = [
+    pytest.param(b"0.12345678901234567890123", id="more digits than a float holds"),
+    pytest.param(b"10000000000000000000001", id="an integer beyond 64 bits"),
+    pytest.param(b"-0.0", id="negative zero"),
+    pytest.param(b"1.0", id="a float that is whole"),
+    pytest.param(b"1E+400", id="a number beyond floats"),
+    pytest.param(b"1" * 5000, id="more digits than Python converts"),
+    pytest.param(b'"\\u00e9\\/\\u0000\\ud83d\\ude00"', id="escapes"),
+    pytest.param(b'"\\ud83d"', id="half an emoji"),
+    pytest.param(b'{"z":1,"a":2,"z":3}', id="members out of order and doubled"),
+    pytest.param('{"é\u2028":[ 1 ,\t2 ]}'.encode(), id="white space and raw unicode"),
+    pytest.param(b"null", id="null"),
+    pytest.param(b"[[[[]]]]", id="nested"),
+]
+OTHERS = [pytest.param("", id="by itself"), pytest.param(r', "cut\ud83d": 1', id="beside a half emoji's member")]
+
+
+@pytest.mark.parametrize("beside", OTHERS)
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_payload_keeps_its_bytes(payload: bytes, beside: str) -> None:
+    document = b'{"p": ' + payload + beside.encode() + b"}"
+    found = members(document)
+    assert bytes(found["p"]) == payload
+    assert bytes(members(encode_object(found))["p"]) == payload
+    assert bytes(encode([found["p"]])) == b"[" + payload + b"]"
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_an_item_keeps_its_bytes(payload: bytes) -> None:
+    assert [bytes(item) for item in items(b"[ " + payload + b" , 1 ]")] == [payload, b"1"]
+
+
+def test_the_last_of_doubled_members_counts_as_in_every_parser_we_know() -> None:
+    assert {name: bytes(piece) for name, piece in members(b'{"a":1,"b":2,"a":3}').items()} == {"a": b"3", "b": b"2"}
+    assert bytes(members(b'{"a":1,"a":3,"\\udc00":0}')["a"]) == b"3"
+
+
+def test_a_member_whose_name_holds_a_lone_surrogate_is_written_with_its_escape() -> None:
+    assert bytes(encode_object(members(b'{"\\ud83d":1,"b":2}'))) == b'{"\\ud83d":1,"b":2}'
+
+
+NO_JSON = [
+    b"",
+    b" ",
+    b"{",
+    b"[",
+    b"}",
+    b'{"a"}',
+    b'{"a":}',
+    b'{"a":1,}',
+    b'{"a":1 "b":2}',
+    b'{"a" 1}',
+    b"{a:1}",
+    b"{1:1}",
+    b'{"a":1}{}',
+    b'{"a":1} x',
+    b'{"a":"\n"}',
+    b'{"a":"\x01"}',
+    b'{"a":"\\x"}',
+    b'{"a":"\\ud83d","b":01}',
+    b'{"a":"\\ud83d","b":NaN}',
+    b'{"a":"\\ud83d","b":Infinity}',
+    b'{"a":-Infinity}',
+    b'{"a":NaN}',
+    b'{"a":tru}',
+    b'{"a":1.}',
+    b'{"a":"\xff"}',
+    b'{"\\ud83d\n":1}',
+    b"\xef\xbb\xbf{}",
+    '{"a":1}'.encode("utf-16"),
+    b'\xa0{"a":1}',
+]
+
+
+@pytest.mark.parametrize("text", NO_JSON)
+def test_what_is_no_json_object_has_no_members(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        members(text)
+
+
+@pytest.mark.parametrize("text", [b"[1,]", b"[1 2]", b"[", b"[1]]", b"[NaN]", b'["\\ud83d",]', b'["\\ud83d" 1]', b""])
+def test_what_is_no_json_array_has_no_items(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        items(text)
+
+
+@pytest.mark.parametrize("text", [b"[]", b"1", b'"a"', b"null", b"true"])
+def test_only_an_object_has_members(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        members(text)
+    assert not is_object(text)
+
+
+@pytest.mark.parametrize("text", [b"{}", b"1", b'"a"', b"null", b"true"])
+def test_only_an_array_has_items(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        items(text)
+
+
+def test_empty_ones_are_empty_the_slow_way_too() -> None:
+    assert members(b" { } ") == {}
+    assert items(b" [ ] ") == []
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"\\ud83d":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+def test_a_bomb_of_brackets_is_a_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        members(text)
+    with pytest.raises(ValueError):
+        items(b"[" + text + b"]")
+
+
+def test_the_slow_way_takes_time_in_proportion() -> None:
+    text = b'{"\\ud83d":[' + b"1,\n" * 300_000 + b"1]" + b" " * 100_000 + b"}"
+    begun = time.perf_counter()
+    assert len(items(members(text)["\ud83d"])) == 300_001
+    assert time.perf_counter() - begun < 2
+
+
+@pytest.mark.parametrize("text", [b"1", b"null", b"{}", b'"\\ud83d"', b'"\xff"', b'"a', b""])
+def test_what_is_no_string_is_a_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        string(text)
+
+
+def test_a_string_is_decoded() -> None:
+    assert string(Raw(b'"\\u0041\\n\xc3\xa9"')) == "A\né"
+
+
+def test_a_value_is_decoded_whole() -> None:
+    assert value(b'{"a":[1,null]}') == {"a": [1, None]}
+    with pytest.raises(ValueError):
+        value(b'{"a":')
+    with pytest.raises(ValueError):
+        value(b"[" * 100_000)
+
+
+def test_an_object_is_known_by_its_first_character() -> None:
+    assert is_object(b" \t\r\n{}")
+    assert is_object(Raw(b"{}"))
+    assert not is_object(b"\xa0{}")
+    assert not is_object(b"")

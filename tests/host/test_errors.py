@@ -1,0 +1,98 @@
+"""The tree of errors: its page is true, and each error keeps what it was given."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+from msgspec import Raw
+
+from host import errors
+from host.errors import (
+    BrokeProtocol,
+    ColonnadeError,
+    HostBug,
+    InvalidParams,
+    Refused,
+    TimedOut,
+    Unavailable,
+    UpstreamError,
+)
+
+
+def drawn() -> dict[str, tuple[str, int | None]]:
+    """The page's tree: the class, its parent by indentation, and its code where one is given."""
+    found: dict[str, tuple[str, int | None]] = {}
+    path: list[str] = []
+    for line in inspect.cleandoc(errors.__doc__ or "").splitlines():
+        match = re.fullmatch(r"( *[│ ├└─]*)([A-Z]\w+)( +(-?\d+)?.*)?", line)
+        if match is None or not (match[1].strip() or match[2] == "ColonnadeError"):
+            continue
+        depth = (len(match[1]) - 4) // 4 + 1 if match[1].strip() else 0
+        del path[depth:]
+        found[match[2]] = (path[-1] if path else "Exception", int(match[4]) if match[4] else None)
+        path.append(match[2])
+    return found
+
+
+def written() -> dict[str, type[ColonnadeError]]:
+    return {
+        name: each for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, ColonnadeError)
+    }
+
+
+def test_the_page_names_every_error_and_its_parent() -> None:
+    tree = {name: parent for name, (parent, _) in drawn().items()}
+    assert tree == {name: each.__bases__[0].__name__ for name, each in written().items()}
+
+
+def test_the_page_gives_the_code_of_every_error_that_has_its_own() -> None:
+    codes = {name: code for name, (_, code) in drawn().items() if code is not None}
+    assert codes == {name: written()[name].code for name in codes}
+    leaves = {name for name, each in written().items() if not each.__subclasses__()}
+    assert leaves - set(codes) == {"Refused"}  # its code is the server's
+
+
+def test_our_own_codes_stand_outside_the_reserved_range() -> None:
+    for each in (Unavailable, BrokeProtocol, TimedOut):
+        assert each.code > 0
+
+
+def test_an_error_keeps_what_it_was_given() -> None:
+    error = InvalidParams("the cursor is bad", data=Raw(b"1"), remedy="none")
+    assert (str(error), error.message, bytes(error.data or b""), error.remedy) == (
+        "the cursor is bad",
+        "the cursor is bad",
+        b"1",
+        "none",
+    )
+
+
+def test_without_data_or_remedy_both_are_missing() -> None:
+    error = HostBug("impossible")
+    assert error.data is None
+    assert error.remedy is None
+    assert error.code == -32603
+
+
+@pytest.mark.parametrize("kind", [Unavailable, BrokeProtocol, TimedOut])
+def test_an_upstream_error_names_its_server(kind: type[UpstreamError]) -> None:
+    error = kind("gh", "gh is away", data=Raw(b"{}"), remedy="start it")
+    assert (error.server, error.message, bytes(error.data or b""), error.remedy) == (
+        "gh",
+        "gh is away",
+        b"{}",
+        "start it",
+    )
+
+
+def test_a_refusal_is_the_servers_own_error() -> None:
+    error = Refused("gh", -32602, "no such user", Raw(b'{"a":1}'))
+    assert (error.server, error.code, error.message, bytes(error.data or b"")) == (
+        "gh",
+        -32602,
+        "no such user",
+        b'{"a":1}',
+    )
+    assert Refused.code == ColonnadeError.code, "a refusal's code belongs to the one refusal"

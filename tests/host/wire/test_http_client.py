@@ -1,0 +1,912 @@
+"""The HTTP link against scripted servers: real sockets where bytes and connections matter, an httpx transport and
+virtual time where waiting matters."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Never
+
+import httpx
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import wait_all_tasks_blocked
+
+from host.jsonrpc.messages import Failure, Id, Malformed, Notification, Request, Success
+from host.peer import BrokenAnswer, PeerError, open_peer
+from host.wire import http_client
+from host.wire.http_client import AuthNeeded, HttpLink, HttpRefused, SessionEnded, open_http
+from host.wire.link import Arrival, LinkLost, Parcel
+from host.wire.sse import event
+
+SSE = "text/event-stream"
+JSON = "application/json"
+INITIALIZED = Parcel(Notification("notifications/initialized"))
+
+
+def ask(id: Id = 1, method: str = "tools/list") -> Parcel:
+    return Parcel(Request(id, method))
+
+
+def answer(id: Id = 1, result: str = "{}") -> bytes:
+    return b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (json.dumps(id).encode(), result.encode())
+
+
+def success(id: Id = 1, result: str = "{}") -> Success:
+    return Success(id, Raw(result.encode()))
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Bytes come through the operating system, and when they do there is no event but the fact itself."""
+    with trio.fail_after(5):
+        while not true():  # noqa: ASYNC110
+            await trio.sleep(0.001)
+
+
+@dataclass
+class Heard:
+    """A request that reached a server."""
+
+    method: str
+    headers: dict[str, str]
+    body: bytes = b""
+
+
+@dataclass
+class Linked:
+    link: HttpLink
+    arrived: list[Arrival] = field(default_factory=list)
+    dropped: list[tuple[str, str]] = field(default_factory=list)
+    lost: LinkLost | None = None
+    over: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def messages(self) -> list[object]:
+        return [arrival.message for arrival in self.arrived]
+
+    async def run(self) -> None:
+        try:
+            await self.link.run(self.arrived.append)
+        except LinkLost as lost:
+            self.lost = lost
+            self.over.set()
+
+
+@asynccontextmanager
+async def linked(
+    url: str, transport: httpx.AsyncBaseTransport | None = None, headers: Mapping[str, str] | None = None
+) -> AsyncIterator[Linked]:
+    dropped: list[tuple[str, str]] = []
+    async with open_http(
+        url, headers or {}, lambda what, detail: dropped.append((what, detail)), transport=transport
+    ) as link:
+        found = Linked(link, dropped=dropped)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(found.run)
+            yield found
+            nursery.cancel_scope.cancel()
+
+
+# --- real sockets ---------------------------------------------------------------------------------------------------
+
+
+class Wire:
+    """The server's end of one connection."""
+
+    def __init__(self, stream: trio.abc.Stream, number: int) -> None:
+        self.number = number
+        self._stream = stream
+        self._buffer = b""
+
+    async def hear(self) -> Heard | None:
+        while b"\r\n\r\n" not in self._buffer:
+            if not await self._more():
+                return None
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        length = int(headers.get("content-length", "0"))
+        while len(self._buffer) < length:
+            assert await self._more()
+        body, self._buffer = self._buffer[:length], self._buffer[length:]
+        return Heard(first.split(" ")[0], headers, body)
+
+    async def say(self, status: int, body: bytes = b"", kind: str = JSON, **headers: str) -> None:
+        lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}"]
+        lines += [f"content-type: {kind}"] if body else []
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        await self.write("\r\n".join([*lines, "", ""]).encode() + body)
+
+    async def begin(self, **headers: str) -> None:
+        lines = ["HTTP/1.1 200 OK", f"content-type: {SSE}", "transfer-encoding: chunked"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        await self.write("\r\n".join([*lines, "", ""]).encode())
+
+    async def chunk(self, data: bytes) -> None:
+        await self.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    async def end(self) -> None:
+        await self.write(b"0\r\n\r\n")
+
+    async def write(self, data: bytes) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_closed(self) -> None:
+        while await self._more():
+            pass
+
+    async def close(self) -> None:
+        await self._stream.aclose()
+
+    async def _more(self) -> bool:
+        try:
+            data = bytes(await self._stream.receive_some(65536))
+        except trio.BrokenResourceError:
+            return False
+        self._buffer += data
+        return bool(data)
+
+
+Script = Callable[[Heard, Wire], Awaitable[None]]
+
+
+@dataclass
+class Server:
+    url: str = ""
+    heard: list[Heard] = field(default_factory=list)
+    connections: int = 0
+
+    @property
+    def methods(self) -> list[str]:
+        return [each.method for each in self.heard]
+
+
+@asynccontextmanager
+async def serving(script: Script) -> AsyncIterator[Server]:
+    server = Server()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        server.connections += 1
+        wire = Wire(stream, server.connections)
+        async with stream:
+            try:
+                while (heard := await wire.hear()) is not None:
+                    server.heard.append(heard)
+                    await script(heard, wire)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, serve, 0)
+        server.url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp?key=secret"
+        yield server
+        nursery.cancel_scope.cancel()
+
+
+def scripted(post: Script, session: str | None = None) -> Script:
+    """A server that answers POSTs of requests as `post` does, and everything else as the simplest server would."""
+
+    async def script(heard: Heard, wire: Wire) -> None:
+        body = json.loads(heard.body) if heard.body else {}
+        if heard.method != "POST":
+            await wire.say(405)
+        elif "id" not in body or "method" not in body:
+            await wire.say(202)
+        elif body["method"] == "initialize" and session is not None:
+            await wire.say(200, answer(body["id"]), mcp_session_id=session)
+        else:
+            await post(heard, wire)
+
+    return script
+
+
+def saying(status: int, body: bytes = b"", kind: str = JSON, **headers: str) -> Script:
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.say(status, body, kind, **headers)
+
+    return scripted(post)
+
+
+async def test_a_json_answer_is_delivered_before_send_returns() -> None:
+    async with serving(saying(200, answer())) as server, linked(server.url) as found:
+        await found.link.send(ask())
+        assert found.arrived == [Arrival(success(), 1)]
+        heard = server.heard[0]
+        assert heard.headers["accept"] == "application/json, text/event-stream"
+        assert heard.headers["content-type"] == JSON
+        assert heard.headers["accept-encoding"] == "identity"
+        assert heard.headers["user-agent"].startswith("colonnade/")
+        assert json.loads(heard.body) == {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+
+@pytest.mark.parametrize("kind", ["Application/JSON ; charset=utf-8", "application/json;x"])
+async def test_the_content_type_is_read_in_any_spelling(kind: str) -> None:
+    async with serving(saying(201, answer(), kind)) as server, linked(server.url) as found:
+        await found.link.send(ask())
+        assert found.messages == [success()]
+
+
+async def test_every_event_of_a_posts_stream_is_delivered_as_it_comes_about_its_request() -> None:
+    note = Notification("notifications/message", Raw(b"{}"))
+    go_on = trio.Event()
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.begin()
+        await wire.chunk(b": hello\n\nid: 1\ndata:\n\n")
+        await wire.chunk(event(b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}', event="message"))
+        await go_on.wait()
+        await wire.chunk(event(answer(3)))
+        await wire.end()
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(found.link.send, ask(3))
+            await until(lambda: found.arrived)
+            assert found.arrived == [Arrival(note, 3)]
+            go_on.set()
+        assert found.arrived == [Arrival(note, 3), Arrival(success(3), 3)]
+        await found.link.send(Parcel(Notification("notifications/x")))
+        assert server.connections == 1, "a stream that ended at once leaves its connection for the next"
+
+
+async def test_a_stream_that_does_not_end_after_the_answer_is_closed() -> None:
+    closed = trio.Event()
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.begin()
+        await wire.chunk(event(answer()))
+        await wire.wait_closed()
+        closed.set()
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        await found.link.send(ask())
+        assert found.messages == [success()]
+        with trio.fail_after(5):
+            await closed.wait()
+
+
+@pytest.mark.parametrize("status", [200, 202, 204])
+async def test_a_notification_needs_a_receipt_only_and_keeps_its_connection(status: int) -> None:
+    async def script(heard: Heard, wire: Wire) -> None:
+        await (wire.write(b"HTTP/1.1 204 X\r\n\r\n") if status == 204 else wire.say(status))
+
+    async with serving(script) as server, linked(server.url) as found:
+        await found.link.send(Parcel(Notification("a")))
+        await found.link.send(Parcel(success()))
+        assert (len(server.heard), server.connections) == (2, 1)
+
+
+async def test_the_session_and_the_revision_are_on_everything_later_and_the_session_is_given_back() -> None:
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.say(200, answer(2))
+
+    async with serving(scripted(post, session="s-1")) as server:
+        async with linked(server.url) as found:
+            await found.link.send(ask(1, "initialize"))
+            found.link.settle("2025-11-25")
+            await found.link.send(INITIALIZED)
+            await found.link.send(ask(2))
+            await until(lambda: "GET" in server.methods)
+        first, *later = server.heard
+        assert "mcp-session-id" not in first.headers
+        assert "mcp-protocol-version" not in first.headers
+        assert sorted(each.method for each in later) == ["DELETE", "GET", "POST", "POST"]
+        assert {each.headers["mcp-session-id"] for each in later} == {"s-1"}
+        assert {each.headers["mcp-protocol-version"] for each in later} == {"2025-11-25"}
+        assert server.methods[-1] == "DELETE"
+
+
+@pytest.mark.parametrize("session", ["with space", "a\tb", "caf\xe9"])
+async def test_a_session_id_of_other_characters_is_refused(session: str) -> None:
+    async def script(heard: Heard, wire: Wire) -> None:
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: {JSON}\r\ncontent-length: {len(answer())}\r\nmcp-session-id: "
+        await wire.write(head.encode() + session.encode("latin-1") + b"\r\n\r\n" + answer())
+
+    async with serving(script) as server, linked(server.url) as found:
+        with pytest.raises(LinkLost, match="visible ASCII"):
+            await found.link.send(ask(1, "initialize"))
+
+
+async def test_a_404_with_a_session_ends_the_link_and_every_exchange_on_it() -> None:
+    async def post(heard: Heard, wire: Wire) -> None:
+        if json.loads(heard.body)["id"] == 2:
+            await trio.sleep_forever()
+        await wire.say(404, b'{"jsonrpc":"2.0","id":3,"error":{"code":-32001,"message":"Session not found"}}')
+
+    outcomes: list[Exception] = []
+
+    async def send(link: HttpLink, parcel: Parcel) -> None:
+        try:
+            await link.send(parcel)
+        except LinkLost as lost:
+            outcomes.append(lost)
+
+    async with serving(scripted(post, session="s-1")) as server, linked(server.url) as found:
+        await found.link.send(ask(1, "initialize"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, found.link, ask(2))
+            await until(lambda: len(server.heard) == 2)
+            nursery.start_soon(send, found.link, ask(3))
+        with trio.fail_after(5):
+            await found.over.wait()
+        assert isinstance(found.lost, SessionEnded)
+        assert [type(each) for each in outcomes] == [SessionEnded, SessionEnded]
+        with pytest.raises(SessionEnded):
+            await found.link.send(ask(4))
+    assert "DELETE" not in server.methods
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "text"),
+    [
+        (401, AuthNeeded, "the server wants credentials (HTTP 401): set headers in the configuration"),
+        (403, AuthNeeded, "the server wants credentials (HTTP 403): set headers in the configuration"),
+        (404, HttpRefused, "does not serve MCP there (HTTP 404)"),
+        (405, HttpRefused, "does not serve MCP there (HTTP 405)"),
+        (400, HttpRefused, "the server refused the request (HTTP 400)"),
+        (307, HttpRefused, "the server redirects (HTTP 307)"),
+        (500, HttpRefused, "the server is out of order (HTTP 500)"),
+    ],
+)
+async def test_a_status_becomes_a_fixed_sentence_and_leaves_the_link_usable(
+    status: int, kind: type[HttpRefused], text: str
+) -> None:
+    async def post(heard: Heard, wire: Wire) -> None:
+        if len(server.heard) == 1:
+            await wire.say(status, b"<h1>secret</h1>", "text/html", location="http://127.0.0.1:1/")
+        else:
+            await wire.say(200, answer(2))
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        with pytest.raises(kind) as caught:
+            await found.link.send(ask())
+        assert text in str(caught.value)
+        assert "secret" not in str(caught.value)
+        assert caught.value.status == status
+        await found.link.send(ask(2))
+        assert found.messages == [success(2)]
+        assert found.lost is None
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("5", 5.0),
+        ("99999999", 60.0),
+        ("9" * 40, None),
+        ("soon", None),
+        ("-1", None),
+        ("", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        (format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True), 60.0),
+        ("Wed, 21 Oct 9999 07:28:00 +9999", None),
+    ],
+)
+async def test_retry_after_is_read_and_kept_within_a_minute(said: str, seconds: float | None) -> None:
+    async with serving(saying(503, b"", retry_after=said)) as server, linked(server.url) as found:
+        with pytest.raises(HttpRefused) as caught:
+            await found.link.send(ask())
+        assert caught.value.retry_after == seconds
+
+
+async def test_an_error_of_the_request_itself_with_status_400_is_its_answer() -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}'
+    async with serving(saying(400, body)) as server, linked(server.url) as found:
+        await found.link.send(ask())
+        assert [type(each) for each in found.messages] == [Failure]
+        with pytest.raises(HttpRefused):
+            await found.link.send(ask(2))  # the same body is not about this one
+        assert len(found.messages) == 1
+
+
+@pytest.mark.parametrize("body", [answer(2), answer("1"), b"[]", b"nonsense", b""])
+async def test_a_body_that_does_not_answer_is_delivered_and_fails_the_request(body: bytes) -> None:
+    async with serving(saying(200, body or b" ")) as server, linked(server.url) as found:
+        with pytest.raises(LinkLost, match="no answer to the request"):
+            await found.link.send(ask())
+        assert len(found.arrived) == 1
+        assert found.lost is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "headers"), [("text/html", {}), ("application/jsonx", {}), (JSON, {"content_encoding": "gzip"})]
+)
+async def test_other_kinds_of_body_fail_the_request(kind: str, headers: dict[str, str]) -> None:
+    async with serving(saying(200, answer(), kind, **headers)) as server, linked(server.url) as found:
+        with pytest.raises(LinkLost, match="neither plain JSON nor a plain event stream"):
+            await found.link.send(ask())
+        assert found.arrived == []
+
+
+async def test_a_body_over_the_limit_fails_the_request_and_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "MAX_BODY", 1000)
+    closed = trio.Event()
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99999999\r\n\r\n")
+        await wire.write(b" " * 2000)
+        await wire.wait_closed()
+        closed.set()
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        with pytest.raises(LinkLost, match="more than 1000 bytes"):
+            await found.link.send(ask())
+        with trio.fail_after(5):
+            await closed.wait()
+
+
+async def test_an_event_over_the_limit_fails_the_request() -> None:
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.begin()
+        await wire.chunk(event(b'{"jsonrpc":"2.0","method":"a"}'))
+        await wire.chunk(b"data: ")
+        while True:
+            await wire.chunk(b"x" * 1_000_000)
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        with pytest.raises(LinkLost, match="an event of more than"):
+            await found.link.send(ask())
+        assert found.messages == [Notification("a")]
+        assert found.lost is None
+
+
+@pytest.mark.parametrize("end", ["politely", "abruptly", "in an event"])
+async def test_a_stream_that_ends_without_the_answer_fails_its_request_only(end: str) -> None:
+    async def post(heard: Heard, wire: Wire) -> None:
+        if json.loads(heard.body)["id"] == 2:
+            await wire.say(200, answer(2))
+            return
+        await wire.begin()
+        await wire.chunk(event(b'{"jsonrpc":"2.0","method":"a"}'))
+        if end == "in an event":
+            await wire.chunk(event(answer())[:-1])
+        await (wire.end() if end == "politely" else wire.close())
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        with pytest.raises(LinkLost, match="the answer did not come"):
+            await found.link.send(ask())
+        assert found.messages == [Notification("a")]
+        await found.link.send(ask(2))
+        assert found.lost is None
+        assert "GET" not in server.methods
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nconte", b"nonsense\r\n\r\n"])
+async def test_a_connection_that_breaks_fails_its_request_only_and_nothing_is_sent_twice(said: bytes) -> None:
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.write(said)
+        await wire.close()
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        with pytest.raises(LinkLost, match="the answer did not come"):
+            await found.link.send(ask())
+        assert len(server.heard) == 1
+        assert found.lost is None
+
+
+async def test_a_body_shorter_than_announced_fails_its_request() -> None:
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n" + answer())
+        await wire.close()
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        with pytest.raises(LinkLost, match="the answer did not come"):
+            await found.link.send(ask())
+        assert found.arrived == []
+
+
+async def test_what_is_no_message_is_delivered_as_such_and_other_events_are_dropped() -> None:
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.begin()
+        await wire.chunk(event(b"nonsense") + event(b"/x", event="endpoint") + event(answer()))
+        await wire.end()
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        await found.link.send(ask())
+        broken, last = found.messages
+        assert isinstance(broken, Malformed)
+        assert last == success()
+        assert found.dropped == [("unexpected event", "'endpoint'")]
+
+
+@pytest.mark.parametrize("stage", ["before the head", "in the body", "in a stream"])
+async def test_a_send_that_is_cancelled_closes_its_connection_at_once(stage: str) -> None:
+    holds, closed = trio.Event(), trio.Event()
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        if json.loads(heard.body)["id"] == 2:
+            await wire.say(200, answer(2))
+            return
+        if stage == "in the body":
+            await wire.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{")
+        elif stage == "in a stream":
+            await wire.begin()
+            await wire.chunk(event(b'{"jsonrpc":"2.0","method":"a"}'))
+        holds.set()
+        await wire.wait_closed()
+        closed.set()
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(found.link.send, ask())
+            await holds.wait()
+            await wait_all_tasks_blocked(0.01)
+            nursery.cancel_scope.cancel()
+        with trio.fail_after(5):
+            await closed.wait()
+        await found.link.send(ask(2))
+        assert found.messages[-1] == success(2)
+
+
+async def test_a_connection_that_the_server_closed_while_idle_is_replaced_without_anyone_noticing() -> None:
+    closed = trio.Event()
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.say(200, answer())
+        if wire.number == 1:
+            await wire.close()
+            closed.set()
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        await found.link.send(ask())
+        await closed.wait()
+        await found.link.send(ask())
+        assert (len(server.heard), server.connections) == (2, 2)
+
+
+async def test_a_server_that_listens_no_more_ends_the_link() -> None:
+    (gone,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = gone.socket.getsockname()[1]
+    await gone.aclose()
+    async with linked(f"http://127.0.0.1:{port}/mcp?key=secret") as found:
+        with pytest.raises(LinkLost) as caught:
+            await found.link.send(ask())
+        assert str(caught.value) == "it cannot be reached: connection refused"
+        with trio.fail_after(5):
+            await found.over.wait()
+        assert found.lost is caught.value
+
+
+class NoNames(trio.abc.HostnameResolver):
+    """Knows no name."""
+
+    async def getaddrinfo(self, *args: object) -> Never:
+        raise socket.gaierror(socket.EAI_NONAME, "10.0.0.53 does not know it")
+
+    async def getnameinfo(self, *args: object) -> Never:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("host", ["example.com", "a" * 70 + ".example.com"])
+async def test_a_name_that_is_not_found_ends_the_link(host: str) -> None:
+    trio.socket.set_custom_hostname_resolver(NoNames())
+    async with linked(f"http://{host}/") as found:
+        with pytest.raises(LinkLost, match=r"^it cannot be reached: name not found$"):
+            await found.link.send(ask())
+        with trio.fail_after(5):
+            await found.over.wait()
+
+
+async def test_a_server_without_tls_at_an_https_address_ends_the_link() -> None:
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.receive_some()
+            await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, serve, 0)
+        async with linked(f"https://127.0.0.1:{listeners[0].socket.getsockname()[1]}/") as found:
+            with pytest.raises(LinkLost, match="TLS: no common ground"):
+                await found.link.send(ask())
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [(10, "certificate expired"), (62, "the certificate is for another name"), (18, "certificate not trusted")],
+)
+async def test_a_certificate_that_is_refused_says_why(code: int, text: str) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        cause = ssl.SSLCertVerificationError("10.0.0.1 is not welcome")
+        cause.verify_code = code
+        broken = trio.BrokenResourceError()
+        broken.__cause__ = cause
+        raise httpx.ConnectError("10.0.0.1") from broken
+
+    async with linked("https://example.com/", httpx.MockTransport(refuse)) as found:
+        with pytest.raises(LinkLost) as caught:
+            await found.link.send(ask())
+        assert str(caught.value) == f"it cannot be reached: TLS: {text}"
+
+
+async def test_headers_of_the_configuration_are_sent_but_for_those_that_are_ours() -> None:
+    headers = {"Authorization": "Bearer x", "Accept": "a", "HOST": "b", "Mcp-Session-Id": "c", "User-Agent": "me"}
+    async with serving(saying(200, answer())) as server, linked(server.url, headers=headers) as found:
+        await found.link.send(ask())
+        sent = server.heard[0].headers
+        assert sent["authorization"] == "Bearer x"
+        assert sent["user-agent"] == "me"
+        assert sent["accept"].startswith(JSON)
+        assert sent["host"].startswith("127.0.0.1")
+        assert "mcp-session-id" not in sent
+
+
+@pytest.mark.parametrize(("url", "value"), [("http://[::1", "x"), ("http://a/", "é"), ("http://a\x00/", "x")])
+async def test_a_url_or_header_that_cannot_be_used_is_refused(url: str, value: str) -> None:
+    with pytest.raises(LinkLost, match="check them in the configuration"):
+        async with open_http(url, {"X": value}, lambda what, detail: None):
+            pass
+
+
+async def test_an_address_of_another_scheme_cannot_be_reached() -> None:
+    async with linked("ftp://a/") as found:
+        with pytest.raises(LinkLost, match=r"^it cannot be reached: no connection$"):
+            await found.link.send(ask())
+
+
+class Deaf:
+    """A handler that offers nothing."""
+
+    async def answer(self, request: Request, about: Id | None) -> Raw:
+        raise NotImplementedError
+
+    def told(self, notice: Notification, about: Id | None) -> None:
+        raise NotImplementedError
+
+    def dropped(self, what: str, detail: str) -> None:
+        return
+
+
+async def test_a_peer_on_the_link_asks_in_parallel_and_calls_off_what_it_no_longer_waits_for() -> None:
+    async def post(heard: Heard, wire: Wire) -> None:
+        body = json.loads(heard.body)
+        if body["method"] == "slow":
+            await wire.begin()
+            await wire.wait_closed()
+        elif body["method"] == "broken":
+            await wire.say(200, b'{"jsonrpc":"2.0","id":%d,"result":{},"error":1}' % body["id"])
+        elif body["method"] == "bad":
+            await wire.say(400, b'{"jsonrpc":"2.0","id":%d,"error":{"code":7,"message":"no"}}' % body["id"])
+        else:
+            await wire.say(200, answer(body["id"], f"[{body['id']}]"))
+
+    async with serving(scripted(post)) as server:
+        async with open_http(server.url, {}, lambda what, detail: None) as link, open_peer(link, Deaf()) as peer:
+            async with trio.open_nursery() as nursery:
+                for _ in range(20):
+                    nursery.start_soon(peer.request, "fast")
+            with trio.move_on_after(0.05):  # long enough for the request to be with the server
+                await peer.request("slow")
+            assert json.loads(server.heard[-1].body)["method"] == "notifications/cancelled"
+            with pytest.raises(PeerError):
+                await peer.request("bad")
+            with pytest.raises(BrokenAnswer):
+                await peer.request("broken")
+            assert bytes(await peer.request("fast")) == b"[24]"
+            assert peer.in_flight == 0
+
+
+# --- virtual time ---------------------------------------------------------------------------------------------------
+
+
+class Theatre:
+    """A server in memory: what it heard, when, and what it says next to a GET."""
+
+    def __init__(
+        self, *gets: httpx.Response | Callable[[], httpx.Response], post: httpx.Response | None = None
+    ) -> None:
+        self.heard: list[tuple[float, Heard]] = []
+        self._gets = list(gets)
+        self._post = post
+        self._began = trio.current_time()
+        self.transport = httpx.MockTransport(self._answer)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        heard = Heard(request.method, dict(request.headers), request.content)
+        self.heard.append((trio.current_time() - self._began, heard))
+        await trio.lowlevel.checkpoint()
+        body = json.loads(request.content or b"{}")
+        if request.method == "GET":
+            if not self._gets:
+                await trio.sleep_forever()
+            says = self._gets.pop(0)
+            return says() if callable(says) else says
+        if request.method == "DELETE" or "id" not in body:
+            return httpx.Response(202)
+        if body["method"] == "initialize":
+            return httpx.Response(
+                200, headers={"mcp-session-id": "s", "content-type": JSON}, content=answer(body["id"])
+            )
+        assert self._post is not None
+        return self._post
+
+    @property
+    def gets(self) -> list[Heard]:
+        return [heard for _, heard in self.heard if heard.method == "GET"]
+
+    @property
+    def times(self) -> list[float]:
+        """When each GET came, in seconds."""
+        return [round(when, 3) for when, heard in self.heard if heard.method == "GET"]
+
+    @asynccontextmanager
+    async def joined(self) -> AsyncIterator[Linked]:
+        """A link whose handshake is over."""
+        async with linked("http://example.com/mcp", self.transport) as found:
+            await found.link.send(ask(1, "initialize"))
+            found.link.settle("2025-11-25")
+            await found.link.send(INITIALIZED)
+            found.arrived.clear()
+            yield found
+
+
+def streaming(*parts: bytes | float, broken: bool = False) -> httpx.Response:
+    """A stream of these bytes, with these pauses."""
+
+    async def play() -> AsyncIterator[bytes]:
+        for part in parts:
+            if isinstance(part, bytes):
+                yield part
+            else:
+                await trio.sleep(part)
+        if broken:
+            raise httpx.ReadError("10.0.0.1 is gone")
+
+    return httpx.Response(200, headers={"content-type": SSE}, content=play())
+
+
+NOTE = event(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+
+
+async def test_the_stream_for_what_is_said_unasked_waits_for_the_end_of_the_handshake(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    theatre = Theatre(streaming(NOTE, 1000.0))
+    async with linked("http://example.com/", theatre.transport) as found:
+        await found.link.send(ask(1, "initialize"))
+        found.link.settle(None)
+        await trio.sleep(1)
+        assert theatre.gets == []
+        await found.link.send(INITIALIZED)
+        await trio.sleep(1)
+        assert found.arrived[1:] == [Arrival(Notification("notifications/tools/list_changed"), None)]
+        assert theatre.gets[0].headers["accept"] == SSE
+        assert "mcp-protocol-version" not in theatre.gets[0].headers
+
+
+@pytest.mark.parametrize("status", [405, 404, 400, 401, 302, 200])
+async def test_a_server_without_that_stream_is_asked_once(status: int, autojump_clock: trio.testing.MockClock) -> None:
+    theatre = Theatre(httpx.Response(status, headers={"content-type": "text/html"}, content=b"<p>"))
+    async with theatre.joined() as found:
+        await trio.sleep(1000)
+        assert len(theatre.gets) == 1
+        # With a session, 404 means that the session is over.
+        assert isinstance(found.lost, SessionEnded) == (status == 404)
+
+
+async def test_the_stream_is_opened_again_from_where_it_was_after_the_time_it_asked_for(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    theatre = Theatre(
+        streaming(b"retry: 5000\nid: a\n" + NOTE),
+        streaming(b"id: b\n" + NOTE, b"id: c\ndata: cut off", broken=True),
+        streaming(b"retry: 0\n", NOTE),
+        streaming(b"retry: 99999999\n", NOTE),
+    )
+    async with theatre.joined() as found:
+        await trio.sleep(200)
+        assert theatre.times == [0, 5, 10, 11, 71]
+        assert [get.headers.get("last-event-id") for get in theatre.gets] == [None, "a", "b", "b", "b"]
+        assert len(found.arrived) == 4
+
+
+async def test_a_stream_that_fails_or_brings_nothing_is_tried_less_and_less_often(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    theatre = Theatre(*[lambda: httpx.Response(500), streaming] * 4, streaming(NOTE), streaming(), streaming())
+    async with theatre.joined():
+        await trio.sleep(400)
+        assert theatre.times == [0, 1, 3, 7, 15, 31, 63, 123, 183, 184, 185, 187]
+
+
+async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(autojump_clock: trio.testing.MockClock) -> None:
+    theatre = Theatre(httpx.Response(429, headers={"retry-after": "30"}), streaming(NOTE))
+    async with theatre.joined() as found:
+        await trio.sleep(40)
+        assert theatre.times == [0, 30, 31]
+        assert len(found.arrived) == 1
+
+
+async def test_a_stream_that_breaks_in_the_making_is_tried_again(autojump_clock: trio.testing.MockClock) -> None:
+    def refuse() -> httpx.Response:
+        raise httpx.ReadError("10.0.0.1")
+
+    theatre = Theatre(refuse, streaming(NOTE))
+    async with theatre.joined() as found:
+        await trio.sleep(1.5)
+        assert theatre.times == [0, 1]
+        assert found.dropped == [("event stream broken", "the connection broke: the answer did not come")]
+        assert found.lost is None
+
+
+async def test_an_answer_that_broke_is_resumed_by_the_id_of_its_stream(autojump_clock: trio.testing.MockClock) -> None:
+    theatre = Theatre(
+        post=streaming(b"retry: 3000\nid: p1\ndata:\n\n", 10.0, b"id: p2\n" + NOTE, broken=True),
+    )
+    async with linked("http://example.com/", theatre.transport) as found:
+        theatre._gets[:] = [streaming(b"id: p3\n" + NOTE), streaming(event(answer(7), id="p4"), 9.0)]
+        await found.link.send(ask(7))
+        assert theatre.times == [13, 16]
+        assert [get.headers["last-event-id"] for get in theatre.gets] == ["p2", "p3"]
+        assert [arrival.about for arrival in found.arrived] == [7, 7, 7]
+        assert found.messages[-1] == success(7)
+        assert trio.current_time() - theatre._began < 17, "nobody waits for the end of a stream that has answered"
+        assert [heard.method for _, heard in theatre.heard].count("POST") == 1
+
+
+async def test_resuming_is_given_up_after_a_few_times_without_anything_new(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    theatre = Theatre(*[streaming() for _ in range(9)], post=streaming(b"id: 1\ndata:\n\n"))
+    async with linked("http://example.com/", theatre.transport) as found:
+        with pytest.raises(LinkLost, match="the answer did not come"):
+            await found.link.send(ask(7))
+        assert theatre.times == [1, 2, 3, 4, 5]
+        assert found.lost is None
+
+
+async def test_a_server_that_cannot_resume_fails_the_request(autojump_clock: trio.testing.MockClock) -> None:
+    theatre = Theatre(httpx.Response(405), post=streaming(b"id: 1\ndata:\n\n"))
+    async with linked("http://example.com/", theatre.transport) as found:
+        with pytest.raises(LinkLost, match="the answer did not come"):
+            await found.link.send(ask(7))
+        assert len(theatre.gets) == 1
+        assert found.lost is None
+
+
+@pytest.mark.parametrize("id", ["é", "a\x1bb", "x" * 2000, " "])
+async def test_an_id_that_fits_into_no_header_is_not_resumed_after(
+    id: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    theatre = Theatre(post=streaming(f"id: {id}\ndata:\n\n".encode()))
+    async with linked("http://example.com/", theatre.transport) as found:
+        with pytest.raises(LinkLost, match="the answer did not come"):
+            await found.link.send(ask(7))
+        assert theatre.gets == []
+
+
+async def test_calling_off_and_giving_back_the_session_take_two_seconds_at_most(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def stall(request: httpx.Request) -> httpx.Response:
+        if b"initialize" not in request.content:
+            await trio.sleep_forever()
+        return httpx.Response(200, headers={"mcp-session-id": "s", "content-type": JSON}, content=answer())
+
+    async with linked("http://example.com/", httpx.MockTransport(stall)) as found:
+        await found.link.send(ask(1, "initialize"))
+        began = trio.current_time()
+        await found.link.call_off(1, Notification("notifications/cancelled"))
+        assert trio.current_time() - began == pytest.approx(2.0)
+        began = trio.current_time()
+    assert trio.current_time() - began == pytest.approx(2.0)
+
+
+async def test_the_time_to_connect_is_limited_and_the_time_to_answer_is_not() -> None:
+    seen: list[object] = []
+
+    def look(request: httpx.Request) -> httpx.Response:
+        seen.append(request.extensions["timeout"])
+        raise httpx.ConnectTimeout("10.0.0.1")
+
+    async with linked("http://example.com/", httpx.MockTransport(look)) as found:
+        with pytest.raises(LinkLost, match=r"^it cannot be reached: timed out after 10 s$"):
+            await found.link.send(ask())
+    assert seen == [{"connect": 10.0, "write": 10.0, "read": None, "pool": None}]

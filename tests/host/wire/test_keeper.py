@@ -1,0 +1,205 @@
+"""The keeper by itself: what is said on its sockets, without the host's side of it. Real processes, real clock."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from host.wire import keeper
+
+from .processes import FAMILY, FAMILY_SIZE, PYTHON, carrying, exists, new_token
+
+KEEPER = str(Path(keeper.__file__))
+ELSEWHERE = """
+import runpy, sys
+sys.platform = "darwin"
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs the keeper as where there is neither prctl nor a subreaper."""
+
+AT_THE_LIMIT = """
+import errno, os, runpy, sys
+def fork():
+    raise OSError(errno.EAGAIN, "no")
+os.fork = fork  # a real limit does not hold for root
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@contextmanager
+def running_keeper(*prefix: str) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes]]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [sys.executable, "-I", "-S", *prefix, KEEPER, str(theirs.fileno())]
+        with subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True, env={}) as process:
+            theirs.close()
+            yield ours, process
+            ours.close()
+            assert process.wait(timeout=3) == 0
+
+
+class Warden:
+    """The host's end of a control socket."""
+
+    def __init__(self, host: socket.socket) -> None:
+        self.control, far = socket.socketpair()
+        self.control.settimeout(5)
+        self.output, write = os.pipe()
+        with far, open(os.devnull, "rb") as null:
+            socket.send_fds(host, [b"s"], [far.fileno(), null.fileno(), write, write])
+        os.close(write)
+        self.lines = self.control.makefile("rb")
+
+    def order(self, *argv: str, cwd: str = "/", env: dict[str, str] | None = None) -> None:
+        body = json.dumps({"argv": argv, "env": env or {}, "cwd": cwd}).encode()
+        self.control.sendall(struct.pack("!I", len(body)) + body)
+
+    def says(self) -> dict[str, object] | None:
+        """Its next report; None when it ended."""
+        line = self.lines.readline()
+        return dict(json.loads(line)) if line else None
+
+    def close(self) -> None:
+        self.lines.close()
+        self.control.close()
+        os.close(self.output)
+
+
+@pytest.fixture(params=[(), ("-c", ELSEWHERE)], ids=["linux", "elsewhere"])
+def host(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
+    with running_keeper(*request.param) as (ours, _):
+        yield ours
+
+
+@pytest.fixture
+def warden(host: socket.socket) -> Iterator[Warden]:
+    made = Warden(host)
+    yield made
+    made.close()
+
+
+def test_a_program_is_reported_from_its_start_to_the_end_of_its_tree(warden: Warden) -> None:
+    warden.order("/bin/sh", "-c", "exit 3")
+    reports = [warden.says() for _ in range(5)]
+    assert [next(iter(report)) if report else None for report in reports] == ["warden", "pid", "exit", "gone", None]
+    assert reports[2] == {"exit": 3}
+
+
+@pytest.mark.parametrize(("word", "status"), [(keeper.TERM, -signal.SIGTERM), (keeper.KILL, -signal.SIGKILL)])
+def test_one_byte_ends_a_program(warden: Warden, word: bytes, status: int) -> None:
+    warden.order("/bin/sleep", "600")
+    warden.says(), warden.says()
+    warden.control.sendall(word)
+    assert warden.says() == {"exit": status}
+    assert warden.says() == {"gone": True}
+
+
+def test_bytes_that_mean_nothing_do_nothing(warden: Warden) -> None:
+    warden.order("/bin/sleep", "600")
+    warden.says(), warden.says()
+    warden.control.sendall(b"what?\n")
+    warden.control.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        warden.control.recv(1)
+
+
+def test_a_start_that_fails_is_the_last_it_says(warden: Warden) -> None:
+    warden.order("/no/such/program")
+    warden.says()
+    assert warden.says() == {"error": "not found"}
+    assert warden.says() is None
+
+
+@pytest.mark.parametrize("order", [b"", b"\0\0", b"\0\0\0\x09{", b"\0\0\0\x02no", b"\0\0\0\0"])
+def test_a_broken_order_starts_nothing(warden: Warden, order: bytes) -> None:
+    warden.control.sendall(order)
+    warden.control.shutdown(socket.SHUT_WR)
+    assert list(warden.says() or {}) == ["warden"]
+    assert warden.says() is None
+
+
+def test_a_fork_that_fails_is_reported() -> None:
+    """At the limit of processes the keeper cannot make a warden; it says so in the place of one."""
+    with running_keeper("-c", AT_THE_LIMIT) as (host, _):
+        made = Warden(host)
+        assert made.says() == {"error": "Resource temporarily unavailable"}
+        assert made.says() is None
+        made.close()
+
+
+def test_a_byte_without_descriptors_is_passed_over(host: socket.socket) -> None:
+    host.sendall(b"s")
+    socket.send_fds(host, [b"s"], [host.fileno()])
+    made = Warden(host)
+    made.order("/bin/true")
+    assert list(made.says() or {}) == ["warden"]
+    made.close()
+
+
+def test_the_end_of_the_control_socket_ends_a_program_that_heeds_no_signal(host: socket.socket) -> None:
+    made = Warden(host)
+    token = new_token()
+    made.order(
+        *PYTHON, "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(flush=True)\ntime.sleep(9)", token
+    )
+    made.says()
+    pid = int(str((made.says() or {})["pid"]))
+    assert os.read(made.output, 1) == b"\n"
+    made.control.shutdown(socket.SHUT_WR)
+    assert [made.says(), made.says(), made.says()] == [{"exit": -signal.SIGKILL}, {"gone": True}, None]
+    assert not exists(pid)
+    made.close()
+
+
+def test_it_ends_only_when_its_wardens_have() -> None:
+    with ExitStack() as stack:
+        ours, process = stack.enter_context(running_keeper())
+        made = Warden(ours)
+        stack.callback(made.close)
+        token = new_token()
+        made.order(*PYTHON, FAMILY, token, "stubborn")
+        made.says(), made.says()
+        assert os.read(made.output, 3) == b"up\n"
+        assert len(carrying(token)) == FAMILY_SIZE
+        ours.close()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.2)
+        made.control.sendall(keeper.KILL)
+        assert process.wait(timeout=1) == 0
+        assert carrying(token) == []
+
+
+def test_it_imports_the_standard_library_alone() -> None:
+    code = (
+        "import runpy, sys; before = set(sys.modules); runpy.run_path(sys.argv[1], run_name='keeper');"
+        " sys.exit(bool({name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))"
+    )
+    assert subprocess.run([sys.executable, "-I", "-S", "-c", code, KEEPER], check=False).returncode == 0
+
+
+def test_a_tree_is_listed_parents_first() -> None:
+    with subprocess.Popen(
+        ["/bin/sh", "-c", "sh -c 'sleep 600 & echo up; wait' & wait"], stdout=subprocess.PIPE
+    ) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()
+        (inner,) = keeper.children_of(shell.pid)
+        (sleeper,) = keeper.children_of(inner)
+        assert keeper.tree_below(shell.pid) == [inner, sleeper]
+        assert keeper.tree_below(shell.pid, lambda pid: pid != inner) == []
+        assert {(inner, shell.pid), (sleeper, inner)} <= set(keeper._parents())
+        keeper.kill_below(shell.pid)
+        shell.wait()
+        assert keeper.tree_below(shell.pid) == []

@@ -1,0 +1,1 @@
+"""What tests are made of: scripted servers and clients over memory links, and little real servers."""

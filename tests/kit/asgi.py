@@ -1,0 +1,134 @@
+"""An HTTP client for an ASGI app in the same process: what a listener would do, step by step under the test's hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from host.wire.asgi import ASGIApp, Event
+from host.wire.sse import EventParser
+
+MCP_HEADERS = {
+    "host": "127.0.0.1:8808",
+    "content-type": "application/json",
+    "accept": "application/json, text/event-stream",
+}
+
+
+class Answer:
+    """What came back, as far as it has come. `whole` is set at its end."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.whole = trio.Event()
+        self.begun = trio.Event()
+        self._more = trio.Event()
+
+    @property
+    def streams(self) -> bool:
+        return self.headers.get("content-type") == "text/event-stream"
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The JSON-RPC messages in it, from either form."""
+        if not self.streams:
+            return [json.loads(self.body)] if self.body else []
+        return [json.loads(event.data) for event in EventParser().feed(self.body) if event.data]
+
+    async def grows_to(self, count: int) -> list[dict[str, Any]]:
+        with trio.fail_after(5):
+            while len(self.messages()) < count:
+                await self._more.wait()
+        return self.messages()
+
+    def take(self, event: Event) -> None:
+        if event["type"] == "http.response.start":
+            assert not self.status, "the answer began twice"
+            self.status = event["status"]
+            self.headers = {name.decode(): value.decode() for name, value in event["headers"]}
+            self.begun.set()
+        else:
+            assert self.status, "a body before its head"
+            assert not self.whole.is_set(), "more after the end"
+            self.body += event.get("body", b"")
+            if not event.get("more_body", False):
+                self.whole.set()
+        more, self._more = self._more, trio.Event()
+        more.set()
+
+
+class Connection:
+    """One client of the app. `leaves` is what a closed connection looks like from inside."""
+
+    def __init__(self, app: ASGIApp, nursery: trio.Nursery) -> None:
+        self._app = app
+        self._nursery = nursery
+        self.session: str | None = None
+        self.leaves = trio.Event()
+
+    def send(
+        self,
+        method: str,
+        path: str = "/mcp",
+        body: bytes | object = b"",
+        headers: Mapping[str, str | None] | None = None,
+        *,
+        pieces: list[bytes] | None = None,
+    ) -> Answer:
+        """Start a request; the answer grows while it is served. A header of None is left out."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        given: dict[str, str | None] = dict(MCP_HEADERS)
+        if self.session is not None:
+            given["mcp-session-id"] = self.session
+        given |= headers or {}
+        scope = {
+            "type": "http",
+            "method": method,
+            "raw_path": path.encode(),
+            "path": path,
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value is not None],
+        }
+        coming = [data] if pieces is None else list(pieces)
+        answer = Answer()
+
+        async def receive() -> Event:
+            await trio.lowlevel.checkpoint()
+            if coming:
+                piece = coming.pop(0)
+                return {"type": "http.request", "body": piece, "more_body": bool(coming) or pieces is not None}
+            await self.leaves.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(event: Event) -> None:
+            await trio.lowlevel.checkpoint()
+            if not self.leaves.is_set():
+                answer.take(event)
+
+        self._nursery.start_soon(self._app, scope, receive, send)
+        return answer
+
+    async def get(self, method: str, path: str = "/mcp", body: object = b"", **more: Any) -> Answer:
+        """A request and its whole answer."""
+        answer = self.send(method, path, body, **more)
+        with trio.fail_after(30):
+            await answer.whole.wait()
+        return answer
+
+    async def open(self, path: str = "/mcp", revision: str = "2025-11-25") -> Answer:
+        """Shake hands; the session is kept for what follows."""
+        params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        answer = await self.get("POST", path, {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+        self.session = answer.headers["mcp-session-id"]
+        noted = await self.get("POST", path, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        assert noted.status == 202
+        return answer
+
+    async def ask(self, method: str, params: object = None, id: object = 1, path: str = "/mcp") -> dict[str, Any]:
+        answer = await self.get("POST", path, {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}})
+        (message,) = answer.messages()
+        return message

@@ -1,0 +1,301 @@
+"""A host whose servers and clients are played by the test: no process, no socket, and a clock that may jump.
+
+async with open_world(ScriptedServer("gh", tools=["slow"])) as world:
+    client = await world.client()
+    call = world.start(client.call("gh__slow"))
+    request = await world.servers["gh"].hears("tools/call")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import trio
+from msgspec import Raw
+
+from config import Consent, ServerSpec, StdioServer
+from config.interpolate import Secret
+from host.catalog import Catalog
+from host.downstream.sessions import Session
+from host.journal import Event, Journal, LeftOut
+from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Message, Notification, Request, Success, write
+from host.peer import PeerError
+from host.policy.gate import Gate
+from host.router import Router
+from host.upstream.roster import Roster, open_roster
+from host.wire.link import Arrival, Link, LinkLost
+from tests.kit.memory import MemoryLink, memory_links
+
+Answer = Callable[[dict[str, Any]], Awaitable[object]]
+
+
+class ScriptedServer:
+    """A server that answers the handshake and its lists, and does with everything else what the test says.
+
+    Requests that no `answers` function takes wait in `hears` until the test calls `says`.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        tools: Sequence[str | dict[str, Any]] = (),
+        resources: Sequence[str | dict[str, Any]] = (),
+        templates: Sequence[str] = (),
+        prompts: Sequence[str] = (),
+        answers: Mapping[str, Answer] | None = None,
+        revision: str = "2025-11-25",
+        instructions: str | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        consent: Consent | None = None,
+        **spec: Any,
+    ) -> None:
+        self.spec = StdioServer(
+            id=id, program=Secret("scripted"), args=(), cwd=Path("/"), env={}, consent=consent or Consent(), **spec
+        )
+        self.id = id
+        self.lists: dict[str, list[dict[str, Any]]] = {
+            "tools": [each if isinstance(each, dict) else tool(each) for each in tools],
+            "resources": [each if isinstance(each, dict) else {"uri": each, "name": each} for each in resources],
+            "resourceTemplates": [{"uriTemplate": each, "name": each} for each in templates],
+            "prompts": [{"name": each} for each in prompts],
+        }
+        self.answers = dict(answers or {})
+        self.revision = revision
+        self.instructions = instructions
+        self.capabilities = capabilities
+        self.link: MemoryLink | None = None
+        self.connections = 0
+        self.asked: list[str] = []
+        self.answered: list[Success | Failure] = []
+        self._heard, self._hearing = trio.open_memory_channel[Request | Notification](1000)
+        self._replies: dict[Id, trio.Event] = {}
+        self._said: dict[Id, Raw | PeerError] = {}
+
+    # What the test does
+
+    async def hears(self, method: str) -> dict[str, Any]:
+        """The params of the next message the host sent, which must be of this method; `id` is put beside them."""
+        with trio.fail_after(5):
+            message = await self._hearing.receive()
+        assert message.method == method, f"{self.id} heard {message.method}, not {method}"
+        params: dict[str, Any] = json.loads(bytes(message.params)) if message.params is not None else {}
+        return {**params, "id": message.id} if isinstance(message, Request) else params
+
+    def hears_nothing_more(self) -> None:
+        try:
+            more = self._hearing.receive_nowait()
+        except trio.WouldBlock:
+            return
+        raise AssertionError(f"{self.id} heard {more}")
+
+    def says(self, id: Id, result: object) -> None:
+        """Answer a request that `hears` gave."""
+        self._said[id] = Raw(json.dumps(result).encode())
+        self._replies[id].set()
+
+    def refuses(self, id: Id, code: int, message: str, data: object = None) -> None:
+        raw = None if data is None else Raw(json.dumps(data).encode())
+        self._said[id] = PeerError(ErrorBody(code, message, raw))
+        self._replies[id].set()
+
+    async def notifies(self, method: str, params: object = None) -> None:
+        self.sends(Notification(method, None if params is None else Raw(json.dumps(params).encode())))
+        await trio.lowlevel.checkpoint()
+
+    def sends(self, message: Message) -> None:
+        """Say anything at all."""
+        assert self.link is not None
+        self.link.put(write(message))
+
+    def dies(self) -> None:
+        assert self.link is not None
+        self.link.close()
+
+    # What the host sees
+
+    @asynccontextmanager
+    async def open_link(self) -> AsyncIterator[Link]:
+        self.connections += 1
+        host_end, self.link = memory_links()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen, self.link, nursery)
+            try:
+                yield host_end
+            finally:
+                host_end.close()
+                nursery.cancel_scope.cancel()
+
+    async def _listen(self, link: MemoryLink, nursery: trio.Nursery) -> None:
+        def deliver(arrival: Arrival) -> None:
+            message = arrival.message
+            if isinstance(message, Request):
+                nursery.start_soon(self._reply, link, message)
+            elif isinstance(message, Notification):
+                if message.method != "notifications/initialized":
+                    self._heard.send_nowait(message)
+            elif isinstance(message, Malformed):
+                raise AssertionError(f"the host sent {message}")
+            else:
+                self.answered.append(message)
+
+        with suppress(LinkLost):
+            await link.run(deliver)
+
+    async def _reply(self, link: MemoryLink, request: Request) -> None:
+        try:
+            answer: Success | Failure = Success(request.id, await self._answer(request))
+        except PeerError as refusal:
+            answer = Failure(refusal.error, request.id)
+        with suppress(LinkLost):
+            link.put(write(answer))
+
+    async def _answer(self, request: Request) -> Raw:
+        self.asked.append(request.method)
+        params = json.loads(bytes(request.params)) if request.params is not None else {}
+        if request.method in self.answers:
+            return Raw(json.dumps(await self.answers[request.method](params)).encode())
+        builtin = self._builtin(request.method, params)
+        if builtin is not None:
+            return Raw(json.dumps(builtin).encode())
+        answered = self._replies[request.id] = trio.Event()
+        self._heard.send_nowait(request)
+        await answered.wait()
+        said = self._said.pop(request.id)
+        if isinstance(said, PeerError):
+            raise said
+        return said
+
+    def _builtin(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        if method == "initialize":
+            answer = {
+                "protocolVersion": self.revision,
+                "capabilities": self.capabilities if self.capabilities is not None else self._capabilities(),
+                "serverInfo": {"name": self.id, "version": "1"},
+            }
+            return {**answer, "instructions": self.instructions} if self.instructions else answer
+        if method == "ping":
+            return {}
+        for member, path in (
+            ("tools", "tools/list"),
+            ("resources", "resources/list"),
+            ("resourceTemplates", "resources/templates/list"),
+            ("prompts", "prompts/list"),
+        ):
+            if method == path:
+                return {member: self.lists[member]}
+        return None
+
+    def _capabilities(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.lists["tools"]:
+            found["tools"] = {"listChanged": True}
+        if self.lists["resources"] or self.lists["resourceTemplates"]:
+            found["resources"] = {"listChanged": True}
+        if self.lists["prompts"]:
+            found["prompts"] = {"listChanged": True}
+            found["completions"] = {}
+        return found
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"}, **more}
+
+
+class ScriptedClient:
+    """A client of one endpoint. `told` holds the notifications it got, `answers` come from `request`."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self._last = 0
+
+    async def request(self, method: str, params: object = None, id: Id | None = None) -> Any:
+        """The result; raises Refusal for an error, and gives None for a request that was called off."""
+        self._last += 1
+        raw = None if params is None else Raw(json.dumps(params).encode())
+        answer = await self.session.answer(Request(self._last if id is None else id, method, raw), self._tell)
+        return _outcome(answer)
+
+    async def call(self, name: str, arguments: object = None, **more: Any) -> Any:
+        return await self.request("tools/call", {"name": name, "arguments": arguments or {}, **more})
+
+    async def names(self, method: str = "tools/list", key: str = "name") -> list[str]:
+        (entries,) = (found for member, found in (await self.request(method)).items() if member != "nextCursor")
+        return [entry[key] for entry in entries]
+
+    def notifies(self, method: str, params: object = None) -> None:
+        self.session.told(Notification(method, None if params is None else Raw(json.dumps(params).encode())))
+
+    def _tell(self, notice: Notification) -> None:
+        self.told.append((notice.method, json.loads(bytes(notice.params)) if notice.params is not None else {}))
+
+    async def hear_changes(self) -> None:
+        async def send(notice: Notification) -> None:
+            self._tell(notice)
+            await trio.lowlevel.checkpoint()
+
+        await self.session.tell_changes(send)
+
+
+class Refusal(Exception):
+    def __init__(self, error: ErrorBody) -> None:
+        super().__init__(f"{error.code} {error.message}")
+        self.code = error.code
+        self.message = error.message
+        self.data = None if error.data is None else json.loads(bytes(error.data))
+
+
+def _outcome(answer: Success | Failure | None) -> Any:
+    if answer is None:
+        return None
+    if isinstance(answer, Failure):
+        raise Refusal(answer.error)
+    return json.loads(bytes(answer.result))
+
+
+class World:
+    def __init__(
+        self, servers: Sequence[ScriptedServer], roster: Roster, catalog: Catalog, router: Router, journal: Journal
+    ) -> None:
+        self.servers = {server.id: server for server in servers}
+        self.roster = roster
+        self.catalog = catalog
+        self.router = router
+        self.journal = journal
+        self.events: list[Event] = []
+        journal.subscribe(self.events.append)
+
+    async def client(self, endpoint: str | None = None, revision: str = "2025-11-25") -> ScriptedClient:
+        """A client that has shaken hands."""
+        session = Session("test", endpoint, self.router, self.journal)
+        params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        client = ScriptedClient(session)
+        client.opened = _outcome(  # type: ignore[attr-defined]  # for the few tests that look at it
+            await session.open(Request(0, "initialize", Raw(json.dumps(params).encode())))
+        )
+        client.notifies("notifications/initialized")
+        return client
+
+    async def settled(self) -> None:
+        for upstream in self.roster.upstreams.values():
+            await upstream.settled.wait()
+
+
+@asynccontextmanager
+async def open_world(*servers: ScriptedServer, start_grace: float = 3.0) -> AsyncIterator[World]:
+    journal = Journal()
+    by_id = {server.id: server for server in servers}
+    catalog = Catalog(list(by_id), lambda entry: journal.note(LeftOut(entry.server, entry.outward)))
+
+    def open_link(spec: ServerSpec) -> AbstractAsyncContextManager[Link]:
+        return by_id[spec.id].open_link()
+
+    specs = {server.id: server.spec for server in servers}
+    async with open_roster(specs, start_grace, open_link, catalog, journal) as roster:
+        gate = Gate({id: spec.consent for id, spec in specs.items()})
+        yield World(servers, roster, catalog, Router(catalog, gate, roster), journal)

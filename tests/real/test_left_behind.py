@@ -1,0 +1,31 @@
+"""A few rounds of what `make left-behind` plays many of, and a host that it must not be content with."""
+
+from __future__ import annotations
+
+import sys
+
+from .left_behind import BY_GROUP_KILL, BY_KILL, BY_TERM, play, play_all, summary
+
+CARELESS = """
+import json, subprocess, sys, threading
+from host.wire.keeper import become_subreaper
+
+become_subreaper()  # and then reaps nothing
+for id, server in json.load(open(sys.argv[2]))["servers"].items():
+    subprocess.Popen(server["command"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    print(id, "ready", flush=True)
+threading.Event().wait()
+"""
+
+
+async def test_the_host_leaves_no_process_behind() -> None:
+    rounds = await play_all([BY_TERM, BY_TERM, BY_TERM, BY_KILL, BY_GROUP_KILL], at_once=3)
+    assert [problem for outcome in rounds for problem in outcome.problems()] == [], summary(rounds)
+
+
+async def test_a_careless_host_is_found_out() -> None:
+    outcome = await play(BY_TERM, [sys.executable, "-c", CARELESS])
+    assert len(outcome.left) >= 3  # the stubborn one, and what two of them forked
+    assert outcome.zombies > 0
+    assert outcome.status != 0
+    assert len(outcome.problems()) == len(outcome.left) + 2
