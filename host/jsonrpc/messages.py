@@ -103,6 +103,9 @@ def read(data: bytes) -> Message | Malformed:
     """The message in `data`, which a server sent. Payloads are taken as they come."""
     try:
         data.decode()  # msgspec does not check the text inside a Raw
+    except UnicodeDecodeError:
+        return Malformed(PARSE_ERROR, "not UTF-8")
+    try:
         envelope = _envelope.decode(data)
     except REFUSALS as problem:
         return _reread(data, problem)

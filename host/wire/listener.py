@@ -351,12 +351,20 @@ class _Connection:
             self._hang_up()
             await self._protocol.handle(event)
         elif isinstance(event, Updated):
-            self._busy = not event.idle
-            self._in_head = False
-            self._deadline = trio.current_time() + self._server.idle_timeout if event.idle else math.inf
-            self._reading.deadline = self._deadline
-            if event.idle and self._read_all:
-                self.close()
+            self._turn(idle=event.idle)
+
+    def _turn(self, *, idle: bool) -> None:
+        self._busy = not idle
+        self._in_head = idle and (self._protocol.has_begun_head or bool(self._ahead))
+        if not idle:
+            self._deadline = math.inf
+        elif self._in_head:
+            self._deadline = trio.current_time() + self._server.head_timeout
+        else:
+            self._deadline = trio.current_time() + self._server.idle_timeout
+        self._reading.deadline = self._deadline
+        if idle and self._read_all:
+            self.close()
 
     async def _write(self, data: bytes) -> None:
         """Write all of it, or break the connection. Nothing is written after a write that was not finished."""
@@ -494,6 +502,11 @@ class _Http1(H11Protocol):
     @property
     def has_whole_request(self) -> bool:
         return self._strict.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
+
+    @property
+    def has_begun_head(self) -> bool:
+        """Bytes of the next request are here already; asked between two requests."""
+        return bool(self._strict.trailing_data[0])
 
     async def stream_send(self, event: StreamEvent) -> None:
         # Said in time: the connection will not be used again (see `_maybe_recycle`).

@@ -26,10 +26,10 @@ def drawn() -> dict[str, tuple[str, int | None]]:
     found: dict[str, tuple[str, int | None]] = {}
     path: list[str] = []
     for line in inspect.cleandoc(errors.__doc__ or "").splitlines():
-        match = re.fullmatch(r"( *[│ ├└─]*)([A-Z]\w+)( +(-?\d+)?.*)?", line)
-        if match is None or not (match[1].strip() or match[2] == "ColonnadeError"):
+        match = re.fullmatch(r"( {4}[│ ├└─]*)([A-Z]\w+)( +(-?\d+)?.*)?", line)
+        if match is None:
             continue
-        depth = (len(match[1]) - 4) // 4 + 1 if match[1].strip() else 0
+        depth = len(match[1]) // 4 - 1
         del path[depth:]
         found[match[2]] = (path[-1] if path else "Exception", int(match[4]) if match[4] else None)
         path.append(match[2])

@@ -1,0 +1,419 @@
+"""In and out of JSON-RPC: what is a message, what is none and why, and that payloads come out as they went in."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from host.jsonrpc.messages import (
+    INVALID_REQUEST,
+    MAX_DEPTH,
+    MAX_ID_BYTES,
+    MAX_TOKENS,
+    PARSE_ERROR,
+    ErrorBody,
+    Failure,
+    Id,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    Success,
+    read,
+    read_strictly,
+    write,
+)
+
+CALM = settings(deadline=None, max_examples=200)
+BOTH = pytest.mark.parametrize("reader", [read, read_strictly])
+
+
+def call(params: bytes = b"{}", id: bytes = b"1") -> bytes:
+    return b'{"jsonrpc":"2.0","id":' + id + b',"method":"m","params":' + params + b"}"
+
+
+def refused(data: bytes) -> tuple[int, Id | None]:
+    """The code and id with which a client's message is refused."""
+    found = read_strictly(data)
+    assert isinstance(found, Malformed), found
+    return found.code, found.id
+
+
+# What is no JSON, or not the same JSON to everybody. The id is never echoed: nothing in it can be relied on.
+
+BAD_JSON = {
+    "nothing": b"",
+    "blanks": b" \n",
+    "a word": b"hello",
+    "cut off": b'{"jsonrpc":"2.0","id":1,"method":"m"',
+    "cut off in a string": b'{"jsonrpc":"2.0","id":1,"method":"m',
+    "two documents": b'{"jsonrpc":"2.0","id":1,"method":"m"} {}',
+    "text after the end": call() + b"x",
+    "comma before the end": b'{"jsonrpc":"2.0","id":1,"method":"m",}',
+    "single quotes": b"{'jsonrpc':'2.0','id':1,'method':'m'}",
+    "a comment": b'{"jsonrpc":"2.0","id":1,/**/"method":"m"}',
+    "invalid UTF-8 in a payload": call(b'{"a":"\xff"}'),
+    "an overlong slash": call(b'{"a":"\xc0\xaf"}'),
+    "a surrogate in UTF-8": call(b'{"a":"\xed\xa0\x80"}'),
+    "UTF-16": call().decode().encode("utf-16"),
+    "UTF-16 without a mark": call().decode().encode("utf-16-le"),
+    "UTF-32": call().decode().encode("utf-32"),
+    "a byte order mark": b"\xef\xbb\xbf" + call(),
+    "65 levels": call(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH),
+    "65 levels of objects": call(b'{"a":' * MAX_DEPTH + b"1" + b"}" * MAX_DEPTH),
+    "100,000 levels": call(b"[" * 100_000 + b"]" * 100_000),
+    "100,000 levels without an end": b"[" * 100_000,
+    "5,000 digits": call(b'{"a":' + b"9" * 5000 + b"}"),
+    "NaN": call(b'{"a":NaN}'),
+    "Infinity": call(b'{"a":Infinity}'),
+    "-Infinity": call(b'{"a":-Infinity}'),
+    "1e400": call(b'{"a":1e400}'),
+    "-1e400": call(b'{"a":-1e400}'),
+    "a leading zero": call(b'{"a":01}'),
+    "a plus": call(b'{"a":+1}'),
+    "a bare point": call(b'{"a":1.}'),
+    "doubled members of the envelope": b'{"jsonrpc":"2.0","id":1,"method":"m","method":"n"}',
+    "doubled members of params": call(b'{"name":"a","name":"b"}'),
+    "doubled members deep inside": call(b'{"a":[{"b":{"c":1,"c":1}}]}'),
+    "doubled members by an escape": call(b'{"name":"a","n\\u0061me":"b"}'),
+    "a line end in a string": call(b'{"a":"\n"}'),
+    "a NUL in a string": call(b'{"a":"\x00"}'),
+    "a tab in a string": call(b'{"a":"\t"}'),
+    "an unknown escape": call(b'{"a":"\\x41"}'),
+    "half an escape": call(b'{"a":"\\u00"}'),
+    "a blank that JSON does not know": b"\xc2\xa0" + call(),
+    "too many commas": call(b"[" + b"1," * MAX_TOKENS + b"1]"),
+    "too many objects": call(b"[" + b"{}," * (MAX_TOKENS // 2) + b"{}]"),
+}
+
+
+@pytest.mark.parametrize("data", BAD_JSON.values(), ids=BAD_JSON)
+def test_a_client_may_not_send(data: bytes) -> None:
+    assert refused(data) == (PARSE_ERROR, None)
+
+
+def test_a_doubled_member_is_named_and_escaped() -> None:
+    found = read_strictly(call('{"é\\n":1,"é\\n":2}'.encode()))
+    assert found == Malformed(PARSE_ERROR, r"the member '\xe9\n' stands twice in one object")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param(b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1), id="64 levels with the envelope"),
+        pytest.param(b"[" + b"1," * (MAX_TOKENS - 5) + b"1]", id="just as many structural characters as may be"),
+        pytest.param(b'"' + b"[" * (MAX_DEPTH + 10) + b'"', id="brackets in a string are no levels"),
+        pytest.param(b'"\\"' + b"{" * (MAX_DEPTH + 10) + b'\\\\"', id="escaped quotes do not end a string"),
+        pytest.param(b"[" + b"[]," * 100 + b"1]", id="many brackets side by side"),
+        pytest.param(b"9" * 4000, id="4,000 digits"),
+        pytest.param(b"1.7e308", id="the largest of floats"),
+    ],
+)
+def test_a_client_may_send(params: bytes) -> None:
+    found = read_strictly(call(params))
+    assert isinstance(found, Request)
+    assert found.params is not None
+    assert bytes(found.params) == params
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"[" * 65 + b'"' + b'\\"' * 2_000_000, id="a string without an end, full of quotes"),
+        pytest.param(b"[" * 65 + b'"' + b"\\\\" * 2_000_000 + b"\\", id="a string without an end, full of backslashes"),
+        pytest.param(b"[" * 65 + b"]" * 4_000_000, id="ends without beginnings"),
+        pytest.param(
+            b"{" + b",".join(b'"%x":1' % n for n in range(100_000)) + b',"1869f":1}', id="a hundred thousand members"
+        ),
+        pytest.param(b"[" + b"{}," * 1_300_000 + b"{}]", id="a million objects"),
+        pytest.param(b"[" * 4_000_000, id="a million levels"),
+        pytest.param(b'{"a":"' + b"x" * 4_000_000, id="one long string without an end"),
+    ],
+)
+def test_a_bomb_is_found_out_in_a_fraction_of_a_second(data: bytes) -> None:
+    begun = time.process_time()
+    assert isinstance(read_strictly(data), Malformed)
+    assert time.process_time() - begun < 1
+
+
+# What is JSON and no message
+
+
+@pytest.mark.parametrize("text", [b"1", b'"m"', b"null", b"true", b"1.5"])
+@BOTH
+def test_json_that_is_no_object_is_an_invalid_request(reader: type[read], text: bytes) -> None:
+    assert reader(text) == Malformed(INVALID_REQUEST, "a JSON-RPC message is one object")
+
+
+@pytest.mark.parametrize("text", [b"[]", b"[" + call() + b"]", b" [" + call() + b"," + call() + b"]", b"[1]"])
+@BOTH
+def test_a_batch_is_an_invalid_request(reader: type[read], text: bytes) -> None:
+    found = reader(text)
+    assert isinstance(found, Malformed)
+    assert (found.code, found.id) == (INVALID_REQUEST, None)
+    assert "batch" in found.why
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"Method":"m"}', id="Method"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"METHOD":"m"}', id="METHOD"),
+        pytest.param('{"jsonrpc":"2.0","id":7,"methoԁ":"m"}'.encode(), id="a letter that looks alike"),
+        pytest.param(b'{"JSONRPC":"2.0","id":7,"method":"m"}', id="JSONRPC"),
+        pytest.param(b'{"id":7,"method":"m"}', id="no jsonrpc"),
+        pytest.param(b'{"jsonrpc":"1.0","id":7,"method":"m"}', id="jsonrpc 1.0"),
+        pytest.param(b'{"jsonrpc":2.0,"id":7,"method":"m"}', id="jsonrpc is a number"),
+        pytest.param(b'{"jsonrpc":null,"id":7,"method":"m"}', id="jsonrpc is null"),
+        pytest.param(b'{"jsonrpc":["2.0"],"id":7,"method":"m"}', id="jsonrpc is an array"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7}', id="neither method nor answer"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"method":1}', id="the method is a number"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"method":null}', id="the method is null"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"method":{}}', id="the method is an object"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"method":"\\ud800"}', id="the method is half an emoji"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"method":"m","result":{}}', id="method and result"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"method":"m","error":{"code":1,"message":""}}', id="method and error"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"result":1,"error":{"code":1,"message":""}}', id="result and error"),
+    ],
+)
+@BOTH
+def test_a_wrong_envelope_is_an_invalid_request_and_its_id_is_echoed(reader: type[read], text: bytes) -> None:
+    found = reader(text)
+    assert isinstance(found, Malformed)
+    assert (found.code, found.id) == (INVALID_REQUEST, 7)
+
+
+def test_a_long_s_does_not_make_params() -> None:
+    assert read_strictly('{"jsonrpc":"2.0","id":7,"method":"m","paramſ":{}}'.encode()) == Request(7, "m", None)
+
+
+# Ids
+
+BAD_IDS = [
+    b"null",
+    b"true",
+    b"false",
+    b"1.5",
+    b"1.0",
+    b"1e3",
+    b"-0.0",
+    b"{}",
+    b"[]",
+    b'"' + b"a" * (MAX_ID_BYTES + 1) + b'"',
+    '"{}"'.format("é" * (MAX_ID_BYTES // 2 + 1)).encode(),
+    b'"\\ud800"',
+    str(2**63).encode(),
+    str(-(2**63) - 1).encode(),
+    str(2**64).encode(),
+    b"9" * 4000,
+]
+
+
+@pytest.mark.parametrize("id", BAD_IDS)
+@BOTH
+def test_an_id_that_is_refused_is_not_echoed(reader: type[read], id: bytes) -> None:
+    found = reader(call(id=id))
+    assert isinstance(found, Malformed)
+    assert (found.code, found.id) == (INVALID_REQUEST, None)
+
+
+GOOD_IDS: list[tuple[bytes, Id]] = [
+    (b"0", 0),
+    (b"1", 1),
+    (b"-1", -1),
+    (b'"1"', "1"),
+    (b'"01"', "01"),
+    (b'""', ""),
+    (b'"a\\u0000"', "a\0"),
+    (b'"' + b"a" * MAX_ID_BYTES + b'"', "a" * MAX_ID_BYTES),
+    (str(2**63 - 1).encode(), 2**63 - 1),
+    (str(-(2**63)).encode(), -(2**63)),
+]
+
+
+@pytest.mark.parametrize(("text", "id"), GOOD_IDS)
+@BOTH
+def test_an_id_keeps_its_type(reader: type[read], text: bytes, id: Id) -> None:
+    found = reader(call(id=text))
+    assert isinstance(found, Request)
+    assert (type(found.id), found.id) == (type(id), id)
+    assert json.loads(write(Success(found.id, Raw(b"{}"))))["id"] == id
+
+
+# The four kinds of messages
+
+
+def test_a_method_with_an_id_is_a_request() -> None:
+    assert read(b'{"jsonrpc":"2.0","id":1,"method":"m"}') == Request(1, "m", None)
+
+
+def test_a_method_without_an_id_is_a_notification() -> None:
+    assert read(b'{"method":"m","jsonrpc":"2.0"}') == Notification("m", None)
+
+
+def test_a_result_with_an_id_is_a_success() -> None:
+    found = read(b'{"jsonrpc":"2.0","id":"a","result":{"x": 1.0}}')
+    assert isinstance(found, Success)
+    assert (found.id, bytes(found.result)) == ("a", b'{"x": 1.0}')
+
+
+def test_an_error_is_a_failure() -> None:
+    found = read(b'{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no","data":[ 1.0 ],"more":1}}')
+    assert isinstance(found, Failure)
+    assert (found.id, found.error.code, found.error.message) == (1, -32000, "no")
+    assert found.error.data is not None
+    assert bytes(found.error.data) == b"[ 1.0 ]"
+
+
+@pytest.mark.parametrize("id", [b"", b'"id":null,'])
+def test_an_error_may_be_about_no_id(id: bytes) -> None:
+    found = read(b'{"jsonrpc":"2.0",' + id + b'"error":{"code":-32700,"message":"no"}}')
+    assert found == Failure(ErrorBody(-32700, "no"), None)
+
+
+@pytest.mark.parametrize("beside", [b"", b',"data":null'])
+def test_null_is_a_value_and_not_missing(beside: bytes) -> None:
+    params = read(b'{"jsonrpc":"2.0","id":1,"method":"m","params":null}')
+    result = read(b'{"jsonrpc":"2.0","id":1,"result":null}')
+    assert isinstance(params, Request)
+    assert isinstance(result, Success)
+    assert params.params is not None
+    assert (bytes(params.params), bytes(result.result)) == (b"null", b"null")
+    failure = read(b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"' + beside + b"}}")
+    assert isinstance(failure, Failure)
+    assert (failure.error.data is None) == (beside == b"")
+
+
+@pytest.mark.parametrize(
+    ("text", "id"),
+    [
+        (b'{"jsonrpc":"2.0","id":3,"error":null}', 3),
+        (b'{"jsonrpc":"2.0","id":3,"error":"no"}', 3),
+        (b'{"jsonrpc":"2.0","id":3,"error":{"code":"1","message":"m"}}', 3),
+        (b'{"jsonrpc":"2.0","id":3,"error":{"code":1.5,"message":"m"}}', 3),
+        (b'{"jsonrpc":"2.0","id":3,"error":{"code":1}}', 3),
+        (b'{"jsonrpc":"2.0","id":3,"error":{"message":"m"}}', 3),
+        (b'{"jsonrpc":"2.0","id":3,"result":1,"error":{"code":1,"message":"m"}}', 3),
+        (b'{"jsonrpc":"1.0","id":3,"result":1}', 3),
+        (b'{"id":3,"result":1}', 3),
+        (b'{"jsonrpc":"2.0","id":3,"method":"m","result":1}', 3),
+        (b'{"jsonrpc":"2.0","result":1}', None),
+    ],
+)
+def test_a_broken_answer_says_so_that_its_request_does_not_wait(text: bytes, id: Id | None) -> None:
+    found = read(text)
+    assert isinstance(found, Malformed)
+    assert (found.code, found.id, found.answers) == (INVALID_REQUEST, id, True)
+
+
+def test_a_result_for_null_answers_nobody() -> None:
+    found = read(b'{"jsonrpc":"2.0","id":null,"result":{}}')
+    assert isinstance(found, Malformed)
+    assert found.id is None
+
+
+# What servers send is taken as it comes
+
+LENIENT = {
+    "doubled members": b'{"a":1,"a":2}',
+    "65 levels": b"[" * 65 + b"]" * 65,
+    "5,000 digits": b"9" * 5000,
+    "1e400": b"1e400",
+    "half an emoji": b'{"a":"\\ud83d"}',
+    "half an emoji in a name": b'{"\\ud83d":1}',
+    "NUL as an escape": b'"\\u0000"',
+}
+
+
+@pytest.mark.parametrize("result", LENIENT.values(), ids=LENIENT)
+@pytest.mark.parametrize("beside", [b"", b',"\\ud83d":0'], ids=["fast", "slow"])
+def test_a_server_may_send(result: bytes, beside: bytes) -> None:
+    found = read(b'{"jsonrpc":"2.0","id":1,"result":' + result + beside + b"}")
+    assert isinstance(found, Success)
+    assert bytes(found.result) == result
+
+
+@pytest.mark.parametrize(
+    "result", [b"NaN", b"[Infinity]", b'"\xff"', b'"\n"', b"01", b"{]", b'"\\ud83d', b"[" * 100_000]
+)
+@pytest.mark.parametrize("beside", [b"", b',"\\ud83d":0'], ids=["fast", "slow"])
+def test_even_a_server_may_not_send_what_is_no_json(result: bytes, beside: bytes) -> None:
+    found = read(b'{"jsonrpc":"2.0","id":1,"result":' + result + beside + b"}")
+    assert isinstance(found, Malformed)
+    assert found.code == PARSE_ERROR
+
+
+@pytest.mark.parametrize("escape", [b"\\u0000", b"\\ud800", b"\\udc00\\ud800", b"\\/", b"\\u2028"])
+def test_escapes_of_a_client_are_sent_on_as_they_are(escape: bytes) -> None:
+    params = b'{"arguments":{"text":"' + escape + b'"}}'
+    found = read_strictly(call(params))
+    assert isinstance(found, Request)
+    assert write(found) == call(params)
+
+
+@pytest.mark.parametrize("number", [b"0.12345678901234567890123", b"1.0", b"-0.0", b"10000000000000000000001", b"1E2"])
+def test_numbers_of_a_client_are_sent_on_as_they_are(number: bytes) -> None:
+    params = b'{"z": ' + number + b', "a": [' + number + b"]}"
+    found = read_strictly(call(params))
+    assert isinstance(found, Request)
+    assert write(found) == call(params)
+
+
+# Out, and in again
+
+IDS = st.integers(-(2**63), 2**63 - 1) | st.text(max_size=20).filter(lambda text: len(text.encode()) <= MAX_ID_BYTES)
+PAYLOADS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner, max_size=3)
+).map(lambda document: Raw(json.dumps(document).encode()))
+MAYBE = st.none() | PAYLOADS
+MESSAGES: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Request, IDS, st.text(), MAYBE),
+    st.builds(Notification, st.text(), MAYBE),
+    st.builds(Success, IDS, PAYLOADS),
+    st.builds(
+        Failure, st.builds(ErrorBody, st.integers(-(2**53), 2**53), st.text(), MAYBE), st.none() | IDS
+    ),
+)
+
+
+@CALM
+@given(MESSAGES)
+def test_what_is_written_is_read_back(message: Message) -> None:
+    data = write(message)
+    assert write_back(read(data)) == data
+    assert write_back(read_strictly(data)) == data
+    assert json.loads(data)["jsonrpc"] == "2.0"
+
+
+def write_back(found: Message | Malformed) -> bytes:
+    assert not isinstance(found, Malformed), found
+    return write(found)
+
+
+@CALM
+@given(st.binary(max_size=200) | st.text().map(str.encode))
+def test_nothing_makes_the_readers_raise(data: bytes) -> None:
+    assert read(data) is not None
+    assert read_strictly(data) is not None
+
+
+@CALM
+@given(
+    st.lists(
+        st.sampled_from(
+            [b"{", b"}", b"[", b"]", b",", b":", b"1", b'"id"', b'"method"', b'"jsonrpc"', b'"2.0"', b'"error"']
+            + [b'"result"', b"null", b'"\\ud800"', b" ", b'"', b"\\", b"NaN", b"\xff"]
+        ),
+        max_size=25,
+    ).map(b"".join)
+)
+def test_nothing_like_a_message_makes_the_readers_raise(data: bytes) -> None:
+    found = read_strictly(data)
+    if not isinstance(found, Malformed):
+        assert json.loads(data)["jsonrpc"] == "2.0"
+    assert read(data) is not None

@@ -1,0 +1,190 @@
+"""Both sides of `initialize`: what is settled, what is promised, and what is no handshake."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec import Raw
+
+from host.errors import InvalidParams
+from host.protocol.handshake import WrongRevision, greeting, offer, opening, opening_answer
+from host.protocol.methods import Kind
+from host.protocol.versions import LATEST_LEGACY, LEGACY
+
+FIRST = LEGACY["2024-11-05"]
+
+
+def params(**found: object) -> Raw:
+    return Raw(json.dumps({"protocolVersion": "2025-06-18", **found}).encode())
+
+
+# The client's side
+
+
+def test_an_opening_settles_the_revision_and_tells_who_it_is() -> None:
+    found = opening(params(capabilities={"sampling": {}}, clientInfo={"name": "desk", "version": "1.0"}))
+    assert found.revision.name == "2025-06-18"
+    assert bytes(found.capabilities) == b'{"sampling": {}}'
+    assert found.client == "desk 1.0"
+
+
+def test_an_opening_may_be_bare() -> None:
+    found = opening(params())
+    assert (bytes(found.capabilities), found.client) == (b"{}", "")
+
+
+def test_an_unknown_revision_settles_with_the_latest() -> None:
+    assert opening(params(protocolVersion="2099-01-01")).revision is LATEST_LEGACY
+
+
+@pytest.mark.parametrize(
+    ("info", "client"),
+    [
+        ({"name": "x" * 200, "version": "y" * 200}, "x" * 80 + " " + "y" * 80),
+        ({"name": 1, "version": None}, ""),
+        ({"version": "2"}, "2"),
+        ({"name": "a\n"}, "a\n"),
+        ({"name": "\ud800"}, ""),
+    ],
+)
+def test_a_client_is_called_by_what_can_be_shown(info: object, client: str) -> None:
+    assert opening(params(clientInfo=info)).client == client
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        b"{}",
+        b"[]",
+        b"null",
+        b'"2025-06-18"',
+        b'{"protocolVersion":1}',
+        b'{"protocolVersion":null}',
+        b'{"protocolVersion":"\\ud800"}',
+        b'{"protocolversion":"2025-06-18"}',
+        b'{"protocolVersion":"2025-06-18","capabilities":[]}',
+        b'{"protocolVersion":"2025-06-18","capabilities":null}',
+        b'{"protocolVersion":"2025-06-18","clientInfo":"desk"}',
+    ],
+)
+def test_what_is_no_opening_is_the_callers_mistake(text: bytes | None) -> None:
+    with pytest.raises(InvalidParams):
+        opening(None if text is None else Raw(text))
+
+
+def test_the_answer_promises_what_is_always_served() -> None:
+    found = json.loads(bytes(opening_answer(LATEST_LEGACY, "1.2", "Be kind.")))
+    assert found == {
+        "protocolVersion": LATEST_LEGACY.name,
+        "capabilities": {
+            "tools": {"listChanged": True},
+            "resources": {"listChanged": True},
+            "prompts": {"listChanged": True},
+            "completions": {},
+        },
+        "serverInfo": {"name": "colonnade", "title": "Colonnade", "version": "1.2"},
+        "instructions": "Be kind.",
+    }
+
+
+def test_the_first_revision_knows_no_completions_capability() -> None:
+    found = json.loads(bytes(opening_answer(FIRST, "1.2", None)))
+    assert found["protocolVersion"] == FIRST.name
+    assert "completions" not in found["capabilities"]
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_without_instructions_the_member_is_missing(nothing: str | None) -> None:
+    assert "instructions" not in json.loads(bytes(opening_answer(LATEST_LEGACY, "1", nothing)))
+
+
+# The server's side
+
+
+def test_a_server_is_greeted_with_the_latest_revision_and_no_promises() -> None:
+    found = json.loads(bytes(greeting("1.2")))
+    assert (found["protocolVersion"], found["capabilities"]) == (LATEST_LEGACY.name, {})
+    assert found["clientInfo"]["version"] == "1.2"
+
+
+def answered(**found: object) -> Raw:
+    return params(**found)
+
+
+def test_an_offer_is_read() -> None:
+    found = offer(
+        answered(
+            capabilities={"tools": {"listChanged": True}, "resources": {"listChanged": False}, "logging": {}},
+            serverInfo={"name": "gh", "version": "3"},
+            instructions="Read first.",
+        )
+    )
+    assert found.revision.name == "2025-06-18"
+    assert found.capabilities == {"tools", "resources", "logging"}
+    assert found.notifies == {"tools"}
+    assert (found.instructions, found.server) == ("Read first.", "gh 3")
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "kinds"),
+    [
+        ({}, set()),
+        ({"tools": {}}, {Kind.TOOL}),
+        ({"resources": {}}, {Kind.RESOURCE, Kind.TEMPLATE}),
+        ({"prompts": {}, "tools": None}, {Kind.PROMPT}),
+        ({"tools": True, "prompts": []}, set()),
+    ],
+)
+def test_an_offer_names_the_kinds_that_can_be_listed(capabilities: object, kinds: set[Kind]) -> None:
+    found = offer(answered(capabilities=capabilities))
+    assert {kind for kind in Kind if found.offers(kind)} == kinds
+
+
+@pytest.mark.parametrize("changed", [False, None, 1, "true", {}])
+def test_only_true_promises_notices(changed: object) -> None:
+    assert offer(answered(capabilities={"tools": {"listChanged": changed}})).notifies == frozenset()
+
+
+def test_completions_are_tried_where_they_cannot_be_declared() -> None:
+    assert offer(answered(protocolVersion=FIRST.name)).completes
+    assert not offer(answered()).completes
+    assert offer(answered(capabilities={"completions": {}})).completes
+
+
+def test_missing_members_of_an_offer_are_empty() -> None:
+    found = offer(answered())
+    assert (found.capabilities, found.notifies, found.instructions, found.server) == (frozenset(), frozenset(), None, "")
+    assert offer(answered(instructions=None)).instructions is None
+    assert offer(answered(serverInfo="gh")).server == ""
+
+
+@pytest.mark.parametrize("version", ["2099-01-01", "2026-07-28", "", "2025-06-18 "])
+def test_a_revision_that_is_not_spoken_is_said_so(version: str) -> None:
+    with pytest.raises(WrongRevision, match=version):
+        offer(answered(protocolVersion=version))
+
+
+def test_a_long_revision_is_cut() -> None:
+    with pytest.raises(WrongRevision) as caught:
+        offer(answered(protocolVersion="x" * 1000))
+    assert len(str(caught.value)) == 40
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{}",
+        b"[]",
+        b"null",
+        b'{"protocolVersion":1}',
+        b'{"protocolVersion":"2025-06-18","capabilities":[]}',
+        b'{"protocolVersion":"2025-06-18","capabilities":null}',
+        b'{"protocolVersion":"2025-06-18","instructions":1}',
+    ],
+)
+def test_what_is_no_offer_is_a_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError) as caught:
+        offer(Raw(text))
+    assert not isinstance(caught.value, WrongRevision)

@@ -1,0 +1,119 @@
+"""What of `_meta` crosses, however it is spelled."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from host.errors import InvalidParams
+from host.jsonrpc.messages import Id
+from host.jsonrpc.raw import encode_object, members
+from host.protocol.meta import for_next_hop, progress_token
+
+
+def token(meta: bytes) -> Id | None:
+    return progress_token(members(b'{"_meta":' + meta + b"}"))
+
+
+def sent_on(params: bytes, own: Id | None = None) -> bytes:
+    found = members(params)
+    for_next_hop(found, own)
+    return bytes(encode_object(found))
+
+
+@pytest.mark.parametrize(
+    ("meta", "found"),
+    [
+        (b'{"progressToken":1}', 1),
+        (b'{"progressToken":"1"}', "1"),
+        (b'{"progressToken":""}', ""),
+        (b'{"progress\\u0054oken":7}', 7),
+        (b'{"x":{"progressToken":1}}', None),
+        (b'{"x":"progressToken"}', None),
+        (b"{}", None),
+    ],
+)
+def test_the_token_keeps_its_type(meta: bytes, found: Id | None) -> None:
+    assert (type(token(meta)), token(meta)) == (type(found), found)
+
+
+def test_without_meta_there_is_no_token() -> None:
+    assert progress_token({}) is None
+
+
+@pytest.mark.parametrize("wrong", [b"1.5", b"1.0", b"true", b"null", b"{}", b"[1]"])
+def test_a_token_of_another_type_is_refused(wrong: bytes) -> None:
+    with pytest.raises(InvalidParams, match="progress token"):
+        token(b'{"progressToken":' + wrong + b"}")
+
+
+@pytest.mark.parametrize("meta", [b'["progressToken"]', b'"progressToken"', b'"\\u0000"'])
+def test_meta_that_is_no_object_is_refused(meta: bytes) -> None:
+    with pytest.raises(InvalidParams, match="_meta"):
+        token(meta)
+    with pytest.raises(InvalidParams, match="_meta"):
+        sent_on(b'{"_meta":' + meta + b"}")
+
+
+def test_the_servers_token_takes_the_place_of_the_askers() -> None:
+    assert sent_on(b'{"_meta":{"progressToken":"theirs","a": 1.0}}', 5) == b'{"_meta":{"a":1.0,"progressToken":5}}'
+
+
+def test_a_token_makes_a_meta_where_there_was_none() -> None:
+    assert sent_on(b'{"name":"x"}', 5) == b'{"name":"x","_meta":{"progressToken":5}}'
+    assert sent_on(b'{"name":"x"}') == b'{"name":"x"}'
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        b'{"progressToken":"theirs"}',
+        b'{"progress\\u0054oken":"theirs"}',
+        b'{"io.modelcontextprotocol/clientInfo":{}}',
+        b'{"io.modelcontextprotocol\\/clientInfo":{}}',
+        b'{"\\u0069o.modelcontextprotocol/related-task":{"taskId":"1"}}',
+        b'{"io.modelcontextprotocol/":1,"progressToken":1.5}',
+    ],
+)
+@pytest.mark.parametrize("own", [None, 5])
+def test_nothing_of_one_hop_crosses_however_it_is_spelled(meta: bytes, own: Id | None) -> None:
+    found = json.loads(sent_on(b'{"_meta":' + meta + b"}", own))
+    assert found == {"_meta": {} if own is None else {"progressToken": 5}}
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        b'{"traceparent":"00-0-0-01", "com.example/x": 1.0}',
+        b'{"a":{"progress":"token"}}',
+        b'{"IO.modelcontextprotocol/x":1}',
+    ],
+)
+def test_everything_else_crosses_byte_for_byte(meta: bytes) -> None:
+    assert sent_on(b'{"_meta":' + meta + b"}") == b'{"_meta":' + meta + b"}"
+
+
+def test_a_member_named_by_half_an_emoji_crosses_too() -> None:
+    assert sent_on(b'{"_meta":{"\\ud83d":1,"progressToken":2}}') == b'{"_meta":{"\\ud83d":1}}'
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.dictionaries(
+        st.sampled_from(["progressToken", "io.modelcontextprotocol/a", "io.modelcontextprotocol", "b", "é", "\ud800"]),
+        st.integers() | st.text(),
+        max_size=5,
+    ),
+    st.none() | st.integers(0, 9),
+    st.booleans(),
+)
+def test_what_crosses_is_the_same_for_every_spelling(meta: dict[str, object], own: int | None, ascii: bool) -> None:
+    try:
+        params = json.dumps({"_meta": meta}, ensure_ascii=ascii).encode()
+    except UnicodeEncodeError:
+        params = json.dumps({"_meta": meta}).encode()
+    kept = {name: x for name, x in meta.items() if name in ("io.modelcontextprotocol", "b", "é", "\ud800")}
+    assert json.loads(sent_on(params, own)) == {"_meta": kept if own is None else {**kept, "progressToken": own}}
