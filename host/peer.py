@@ -18,7 +18,7 @@ from host.jsonrpc.conversation import CANCELLED, Asked, Serving, cancelled_reaso
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.jsonrpc.raw import members, value
 from host.protocol.meta import TOKEN
-from host.protocol.methods import PROGRESS
+from host.protocol.methods import INITIALIZE, PROGRESS
 from host.wire.link import Arrival, Link, LinkLost, Parcel
 
 CALL_OFF_GRACE = 2.0
@@ -98,7 +98,8 @@ class Peer:
             await waiter.arrived.wait()
         except trio.Cancelled as cancelled:
             notice = self._asked.abandon(request.id, cancelled.reason or "the caller no longer waits")
-            if notice is not None and not self.ended.is_set():
+            # initialize must not be called off (2025-11-25, "Cancellation"): whoever gives up on it leaves altogether.
+            if notice is not None and method != INITIALIZE and not self.ended.is_set():
                 with trio.move_on_after(CALL_OFF_GRACE, shield=True):
                     await self._link.call_off(request.id, notice)
             raise

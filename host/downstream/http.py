@@ -56,7 +56,7 @@ async def open_http_face(
     """The app, for the block. Afterwards no session, stream or call of it is left."""
     async with trio.open_nursery() as nursery:
         face = _Face(listen, router, journal, status, Replies(nursery))
-        nursery.start_soon(face.replies.beat)
+        nursery.start_soon(face.replies.watch)
         nursery.start_soon(face.sweep)
         try:
             yield face.app
@@ -190,7 +190,7 @@ class _Face:
         await respond(send, 200, {**allowed, **JSON}, write(answer))
 
     async def _answer(self, session: Session, request: Request, headers: dict[str, str], send: Send) -> None:
-        reply = self.replies.begin(send, headers)
+        reply = self.replies.begin(send, headers, session.begin_stream)
         try:
             await reply.finish(await session.answer(request, reply.tell))
         finally:
@@ -205,19 +205,37 @@ class _Face:
         if not headers.all(SESSION):
             raise _Rejected(Refusal(405, "a stream belongs to a session", {"allow": "POST"}))
         id, session = self._session(headers, endpoint, None)
-        if not self._sessions.listen(id):
+        begun = {**allowed, **STREAM_HEADERS, SESSION: id}
+        if headers.all("last-event-id"):
+            await self._resume(session, headers, begun, receive, send)
+        elif not self._sessions.listen(id):
             raise _Rejected(Refusal(409, "this session has its stream already"))
-        try:
-            async with trio.open_nursery() as nursery:
-                stream = _Standing(send)
-                await start(send, 200, {**allowed, **STREAM_HEADERS, SESSION: id})
-                await body(send, comment("listening"), more=True)
-                nursery.start_soon(session.tell_changes, stream.send)
-                nursery.start_soon(stream.beat)
-                await _until_gone(receive)
-                nursery.cancel_scope.cancel()
-        finally:
-            self._sessions.stop_listening(id)
+        else:
+            try:
+                await self._stand(session, begun, receive, send)
+            finally:
+                self._sessions.stop_listening(id)
+
+    async def _stand(self, session: Session, begun: dict[str, str], receive: Receive, send: Send) -> None:
+        """The stream for what we say unasked. It keeps no history: whoever comes back is told what is different."""
+        stream = _Standing(send)
+        async with _until_gone(receive) as nursery:
+            await start(send, 200, begun)
+            await body(send, comment("listening"), more=True)
+            nursery.start_soon(stream.beat)
+            await session.tell_changes(stream.send)
+
+    async def _resume(
+        self, session: Session, headers: Headers, begun: dict[str, str], receive: Receive, send: Send
+    ) -> None:
+        """The rest of a reply whose connection broke."""
+        found = session.history.resume(headers.one("last-event-id") or "")
+        if found is None:
+            raise _Rejected(Refusal(400, "the stream of this event is not, or no longer, here"))
+        stream, after = found
+        async with _until_gone(receive):
+            await start(send, 200, begun)
+            await stream.pour(send, after)
 
     def _session(self, headers: Headers, endpoint: str | None, id: Id | None) -> tuple[str, Session]:
         """The session that the request names, which must be one of this endpoint and of the revision named with it."""
@@ -280,6 +298,16 @@ async def _read(receive: Receive) -> bytes:
     raise _Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR)
 
 
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+@asynccontextmanager
+async def _until_gone(receive: Receive) -> AsyncIterator[trio.Nursery]:
+    """The block ends when the client leaves, at the latest."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        yield nursery
+        nursery.cancel_scope.cancel()

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import trio
 from msgspec import Raw
 
+from host.downstream.streams import EventStream, History
 from host.errors import ColonnadeError, InvalidParams, InvalidRequest
 from host.exchange import Caller, Exchange
 from host.journal import Crashed, Journal
@@ -38,6 +39,7 @@ class Session:
         self.endpoint = endpoint
         self.opening: Opening | None = None
         self.serving: Serving[trio.CancelScope] = Serving()
+        self.history = History()
         self.last_used = trio.current_time()
         self._caller = Caller(name, endpoint)
         self._router = router
@@ -61,6 +63,14 @@ class Session:
         finally:
             self.serving.end(request.id, scope)
             self.last_used = trio.current_time()
+
+    def begin_stream(self) -> EventStream:
+        """A stream for one reply, as the client's revision has them."""
+        revision = self.opening.revision if self.opening is not None else None
+        return self.history.begin(
+            resumes=revision is not None and revision.resumes_streams,
+            primes=revision is not None and revision.primes_streams,
+        )
 
     def told(self, notice: Notification) -> None:
         """Take a notification. Unknown ones mean nothing to us."""
@@ -188,8 +198,9 @@ class Sessions:
             self._open[id].last_used = trio.current_time()
 
     def sweep(self) -> None:
-        """Forget the sessions that have been idle for too long."""
+        """Forget the sessions that have been idle for too long, and of the others the streams nobody came back for."""
         for id, session in list(self._open.items()):
+            session.history.sweep()
             if self._idle(id, session) and trio.current_time() - session.last_used > IDLE:
                 self.end(id)
 

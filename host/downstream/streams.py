@@ -1,25 +1,34 @@
 """How an answer leaves over HTTP: as one JSON body, or as an event stream if anything came before it.
 
-Which of the two is decided at the first byte, not before: the answer alone goes out as JSON; progress, or a sign of
-life while a call takes long, opens the stream. Until then a reply costs no task.
+Which of the two is decided at the first byte, not before: the answer alone goes out as JSON; progress, or a call that
+takes longer than a moment, opens the stream. Until then a reply costs no task.
+
+A stream outlives its connection. Its events carry ids and are kept for a while, so that a client whose connection broke
+goes on where it was (2025-11-25, "Resumability and Redelivery"); whoever reads it last is its one reader.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import trio
 
 from host.jsonrpc.messages import Failure, Notification, Success, write
 from host.jsonrpc.raw import one_line
 from host.wire.asgi import Send
-from host.wire.sse import comment, event
+from host.wire.sse import comment, event, priming
 
+OPEN_AFTER = 0.5
+"""Seconds of silence after which a reply becomes a stream: from then on it can be resumed."""
 HEARTBEAT = 15.0
 """Seconds of silence after which a stream gives a sign of life."""
-MAX_WAITING = 1000
-"""Notifications that wait for a slow reader; beyond that the oldest are dropped."""
+RETRY = 1000
+"""Milliseconds after which a client whose stream broke may come back."""
+KEPT = 300.0
+"""Seconds for which a finished stream can be resumed."""
+MAX_KEPT = 1024 * 1024
+"""Bytes that the streams of one session keep at most; beyond that the oldest events go."""
 
 STREAM_HEADERS = {
     "content-type": "text/event-stream",
@@ -43,82 +52,176 @@ async def respond(send: Send, status: int, headers: Mapping[str, str], data: byt
     await body(send, data, more=False)
 
 
+class EventStream:
+    """The events of one reply, numbered from 0. `name` is None where the client's revision knows no resuming."""
+
+    def __init__(self, name: str | None, *, primes: bool) -> None:
+        self.size = 0
+        self.ended_at: float | None = None
+        self._name = name
+        self._events: deque[bytes] = deque()
+        self._first = 0
+        self._moved = trio.Event()
+        self._readers = 0
+        if primes and name is not None:
+            self._append(priming(f"{name}-0", RETRY))
+
+    def add(self, data: bytes) -> None:
+        """One more message for whoever reads."""
+        number = self._first + len(self._events)
+        self._append(event(one_line(data), id=None if self._name is None else f"{self._name}-{number}"))
+        while self.size > MAX_KEPT and len(self._events) > 1:
+            self.forget_one()
+
+    def end(self) -> None:
+        self.ended_at = trio.current_time()
+        self._wake()
+
+    def has_after(self, number: int) -> bool:
+        """Whether everything that came after event `number` is still here."""
+        return self._first - 1 <= number < self._first + len(self._events)
+
+    def forget_one(self) -> None:
+        self.size -= len(self._events.popleft())
+        self._first += 1
+
+    async def pour(self, send: Send, after: int) -> None:
+        """Send every event after `after`, and those still to come, to the end; or until another reader takes over."""
+        self._readers += 1
+        turn = self._readers
+        self._wake()
+        at = after + 1
+        while turn == self._readers:
+            at = max(at, self._first)
+            while turn == self._readers and at < self._first + len(self._events):
+                await body(send, self._events[at - self._first], more=True)
+                at = max(at + 1, self._first)
+            if self.ended_at is not None:
+                break
+            with trio.move_on_after(HEARTBEAT) as silence:
+                await self._moved.wait()
+            if silence.cancelled_caught:
+                await body(send, comment("working"), more=True)
+        await body(send, b"", more=False)
+
+    def _append(self, data: bytes) -> None:
+        self._events.append(data)
+        self.size += len(data)
+        self._wake()
+
+    def _wake(self) -> None:
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()
+
+
+class History:
+    """The streams of one session that can be resumed."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, EventStream] = {}
+        self._last = 0
+
+    def begin(self, *, resumes: bool, primes: bool) -> EventStream:
+        if not resumes:
+            return EventStream(None, primes=False)
+        self._last += 1
+        name = str(self._last)
+        stream = self._streams[name] = EventStream(name, primes=primes)
+        return stream
+
+    def resume(self, last_event_id: str) -> tuple[EventStream, int] | None:
+        """The stream an event id belongs to and the number of that event; None if it is not, or no longer, here."""
+        name, _, number = last_event_id.partition("-")
+        stream = self._streams.get(name)
+        if stream is None or not (number.isascii() and number.isdigit() and len(number) < 10):
+            return None
+        return (stream, int(number)) if stream.has_after(int(number)) else None
+
+    def sweep(self) -> None:
+        """Forget finished streams that are too old, and the oldest ones while all are too large."""
+        now = trio.current_time()
+        size = sum(stream.size for stream in self._streams.values())
+        for name, stream in list(self._streams.items()):
+            if stream.ended_at is not None and (now - stream.ended_at > KEPT or size > MAX_KEPT):
+                size -= stream.size
+                del self._streams[name]
+
+
 class Replies:
-    """The replies under way. Its nursery holds a task for each that has become a stream, and one heartbeat for all."""
+    """The replies under way. Its nursery holds a task for each that has become a stream, and one clock for all."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        self._open: set[Reply] = set()
+        self._silent: dict[Reply, float] = {}
+        self._some = trio.Event()
 
-    def begin(self, send: Send, headers: Mapping[str, str]) -> Reply:
-        reply = Reply(send, headers, self._nursery)
-        self._open.add(reply)
+    def begin(self, send: Send, headers: Mapping[str, str], begin_stream: Callable[[], EventStream]) -> Reply:
+        reply = Reply(send, headers, begin_stream, self._nursery)
+        self._silent[reply] = trio.current_time()
+        self._some.set()
         return reply
 
     def end(self, reply: Reply) -> None:
-        self._open.discard(reply)
+        self._silent.pop(reply, None)
 
-    async def beat(self) -> None:
-        """Give every silent reply a sign of life, until cancelled."""
+    async def watch(self) -> None:
+        """Open the stream of every reply that has been silent for a moment, until cancelled."""
         while True:
-            await trio.sleep(HEARTBEAT / 3)
-            now = trio.current_time()
-            for reply in list(self._open):
-                if now - reply.last_sent >= HEARTBEAT:
-                    reply.put(comment("working"))
+            if not self._silent:
+                self._some = trio.Event()
+                await self._some.wait()
+            await trio.sleep(OPEN_AFTER / 2)
+            late = trio.current_time() - OPEN_AFTER
+            for reply in [reply for reply, since in self._silent.items() if since <= late]:
+                reply.open()
+                del self._silent[reply]
 
 
 class Reply:
     """The answer to one POST."""
 
-    def __init__(self, send: Send, headers: Mapping[str, str], nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        send: Send,
+        headers: Mapping[str, str],
+        begin_stream: Callable[[], EventStream],
+        nursery: trio.Nursery,
+    ) -> None:
         self._send = send
         self._headers = headers
+        self._begin_stream = begin_stream
         self._nursery = nursery
-        self._waiting: deque[bytes] = deque()
-        self._wake = trio.Event()
-        self._streaming = False
-        self._ending = False
+        self._stream: EventStream | None = None
+        self._ended = False
         self._sent = trio.Event()
-        self.last_sent = trio.current_time()
 
     def tell(self, notice: Notification) -> None:
         """Send a notification before the answer; after it, nothing. Never waits."""
-        self.put(event(one_line(write(notice))))
+        if not self._ended:
+            self.open().add(write(notice))
 
-    def put(self, data: bytes) -> None:
-        if self._ending:
-            return
-        if len(self._waiting) >= MAX_WAITING:
-            self._waiting.popleft()
-        self._waiting.append(data)
-        self._wake.set()
-        if not self._streaming:
-            self._streaming = True
-            self._nursery.start_soon(self._stream)
+    def open(self) -> EventStream:
+        """Make it a stream, if it is none yet."""
+        if self._stream is None:
+            self._stream = self._begin_stream()
+            self._nursery.start_soon(self._pour, self._stream)
+        return self._stream
 
     async def finish(self, answer: Success | Failure | None) -> None:
         """Send the answer and end. None: the client has called the request off and gets nothing more for it."""
-        self._ending = True
-        if answer is not None and not self._streaming:
+        self._ended = True
+        if answer is not None and self._stream is None:
             await respond(self._send, 200, {**self._headers, "content-type": "application/json"}, write(answer))
             return
+        stream = self.open()
         if answer is not None:
-            self._waiting.append(event(one_line(write(answer))))
-        self._wake.set()
-        if not self._streaming:
-            await self._stream()
+            stream.add(write(answer))
+        stream.end()
         await self._sent.wait()
 
-    async def _stream(self) -> None:
+    async def _pour(self, stream: EventStream) -> None:
         try:
             await start(self._send, 200, {**self._headers, **STREAM_HEADERS})
-            while self._waiting or not self._ending:
-                await self._wake.wait()
-                self._wake = trio.Event()
-                while self._waiting:
-                    await body(self._send, self._waiting.popleft(), more=True)
-                    self.last_sent = trio.current_time()
-            await body(self._send, b"", more=False)
+            await stream.pour(self._send, -1)
         finally:
             self._sent.set()

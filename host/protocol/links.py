@@ -8,6 +8,7 @@ Only these places are touched (2025-11-25, "Tool Result", "Resource Contents", "
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import is_
 
 from msgspec import Raw
 
@@ -33,8 +34,9 @@ def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: R
     changed = False
     for head, *rest in places:
         if head in found:
-            found[head] = _at(found[head], tuple(rest), lambda content: rename_in_content(content, rename))
-            changed = True
+            before = found[head]
+            found[head] = _at(before, tuple(rest), lambda content: rename_in_content(content, rename))
+            changed = changed or found[head] is not before
     changed = _rename_page(found, rename) or changed
     return encode_object(found) if changed else result
 
@@ -63,18 +65,24 @@ def rename_in_content(content: Raw, rename: Rename) -> Raw:
 
 
 def _at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -> Raw:
+    """`raw` with what is at `place` changed; itself, not a copy, if nothing was."""
     if not place:
         return change(raw)
     head, *rest = place
     try:
         if head == "*":
-            return encode([_at(item, tuple(rest), change) for item in items(raw)])
+            before = items(raw)
+            after = [_at(item, tuple(rest), change) for item in before]
+            return raw if all(map(is_, before, after)) else encode(after)
         found = members(raw)
     except ValueError:
         return raw
     if head not in found:
         return raw
-    found[head] = _at(found[head], tuple(rest), change)
+    inner = _at(found[head], tuple(rest), change)
+    if inner is found[head]:
+        return raw
+    found[head] = inner
     return encode_object(found)
 
 

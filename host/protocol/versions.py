@@ -6,7 +6,7 @@ module gets a `Revision` and asks it for abilities; nobody compares the strings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +16,25 @@ class Revision:
     name: str
     names_itself_in_http: bool
     """Whether a client sends `MCP-Protocol-Version` after the handshake (2025-06-18, "Protocol Version Header")."""
+    resumes_streams: bool
+    """Whether a client may ask for the rest of a broken event stream (2025-03-26, "Resumability and Redelivery")."""
+    primes_streams: bool
+    """Whether its event streams begin with an event that has an id and no data; clients of earlier revisions fail on it
+    (2025-11-25, "Sending Messages to the Server")."""
     has_completions_capability: bool
     """Whether `completions` is a declared capability; 2024-11-05 has the method without the capability."""
 
 
-_2024_11_05 = Revision("2024-11-05", names_itself_in_http=False, has_completions_capability=False)
-_2025_03_26 = Revision("2025-03-26", names_itself_in_http=False, has_completions_capability=True)
-_2025_06_18 = Revision("2025-06-18", names_itself_in_http=True, has_completions_capability=True)
-_2025_11_25 = Revision("2025-11-25", names_itself_in_http=True, has_completions_capability=True)
+_2024_11_05 = Revision(
+    "2024-11-05",
+    names_itself_in_http=False,
+    resumes_streams=False,
+    primes_streams=False,
+    has_completions_capability=False,
+)
+_2025_03_26 = replace(_2024_11_05, name="2025-03-26", resumes_streams=True, has_completions_capability=True)
+_2025_06_18 = replace(_2025_03_26, name="2025-06-18", names_itself_in_http=True)
+_2025_11_25 = replace(_2025_06_18, name="2025-11-25", primes_streams=True)
 
 LEGACY: dict[str, Revision] = {each.name: each for each in (_2024_11_05, _2025_03_26, _2025_06_18, _2025_11_25)}
 LATEST_LEGACY = _2025_11_25

@@ -442,8 +442,13 @@ class _Connection:
         return inbox.put
 
     async def _answer(self, scope: Scope, inbox: _Inbox, send: Callable[[Event | None], Awaitable[None]]) -> None:
+        async def send_unless_cancelled(event: Event) -> None:
+            # The one place to cancel an app that only sends: here nothing was begun, later only a broken write would do.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            await send(event)
+
         try:
-            await self._server.app(scope, inbox.receive, send)
+            await self._server.app(scope, inbox.receive, send_unless_cancelled)
         except Exception:  # noqa: BLE001 - one request's failure is not the connection's
             _log.exception("the app failed on %s %r", scope["method"], scope["raw_path"])
         finally:

@@ -144,6 +144,11 @@ def event(data: bytes, *, id: str | None = None, event: str | None = None) -> by
     return b"".join(parts)
 
 
+def priming(id: str, retry: int) -> bytes:
+    """An event without data: it only gives the stream a position, and says after how many milliseconds to come back."""
+    return b"id: " + _text(id) + b"\nretry: %d\ndata:\n\n" % retry
+
+
 def comment(text: str) -> bytes:
     """A comment, ready to send: it keeps a connection alive and means nothing.
 

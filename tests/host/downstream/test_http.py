@@ -15,11 +15,13 @@ from config import Listen
 from host.downstream import sessions as sessions_module
 from host.downstream.http import BODY_PATIENCE, open_http_face
 from host.downstream.security import MAX_BODY
-from host.downstream.streams import HEARTBEAT
+from host.downstream.streams import HEARTBEAT, KEPT, OPEN_AFTER
 from tests.kit.asgi import Connection
 from tests.kit.world import ScriptedServer, World, open_world, tool
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
+PROGRESS_CALL = {**CALL, "params": {"name": "a__x", "_meta": {"progressToken": "t"}}}
 
 
 @asynccontextmanager
@@ -83,20 +85,103 @@ async def test_progress_opens_a_stream_and_comes_before_the_answer() -> None:
         assert answer == {"jsonrpc": "2.0", "id": 7, "result": {"content": []}}
 
 
-async def test_a_silent_call_gives_signs_of_life(autojump_clock: MockClock) -> None:
+async def test_a_call_that_takes_long_becomes_a_stream_with_signs_of_life(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_face(server) as (_, connection):
         await connection.open()
-        call = connection.send(
-            "POST", body={"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
-        )
+        call = connection.send("POST", body=CALL)
         asked = await server.hears("tools/call")
-        await trio.sleep(2 * HEARTBEAT + 6)
+        await trio.sleep(OPEN_AFTER / 2)
+        assert not call.begun.is_set()
+        await trio.sleep(2 * HEARTBEAT + OPEN_AFTER)
         assert call.streams
-        assert call.body == b": working\n\n" * 2
+        assert call.body == b"id: 1-0\nretry: 1000\ndata:\n\n" + b": working\n\n" * 2
         server.says(asked["id"], {"content": []})
         await call.whole.wait()
         assert call.messages() == [{"jsonrpc": "2.0", "id": 7, "result": {"content": []}}]
+
+
+@pytest.mark.parametrize(
+    ("revision", "begins"),
+    [
+        ("2024-11-05", b"data: "),
+        ("2025-03-26", b"id: 1-0\ndata: "),
+        ("2025-06-18", b"id: 1-0\ndata: "),
+        ("2025-11-25", b"id: 1-0\nretry: 1000\ndata:\n\nid: 1-1\ndata: "),
+    ],
+)
+async def test_streams_begin_as_the_revision_has_them(revision: str, begins: bytes, autojump_clock: MockClock) -> None:
+    """Clients before 2025-11-25 fail on an event without data."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server) as (_, connection):
+        await connection.open(revision=revision)
+        call = connection.send("POST", body=CALL)
+        asked = await server.hears("tools/call")
+        await trio.sleep(1)
+        server.says(asked["id"], {"content": []})
+        await call.whole.wait()
+        assert call.body.startswith(begins)
+
+
+async def test_a_broken_stream_goes_on_where_it_was(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server) as (_, connection):
+        await connection.open()
+        call = connection.send("POST", body=PROGRESS_CALL)
+        asked = await server.hears("tools/call")
+        token = asked["_meta"]["progressToken"]
+        for progress in (1, 2):
+            await server.notifies("notifications/progress", {"progressToken": token, "progress": progress})
+        await call.grows_to(2)
+        connection.leaves.set()
+        await server.notifies("notifications/progress", {"progressToken": token, "progress": 3})
+        again = Connection(connection._app, connection._nursery)
+        again.session = connection.session
+        rest = again.send("GET", headers={"last-event-id": "1-1"})
+        assert [message["params"]["progress"] for message in await rest.grows_to(2)] == [2, 3]
+        server.says(asked["id"], {"content": []})
+        await rest.whole.wait()
+        assert rest.messages()[-1]["result"] == {"content": []}
+        late = await again.get("GET", headers={"last-event-id": "1-3"})
+        assert late.messages() == [rest.messages()[-1]]
+
+
+@pytest.mark.parametrize("last", ["", "1", "1-", "1-9", "1--1", "2-0", "x-0", "1-99999999999999999999", "1-\u00b2"])
+async def test_an_event_id_that_is_not_ours_resumes_nothing(last: str, autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server) as (_, connection):
+        await connection.open()
+        connection.send("POST", body=CALL)
+        await server.hears("tools/call")
+        await trio.sleep(1)
+        assert (await connection.get("GET", headers={"last-event-id": last})).status == 400
+
+
+async def test_a_stream_of_another_session_resumes_nothing(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server) as (_, connection):
+        await connection.open()
+        connection.send("POST", body=CALL)
+        await server.hears("tools/call")
+        await trio.sleep(1)
+        other = Connection(connection._app, connection._nursery)
+        await other.open()
+        assert (await other.get("GET", headers={"last-event-id": "1-0"})).status == 400
+
+
+async def test_a_finished_stream_is_kept_for_a_while_and_no_longer(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server) as (_, connection):
+        await connection.open()
+        call = connection.send("POST", body=CALL)
+        asked = await server.hears("tools/call")
+        await trio.sleep(1)
+        server.says(asked["id"], {"content": []})
+        await call.whole.wait()
+        await trio.sleep(KEPT - 10)
+        assert len((await connection.get("GET", headers={"last-event-id": "1-0"})).messages()) == 1
+        await trio.sleep(80)
+        assert (await connection.get("GET", headers={"last-event-id": "1-0"})).status == 400
 
 
 async def test_a_cancelled_call_gets_nothing_more() -> None:

@@ -162,8 +162,9 @@ def test_missing_members_of_an_offer_are_empty() -> None:
 
 @pytest.mark.parametrize("version", ["2099-01-01", "2026-07-28", "", "2025-06-18 "])
 def test_a_revision_that_is_not_spoken_is_said_so(version: str) -> None:
-    with pytest.raises(WrongRevision, match=version):
+    with pytest.raises(WrongRevision) as caught:
         offer(answered(protocolVersion=version))
+    assert str(caught.value) == version
 
 
 def test_a_long_revision_is_cut() -> None:

@@ -1,0 +1,173 @@
+"""The catalog: snapshots that never change, versions that move only when something did, and everybody waiting wakes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+import trio.testing
+
+from host.catalog import Catalog, Definition, Entry
+from host.protocol.methods import Kind
+
+
+def tool(name: str, **more: object) -> Definition:
+    return Definition(name, json.dumps({"name": name, **more}).encode())
+
+
+def resource(uri: str) -> Definition:
+    return Definition(uri, json.dumps({"uri": uri}).encode())
+
+
+def catalog() -> tuple[Catalog, list[Entry]]:
+    collided: list[Entry] = []
+    return Catalog(["a", "b"], collided.append), collided
+
+
+def outward(shelves: Catalog, kind: Kind = Kind.TOOL) -> list[str]:
+    return [entry.outward for entry in shelves.shelf(kind).entries]
+
+
+def test_it_begins_empty() -> None:
+    shelves, _ = catalog()
+    assert shelves.version == 0
+    assert all(shelves.shelf(kind).entries == () for kind in Kind)
+
+
+def test_entries_stand_in_the_order_of_the_configuration_then_of_the_server() -> None:
+    shelves, _ = catalog()
+    shelves.publish("b", Kind.TOOL, [tool("2"), tool("1")])
+    shelves.publish("a", Kind.TOOL, [tool("9")])
+    assert outward(shelves) == ["a__9", "b__2", "b__1"]
+
+
+def test_an_entry_is_found_by_both_of_its_names() -> None:
+    shelves, _ = catalog()
+    shelves.publish("a", Kind.RESOURCE, [resource("x://1")])
+    shelf = shelves.shelf(Kind.RESOURCE)
+    (entry,) = shelf.entries
+    assert (entry.kind, entry.server, entry.inward, entry.outward) == (Kind.RESOURCE, "a", "x://1", "a+x://1")
+    assert shelf.by_outward == {"a+x://1": entry}
+    assert shelf.by_inward == {("a", "x://1"): entry}
+    assert shelf.by_server == {"a": (entry,)}
+
+
+def test_only_the_names_of_a_definition_change_on_the_way_out() -> None:
+    shelves, _ = catalog()
+    raw = b'{"z":1.0,"name":"t","inputSchema":{"name":"t","\\u00e9":[ ]},"_meta":{"ui":{"resourceUri":"ui://p"}}}'
+    shelves.publish("a", Kind.TOOL, [Definition("t", raw)])
+    (entry,) = shelves.shelf(Kind.TOOL).entries
+    assert entry.definition == raw
+    assert entry.exported == raw.replace(b'"z":1.0,"name":"t"', b'"z":1.0,"name":"a__t"').replace(
+        b"ui://p", b"ui://a+p"
+    )
+
+
+def test_a_template_is_renamed_in_its_own_member() -> None:
+    shelves, _ = catalog()
+    shelves.publish("a", Kind.TEMPLATE, [Definition("x://{p}", b'{"uriTemplate":"x://{p}","name":"n"}')])
+    assert shelves.shelf(Kind.TEMPLATE).entries[0].exported == b'{"uriTemplate":"a+x://{p}","name":"n"}'
+
+
+def test_half_an_emoji_in_the_name_of_a_member_does_not_matter() -> None:
+    shelves, _ = catalog()
+    shelves.publish("a", Kind.TOOL, [Definition("t", b'{"name":"t","\\ud83d":1}')])
+    assert shelves.shelf(Kind.TOOL).entries[0].exported == b'{"name":"a__t","\\ud83d":1}'
+
+
+def test_publishing_the_same_again_changes_nothing() -> None:
+    shelves, _ = catalog()
+    assert shelves.publish("a", Kind.TOOL, [tool("1")])
+    before = shelves.shelf(Kind.TOOL)
+    assert not shelves.publish("a", Kind.TOOL, iter([tool("1")]))
+    assert shelves.shelf(Kind.TOOL) is before
+    assert shelves.version == 1
+
+
+@pytest.mark.parametrize("after", [[], [tool("1", title="t")], [tool("2")], [tool("2"), tool("1")]])
+def test_any_difference_is_a_new_version(after: list[Definition]) -> None:
+    shelves, _ = catalog()
+    shelves.publish("a", Kind.TOOL, [tool("1"), tool("2")])
+    assert shelves.publish("a", Kind.TOOL, after)
+    assert shelves.shelf(Kind.TOOL).version == shelves.version == 2
+
+
+def test_a_change_of_one_kind_leaves_the_shelves_of_the_others() -> None:
+    shelves, _ = catalog()
+    shelves.publish("a", Kind.TOOL, [tool("1")])
+    before = shelves.shelf(Kind.TOOL)
+    shelves.publish("a", Kind.PROMPT, [tool("1")])
+    assert shelves.shelf(Kind.TOOL) is before
+    assert shelves.shelf(Kind.PROMPT).version == 1
+
+
+def test_a_server_that_listed_nothing_has_listed() -> None:
+    shelves, _ = catalog()
+    assert "a" not in shelves.shelf(Kind.TOOL).by_server
+    assert not shelves.publish("a", Kind.TOOL, [])
+    assert shelves.shelf(Kind.TOOL).by_server == {"a": ()}
+    assert shelves.version == 0
+
+
+def test_a_shelf_that_was_taken_stays_as_it_was() -> None:
+    shelves, _ = catalog()
+    shelves.publish("a", Kind.TOOL, [tool("1")])
+    taken = shelves.shelf(Kind.TOOL)
+    shelves.publish("a", Kind.TOOL, [tool("2")])
+    assert [entry.inward for entry in taken.entries] == ["1"]
+    assert list(taken.by_outward) == ["a__1"]
+    with pytest.raises(TypeError):
+        taken.by_server["a"] = ()  # type: ignore[index]  # the point of the test
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_two_entries_with_one_outward_name_are_both_left_out_whoever_came_first(first: str) -> None:
+    shelves, collided = catalog()
+    for server in sorted("ab", reverse=first == "b"):
+        shelves.publish(server, Kind.RESOURCE, [resource("https://h/x"), resource("own://")])
+    shelf = shelves.shelf(Kind.RESOURCE)
+    assert outward(shelves, Kind.RESOURCE) == ["a+own://", "b+own://"]
+    assert {(entry.server, entry.outward) for entry in collided} == {("a", "https://h/x"), ("b", "https://h/x")}
+    assert "https://h/x" not in shelf.by_outward
+    assert ("a", "https://h/x") in shelf.by_inward, "each server's own endpoint still has it"
+
+
+def test_a_collision_ends_with_its_cause() -> None:
+    shelves, _ = catalog()
+    for server in "ab":
+        shelves.publish(server, Kind.RESOURCE, [resource("https://h/x")])
+    shelves.publish("b", Kind.RESOURCE, [])
+    assert outward(shelves, Kind.RESOURCE) == ["https://h/x"]
+
+
+def test_a_server_that_is_not_configured_is_not_exported() -> None:
+    shelves, _ = catalog()
+    shelves.publish("stranger", Kind.TOOL, [tool("1")])
+    assert outward(shelves) == []
+
+
+async def test_everybody_who_waits_wakes_at_a_change(nursery: trio.Nursery) -> None:
+    shelves, _ = catalog()
+    woke: list[int] = []
+
+    async def wait() -> None:
+        woke.append(await shelves.after(0))
+
+    nursery.start_soon(wait)
+    nursery.start_soon(wait)
+    await trio.testing.wait_all_tasks_blocked()
+    shelves.publish("a", Kind.TOOL, [])
+    await trio.testing.wait_all_tasks_blocked()
+    assert woke == []
+    shelves.publish("a", Kind.TOOL, [tool("1")])
+    shelves.publish("a", Kind.PROMPT, [tool("1")])
+    await trio.testing.wait_all_tasks_blocked()
+    assert woke == [2, 2], "many changes at once are one"
+
+
+async def test_nobody_waits_for_what_has_been() -> None:
+    shelves, _ = catalog()
+    shelves.publish("a", Kind.TOOL, [tool("1")])
+    with trio.fail_after(1):
+        assert await shelves.after(0) == 1

@@ -1,0 +1,85 @@
+"""What happened reaches whoever subscribed, drops are counted, and foreign text is harmless."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from host.journal import (
+    SAMPLE,
+    Crashed,
+    Dropped,
+    Event,
+    Journal,
+    LeftOut,
+    Said,
+    ServerFailed,
+    ServerReady,
+    sample,
+)
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (ServerReady("gh", "GitHub 1", "3 tools", 0.42), "gh: ready in 0.4 s (3 tools)"),
+        (ServerFailed("gh", "it ended", 2.0), "gh: failed: it ended; next attempt in 2.0 s"),
+        (ServerFailed("gh", "it ended", None), "gh: failed: it ended"),
+        (Dropped("gh", "unknown id", "7"), "gh: unknown id dropped: 7"),
+        (LeftOut("gh", "a tool without a name"), "gh: a tool without a name"),
+        (Said("gh", "hello"), "gh: stderr: hello"),
+        (Crashed("gh", ValueError("no")), "gh: internal error: ValueError('no')"),
+    ],
+)
+def test_an_event_reads_as_one_sentence(event: Event, text: str) -> None:
+    assert str(event) == text
+
+
+def test_every_reader_hears_every_event_from_its_subscription_on() -> None:
+    journal = Journal()
+    first: list[Event] = []
+    second: list[Event] = []
+    journal.subscribe(first.append)
+    journal.note(LeftOut("gh", "1"))
+    journal.subscribe(second.append)
+    journal.note(LeftOut("gh", "2"))
+    assert first == [LeftOut("gh", "1"), LeftOut("gh", "2")]
+    assert second == [LeftOut("gh", "2")]
+
+
+def test_drops_are_counted_by_server_and_kind() -> None:
+    journal = Journal()
+    for server, what in [("gh", "unknown id"), ("gh", "unknown id"), ("gh", "invalid message"), ("fs", "unknown id")]:
+        journal.note(Dropped(server, what, "..."))
+    journal.note(LeftOut("gh", "not a drop"))
+    assert journal.dropped == {"gh": {"unknown id": 2, "invalid message": 1}, "fs": {"unknown id": 1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        (b"plain", "plain"),
+        ("", ""),
+        ("a\nb\r\x1b[31m\0", r"a\nb\r\x1b[31m\x00"),
+        ("\u202eevil\u2028", r"\u202eevil\u2028"),
+        ("\ud800", r"\ud800"),
+        (b"\xff", r"\ufffd"),
+        ("it's", "it's"),
+        ("x" * SAMPLE, "x" * SAMPLE),
+        ("x" * (SAMPLE + 1), "x" * SAMPLE + "..."),
+        (b"x" * 10_000_000, "x" * SAMPLE + "..."),
+    ],
+)
+def test_a_sample_is_short_and_escaped(text: str | bytes, shown: str) -> None:
+    assert sample(text) == shown
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(st.characters(exclude_categories=())) | st.binary())
+def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
+    shown = sample(text)
+    assert shown.isascii()
+    assert shown.isprintable()
+    assert len(shown) <= 10 * SAMPLE + 3

@@ -1,0 +1,182 @@
+"""Names outside and inside: no two of them meet, every client can take them, and the way back is exact."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from host.names import MAX_NAME, inward_uri, outward_name, outward_uri, server_of_name, template_makes
+
+CALM = settings(deadline=None, max_examples=200)
+ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates too
+SERVERS = st.from_regex(r"[a-z][a-z0-9]{0,4}(-[a-z0-9]{1,4}){0,3}", fullmatch=True).filter(lambda id: len(id) <= 20)
+LONGEST = "abcdefghij-klmnopqrs"
+
+
+def test_a_plain_name_stays_readable() -> None:
+    assert outward_name("gh", "create_issue") == "gh__create_issue"
+    assert outward_name("a-b", "x-Y_9") == "a-b__x-Y_9"
+
+
+@pytest.mark.parametrize("length", [63, 64, 65, 1000])
+def test_a_name_is_whole_up_to_the_limit_and_hashed_beyond(length: int) -> None:
+    name = "n" * (length - len("gh__"))
+    exported = outward_name("gh", name)
+    assert (exported == f"gh__{name}") == (length <= MAX_NAME)
+    assert len(exported) == min(length, MAX_NAME)
+
+
+def test_a_hashed_name_never_changes() -> None:
+    assert outward_name("gh", "read file") == "gh__read_file_n27wzqmt"
+
+
+@CALM
+@given(SERVERS, ANY_TEXT)
+def test_every_client_can_take_an_exported_name(server: str, name: str) -> None:
+    exported = outward_name(server, name)
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", exported)
+    assert exported.startswith(f"{server}__")
+
+
+@CALM
+@given(SERVERS, ANY_TEXT.filter(bool))
+def test_an_exported_name_tells_its_server(server: str, name: str) -> None:
+    assert server_of_name(outward_name(server, name)) == server
+
+
+def adversarial_pairs() -> set[tuple[str, str]]:
+    """A hundred thousand pairs that differ as little as pairs can."""
+    servers = ["a", "b", "a-b", "ab", "a0", LONGEST, LONGEST[:-1] + "t"]
+    stems = ["x", "_x", "__x", "-x", "b__x", "x y", "x_y", "x.y", "x/y", "x\0y", "é", "e\u0301", "\ud800", "A", "a", ""]
+    tails = ["", "_", "__", " ", ".", "\0", "é", "n" * 36, "n" * 41, "n" * 42, "n" * 43, "n" * 60, "n" * 61, "n" * 200]
+    pairs = set(itertools.product(servers, (stem + tail for stem in stems for tail in tails)))
+    pairs |= {(server, f"{'n' * 60}{number}") for server in servers for number in range(7_000)}
+    pairs |= {(server, chr(number) + "!") for server in servers for number in range(7_000)}
+    pairs |= {(server, hashlib.md5(b"%d" % number).hexdigest() * 2) for server in servers for number in range(500)}
+    return pairs
+
+
+def test_no_two_of_a_hundred_thousand_alike_pairs_meet() -> None:
+    pairs = adversarial_pairs()
+    assert len(pairs) > 100_000
+    exported = {outward_name(server, name) for server, name in pairs}
+    assert len(exported) == len(pairs)
+    assert max(map(len, exported)) <= MAX_NAME
+
+
+@pytest.mark.parametrize(
+    ("exported", "server"),
+    [
+        ("gh__x", "gh"),
+        ("gh___x", "gh"),
+        ("gh____", "gh"),
+        ("gh__a__b", "gh"),
+        ("gh__", None),
+        ("gh_x", None),
+        ("ghx", None),
+        ("", None),
+        ("g_h__x", None),
+        ("__x", ""),
+    ],
+)
+def test_the_first_two_underscores_end_the_server(exported: str, server: str | None) -> None:
+    assert server_of_name(exported) == server
+
+
+# URIs
+
+
+@pytest.mark.parametrize(
+    ("uri", "exported"),
+    [
+        ("file:///a", "gh+file:///a"),
+        ("repo://a+b/{path}", "gh+repo://a+b/{path}"),
+        ("", "gh+"),
+        ("+", "gh++"),
+        ("ui://page/x", "ui://gh+page/x"),
+        ("UI://page", "gh+UI://page"),
+        ("http://h/x", "http://h/x"),
+        ("HTTPS://h/x", "HTTPS://h/x"),
+        ("http:/h", "gh+http:/h"),
+        ("ui:page", "gh+ui:page"),
+    ],
+)
+def test_a_uri_outside(uri: str, exported: str) -> None:
+    assert outward_uri("gh", uri) == exported
+
+
+URIS = ANY_TEXT | st.builds(
+    str.__add__, st.sampled_from(["ui://", "ui:/", "+", "gh+", "ui://gh+", "x://", "http:", "UI://", "http+"]), ANY_TEXT
+)
+
+
+@CALM
+@given(SERVERS, URIS)
+def test_every_uri_comes_back_exactly(server: str, uri: str) -> None:
+    exported = outward_uri(server, uri)
+    if re.match("https?://", uri, re.IGNORECASE):
+        assert exported == uri
+    else:
+        assert inward_uri(exported, {server, "other"}) == (server, uri)
+
+
+@CALM
+@given(SERVERS, SERVERS, URIS, URIS)
+def test_two_uris_meet_outside_only_if_both_are_the_same_web_address(a: str, b: str, x: str, y: str) -> None:
+    if outward_uri(a, x) == outward_uri(b, y):
+        assert (a, x) == (b, y) or (x == y and re.match("https?://", x, re.IGNORECASE))
+
+
+@pytest.mark.parametrize("exported", ["", "x", "http://h/x", "no+x", "GH+x", "+x", "ui://x", "ui://no+x", "x gh+x", "gh"])
+def test_a_text_that_names_none_of_the_servers_tells_nothing(exported: str) -> None:
+    assert inward_uri(exported, {"gh"}) is None
+
+
+# Templates
+
+
+def naive(template: str, uri: str) -> bool:
+    literals = [re.escape(literal) for literal in re.split(r"\{[^{}]*\}", template)]
+    return re.fullmatch(".*".join(literals), uri, re.DOTALL) is not None
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(st.sampled_from(["a", "b", "ab", "{x}", "{+y}", "{", "}"]), max_size=8), st.text("ab{}", max_size=10))
+def test_templates_agree_with_a_naive_matcher(parts: list[str], uri: str) -> None:
+    template = "".join(parts)
+    assert template_makes(template, uri) == naive(template, uri)
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "makes"),
+    [
+        ("file:///{path}", "file:///a/b", True),
+        ("file:///{path}", "file:///", True),
+        ("file:///{path}", "file://", False),
+        ("a{x}a", "a", False),
+        ("a{x}a", "aa", True),
+        ("{x}", "", True),
+        ("{a}/{b}.md", "x/y.md", True),
+        ("{a}/{b}.md", "x.md", False),
+        ("x", "x", True),
+        ("x", "X", False),
+        ("{?q,r}", "anything\n", True),
+        ("{unclosed", "{unclosed", True),
+    ],
+)
+def test_what_a_template_makes(template: str, uri: str, makes: bool) -> None:
+    assert template_makes(template, uri) is makes
+
+
+def test_no_template_takes_long() -> None:
+    begun = time.process_time()
+    assert not template_makes("{x}a" * 2000 + "b{y}", "a" * 8000)
+    assert not template_makes("{" * 8000, "a" * 8000)
+    assert template_makes("{x}a" * 2000, "a" * 8000)
+    assert time.process_time() - begun < 0.2
