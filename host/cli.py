@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import ClassVar
 
 import trio
 from msgspec import Raw
@@ -164,7 +165,7 @@ def _call(arguments: argparse.Namespace) -> int:
 
 
 Work = Callable[[Ask, Callable[[str], bool], object | None], Awaitable[int]]
-"""Does something with an endpoint: how to ask, whether a capability is there, and what its status says, if it has one."""
+"""Does something with an endpoint, given how to ask it, whether it has a capability, and its status if it has one."""
 
 
 def _with_host(arguments: argparse.Namespace, work: Work, name: str | None = None) -> int:
@@ -266,7 +267,7 @@ async def _invoke(ask: Ask, has: Callable[[str], bool], status: object | None, *
 class Terminal:
     """Colours where a person looks, none where a program reads."""
 
-    _STATES = {"ready": "32", "starting": "33", "failed": "31", "disabled": "2"}
+    _STATES: ClassVar = {"ready": "32", "starting": "33", "failed": "31", "disabled": "2"}
 
     def __init__(self, out: object) -> None:
         self.out = out
@@ -315,7 +316,7 @@ def _tell_states(terminal: Terminal, event: Event) -> None:
 
 
 def _journal(level: str) -> Journal:
-    """A journal whose events go to standard error, by way of a thread: a slow reader of the log must not slow the host."""
+    """A journal whose events go to standard error, by way of a thread: whoever reads the log slowly slows nobody."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     lines: queue.Queue[logging.LogRecord] = queue.Queue(LOG_QUEUE)

@@ -1,6 +1,6 @@
 """The time anywhere, and a countdown that reports progress and can be cancelled."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from small_server import Refusal, SmallServer, text, tool
@@ -17,7 +17,7 @@ def call_tool(params, call):
     arguments = params.get("arguments", {})
     if params["name"] == "now":
         try:
-            zone = ZoneInfo(arguments["zone"]) if "zone" in arguments else timezone.utc
+            zone = ZoneInfo(arguments["zone"]) if "zone" in arguments else UTC
         except (ZoneInfoNotFoundError, ValueError):
             return text(f"There is no time zone {arguments['zone']!r}.", error=True)
         return text(datetime.now(zone).isoformat(timespec="seconds"))

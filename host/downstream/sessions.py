@@ -44,6 +44,8 @@ class Session:
         self._caller = Caller(name, endpoint)
         self._router = router
         self._journal = journal
+        self._opening = False
+        self._opened = trio.Event()
         self._initialized = trio.Event()
         # What the client has been shown or told of each kind: it is told again only when its view differs from this.
         self._known: dict[Kind, tuple[bytes, ...]] = {}
@@ -88,6 +90,7 @@ class Session:
 
     async def tell_changes(self, send: Send) -> None:
         """Tell the client of every list that is no longer as it knows it, until cancelled."""
+        await self._opened.wait()
         await self._initialized.wait()
         version = 0
         while True:
@@ -117,11 +120,15 @@ class Session:
             return Failure(ErrorBody(-32603, "Internal error in Colonnade; its log says more"), request.id)
 
     async def _open(self, request: Request) -> Raw:
+        if self._opening:
+            raise InvalidRequest("initialize was sent already")
         opened = opening(request.params)
+        self._opening = True
         instructions = await self._router.instructions(self.endpoint)
         for kind in Kind:
             self._known[kind] = self._router.view(self.endpoint, kind).definitions
         self.opening = opened
+        self._opened.set()
         return opening_answer(opened.revision, VERSION, instructions)
 
     async def _result(self, request: Request, tell: Tell) -> Raw:
@@ -129,8 +136,9 @@ class Session:
             return EMPTY_OBJECT
         if request.method == INITIALIZE:
             raise InvalidRequest("this session is initialized already")
-        if self.opening is None:
+        if not self._opening:
             raise InvalidRequest("send initialize first")
+        await self._opened.wait()  # a client that does not wait for the answer to initialize is served all the same
         try:
             params = members(request.params) if request.params is not None else {}
         except ValueError:

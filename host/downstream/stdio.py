@@ -13,7 +13,17 @@ from contextlib import asynccontextmanager, contextmanager
 import trio
 
 from host.downstream.sessions import Session
-from host.jsonrpc.messages import ErrorBody, Failure, Malformed, Message, Notification, Request, read_strictly, write
+from host.jsonrpc.messages import (
+    ErrorBody,
+    Failure,
+    Id,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    read_strictly,
+    write,
+)
 from host.jsonrpc.raw import one_line
 from host.protocol.methods import INITIALIZE
 from host.wire.framing import MAX_LINE, LineSplitter, LineTooLong
@@ -54,6 +64,8 @@ class _Face:
     def __init__(self, session: Session, writer: LineWriter) -> None:
         self._session = session
         self._writer = writer
+        # From the moment a request is read: the session knows of it only once its task has begun.
+        self._taken: set[tuple[type, Id]] = set()
 
     async def read(self, stdin: int, nursery: trio.Nursery) -> None:
         lines = LineSplitter()
@@ -97,12 +109,20 @@ class _Face:
             self._put(Failure(ErrorBody(message.code, message.why), message.id))
 
     def _called(self, request: Request, nursery: trio.Nursery) -> None:
-        if request.id in self._session.serving:
+        key = (type(request.id), request.id)
+        if key in self._taken:
             self._put(Failure(ErrorBody(-32600, "this id is in flight already"), request.id))
-        elif len(self._session.serving) >= MAX_IN_FLIGHT:
+        elif len(self._taken) >= MAX_IN_FLIGHT:
             self._put(Failure(ErrorBody(429, f"more than {MAX_IN_FLIGHT} requests at once"), request.id))
         else:
-            nursery.start_soon(self._answer, request)
+            self._taken.add(key)
+            nursery.start_soon(self._serve, request)
+
+    async def _serve(self, request: Request) -> None:
+        try:
+            await self._answer(request)
+        finally:
+            self._taken.discard((type(request.id), request.id))
 
     async def _answer(self, request: Request) -> None:
         if request.method == INITIALIZE and self._session.opening is None:
@@ -134,7 +154,7 @@ async def _receive(fd: int) -> bytes:
 
 @asynccontextmanager
 async def _unblocked(*fds: int) -> AsyncIterator[None]:
-    """Inside, the descriptors never make us wait; afterwards they are as they were: a terminal is shared with others."""
+    """Inside, the descriptors never make us wait; then they are as they were: a terminal is shared with others."""
     before = [os.get_blocking(fd) for fd in fds]
     for fd in fds:
         os.set_blocking(fd, False)

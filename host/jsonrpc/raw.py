@@ -1,8 +1,9 @@
 """Undecoded JSON: look inside one level, change a member, keep every other byte.
 
 `Raw` is a piece of JSON text, known to be UTF-8 (`messages.read` sees to it). These functions open one level of it and
-leave the rest as it is: number text, escapes, member order and unknown members survive. msgspec does the work; where it refuses what JSON allows (an escaped lone
-surrogate, which JavaScript writes whenever it cuts an emoji in half), the standard library's scanner does it.
+leave the rest as it is: number text, escapes, member order and unknown members survive. msgspec does the work; where it
+refuses what JSON allows (an escaped lone surrogate, which JavaScript writes whenever it cuts an emoji in half), the
+standard library's scanner does it.
 """
 
 from __future__ import annotations

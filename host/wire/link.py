@@ -52,7 +52,7 @@ class Link(Protocol):
         """
 
     def settle(self, protocol_header: str | None) -> None:
-        """The handshake is over. `protocol_header`: what names the revision from now on, where the transport does so."""
+        """The handshake is over. `protocol_header` names the revision from now on, where the transport does that."""
 
     async def call_off(self, id: Id, notice: Notification) -> None:
         """Tell the peer that nobody waits for the answer to `id` any more. Bounded in time, never raises LinkLost."""

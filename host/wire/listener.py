@@ -346,7 +346,8 @@ class _Connection:
     async def put(self, event: WireEvent) -> None:
         """What the protocol asks of the connection."""
         if isinstance(event, RawData):
-            await self._write(event.data)
+            if event.data:  # the end of a body of known length has no bytes
+                await self._write(event.data)
         elif isinstance(event, Closed):
             self._hang_up()
             await self._protocol.handle(event)
@@ -443,7 +444,7 @@ class _Connection:
 
     async def _answer(self, scope: Scope, inbox: _Inbox, send: Callable[[Event | None], Awaitable[None]]) -> None:
         async def send_unless_cancelled(event: Event) -> None:
-            # The one place to cancel an app that only sends: here nothing was begun, later only a broken write would do.
+            # The one place to cancel an app that only sends: nothing is begun yet, so nothing breaks.
             await trio.lowlevel.checkpoint_if_cancelled()
             await send(event)
 

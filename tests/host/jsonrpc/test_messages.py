@@ -375,9 +375,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Request, IDS, st.text(), MAYBE),
     st.builds(Notification, st.text(), MAYBE),
     st.builds(Success, IDS, PAYLOADS),
-    st.builds(
-        Failure, st.builds(ErrorBody, st.integers(-(2**53), 2**53), st.text(), MAYBE), st.none() | IDS
-    ),
+    st.builds(Failure, st.builds(ErrorBody, st.integers(-(2**53), 2**53), st.text(), MAYBE), st.none() | IDS),
 )
 
 

@@ -155,7 +155,12 @@ def test_completions_are_tried_where_they_cannot_be_declared() -> None:
 
 def test_missing_members_of_an_offer_are_empty() -> None:
     found = offer(answered())
-    assert (found.capabilities, found.notifies, found.instructions, found.server) == (frozenset(), frozenset(), None, "")
+    assert (found.capabilities, found.notifies, found.instructions, found.server) == (
+        frozenset(),
+        frozenset(),
+        None,
+        "",
+    )
     assert offer(answered(instructions=None)).instructions is None
     assert offer(answered(serverInfo="gh")).server == ""
 

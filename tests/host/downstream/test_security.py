@@ -1,0 +1,362 @@
+"""What is turned away at the door, by its headers alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from config import Listen
+from host.downstream.security import MAX_BODY, Doorkeeper, Headers, Refusal, refuse_accept, refuse_body
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+LISTEN = Listen(origins=("https://app.example", "http://dev.example:3000"), hosts=("tools.example", "lan.example:9000"))
+
+
+def headers(*pairs: tuple[str, str]) -> Headers:
+    return Headers((name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs)
+
+
+def status(found: Refusal | None) -> int | None:
+    return None if found is None else found.status
+
+
+def at_the_door(*pairs: tuple[str, str], listen: Listen = LISTEN) -> int | None:
+    return status(Doorkeeper(listen).refuse(headers(*pairs)))
+
+
+# Headers
+
+
+def test_a_header_is_found_by_its_name_in_any_case() -> None:
+    found = Headers([(b"X-A", b" 1\t"), (b"x-a", b"2"), (b"X-B", b"\xe9")])
+    assert found.all("x-a") == ["1", "2"]
+    assert found.one("x-a") is None
+    assert found.one("x-b") == "é"
+    assert found.one("x-c") is None
+    assert found.all("x-c") == []
+
+
+# Host
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:8808",
+        "127.0.0.1",
+        "127.0.0.1:1",
+        "[::1]",
+        "[::1]:8808",
+        "tools.example",
+        "TOOLS.Example:443",
+        "lan.example:9000",
+    ],
+)
+def test_a_host_of_ours_comes_in(host: str) -> None:
+    assert at_the_door(("Host", host)) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.com",
+        "evil.com:8808",
+        "127.0.0.1.evil.com",
+        "localhost.evil.com",
+        "localhost.",
+        "127.0.0.1.",
+        "tools.example.",
+        "x.tools.example",
+        "lan.example",
+        "lan.example:9001",
+        "127.0.0.2",
+        "127.1",
+        "0.0.0.0",
+        "2130706433",
+        "[::]",
+        "[::ffff:127.0.0.1]",
+        "[0:0:0:0:0:0:0:1]",
+    ],
+)
+def test_the_host_of_another_is_misdirected(host: str) -> None:
+    assert at_the_door(("Host", host)) == 421
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "a/?x=",
+        "a#",
+        "a@b",
+        "user@localhost",
+        "[::1]garbage",
+        "[::1",
+        "::1",
+        "localhost:",
+        "localhost:port",
+        "localhost:123456",
+        "localhost:80:80",
+        "localhost,evil.com",
+        "localhost evil.com",
+        "localhost\\",
+        "localhost\x00",
+        "localhost\n",
+        "http://localhost",
+        "lôcalhost",
+        "*",
+    ],
+)
+def test_what_is_no_host_is_a_bad_request(host: str) -> None:
+    assert at_the_door(("Host", host)) == 400
+
+
+def test_there_is_exactly_one_host() -> None:
+    assert at_the_door() == 400
+    assert at_the_door(("Host", "localhost"), ("host", "localhost")) == 400
+
+
+# Origin
+
+
+def from_page(*origins: str, listen: Listen = LISTEN) -> int | None:
+    return at_the_door(("Host", "localhost"), *(("Origin", origin) for origin in origins), listen=listen)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://localhost",
+        "http://localhost:3000",
+        "https://127.0.0.1:1",
+        "http://[::1]:80",
+        "HTTP://LOCALHOST",
+        "https://app.example",
+        "https://APP.example",
+        "http://dev.example:3000",
+    ],
+)
+def test_a_page_that_may_ask_comes_in(origin: str) -> None:
+    assert from_page(origin) is None
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.com",
+        "null",
+        "",
+        "http://localhost/path",
+        "http://localhost/",
+        "ftp://localhost",
+        "file://",
+        "http://[::1].evil",
+        "http://[::1]evil",
+        "http://localhost.evil.com",
+        "http://evil.com#localhost",
+        "http://user@localhost",
+        "http://localhost:80:80",
+        "http://app.example",
+        "https://app.example:443",
+        "https://app.example.evil.com",
+        "https://xapp.example",
+        "http://dev.example",
+        "localhost",
+        "http://localhost, http://evil.com",
+        "http://localhost\n",
+    ],
+)
+def test_any_other_page_is_forbidden(origin: str) -> None:
+    assert from_page(origin) == 403
+    assert Doorkeeper(LISTEN).cross_origin(headers(("Origin", origin))) == {}
+
+
+def test_whoever_is_no_page_comes_in() -> None:
+    assert from_page() is None
+
+
+@pytest.mark.parametrize("second", ["http://localhost", "http://evil.com", ""])
+def test_two_origins_are_forbidden(second: str) -> None:
+    assert from_page("http://localhost", second) == 403
+    assert from_page("https://app.example", second) == 403
+
+
+def test_a_wrong_host_is_not_mended_by_a_good_origin() -> None:
+    assert at_the_door(("Host", "evil.com"), ("Origin", "https://app.example")) == 421
+
+
+def test_lists_in_any_case_are_held_in_lower_case() -> None:
+    listen = Listen(origins=("HTTPS://App.Example",), hosts=("Tools.Example",))
+    assert at_the_door(("Host", "tools.example"), ("Origin", "https://app.example"), listen=listen) is None
+
+
+# What a page may read, and what it may ask
+
+
+def test_a_listed_page_may_read_the_answer_and_only_that_page() -> None:
+    found = Doorkeeper(LISTEN).cross_origin(headers(("Origin", "https://APP.example")))
+    assert found["access-control-allow-origin"] == "https://APP.example"
+    assert found["vary"] == "Origin"
+    assert "mcp-session-id" in found["access-control-expose-headers"]
+    assert "access-control-allow-credentials" not in found
+
+
+def test_without_a_page_there_is_nobody_to_tell() -> None:
+    assert Doorkeeper(LISTEN).cross_origin(headers()) == {}
+
+
+@pytest.mark.parametrize("origin", ["http://evil.com", "null", "http://localhost:3000"])
+def test_a_page_that_is_not_listed_may_not_even_ask(origin: str) -> None:
+    found = Doorkeeper(LISTEN).preflight(headers(("Origin", origin)))
+    assert isinstance(found, Refusal)
+    assert found.status == 403
+    assert not any(name.startswith("access-control") for name in found.headers)
+
+
+def test_a_listed_page_learns_what_it_may_send() -> None:
+    found = Doorkeeper(LISTEN).preflight(headers(("Origin", "https://app.example")))
+    assert isinstance(found, dict)
+    assert "content-type" in found["access-control-allow-headers"]
+    assert "POST" in found["access-control-allow-methods"]
+    assert "access-control-allow-private-network" not in found
+
+
+def test_a_listed_page_may_reach_into_the_private_network_if_it_asks() -> None:
+    asked = headers(("Origin", "https://app.example"), ("Access-Control-Request-Private-Network", "true"))
+    found = Doorkeeper(LISTEN).preflight(asked)
+    assert isinstance(found, dict)
+    assert found["access-control-allow-private-network"] == "true"
+
+
+# The body
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json",
+        "APPLICATION/JSON",
+        "application/json; charset=UTF-8",
+        "application/json;charset=utf8",
+        'application/json ; charset = "utf-8"',
+        "application/json;",
+        "application/json; profile=x",
+    ],
+)
+def test_json_in_any_spelling_is_read(content_type: str) -> None:
+    assert refuse_body(headers(("Content-Type", content_type))) is None
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "",
+        "text/plain",
+        "text/plain; application/json",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "application/jsonp",
+        "application/json-patch+json",
+        "application/vnd.api+json",
+        "application/json;charset=utf-16",
+        "application/json; charset=utf-8; charset=utf-16",
+        "application/json; charset",
+        "application/json, text/plain",
+        "json",
+    ],
+)
+def test_anything_but_json_is_an_unsupported_type(content_type: str) -> None:
+    assert status(refuse_body(headers(("Content-Type", content_type)))) == 415
+
+
+def test_the_type_must_stand_there_once() -> None:
+    assert status(refuse_body(headers())) == 415
+    assert status(refuse_body(headers(("Content-Type", JSON), ("Content-Type", JSON)))) == 415
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "identity, gzip", "GZIP", ""])
+def test_a_compressed_body_is_not_unpacked(coding: str) -> None:
+    assert status(refuse_body(headers(("Content-Type", JSON), ("Content-Encoding", coding)))) == 415
+
+
+def test_a_body_coded_as_itself_is_read() -> None:
+    assert refuse_body(headers(("Content-Type", JSON), ("Content-Encoding", "Identity"))) is None
+    twice = headers(("Content-Type", JSON), ("Content-Encoding", "identity"), ("Content-Encoding", "gzip"))
+    assert status(refuse_body(twice)) == 415
+
+
+@pytest.mark.parametrize(
+    ("length", "answer"),
+    [
+        ("0", None),
+        (str(MAX_BODY - 1), None),
+        (str(MAX_BODY), None),
+        (str(MAX_BODY + 1), 413),
+        ("0" * 20 + "12", None),
+        ("0" * 20 + str(MAX_BODY + 1), 413),
+        ("9" * 13, 413),
+        ("9" * 5000, 413),
+        ("0" * 5000, None),
+        # No lengths at all: whoever frames the request judges them, and the body is counted as it comes.
+        ("-1", None),
+        ("+5", None),
+        ("1e9", None),
+        ("٣" * 9, None),
+        ("", None),
+    ],
+)
+def test_a_body_that_says_it_is_too_long_is_not_read(length: str, answer: int | None) -> None:
+    found = Headers([(b"content-type", JSON.encode()), (b"content-length", length.encode())])
+    assert status(refuse_body(found)) == answer
+
+
+# What the client can read
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        [],
+        ["application/json, text/event-stream"],
+        ["text/event-stream", "application/json"],
+        ["APPLICATION/JSON;q=0.5 , Text/Event-Stream; q=1.0"],
+        ["*/*"],
+        ["text/html, */*;q=0.1"],
+        ["application/*, text/*"],
+        ["application/json, text/*;q=0.01"],
+        ["application/json;q=1, text/event-stream, */*;q=0"],
+    ],
+)
+def test_a_client_that_takes_both_answers_is_served(accept: list[str]) -> None:
+    assert refuse_accept(headers(*(("Accept", each) for each in accept)), JSON, EVENTS) is None
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        [""],
+        ["application/json"],
+        ["text/event-stream"],
+        ["application/json, text/html"],
+        ["application/json;q=0, text/event-stream"],
+        ["application/json;q=0.000, text/event-stream"],
+        ["application/json, text/event-stream; q = 0"],
+        ["application/json;q=0, */*"],
+        ["text/*;q=0, */*"],
+        ["*/*;q=0"],
+        ["image/*, application/json"],
+        ["application/jsonp, text/event-stream"],
+        [","],
+    ],
+)
+def test_a_client_that_could_not_read_the_answer_is_told_so(accept: list[str]) -> None:
+    found = refuse_accept(headers(*(("Accept", each) for each in accept)), JSON, EVENTS)
+    assert found is not None
+    assert found.status == 406
+    assert JSON in found.why
+    assert EVENTS in found.why
+
+
+def test_only_what_is_wanted_must_be_taken() -> None:
+    assert refuse_accept(headers(("Accept", EVENTS)), EVENTS) is None

@@ -1,0 +1,51 @@
+"""What `/status` says of each server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from host.downstream.status import status
+from tests.kit.world import ScriptedServer, open_world
+
+
+async def test_every_state_is_told_with_what_belongs_to_it(autojump_clock: MockClock) -> None:
+    async def slow(params: dict[str, Any]) -> object:
+        await trio.sleep(3600)
+        return {}
+
+    async def broken(params: dict[str, Any]) -> object:
+        return []
+
+    servers = (
+        ScriptedServer("good", tools=["x"], prompts=["p", "q"], title="The Good"),
+        ScriptedServer("slow", answers={"initialize": slow}),
+        ScriptedServer("bad", answers={"initialize": broken}),
+        ScriptedServer("off", disabled=True),
+    )
+    async with open_world(*servers) as world:
+        for id in ("good", "bad"):
+            await world.roster.upstreams[id].settled.wait()
+        told = json.loads(status(world.roster, world.catalog, world.journal))
+        assert told["colonnade"]
+        good, slow_one, bad, off = told["servers"]
+        assert (good["id"], good["state"], good["title"]) == ("good", "ready", "The Good")
+        assert (good["revision"], good["says"], good["transport"]) == ("2025-11-25", "good 1", "stdio")
+        assert good["entries"] == {"tools": 1, "resources": 0, "resourceTemplates": 0, "prompts": 2}
+        assert (slow_one["state"], slow_one["attempts"]) == ("starting", 1)
+        assert bad["state"] == "failed"
+        assert 0 < bad["next_attempt_in"] < 1
+        assert "answered the handshake" in bad["detail"]
+        assert off == {
+            "id": "off",
+            "title": None,
+            "transport": "stdio",
+            "state": "disabled",
+            "detail": "it is disabled in the configuration",
+            "attempts": 0,
+            "entries": {"tools": 0, "resources": 0, "resourceTemplates": 0, "prompts": 0},
+            "dropped": {},
+        }

@@ -1,0 +1,216 @@
+"""The stdio face over two pipes, with scripted servers behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from host.downstream.sessions import Session
+from host.downstream.stdio import own_stdout, serve_stdio
+from host.protocol.versions import LATEST_LEGACY
+from host.wire.framing import MAX_LINE, LineSplitter
+from tests.kit.world import ScriptedServer, World, open_world, tool
+
+REVISION = LATEST_LEGACY.name
+
+
+class Client:
+    """Writes lines and reads lines."""
+
+    def __init__(self, to_host: int, from_host: int, over: trio.Event) -> None:
+        self.to_host = trio.lowlevel.FdStream(to_host)
+        self.from_host = trio.lowlevel.FdStream(from_host)
+        self.over = over
+        self._lines: list[bytes] = []
+        self._splitter = LineSplitter()
+
+    async def says(self, *messages: Any) -> None:
+        for message in messages:
+            data = message if isinstance(message, bytes) else json.dumps({"jsonrpc": "2.0", **message}).encode()
+            await self.to_host.send_all(data + b"\n")
+
+    async def hears(self) -> Any:
+        with trio.fail_after(5):
+            while not self._lines:
+                self._lines.extend(self._splitter.feed(bytes(await self.from_host.receive_some(65536))))
+        return json.loads(self._lines.pop(0))
+
+    async def shakes_hands(self) -> Any:
+        params = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        await self.says({"id": 0, "method": "initialize", "params": params}, {"method": "notifications/initialized"})
+        return await self.hears()
+
+
+@asynccontextmanager
+async def open_stdio(*servers: ScriptedServer) -> AsyncIterator[tuple[World, Client]]:
+    host_in, to_host = os.pipe()
+    from_host, host_out = os.pipe()
+    over = trio.Event()
+
+    async def serve() -> None:
+        await serve_stdio(Session("stdio", None, world.router, world.journal), host_in, host_out)
+        over.set()
+
+    async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),))) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client = Client(to_host, from_host, over)
+        nursery.start_soon(serve)
+        try:
+            yield world, client
+        finally:
+            await client.to_host.aclose()
+            with trio.fail_after(5):
+                await over.wait()
+            await client.from_host.aclose()
+    os.close(host_in)
+    os.close(host_out)
+
+
+async def test_a_client_lists_calls_and_hears_progress() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client):
+        assert (await client.shakes_hands())["result"]["protocolVersion"] == REVISION
+        await client.says({"id": "l", "method": "tools/list"})
+        assert [each["name"] for each in (await client.hears())["result"]["tools"]] == ["a__x"]
+        params = {"name": "a__x", "_meta": {"progressToken": "t"}}
+        await client.says({"id": 1, "method": "tools/call", "params": params})
+        asked = await server.hears("tools/call")
+        await server.notifies(
+            "notifications/progress", {"progressToken": asked["_meta"]["progressToken"], "progress": 1}
+        )
+        server.says(asked["id"], {"content": []})
+        assert (await client.hears())["params"] == {"progressToken": "t", "progress": 1}
+        assert await client.hears() == {"jsonrpc": "2.0", "id": 1, "result": {"content": []}}
+
+
+async def test_a_client_that_leaves_calls_everything_off() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client):
+        await client.shakes_hands()
+        await client.says(*({"id": n, "method": "tools/call", "params": {"name": "a__x"}} for n in range(1, 4)))
+        asked = {(await server.hears("tools/call"))["id"] for _ in range(3)}
+        await client.to_host.aclose()
+        assert {(await server.hears("notifications/cancelled"))["requestId"] for _ in range(3)} == asked
+
+
+async def test_a_cancel_is_passed_on_and_answered_with_nothing() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client):
+        await client.shakes_hands()
+        await client.says({"id": 5, "method": "tools/call", "params": {"name": "a__x"}})
+        asked = await server.hears("tools/call")
+        await client.says(
+            {"method": "notifications/cancelled", "params": {"requestId": 5}}, {"id": 6, "method": "ping"}
+        )
+        assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
+        assert await client.hears() == {"jsonrpc": "2.0", "id": 6, "result": {}}
+
+
+async def test_an_id_in_flight_is_refused_the_second_time_and_served_the_first() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client):
+        await client.shakes_hands()
+        await client.says(*({"id": 1, "method": "tools/call", "params": {"name": "a__x"}} for _ in range(2)))
+        assert (await client.hears())["error"]["code"] == -32600
+        server.says((await server.hears("tools/call"))["id"], {"content": []})
+        assert (await client.hears())["result"] == {"content": []}
+
+
+async def test_requests_sent_before_the_handshake_is_answered_are_served_after_it() -> None:
+    async with open_stdio() as (_, client):
+        params = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        await client.says(
+            {"id": 0, "method": "initialize", "params": params},
+            {"method": "notifications/initialized"},
+            {"id": 1, "method": "tools/list"},
+        )
+        assert [(await client.hears())["id"] for _ in range(2)] == [0, 1]
+
+
+async def test_before_any_handshake_only_a_ping_is_answered() -> None:
+    async with open_stdio() as (_, client):
+        await client.says({"id": 1, "method": "ping"}, {"id": 2, "method": "tools/list"})
+        answers = {answer["id"]: answer for answer in [await client.hears() for _ in range(2)]}
+        assert answers[1]["result"] == {}
+        assert answers[2]["error"]["code"] == -32600
+
+
+async def test_a_second_handshake_is_refused() -> None:
+    async with open_stdio() as (_, client):
+        await client.shakes_hands()
+        await client.says({"id": 1, "method": "initialize", "params": {"protocolVersion": REVISION}})
+        assert (await client.hears())["error"]["code"] == -32600
+
+
+@pytest.mark.parametrize("junk", [b"hello", b"[]", b'{"jsonrpc":"2.0","id":null,"method":"ping"}', b"\xff"])
+async def test_a_line_that_is_no_message_is_answered_and_the_next_one_served(junk: bytes) -> None:
+    async with open_stdio() as (_, client):
+        await client.shakes_hands()
+        await client.says(junk, {"id": 1, "method": "ping"})
+        answers = [await client.hears(), await client.hears()]
+        assert {answer.get("id") for answer in answers} == {None, 1}
+        assert any("error" in answer for answer in answers)
+
+
+async def test_lines_are_split_at_line_feeds_only_and_each_answer_is_one_line() -> None:
+    async def pretty(params: dict[str, Any]) -> object:
+        return {"content": [{"type": "text", "text": "a\u2028b\u0085c"}]}
+
+    server = ScriptedServer("a", tools=["x"], answers={"tools/call": pretty})
+    async with open_stdio(server) as (_, client):
+        await client.shakes_hands()
+        body = (
+            '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__x","arguments":{"t":"\u2028\u0085"}}}'
+        )
+        await client.says(body.encode() + b"\r")
+        assert (await client.hears())["result"]["content"][0]["text"] == "a\u2028b\u0085c"
+
+
+async def test_a_line_without_an_end_is_given_up_at_the_limit() -> None:
+    async with open_stdio() as (_, client), trio.open_nursery() as nursery:
+
+        async def flood() -> None:
+            for _ in range(MAX_LINE // 65536 + 1):
+                await client.to_host.send_all(b"x" * 65536)
+
+        nursery.start_soon(flood)
+        assert (await client.hears())["error"]["code"] == -32700
+        await client.over.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_changes_are_told_after_the_handshake() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client):
+        await client.shakes_hands()
+        server.lists["tools"].append(tool("y"))
+        await server.notifies("notifications/tools/list_changed")
+        assert (await client.hears())["method"] == "notifications/tools/list_changed"
+
+
+async def test_answers_to_a_client_that_does_not_read_wait_without_holding_up_anything() -> None:
+    async def big(params: dict[str, Any]) -> object:
+        return {"content": [{"type": "text", "text": "x" * 300_000}]}
+
+    server = ScriptedServer("a", tools=["x"], answers={"tools/call": big})
+    async with open_stdio(server) as (_, client):
+        await client.shakes_hands()
+        await client.says(*({"id": n, "method": "tools/call", "params": {"name": "a__x"}} for n in range(1, 6)))
+        await wait_all_tasks_blocked()
+        assert sorted([(await client.hears())["id"] for _ in range(5)]) == [1, 2, 3, 4, 5]
+
+
+def test_what_others_print_does_not_get_between_the_messages(capfd: pytest.CaptureFixture[str]) -> None:
+    with own_stdout() as protocol:
+        os.write(1, b"stray\n")
+        os.write(protocol, b"message\n")
+    os.write(1, b"after\n")
+    out, err = capfd.readouterr()
+    assert (out, err) == ("message\nafter\n", "stray\n")

@@ -1,0 +1,71 @@
+"""When to try again: plain arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from host.upstream.backoff import FIRST, HEALTHY, LONGEST, SETTLE, SLOWEST, Backoff, Pace
+
+MIDDLE = 0.5
+"""The jitter that changes nothing."""
+MOST = LONGEST * 1.2 + 1e-9
+"""The longest wait with the most jitter, and what floats may add."""
+
+
+def test_the_wait_doubles_up_to_a_minute() -> None:
+    backoff = Backoff()
+    waits = [backoff.failed(0, MIDDLE) for _ in range(12)]
+    assert waits == pytest.approx([0.25, 0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60])
+
+
+def test_jitter_is_a_fifth_either_way() -> None:
+    assert Backoff().failed(0, 0) == pytest.approx(FIRST * 0.8)
+    assert Backoff().failed(0, 1) == pytest.approx(FIRST * 1.2)
+
+
+def test_whoever_was_ready_long_enough_begins_anew() -> None:
+    backoff = Backoff(failures=9)
+    assert backoff.failed(HEALTHY, MIDDLE) == pytest.approx(FIRST)
+    assert backoff.failures == 1
+
+
+def test_whoever_was_ready_too_shortly_does_not() -> None:
+    backoff = Backoff(failures=3)
+    assert backoff.failed(HEALTHY - 0.01, MIDDLE) == pytest.approx(2)
+    assert backoff.failures == 4
+
+
+def test_failing_for_ever_neither_overflows_nor_waits_longer() -> None:
+    backoff = Backoff()
+    for _ in range(5000):
+        assert backoff.failed(0, 1) <= MOST
+    assert backoff.failures <= 32
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1))))
+def test_every_wait_is_within_bounds(failures: list[tuple[float, float]]) -> None:
+    backoff = Backoff()
+    for ready_for, jitter in failures:
+        assert FIRST * 0.8 <= backoff.failed(ready_for, jitter) <= MOST
+
+
+def test_a_first_change_is_read_almost_at_once() -> None:
+    assert Pace().next(since_last=1e9) == SETTLE
+    assert Pace().next(since_last=1.2) == SETTLE
+
+
+def test_a_server_that_goes_on_changing_is_read_ever_slower() -> None:
+    pace = Pace()
+    waits = [pace.next(since_last=0) for _ in range(12)]
+    assert waits[:3] == pytest.approx([0.1, 0.2, 0.4])
+    assert waits == sorted(waits)
+    assert waits[-1] == SLOWEST
+
+
+def test_quiet_is_longer_the_slower_the_pace() -> None:
+    pace = Pace(wait=SLOWEST)
+    assert pace.next(since_last=2 * SLOWEST + 1.0) == SLOWEST
+    assert pace.next(since_last=2 * SLOWEST + 1.1) == SETTLE

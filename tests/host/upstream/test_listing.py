@@ -1,0 +1,169 @@
+"""Lists of a server, read into the catalog: pages, limits, and what is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from host.journal import LeftOut
+from host.jsonrpc.messages import ErrorBody
+from host.peer import PeerError
+from host.protocol.methods import Kind
+from host.upstream import listing
+from tests.kit.world import ScriptedServer, World, open_world, tool
+
+
+def names(world: World, kind: Kind = Kind.TOOL) -> list[str]:
+    return [entry.inward for entry in world.catalog.shelf(kind).entries]
+
+
+def complaints(world: World) -> list[str]:
+    return [event.what for event in world.events if isinstance(event, LeftOut)]
+
+
+def paged(pages: dict[str | None, dict[str, Any]]) -> ScriptedServer:
+    async def answer(params: dict[str, Any]) -> object:
+        return pages[params.get("cursor")]
+
+    return ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})
+
+
+async def test_every_page_is_walked_and_the_order_kept() -> None:
+    server = paged(
+        {
+            None: {"tools": [tool("c"), tool("a")], "nextCursor": "p2"},
+            "p2": {"tools": [], "nextCursor": "p 3"},
+            "p 3": {"tools": [tool("b")], "nextCursor": None},
+        }
+    )
+    async with open_world(server) as world:
+        await world.settled()
+        assert names(world) == ["c", "a", "b"]
+        assert complaints(world) == []
+
+
+@pytest.mark.parametrize("cursor", ["p2", "p3"])
+async def test_cursors_that_go_round_end_the_walk(cursor: str) -> None:
+    server = paged(
+        {
+            None: {"tools": [tool("a")], "nextCursor": "p2"},
+            "p2": {"tools": [tool("b")], "nextCursor": "p3"},
+            "p3": {"tools": [tool("c")], "nextCursor": cursor},
+        }
+    )
+    async with open_world(server) as world:
+        await world.settled()
+        assert names(world) == ["a", "b", "c"]
+        assert "the same cursor twice" in complaints(world)[0]
+
+
+async def test_an_endless_list_is_cut_and_said_to_be() -> None:
+    async def answer(params: dict[str, Any]) -> object:
+        page = int(params.get("cursor", "0"))
+        return {"tools": [tool(f"t{page}_{n}") for n in range(150)], "nextCursor": str(page + 1)}
+
+    async with open_world(ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})) as world:
+        await world.settled()
+        assert len(names(world)) == listing.MAX_ENTRIES
+        assert "the rest is left out" in complaints(world)[0]
+
+
+async def test_entries_that_cannot_be_exported_are_left_out_and_the_others_stay() -> None:
+    huge = tool("huge", description="x" * listing.MAX_DEFINITION)
+    odd: list[Any] = [tool("a"), {}, 5, None, {"name": 7}, tool(""), huge, tool("twice"), tool("b"), tool("twice")]
+
+    async def answer(params: dict[str, Any]) -> object:
+        return {"tools": odd}
+
+    async with open_world(ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})) as world:
+        await world.settled()
+        assert names(world) == ["a", "b"]
+        assert len(complaints(world)) == 7
+
+
+@pytest.mark.parametrize("answer", [{"tools": 5}, {"tools": {}}, [], {"tools": [], "nextCursor": 5}, {}])
+async def test_a_list_that_is_none_does_not_keep_the_server_away(answer: object) -> None:
+    async def give(params: dict[str, Any]) -> object:
+        return answer
+
+    server = ScriptedServer("a", tools=["x"], prompts=["p"], answers={"tools/list": give})
+    async with open_world(server) as world:
+        await world.settled()
+        assert names(world, Kind.PROMPT) == ["p"]
+        assert names(world) == []
+        world.roster.ready("a")
+
+
+async def test_a_method_that_is_missing_although_declared_is_an_empty_list() -> None:
+    """Many servers declare resources and have no templates method."""
+
+    async def refuse(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32601, "Method not found"))
+
+    server = ScriptedServer("a", resources=["memo:1"], answers={"resources/templates/list": refuse})
+    async with open_world(server) as world:
+        await world.settled()
+        assert names(world, Kind.RESOURCE) == ["memo:1"]
+        assert complaints(world) == []
+
+
+async def test_kinds_that_are_not_declared_are_not_asked_for() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+        assert sorted(server.asked) == ["initialize", "tools/list"]
+
+
+async def test_ten_notices_are_one_reading(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+        await trio.sleep(20)
+        server.asked.clear()
+        server.lists["tools"].append(tool("y"))
+        for _ in range(10):
+            await server.notifies("notifications/tools/list_changed")
+        await trio.sleep(0.5)
+        assert server.asked == ["tools/list"]
+        assert names(world) == ["x", "y"]
+
+
+async def test_a_server_that_never_stops_announcing_is_read_ever_more_slowly(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+        server.asked.clear()
+        for _ in range(600):
+            await server.notifies("notifications/tools/list_changed")
+            await trio.sleep(0.1)
+        assert len(server.asked) < 20
+
+
+async def test_a_list_that_cannot_be_read_again_stays_as_it_was(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+
+        async def broken(params: dict[str, Any]) -> object:
+            return {"tools": "none"}
+
+        server.answers["tools/list"] = broken
+        await server.notifies("notifications/tools/list_changed")
+        await trio.sleep(1)
+        assert names(world) == ["x"]
+        assert "gave no list" in complaints(world)[0]
+
+
+async def test_a_list_that_takes_too_long_is_given_up(autojump_clock: MockClock) -> None:
+    async def slow(params: dict[str, Any]) -> object:
+        if "cursor" in params:
+            await trio.sleep(1000)
+        return {"tools": [tool("first")], "nextCursor": "more"}
+
+    async with open_world(ScriptedServer("a", tools=["x"], answers={"tools/list": slow})) as world:
+        await world.settled()
+        assert names(world) == ["first"]
+        assert "took longer" in complaints(world)[0]

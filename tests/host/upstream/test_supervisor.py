@@ -1,0 +1,184 @@
+"""A server's life as states: what ends a connection, and how it comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from host.errors import Unavailable
+from host.journal import Crashed, ServerFailed, ServerReady
+from host.upstream.supervisor import PING_EVERY, PING_PATIENCE, Failed, Ready, describe
+from tests.kit.world import ScriptedServer, World, open_world
+
+
+def failures(world: World) -> list[str]:
+    return [event.why for event in world.events if isinstance(event, ServerFailed)]
+
+
+async def test_a_server_that_comes_up_is_ready_and_says_so() -> None:
+    async with open_world(ScriptedServer("a", tools=["x", "y"], prompts=["p"])) as world:
+        await world.settled()
+        assert isinstance(world.roster.upstreams["a"].state, Ready)
+        (ready,) = (event for event in world.events if isinstance(event, ServerReady))
+        assert (ready.said, ready.counts) == ("a 1", "2 tools, 1 prompts")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"protocolVersion": "1999-01-01", "capabilities": {}}, "the protocol revision 1999-01-01"),
+        ({"protocolVersion": 5, "capabilities": {}}, "something else"),
+        ({"capabilities": {}}, "no protocolVersion"),
+        ([], "something else"),
+        ("text", "something else"),
+    ],
+)
+async def test_a_handshake_that_is_none_is_a_failure_with_a_reason(
+    answer: object, why: str, autojump_clock: MockClock
+) -> None:
+    async def initialize(params: dict[str, Any]) -> object:
+        return answer
+
+    async with open_world(ScriptedServer("a", answers={"initialize": initialize})) as world:
+        await world.settled()
+        assert why in failures(world)[0]
+        with pytest.raises(Unavailable, match=r"a is unavailable: .*; next attempt in 0\."):
+            world.roster.ready("a")
+
+
+async def test_a_server_that_hangs_in_the_handshake_fails_after_its_start_timeout(autojump_clock: MockClock) -> None:
+    async def hang(params: dict[str, Any]) -> object:
+        await trio.sleep_forever()
+
+    server = ScriptedServer("a", answers={"initialize": hang}, start_timeout=7.0)
+    async with open_world(server, ScriptedServer("b", tools=["x"])) as world:
+        began = trio.current_time()
+        await world.roster.upstreams["b"].settled.wait()
+        assert trio.current_time() == began
+        await world.roster.upstreams["a"].settled.wait()
+        assert trio.current_time() - began == pytest.approx(7, abs=0.1)
+        assert failures(world) == ["it did not finish its start in time (start_timeout)"]
+
+
+async def test_attempts_come_ever_later_and_begin_anew_after_a_healthy_time(autojump_clock: MockClock) -> None:
+    async def broken(params: dict[str, Any]) -> object:
+        return {}
+
+    server = ScriptedServer("a", answers={"initialize": broken})
+    async with open_world(server) as world:
+        await trio.sleep(20)
+        assert 5 <= server.connections <= 8
+        await trio.sleep(3600)
+        assert server.connections < 90
+        del server.answers["initialize"]
+        await trio.sleep(80)
+        world.roster.ready("a")
+        await trio.sleep(30)
+        server.dies()
+        await wait_all_tasks_blocked()
+        state = world.roster.upstreams["a"].state
+        assert isinstance(state, Failed)
+        assert state.next_attempt - trio.current_time() < 0.5
+
+
+async def test_one_servers_trouble_is_not_the_others(autojump_clock: MockClock) -> None:
+    """Not even a mistake of our own about one server."""
+    bad, good = ScriptedServer("bad", tools=["x"]), ScriptedServer("good", tools=["x"])
+    bad.open_link = lambda: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+    async with open_world(bad, good) as world:
+        await world.settled()
+        await trio.sleep(100)
+        world.roster.ready("good")
+        assert any(isinstance(event, Crashed) for event in world.events)
+        assert failures(world)[0] == "of an internal error"
+
+
+async def test_a_silent_server_is_asked_for_a_sign_of_life_and_let_go_without_one(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+        await trio.sleep(3 * PING_EVERY + 1)
+        assert server.asked.count("ping") in (2, 3)
+        assert failures(world) == []
+
+        async def hang(params: dict[str, Any]) -> object:
+            await trio.sleep_forever()
+
+        server.answers["ping"] = hang
+        await trio.sleep(2 * PING_EVERY + PING_PATIENCE)
+        assert failures(world)[0] == "it did not answer a ping within 10 s"
+
+
+async def test_a_server_that_works_is_not_asked_for_a_sign_of_life(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"], timeout=500.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.call, "a__x")
+        asked = await server.hears("tools/call")
+        await trio.sleep(400)
+        assert "ping" not in server.asked
+        server.says(asked["id"], {"content": []})
+
+
+async def test_the_revision_is_named_over_http_only_where_it_has_a_header() -> None:
+    for revision, header in (("2025-03-26", None), ("2025-06-18", "2025-06-18"), ("2025-11-25", "2025-11-25")):
+        server = ScriptedServer("a", tools=["x"], revision=revision)
+        opened = server.open_link
+        links = []
+
+        async with open_world(server) as world:
+            await world.settled()
+            client = world.roster.ready("a")
+            links.append(client._peer._link)
+            assert links[0].protocol_header == header  # type: ignore[attr-defined]
+        assert opened is not None
+
+
+async def test_states_in_words(autojump_clock: MockClock) -> None:
+    async def slow(params: dict[str, Any]) -> object:
+        await trio.sleep(10)
+        return {}
+
+    async with open_world(
+        ScriptedServer("slow", answers={"initialize": slow}), ScriptedServer("off", disabled=True)
+    ) as world:
+        upstreams = world.roster.upstreams
+        assert describe(upstreams["slow"].state) == "it is still starting"
+        assert describe(upstreams["off"].state) == "it is disabled in the configuration"
+        with pytest.raises(Unavailable, match="off is unavailable: it is disabled"):
+            world.roster.ready("off")
+        await upstreams["slow"].settled.wait()
+        assert "next attempt in" in describe(upstreams["slow"].state)
+        await trio.sleep(1)
+        assert "it is being connected again after it failed" in describe(upstreams["slow"].state)
+
+
+async def test_dropped_messages_are_counted_and_fatal_to_nobody(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        client = await world.client()
+        assert server.link is not None
+        for junk in (
+            b"banner",
+            b'{"jsonrpc":"2.0","id":99,"result":{}}',
+            b'{"jsonrpc":"2.0","method":"notifications/odd"}',
+        ):
+            server.link.put(junk)
+        await wait_all_tasks_blocked()
+        assert world.journal.dropped["a"] == {"invalid message": 1, "unknown id": 1, "unexpected notification": 1}
+        assert await client.names() == ["a__x"]
+
+
+async def test_a_servers_own_questions_are_answered_with_a_pong_or_a_refusal() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+        assert server.link is not None
+        server.link.put(b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
+        server.link.put(b'{"jsonrpc":"2.0","id":2,"method":"roots/list"}')
+        await wait_all_tasks_blocked()
+        answers = {message.id: type(message).__name__ for message in server.answered}
+        assert answers == {1: "Success", 2: "Failure"}

@@ -1,0 +1,208 @@
+"""The stdio link over two real pipes, with a scripted server at the far ends and no process at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+import trio.testing
+from msgspec import Raw
+
+from host.jsonrpc.conversation import cancelled
+from host.jsonrpc.messages import Malformed, Notification, Request, Success
+from host.wire.framing import MAX_LINE
+from host.wire.link import Arrival, LinkLost, Parcel
+from host.wire.pipe import STALL
+from host.wire.stdio import LAST_WORDS, StdioLink
+
+
+@dataclass
+class Server:
+    """The far side: what it hears, and what it says."""
+
+    link: StdioLink
+    stdin: int
+    stdout: int
+    ended: trio.Event = field(default_factory=trio.Event)
+    status: str = "it ended with status 3"
+    arrived: list[Arrival] = field(default_factory=list)
+    lost: str | None = None
+    over: trio.Event = field(default_factory=trio.Event)
+
+    def says(self, data: bytes) -> None:
+        assert os.write(self.stdout, data) == len(data)
+
+    async def hears(self, count: int = 65536) -> bytes:
+        await trio.lowlevel.wait_readable(self.stdin)
+        return os.read(self.stdin, count)
+
+    def closes_stdout(self) -> None:
+        os.close(self.stdout)
+        self.stdout = -1
+
+    def closes_stdin(self) -> None:
+        os.close(self.stdin)
+        self.stdin = -1
+
+    def ends(self) -> None:
+        self.ended.set()
+
+    async def wait_lost(self) -> str:
+        await self.over.wait()
+        assert self.lost is not None
+        return self.lost
+
+    async def run(self) -> None:
+        try:
+            await self.link.run(self.arrived.append)
+        except LinkLost as problem:
+            self.lost = str(problem)
+        self.over.set()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Server]:
+    theirs_in, ours_out = os.pipe()
+    ours_in, theirs_out = os.pipe()
+    for fd in (theirs_in, ours_out):
+        os.set_blocking(fd, False)
+    async with trio.lowlevel.FdStream(ours_in) as output:
+        status: list[Callable[[], Awaitable[str]]] = []
+        link = StdioLink(output, ours_out, lambda: status[0]())
+        server = Server(link, theirs_in, theirs_out)
+
+        async def ended() -> str:
+            await server.ended.wait()
+            return server.status
+
+        status.append(ended)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)
+            await trio.testing.wait_all_tasks_blocked()
+            yield server
+            nursery.cancel_scope.cancel()
+    os.close(ours_out)
+    for fd in (server.stdin, server.stdout):
+        if fd >= 0:
+            os.close(fd)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with serving() as made:
+        yield made
+
+
+async def test_a_message_is_one_line(server: Server) -> None:
+    await server.link.send(Parcel(Request(1, "m", Raw(b'{"a":\r\n1.0,"b":"\\n"}'))))
+    assert await server.hears() == b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":  1.0,"b":"\\n"}}\n'
+
+
+async def test_what_it_writes_arrives_line_by_line(server: Server) -> None:
+    server.says(b'{"jsonrpc":"2.0","method":"a"}\n\n{"jsonrpc":"2.0",')
+    await trio.testing.wait_all_tasks_blocked()
+    assert server.arrived == [Arrival(Notification("a"))]
+    server.says(b'"method":"b"}\r\n')
+    await trio.testing.wait_all_tasks_blocked()
+    assert server.arrived[1:] == [Arrival(Notification("b"))]
+
+
+async def test_what_is_no_message_arrives_as_such_and_the_link_lives_on(server: Server) -> None:
+    server.says(b'hello\n{"jsonrpc":"2.0","id":1,"result":"\xff"}\n{"jsonrpc":"2.0","id":1,"result":{}}\n')
+    await trio.testing.wait_all_tasks_blocked()
+    kinds = [type(arrival.message) for arrival in server.arrived]
+    assert kinds == [Malformed, Malformed, Success]
+
+
+async def test_a_payload_arrives_byte_for_byte(server: Server) -> None:
+    result = '{"z":1.0,"a":"\u2028\\/\\ud83d","n":10000000000000000000001,"z":[ ]}'.encode()
+    server.says(b'{"jsonrpc":"2.0","id":1,"result":' + result + b"}\n")
+    await trio.testing.wait_all_tasks_blocked()
+    (arrival,) = server.arrived
+    assert isinstance(arrival.message, Success)
+    assert bytes(arrival.message.result) == result
+
+
+async def test_calling_off_sends_the_notice(server: Server) -> None:
+    await server.link.call_off(7, cancelled(7, "gone"))
+    assert await server.hears() == (
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"gone"}}\n'
+    )
+
+
+async def test_calling_off_with_nobody_left_to_tell_is_quiet(server: Server) -> None:
+    server.closes_stdin()
+    await server.link.call_off(7, cancelled(7, None))
+
+
+async def test_sending_to_a_server_that_closed_its_input_says_so(server: Server) -> None:
+    server.closes_stdin()
+    with pytest.raises(LinkLost, match="does not read its standard input"):
+        await server.link.send(Parcel(Notification("m")))
+
+
+async def test_the_status_says_more_than_the_end_of_output(server: Server) -> None:
+    server.closes_stdout()
+    await trio.testing.wait_all_tasks_blocked()
+    server.ends()
+    assert await server.wait_lost() == "it ended with status 3"
+
+
+async def test_closed_output_without_an_end_is_said_so_after_a_grace(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving() as server:
+        begun = trio.current_time()
+        server.closes_stdout()
+        assert await server.wait_lost() == "it closed its standard output"
+        assert trio.current_time() - begun == pytest.approx(LAST_WORDS)
+
+
+async def test_last_words_are_still_read(server: Server) -> None:
+    server.says(b'{"jsonrpc":"2.0","method":"a"}\n{"jsonrpc":"2.0","method":"b"}')
+    server.ends()
+    server.closes_stdout()
+    assert await server.wait_lost() == "it ended with status 3"
+    assert [arrival.message for arrival in server.arrived] == [Notification("a"), Notification("b")]
+
+
+async def test_a_grandchild_that_holds_the_output_does_not_hold_the_link(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with serving() as server:
+        begun = trio.current_time()
+        server.ends()
+        assert await server.wait_lost() == "it ended with status 3"
+        assert trio.current_time() - begun == pytest.approx(LAST_WORDS)
+
+
+async def test_a_line_without_an_end_ends_the_link(server: Server) -> None:
+    os.set_blocking(server.stdout, False)
+    left = MAX_LINE + 1
+    while left:
+        await trio.lowlevel.wait_writable(server.stdout)
+        left -= os.write(server.stdout, b"x" * min(left, 65536))
+    await trio.testing.wait_all_tasks_blocked()
+    server.ends()
+    assert await server.wait_lost() == f"it wrote a line of more than {MAX_LINE} bytes"
+    assert server.arrived == []
+
+
+async def test_a_server_that_never_reads_loses_the_link(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving() as server:
+        begun = trio.current_time()
+        await server.link.send(Parcel(Notification("m", Raw(b'"' + b"x" * 1_000_000 + b'"'))))
+        assert "does not read its standard input" in await server.wait_lost()
+        assert trio.current_time() - begun == pytest.approx(STALL)
+
+
+async def test_a_message_longer_than_the_pipe_gets_through(server: Server) -> None:
+    await server.link.send(Parcel(Notification("m", Raw(b'"' + b"x" * 1_000_000 + b'"'))))
+    await server.link.send(Parcel(Notification("n")))
+    got = b""
+    while got.count(b"\n") < 2:
+        got += await server.hears()
+    assert got.endswith(b'x"}\n{"jsonrpc":"2.0","method":"n"}\n')
+    assert len(got) > 1_000_000

@@ -1,0 +1,179 @@
+"""The house rules that no type can say: imports point down and stand at the top, versions have one home, and every
+file of the source has its test."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+RANKS = [  # a file imports from its own rank and from lower ones
+    ("host.errors", "host.version"),
+    ("host.jsonrpc",),
+    ("host.protocol",),
+    ("host.wire", "host.peer"),
+    ("host.journal", "host.names", "host.exchange", "host.catalog"),
+    ("host.policy",),
+    ("host.upstream",),
+    ("host.router",),
+    ("host.downstream", "host.console"),
+    ("host.app", "host.remote"),
+    ("host.cli", "host.__main__"),
+]
+
+UNTESTED = {
+    # Sources without a test file of their own name: this list may only get shorter.
+    "config/interpolate.py",
+}
+
+VERSION = re.compile(r"20\d\d-[01]\d-[0-3]\d")
+
+
+def sources(package: str) -> dict[str, Path]:
+    """The modules of a package by their dotted names."""
+    found: dict[str, Path] = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+SOURCES = {**sources("host"), **sources("config")}
+
+
+def rank(module: str) -> int | None:
+    """The rank of a module of the host; None for `host` itself, which holds nothing but a sentence."""
+    for level, names in enumerate(RANKS):
+        if any(module == name or module.startswith(f"{name}.") for name in names):
+            return level
+    assert module == "host", f"{module} has no rank: give it one in RANKS and in docs/architecture.md"
+    return None
+
+
+def imports(tree: ast.AST, module: str) -> Iterator[tuple[int, str]]:
+    """Every module of ours that is imported, with its line. `from package import module` names the module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            source = _absolute(node, module)
+            names = [name if (name := f"{source}.{alias.name}") in SOURCES else source for alias in node.names]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in names if name.split(".")[0] in ("host", "config"))
+
+
+def _absolute(node: ast.ImportFrom, module: str) -> str:
+    if not node.level:
+        return node.module or ""
+    package = module if SOURCES[module].name == "__init__.py" else module.rpartition(".")[0]
+    parts = package.split(".")[: len(package.split(".")) - node.level + 1]
+    return ".".join([*parts, node.module] if node.module else parts)
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"), str(path))
+
+
+each_source = pytest.mark.parametrize("module", SOURCES)
+
+
+@each_source
+def test_imports_point_down(module: str) -> None:
+    own = rank(module) if module.startswith("host") else None
+    wrong: list[str] = []
+    for line, target in imports(parsed(SOURCES[module]), module):
+        if not target.startswith("host"):
+            continue
+        level = rank(target)
+        if not module.startswith("host"):
+            wrong.append(f"{line}: {target} (the configuration knows no host)")
+        elif own is not None and level is not None and level > own:
+            wrong.append(f"{line}: {target} (rank {level}, from rank {own})")
+    assert wrong == []
+
+
+def test_no_two_files_of_the_host_import_each_other() -> None:
+    """Neither directly nor around a corner: where two need each other, a third one is missing."""
+    needs = {
+        module: {target for _, target in imports(parsed(path), module) if target in SOURCES and target != module}
+        for module, path in SOURCES.items()
+    }
+    left = dict(needs)
+    while free := {module for module, targets in left.items() if not targets & left.keys()}:
+        left = {module: targets for module, targets in left.items() if module not in free}
+    assert left == {}
+
+
+@each_source
+def test_imports_stand_at_the_top(module: str) -> None:
+    deferred = [
+        inner.lineno
+        for node in ast.walk(parsed(SOURCES[module]))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Import | ast.ImportFrom)
+    ]
+    assert deferred == [], f"{SOURCES[module]} imports inside a function or a class"
+
+
+@each_source
+def test_every_file_opens_with_what_it_is_for(module: str) -> None:
+    tree = parsed(SOURCES[module])
+    assert not tree.body or ast.get_docstring(tree)
+
+
+@each_source
+def test_version_strings_live_in_the_protocol_package(module: str) -> None:
+    if module.startswith("host.protocol"):
+        return
+    tree = parsed(SOURCES[module])
+    prose = {
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    found = [
+        f"{node.lineno}: {node.value!r}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node not in prose and VERSION.search(_text(node.value))
+    ]
+    assert found == []
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    return value if isinstance(value, str) else ""
+
+
+def test_every_source_has_its_test_and_every_test_its_source() -> None:
+    wanted = {
+        f"{path.parent.relative_to(ROOT)}/{path.name}"
+        for path in SOURCES.values()
+        if path.name != "__init__.py" and path.stat().st_size
+    }
+    tested = {
+        f"{path.parent.relative_to(ROOT / 'tests')}/{path.name.removeprefix('test_')}"
+        for package in ("host", "config")
+        for path in (ROOT / "tests" / package).rglob("test_*.py")
+    }
+    assert sorted(wanted - tested - UNTESTED) == [], "these have no test file of their own name"
+    assert sorted(tested - wanted) == [], "these test files have no source of their name"
+    assert sorted(UNTESTED & tested) == [], "these have their test now: take them off UNTESTED"
+    assert sorted(UNTESTED - wanted) == [], "these are gone: take them off UNTESTED"
+
+
+def test_the_rules_see_what_they_are_for() -> None:
+    """A rule that finds nothing must be one that would find something."""
+    tree = ast.parse("from host import names\nimport host.wire.link\nfrom host.errors import HostBug\nimport os")
+    assert list(imports(tree, "host.app")) == [(1, "host.names"), (2, "host.wire.link"), (3, "host.errors")]
+    near = ast.parse("from .link import Link\nfrom . import pipe\nfrom ..errors import HostBug")
+    assert [name for _, name in imports(near, "host.wire.stdio")] == ["host.wire.link", "host.wire.pipe", "host.errors"]
+    assert rank("host.wire.link") == rank("host.peer") == 3
+    with pytest.raises(AssertionError, match="has no rank"):
+        rank("host.nowhere")
+    assert VERSION.search("MCP 2025-11-25")
