@@ -76,7 +76,7 @@ async def serve(config: Config, journal: Journal, announce: Callable[[str], None
         announce(f"http://{host}:{port}{listen.path}")
         async with (
             open_host(config, journal) as opened,
-            open_http_face(listen, opened.router, journal, opened.status) as app,
+            open_http_face(listen, opened.router, journal, opened.status, stop) as app,
         ):
             await serve_http(app, listeners, stop=stop)
 

@@ -51,11 +51,12 @@ MAX_SESSION_ID = 128
 
 @asynccontextmanager
 async def open_http_face(
-    listen: Listen, router: Router, journal: Journal, status: Callable[[], bytes]
+    listen: Listen, router: Router, journal: Journal, status: Callable[[], bytes], stop: trio.Event
 ) -> AsyncIterator[ASGIApp]:
-    """The app, for the block. Afterwards no session, stream or call of it is left."""
+    """The app, for the block. Afterwards no session, stream or call of it is left. When `stop` is set, the standing
+    streams end, since nothing else would end them; calls go on."""
     async with trio.open_nursery() as nursery:
-        face = _Face(listen, router, journal, status, Replies(nursery))
+        face = _Face(listen, router, journal, status, stop, Replies(nursery))
         nursery.start_soon(face.replies.watch)
         nursery.start_soon(face.sweep)
         try:
@@ -80,12 +81,19 @@ class _Gone(Exception):
 
 class _Face:
     def __init__(
-        self, listen: Listen, router: Router, journal: Journal, status: Callable[[], bytes], replies: Replies
+        self,
+        listen: Listen,
+        router: Router,
+        journal: Journal,
+        status: Callable[[], bytes],
+        stop: trio.Event,
+        replies: Replies,
     ) -> None:
         self._path = listen.path
         self._door = Doorkeeper(listen)
         self._router = router
         self._status = status
+        self._stop = stop
         self._sessions = Sessions(router, journal)
         self.replies = replies
 
@@ -223,7 +231,9 @@ class _Face:
             await start(send, 200, begun)
             await body(send, comment("listening"), more=True)
             nursery.start_soon(stream.beat)
-            await session.tell_changes(stream.send)
+            nursery.start_soon(session.tell_changes, stream.send)
+            await self._stop.wait()
+        await body(send, b"", more=False)
 
     async def _resume(
         self, session: Session, headers: Headers, begun: dict[str, str], receive: Receive, send: Send

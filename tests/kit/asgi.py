@@ -69,6 +69,8 @@ class Connection:
         self._nursery = nursery
         self.session: str | None = None
         self.leaves = trio.Event()
+        self.stop = trio.Event()
+        """What the host would set when it stops."""
 
     def send(
         self,

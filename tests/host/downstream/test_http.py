@@ -29,8 +29,11 @@ async def open_face(*servers: ScriptedServer, listen: Listen | None = None) -> A
     async with trio.open_nursery() as nursery:
         async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),))) as world:
             await world.settled()
-            async with open_http_face(listen or Listen(), world.router, world.journal, lambda: b"{}") as app:
-                yield world, Connection(app, nursery)
+            stop = trio.Event()
+            async with open_http_face(listen or Listen(), world.router, world.journal, lambda: b"{}", stop) as app:
+                connection = Connection(app, nursery)
+                connection.stop = stop
+                yield world, connection
         nursery.cancel_scope.cancel()
 
 
@@ -279,6 +282,15 @@ async def test_a_second_stream_is_refused_and_the_first_goes_on() -> None:
         await first.begun.wait()
         assert (await connection.get("GET")).status == 409
         assert not first.whole.is_set()
+
+
+async def test_the_standing_stream_ends_when_the_host_stops() -> None:
+    async with open_face() as (_, connection):
+        await connection.open()
+        stream = connection.send("GET")
+        await stream.begun.wait()
+        connection.stop.set()
+        await stream.whole.wait()
 
 
 async def test_a_deleted_session_is_gone_and_its_calls_are_called_off() -> None:

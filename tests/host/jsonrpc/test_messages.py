@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -29,6 +30,7 @@ from host.jsonrpc.messages import (
     write,
 )
 
+Reader = Callable[[bytes], Message | Malformed]
 CALM = settings(deadline=None, max_examples=200)
 BOTH = pytest.mark.parametrize("reader", [read, read_strictly])
 
@@ -146,13 +148,13 @@ def test_a_bomb_is_found_out_in_a_fraction_of_a_second(data: bytes) -> None:
 
 @pytest.mark.parametrize("text", [b"1", b'"m"', b"null", b"true", b"1.5"])
 @BOTH
-def test_json_that_is_no_object_is_an_invalid_request(reader: type[read], text: bytes) -> None:
+def test_json_that_is_no_object_is_an_invalid_request(reader: Reader, text: bytes) -> None:
     assert reader(text) == Malformed(INVALID_REQUEST, "a JSON-RPC message is one object")
 
 
 @pytest.mark.parametrize("text", [b"[]", b"[" + call() + b"]", b" [" + call() + b"," + call() + b"]", b"[1]"])
 @BOTH
-def test_a_batch_is_an_invalid_request(reader: type[read], text: bytes) -> None:
+def test_a_batch_is_an_invalid_request(reader: Reader, text: bytes) -> None:
     found = reader(text)
     assert isinstance(found, Malformed)
     assert (found.code, found.id) == (INVALID_REQUEST, None)
@@ -182,7 +184,7 @@ def test_a_batch_is_an_invalid_request(reader: type[read], text: bytes) -> None:
     ],
 )
 @BOTH
-def test_a_wrong_envelope_is_an_invalid_request_and_its_id_is_echoed(reader: type[read], text: bytes) -> None:
+def test_a_wrong_envelope_is_an_invalid_request_and_its_id_is_echoed(reader: Reader, text: bytes) -> None:
     found = reader(text)
     assert isinstance(found, Malformed)
     assert (found.code, found.id) == (INVALID_REQUEST, 7)
@@ -216,7 +218,7 @@ BAD_IDS = [
 
 @pytest.mark.parametrize("id", BAD_IDS)
 @BOTH
-def test_an_id_that_is_refused_is_not_echoed(reader: type[read], id: bytes) -> None:
+def test_an_id_that_is_refused_is_not_echoed(reader: Reader, id: bytes) -> None:
     found = reader(call(id=id))
     assert isinstance(found, Malformed)
     assert (found.code, found.id) == (INVALID_REQUEST, None)
@@ -238,7 +240,7 @@ GOOD_IDS: list[tuple[bytes, Id]] = [
 
 @pytest.mark.parametrize(("text", "id"), GOOD_IDS)
 @BOTH
-def test_an_id_keeps_its_type(reader: type[read], text: bytes, id: Id) -> None:
+def test_an_id_keeps_its_type(reader: Reader, text: bytes, id: Id) -> None:
     found = reader(call(id=text))
     assert isinstance(found, Request)
     assert (type(found.id), found.id) == (type(id), id)
@@ -404,8 +406,11 @@ def test_nothing_makes_the_readers_raise(data: bytes) -> None:
 @given(
     st.lists(
         st.sampled_from(
-            [b"{", b"}", b"[", b"]", b",", b":", b"1", b'"id"', b'"method"', b'"jsonrpc"', b'"2.0"', b'"error"']
-            + [b'"result"', b"null", b'"\\ud800"', b" ", b'"', b"\\", b"NaN", b"\xff"]
+            [
+                *(b"{", b"}", b"[", b"]", b",", b":", b" ", b'"', b"\\", b"\xff"),
+                *(b"1", b"null", b"NaN", b'"\\ud800"', b'"2.0"'),
+                *(b'"id"', b'"method"', b'"jsonrpc"', b'"result"', b'"error"'),
+            ]
         ),
         max_size=25,
     ).map(b"".join)

@@ -131,8 +131,8 @@ BLOCKS = st.fixed_dictionaries(
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(BLOCKS, max_size=4), st.booleans())
-def test_renaming_agrees_with_a_whole_parser(blocks: list[dict[str, object]], ascii: bool) -> None:
-    result = json.dumps({"content": blocks, "isError": False}, ensure_ascii=ascii).encode()
+def test_renaming_agrees_with_a_whole_parser(blocks: list[dict[str, object]], escaped: bool) -> None:
+    result = json.dumps({"content": blocks, "isError": False}, ensure_ascii=escaped).encode()
     expected = json.loads(result)
     for block in expected["content"]:
         for holder in (block, block.get("resource", {})):

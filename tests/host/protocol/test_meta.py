@@ -110,9 +110,9 @@ def test_a_member_named_by_half_an_emoji_crosses_too() -> None:
     st.none() | st.integers(0, 9),
     st.booleans(),
 )
-def test_what_crosses_is_the_same_for_every_spelling(meta: dict[str, object], own: int | None, ascii: bool) -> None:
+def test_what_crosses_is_the_same_for_every_spelling(meta: dict[str, object], own: int | None, escaped: bool) -> None:
     try:
-        params = json.dumps({"_meta": meta}, ensure_ascii=ascii).encode()
+        params = json.dumps({"_meta": meta}, ensure_ascii=escaped).encode()
     except UnicodeEncodeError:
         params = json.dumps({"_meta": meta}).encode()
     kept = {name: x for name, x in meta.items() if name in ("io.modelcontextprotocol", "b", "é", "\ud800")}
