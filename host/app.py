@@ -70,7 +70,7 @@ async def serve(config: Config, journal: Journal, announce: Callable[[str], None
         OSError: the port cannot be had. Nothing was started then.
     """
     listen = config.listen
-    async with _open_stop() as stop, open_listeners(listen.host, listen.port) as listeners:
+    async with open_listeners(listen.host, listen.port) as listeners, _open_stop() as stop:
         port = listeners[0].socket.getsockname()[1]
         host = f"[{listen.host}]" if ":" in listen.host else listen.host
         announce(f"http://{host}:{port}{listen.path}")

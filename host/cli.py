@@ -7,22 +7,22 @@ are wrong, or the port is taken, and nothing was started; 3 nobody could be reac
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import logging
-import logging.handlers
 import os
-import queue
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TextIO
 
 import trio
 from msgspec import Raw
 
 from config import Config, ConfigError, load, schema
 from host.app import Host, open_host, serve, serve_over_stdio
+from host.background import BackgroundStream
 from host.errors import ColonnadeError
 from host.exchange import Caller, Exchange
 from host.journal import Crashed, Dropped, Event, Journal, LeftOut, Said, ServerFailed, ServerReady
@@ -38,7 +38,6 @@ from host.wire.link import LinkLost
 
 DONE, FAILED, WRONG, UNREACHED = 0, 1, 2, 3
 LEVELS = ("debug", "info", "warning", "error")
-LOG_QUEUE = 10_000
 UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
 
 
@@ -106,21 +105,20 @@ def _whose(parser: argparse.ArgumentParser) -> None:
 
 def _serve(arguments: argparse.Namespace) -> int:
     config = _load(arguments.file)
-    out = sys.stderr if arguments.stdio else sys.stdout
+    out = BackgroundStream(sys.stderr if arguments.stdio else sys.stdout)
     journal = _journal(arguments.log_level)
-    journal.subscribe(partial(_tell_states, Terminal(out)))
-
-    def announce(url: str) -> None:
-        _say(out, f"Colonnade {VERSION} serves {len(config.servers)} servers at {url}")
-
+    states = _States(Terminal(out))
+    journal.subscribe(states.note)
     try:
         if arguments.stdio:
             trio.run(serve_over_stdio, config, journal)
         else:
-            trio.run(serve, config, journal, announce)
+            trio.run(serve, config, journal, partial(states.serving, len(config.servers)))
     except OSError as problem:
-        print(f"colonnade: cannot listen: {problem}", file=sys.stderr)
+        print(f"colonnade: {problem.strerror or problem}", file=sys.stderr)
         return WRONG
+    finally:
+        out.close()
     return DONE
 
 
@@ -269,9 +267,9 @@ class Terminal:
 
     _STATES: ClassVar = {"ready": "32", "starting": "33", "failed": "31", "disabled": "2"}
 
-    def __init__(self, out: object) -> None:
+    def __init__(self, out: TextIO | BackgroundStream) -> None:
         self.out = out
-        self._colours = getattr(out, "isatty", lambda: False)() and "NO_COLOR" not in os.environ
+        self._colours = out.isatty() and "NO_COLOR" not in os.environ
 
     def state(self, state: str) -> str:
         return self._paint(f"{state:<8}", self._STATES.get(state, "0"))
@@ -295,36 +293,44 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return problem
 
 
-def _say(out: object, line: str) -> None:
-    """Print a line for whoever watches; nobody may, and then it is not worth an error."""
-    try:
-        print(line, file=out, flush=True)  # type: ignore[call-overload]  # a text stream, whichever
-    except (OSError, ValueError):
-        return
+class _States:
+    """A line for whoever watches: once when the port listens, and whenever a server becomes ready, or fails in a way
+    that was not told yet."""
 
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._last_words: dict[str, str] = {}
+        self._told: dict[str, str] = {}
 
-def _tell_states(terminal: Terminal, event: Event) -> None:
-    if isinstance(event, ServerReady):
-        counts = f"({event.counts}, {event.seconds:.1f} s)"
-        _say(terminal.out, f"  {event.server:<20} {terminal.state('ready')} {terminal.faint(counts)}")
-    elif isinstance(event, ServerFailed):
-        again = "" if event.retry_in is None else f"; next attempt in {event.retry_in:.1f} s"
-        _say(terminal.out, f"  {event.server:<20} {terminal.state('failed')} {event.why}{again}")
+    def serving(self, servers: int, url: str) -> None:
+        self._say(f"Colonnade {VERSION} serves {servers} servers at {url}")
+
+    def note(self, event: Event) -> None:
+        if isinstance(event, Said):
+            self._last_words[event.server] = event.line
+        elif isinstance(event, ServerReady):
+            self._told.pop(event.server, None)
+            counts = f"({event.counts}, {event.seconds:.1f} s)"
+            self._say(f"  {event.server:<20} {self._terminal.state('ready')} {self._terminal.faint(counts)}")
+        elif isinstance(event, ServerFailed) and self._told.get(event.server) != event.why:
+            self._told[event.server] = event.why
+            again = "" if event.retry_in is None else f"; next attempt in {event.retry_in:.1f} s"
+            self._say(f"  {event.server:<20} {self._terminal.state('failed')} {event.why}{again}")
+            if event.server in self._last_words:
+                self._say(f"  {'':<20} {self._terminal.faint('it said last: ' + self._last_words.pop(event.server))}")
+
+    def _say(self, line: str) -> None:
+        self._terminal.out.write(line + "\n")
 
 
 # The log
 
 
 def _journal(level: str) -> Journal:
-    """A journal whose events go to standard error, by way of a thread: whoever reads the log slowly slows nobody."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    lines: queue.Queue[logging.LogRecord] = queue.Queue(LOG_QUEUE)
-    logging.handlers.QueueListener(lines, handler).start()
-    logging.raiseExceptions = False  # a full queue drops lines instead of printing about it
-    root = logging.getLogger()
-    root.addHandler(logging.handlers.QueueHandler(lines))
-    root.setLevel(logging.ERROR)
+    """A journal whose events go to standard error."""
+    errors = BackgroundStream(sys.stderr)
+    atexit.register(errors.close)
+    logging.basicConfig(stream=errors, level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
     log = logging.getLogger("colonnade")
     log.setLevel(level.upper())
     journal = Journal()

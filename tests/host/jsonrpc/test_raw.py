@@ -127,6 +127,7 @@ NO_JSON = [
     b"{a:1}",
     b"{1:1}",
     b'{"a":1}{}',
+    b"{} {}",
     b'{"a":1} x',
     b'{"a":"\n"}',
     b'{"a":"\x01"}',
@@ -151,7 +152,9 @@ def test_what_is_no_json_object_has_no_members(text: bytes) -> None:
         members(text)
 
 
-@pytest.mark.parametrize("text", [b"[1,]", b"[1 2]", b"[", b"[1]]", b"[NaN]", b'["\\ud83d",]', b'["\\ud83d" 1]', b""])
+@pytest.mark.parametrize(
+    "text", [b"[] []", b"[1,]", b"[1 2]", b"[", b"[1]]", b"[NaN]", b'["\\ud83d",]', b'["\\ud83d" 1]', b""]
+)
 def test_what_is_no_json_array_has_no_items(text: bytes) -> None:
     with pytest.raises(ValueError):
         items(text)

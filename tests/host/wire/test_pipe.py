@@ -78,6 +78,15 @@ async def test_lines_longer_than_the_pipe_come_out_whole_and_in_order(pipe: Pipe
     assert await read_all(pipe, len(expected)) == expected
 
 
+async def test_a_line_for_a_pipe_that_is_just_full_waits_whole(pipe: Pipe, nursery: trio.Nursery) -> None:
+    writer = LineWriter(pipe.writer)
+    writer.write_line(b"x" * (pipe.room - 1))
+    writer.write_line(b"next")
+    assert pipe.read() == b"x" * (pipe.room - 1) + b"\n"
+    nursery.start_soon(writer.run)
+    assert await read_all(pipe, 5) == b"next\n"
+
+
 async def test_a_line_written_while_others_wait_does_not_overtake_them(pipe: Pipe, nursery: trio.Nursery) -> None:
     writer = LineWriter(pipe.writer)
     long = b"x" * (pipe.room + 10)

@@ -168,6 +168,34 @@ async def test_last_words_are_still_read(server: Server) -> None:
     assert [arrival.message for arrival in server.arrived] == [Notification("a"), Notification("b")]
 
 
+class Breaking(trio.abc.ReceiveStream):
+    """Output that begins a line and breaks."""
+
+    def __init__(self) -> None:
+        self._left = [b'{"jsonrpc":"2.0","method":"a"}']
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if not self._left:
+            raise trio.BrokenResourceError
+        return self._left.pop()
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_output_that_breaks_is_output_that_ends() -> None:
+    async def ended() -> str:
+        await trio.lowlevel.checkpoint()
+        return "it was killed"
+
+    with open(os.devnull, "wb") as null:
+        arrived: list[Arrival] = []
+        with pytest.raises(LinkLost, match="it was killed"):
+            await StdioLink(Breaking(), null.fileno(), ended).run(arrived.append)
+    assert arrived == [Arrival(Notification("a"))]
+
+
 async def test_a_grandchild_that_holds_the_output_does_not_hold_the_link(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
