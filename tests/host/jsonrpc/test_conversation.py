@@ -138,7 +138,7 @@ class ServingMachine(RuleBasedStateMachine):
 
 TestAsked = AskedMachine.TestCase
 TestServing = ServingMachine.TestCase
-TestAsked.settings = TestServing.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
+TestAsked.settings = TestServing.settings = settings(deadline=None, max_examples=40, stateful_step_count=30)
 
 
 def test_ids_are_never_used_again() -> None:

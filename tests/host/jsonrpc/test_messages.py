@@ -31,7 +31,7 @@ from host.jsonrpc.messages import (
 )
 
 Reader = Callable[[bytes], Message | Malformed]
-CALM = settings(deadline=None, max_examples=200)
+CALM = settings(deadline=None, max_examples=100)
 BOTH = pytest.mark.parametrize("reader", [read, read_strictly])
 
 

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from host.jsonrpc.raw import encode, encode_object, is_object, items, members, one_line, string, value
 
-CALM = settings(deadline=None, max_examples=150)
+CALM = settings(deadline=None, max_examples=60)
 LONE = "\ud83d"
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates too
@@ -188,9 +188,9 @@ def test_a_bomb_of_brackets_is_a_value_error(text: bytes) -> None:
 
 def test_the_slow_way_takes_time_in_proportion() -> None:
     text = b'{"\\ud83d":[' + b"1,\n" * 300_000 + b"1]" + b" " * 100_000 + b"}"
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert len(items(members(text)["\ud83d"])) == 300_001
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 @pytest.mark.parametrize("text", [b"1", b"null", b"{}", b'"\\ud83d"', b'"\xff"', b'"a', b""])

@@ -60,13 +60,13 @@ def naive(pattern: str, text: str, *, uris: bool) -> bool:
     return rest(0, 0)
 
 
-@settings(deadline=None, max_examples=800)
+@settings(deadline=None, max_examples=400)
 @given(st.text("ab/*?", min_size=1, max_size=9), st.text("ab/", max_size=12), st.booleans())
 def test_a_pattern_agrees_with_a_naive_matcher(pattern: str, text: str, uris: bool) -> None:
     assert matches(pattern, text, uris=uris) == naive(pattern, text, uris=uris)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(st.lists(st.text("ab/*?", min_size=1, max_size=6), max_size=4), st.text("ab/", max_size=9), st.booleans())
 def test_a_list_matches_what_one_of_its_patterns_matches(patterns: list[str], text: str, uris: bool) -> None:
     expected = any(naive(pattern, text, uris=uris) for pattern in patterns)
@@ -310,14 +310,14 @@ URI_TEXT = st.lists(st.sampled_from(["/", "//", ".", "..", "a", "b:", "?", "#", 
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(st.sampled_from(["x://", "x:", "file:///", "x://h/"]), URI_TEXT)
 def test_a_normal_form_is_its_own(scheme: str, text: str) -> None:
     normal = normal_form(scheme + text)
     assert normal_form(normal) == normal
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(URI_TEXT, st.lists(st.integers(0, 30)))
 def test_escaping_any_characters_of_a_path_changes_no_verdict(text: str, places: list[int]) -> None:
     text = text.replace("?", "").replace("#", "")
@@ -335,7 +335,7 @@ def test_escaping_any_characters_of_a_path_changes_no_verdict(text: str, places:
             assert Globs((pattern,), uris=URIS).match(normal_form(plain))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(st.text())
 def test_any_text_can_be_read_as_a_uri(text: str) -> None:
     assert text in readings(text)

@@ -189,10 +189,11 @@ async def test_output_that_breaks_is_output_that_ends() -> None:
         await trio.lowlevel.checkpoint()
         return "it was killed"
 
-    with open(os.devnull, "wb") as null:
-        arrived: list[Arrival] = []
-        with pytest.raises(LinkLost, match="it was killed"):
-            await StdioLink(Breaking(), null.fileno(), ended).run(arrived.append)
+    arrived: list[Arrival] = []
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with pytest.raises(LinkLost, match="it was killed"):
+        await StdioLink(Breaking(), nowhere, ended).run(arrived.append)
+    os.close(nowhere)
     assert arrived == [Arrival(Notification("a"))]
 
 

@@ -1,0 +1,143 @@
+"""Event streams that are kept, resumed and forgotten."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from host.downstream.streams import KEPT, MAX_KEPT, OPEN_AFTER, EventStream, History, Replies
+from host.jsonrpc.messages import Notification, Success
+from host.wire.asgi import Event
+from host.wire.sse import EventParser
+
+
+class Taker:
+    """An ASGI `send` that notes what it gets, and takes nothing while `held`."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.data = b""
+        self.ended = False
+        self.held: trio.Event | None = None
+
+    async def __call__(self, event: Event) -> None:
+        if self.held is not None:
+            await self.held.wait()
+        await trio.lowlevel.checkpoint()
+        if event["type"] == "http.response.start":
+            self.started.append(event["status"])
+        else:
+            self.data += event["body"]
+            self.ended = not event["more_body"]
+
+    @property
+    def messages(self) -> list[object]:
+        return [json.loads(event.data) for event in EventParser().feed(self.data) if event.data]
+
+
+async def test_a_later_reader_takes_the_stream_over_and_nothing_comes_twice() -> None:
+    stream = EventStream("1", primes=True)
+    first, second = Taker(), Taker()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.pour, first, -1)
+        stream.add(b"1")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(stream.pour, second, 1)
+        await wait_all_tasks_blocked()
+        assert first.ended
+        stream.add(b"2")
+        stream.end()
+    assert first.messages == [1]
+    assert second.messages == [2]
+    assert second.ended
+
+
+async def test_a_stream_that_grows_too_large_loses_its_oldest_events() -> None:
+    stream = EventStream("1", primes=False)
+    for n in range(12):
+        stream.add(json.dumps([n, "x" * (MAX_KEPT // 10)]).encode())
+    assert stream.size <= MAX_KEPT
+    assert not stream.has_after(0)
+    stream.end()
+    taker = Taker()
+    await stream.pour(taker, -1)
+    assert [message[0] for message in taker.messages] == list(range(12 - len(taker.messages), 12))  # type: ignore[index]
+
+
+def test_positions_that_can_be_resumed_after() -> None:
+    stream = EventStream("1", primes=False)
+    for _ in range(3):
+        stream.add(b"0")
+    assert [stream.has_after(number) for number in (-1, 0, 2, 3, 100)] == [True, True, True, False, False]
+    stream.forget_one()
+    stream.forget_one()
+    assert [stream.has_after(number) for number in (-1, 0, 1, 2)] == [False, False, True, True]
+
+
+async def test_history_forgets_what_is_old_or_too_much_but_never_what_still_runs(autojump_clock: MockClock) -> None:
+    history = History()
+    running = history.begin(resumes=True, primes=True)
+    running.add(b'"' + b"x" * (MAX_KEPT - 100) + b'"')
+    ended = [history.begin(resumes=True, primes=True) for _ in range(3)]
+    for stream in ended:
+        stream.end()
+    history.sweep()
+    assert history.resume("1-0") == (running, 0)
+    large = history.begin(resumes=True, primes=True)
+    large.add(b'"' + b"x" * 1000 + b'"')
+    large.end()
+    history.sweep()
+    assert history.resume("2-0") is None  # together they were too large: the oldest that had ended went first
+    await trio.sleep(KEPT + 1)
+    history.sweep()
+    assert history.resume("5-0") is None
+    assert history.resume("1-0") == (running, 0)
+
+
+def test_a_stream_of_a_revision_without_resuming_has_no_ids() -> None:
+    stream = History().begin(resumes=False, primes=False)
+    stream.add(b"1")
+    assert stream._events[0] == b"data: 1\n\n"
+
+
+async def test_a_quick_answer_is_json_and_a_late_one_a_stream(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        replies = Replies(nursery)
+        nursery.start_soon(replies.watch)
+        for delay, streams in ((OPEN_AFTER / 2, False), (OPEN_AFTER * 2, True), (OPEN_AFTER / 2, False)):
+            taker = Taker()
+            reply = replies.begin(taker, {}, lambda: EventStream("1", primes=True))
+            await trio.sleep(delay)
+            await reply.finish(Success(1, Raw(b"{}")))
+            replies.end(reply)
+            assert taker.started == [200]
+            assert taker.ended
+            assert taker.data.startswith(b"id: 1-0") == streams
+        nursery.cancel_scope.cancel()
+
+
+async def test_nothing_is_said_after_the_answer() -> None:
+    async with trio.open_nursery() as nursery:
+        taker = Taker()
+        reply = Replies(nursery).begin(taker, {}, lambda: EventStream(None, primes=False))
+        reply.tell(Notification("before"))
+        await wait_all_tasks_blocked()
+        taker.held = trio.Event()
+        nursery.start_soon(reply.finish, Success(1, Raw(b"{}")))
+        await wait_all_tasks_blocked()
+        reply.tell(Notification("after"))
+        taker.held.set()
+    assert [message.get("method", "answer") for message in taker.messages] == ["before", "answer"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("answer", [None, Success(1, Raw(b"{}"))])
+async def test_a_reply_ends_once_whatever_its_form(answer: Success | None) -> None:
+    async with trio.open_nursery() as nursery:
+        taker = Taker()
+        reply = Replies(nursery).begin(taker, {}, lambda: EventStream(None, primes=False))
+        await reply.finish(answer)
+        assert (taker.started, taker.ended) == ([200], True)

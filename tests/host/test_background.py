@@ -1,0 +1,55 @@
+"""Text that goes out in the background, to streams that take it, take it slowly, or are gone."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+
+from host.background import WAITING, BackgroundStream
+
+
+class Slow(io.StringIO):
+    """Takes nothing until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.go.wait(10)
+        return super().write(text)
+
+
+class Gone(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_what_was_written_is_out_after_close_and_in_order() -> None:
+    real = io.StringIO()
+    stream = BackgroundStream(real)
+    for n in range(1000):
+        stream.write(f"{n}\n")
+    stream.close()
+    assert real.getvalue() == "".join(f"{n}\n" for n in range(1000))
+
+
+def test_a_slow_reader_holds_up_neither_the_writer_nor_the_end() -> None:
+    real = Slow()
+    stream = BackgroundStream(real)
+    began = time.monotonic()
+    for _ in range(2 * WAITING):
+        stream.write("x")
+    stream.close()
+    assert time.monotonic() - began < 4
+    real.go.set()
+
+
+def test_a_reader_that_is_gone_is_nobodys_trouble() -> None:
+    stream = BackgroundStream(Gone())
+    stream.write("x")
+    stream.flush()
+    stream.write("y")
+    stream.close()
+    assert not stream.isatty()

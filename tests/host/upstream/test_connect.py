@@ -1,0 +1,106 @@
+"""Links as the configuration asks for them, to real children and a port where nobody listens."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import trio
+
+from config import HttpServer, StdioServer
+from config.interpolate import Secret
+from host.journal import Event, Journal, Said
+from host.jsonrpc.messages import Request
+from host.upstream.connect import open_link
+from host.wire.link import Arrival, LinkLost, Parcel
+from host.wire.process import open_keeper
+
+
+def child(*words: str, **more: object) -> StdioServer:
+    program, *args = words
+    return StdioServer(
+        id="a",
+        program=Secret(program),
+        args=tuple(map(Secret, args)),
+        cwd=Path("/"),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+async def run(spec: StdioServer, send: Sequence[Request] = ()) -> tuple[list[Arrival], str, list[Event]]:
+    """What comes from a child until it ends, why it ended, and what was noted meanwhile."""
+    events: list[Event] = []
+    journal = Journal()
+    journal.subscribe(events.append)
+    arrived: list[Arrival] = []
+    async with open_keeper() as keeper, open_link(spec, keeper, journal) as link:
+        for request in send:
+            await link.send(Parcel(request))
+        with trio.fail_after(10):
+            try:
+                await link.run(arrived.append)
+            except LinkLost as lost:
+                return arrived, str(lost), events
+    raise AssertionError("the link ended without a reason")
+
+
+async def test_a_childs_lines_come_as_messages_and_its_end_says_how() -> None:
+    code = "import sys; print(sys.stdin.readline(), end=''); print('banner'); sys.exit(3)"
+    arrived, why, _ = await run(child(sys.executable, "-c", code), [Request(1, "ping")])
+    assert arrived[0].message == Request(1, "ping")
+    assert len(arrived) == 2
+    assert why == "it exited with status 3"
+
+
+async def test_a_signal_is_named() -> None:
+    _, why, _ = await run(child(sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"))
+    assert why == "it was ended by signal 9"
+
+
+async def test_standard_error_is_read_whatever_it_is() -> None:
+    code = (
+        "import sys; sys.stderr.buffer.write(b'\\x1b[31mred\\xff\\n' + b'x' * 300000 + b'\\nlast\\n');"
+        "sys.stderr.flush(); print('{}')"
+    )
+    arrived, _, events = await run(child(sys.executable, "-c", code))
+    said = [event.line for event in events if isinstance(event, Said)]
+    assert len(arrived) == 1
+    assert said[0] == "\\x1b[31mred\\ufffd"
+    assert said[-1].endswith("last")
+
+
+async def test_a_grandchild_that_holds_the_output_does_not_hold_the_link() -> None:
+    code = "import subprocess; subprocess.Popen(['sleep', '60'])"
+    _, why, _ = await run(child(sys.executable, "-c", code))
+    assert why == "it exited with status 0"
+
+
+async def test_a_program_that_is_not_there_is_a_lost_link_without_its_arguments() -> None:
+    lost = pytest.RaisesExc(LinkLost, match=r"^it could not be started: not found$")
+    with pytest.RaisesGroup(lost, flatten_subgroups=True):
+        await run(child("no-such-program", "--token=secret"))
+
+
+async def test_the_child_gets_its_own_environment_and_little_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLONNADE_TEST_TOKEN", "secret")
+    code = "import os, json; print(json.dumps({'jsonrpc': '2.0', 'method': ' '.join(sorted(os.environ))}))"
+    arrived, _, _ = await run(child(sys.executable, "-c", code, env={"MINE": Secret("yes")}))
+    names = arrived[0].message.method.split()  # type: ignore[union-attr]
+    assert "MINE" in names
+    assert "PATH" in names
+    assert "COLONNADE_TEST_TOKEN" not in names
+
+
+async def test_a_port_where_nobody_listens_is_a_lost_link() -> None:
+    spec = HttpServer(id="a", url=Secret("http://127.0.0.1:1/mcp?key=secret"))
+    async with open_keeper() as keeper, open_link(spec, keeper, Journal()) as link, trio.open_nursery() as nursery:
+
+        async def carry() -> None:
+            with pytest.raises(LinkLost, match="connection refused"):
+                await link.run(lambda arrival: None)
+
+        nursery.start_soon(carry)
+        with pytest.raises(LinkLost, match="it cannot be reached: connection refused"):
+            await link.send(Parcel(Request(1, "ping")))
