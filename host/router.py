@@ -249,7 +249,10 @@ class Router:
         found = (endpoint, uri) if endpoint is not None else inward_uri(uri, self._roster)
         if found is None:
             found = self._owner_of(uri)
-        elif listed and not self._lists(*found):
+        elif not listed:
+            # Only the server can tell what it has. While it is away, what is denied must sound like what is not there.
+            self._roster.ready(found[0])
+        elif not self._lists(*found):
             self._miss(found[0], Kind.RESOURCE)
             return None
         return found

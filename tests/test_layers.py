@@ -33,13 +33,9 @@ UNTESTED = {  # sources without a test file of their own name: this list may onl
     "host/wire/link.py",
     # tested through their neighbours only
     "host/app.py",
-    "host/background.py",
     "host/cli.py",
-    "host/downstream/sessions.py",
-    "host/downstream/streams.py",
     "host/remote.py",
     "host/upstream/client.py",
-    "host/upstream/connect.py",
     "host/upstream/roster.py",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -154,6 +155,38 @@ async def test_a_servers_not_found_reads_like_ours(code: int, message: str, data
         assert (absent.value.code, absent.value.message) == (denied.value.code, denied.value.message)
         assert absent.value.data == {"uri": "a+memo:1"}
         assert denied.value.data == {"uri": "a+memo:denied"}
+
+
+@pytest.mark.parametrize("listed_before", [True, False])
+async def test_while_a_server_is_away_nobody_can_tell_denied_from_absent(
+    listed_before: bool, autojump_clock: MockClock
+) -> None:
+    async def broken(params: dict[str, Any]) -> object:
+        return {}
+
+    deny = KindConsent(deny=("denied", "memo:denied"))
+    server = ScriptedServer(
+        "a",
+        tools=["denied", "x"],
+        resources=["memo:denied", "memo:x"],
+        consent=Consent(tools=deny, resources=deny),
+        answers={} if listed_before else {"initialize": broken},
+    )
+    async with open_world(server) as world:
+        client = await world.client()
+        server.answers["initialize"] = broken
+        if listed_before:
+            server.dies()
+        await trio.sleep(100)
+        for method, key, name in (("tools/call", "name", "a__{}"), ("resources/read", "uri", "a+memo:{}")):
+            said = set()
+            for which in ("denied", "absent"):
+                try:
+                    outcome = json.dumps(await client.request(method, {key: name.format(which)}))
+                except Refusal as refusal:
+                    outcome = f"{refusal.code} {refusal.message} {refusal.data}"
+                said.add(re.sub(r"in [0-9.]+ s", "in N s", outcome.replace(which, "which")))
+            assert len(said) == 1, said
 
 
 async def test_a_servers_error_passes_as_it_came() -> None:
