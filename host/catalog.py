@@ -58,11 +58,13 @@ class Shelf:
 
 
 class Catalog:
-    """Publishes shelves and lets others wait for the next one. `servers` is the order of the configuration."""
+    """Publishes shelves and lets others wait for the next one. `servers` is the order of the configuration; `collided`
+    is told once of each entry that is left out because another is called the same."""
 
     def __init__(self, servers: Sequence[str], collided: Callable[[Entry], None]) -> None:
         self._order = tuple(servers)
         self._collided = collided
+        self._told: set[Entry] = set()
         self._shelves = {kind: Shelf() for kind in Kind}
         self._moved = trio.Event()
         self.version = 0
@@ -95,7 +97,8 @@ class Catalog:
         everything = [entry for server in self._order for entry in by_server.get(server, ())]
         called = Counter(entry.outward for entry in everything)
         for entry in everything:
-            if called[entry.outward] > 1:
+            if called[entry.outward] > 1 and entry not in self._told:
+                self._told.add(entry)
                 self._collided(entry)
         clear = tuple(entry for entry in everything if called[entry.outward] == 1)
         return Shelf(

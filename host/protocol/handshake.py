@@ -32,8 +32,6 @@ class ServerOffer:
 
     revision: Revision
     capabilities: frozenset[str]
-    notifies: frozenset[str]
-    """The capabilities under which it promised `list_changed` notices."""
     instructions: str | None
     server: str
     """Name and version as the server gives them: a claim, shown to people, never a ground for trust."""
@@ -118,16 +116,20 @@ def offer(result: Raw) -> ServerOffer:
     if version not in LEGACY:
         raise WrongRevision(version[:40])
     declared = members(found.get("capabilities", Raw(b"{}")))
-    offered = {name: each for name, each in declared.items() if is_object(each)}
-    notifies = {name for name, each in offered.items() if bytes(members(each).get("listChanged", Raw(b""))) == b"true"}
-    instructions = found.get("instructions")
     return ServerOffer(
         LEGACY[version],
-        frozenset(offered),
-        frozenset(notifies),
-        string(instructions) if instructions is not None and bytes(instructions) != b"null" else None,
+        frozenset(name for name, each in declared.items() if is_object(each)),
+        _text(found.get("instructions", Raw(b"null"))),
         _who(found.get("serverInfo", Raw(b"{}"))),
     )
+
+
+def _text(raw: Raw) -> str | None:
+    """What it says there, if it says anything that can be passed on: a server is not turned away for its prose."""
+    try:
+        return string(raw)
+    except ValueError:
+        return None
 
 
 def _who(info: Raw) -> str:

@@ -123,7 +123,6 @@ def test_an_offer_is_read() -> None:
     )
     assert found.revision.name == "2025-06-18"
     assert found.capabilities == {"tools", "resources", "logging"}
-    assert found.notifies == {"tools"}
     assert (found.instructions, found.server) == ("Read first.", "gh 3")
 
 
@@ -142,11 +141,6 @@ def test_an_offer_names_the_kinds_that_can_be_listed(capabilities: object, kinds
     assert {kind for kind in Kind if found.offers(kind)} == kinds
 
 
-@pytest.mark.parametrize("changed", [False, None, 1, "true", {}])
-def test_only_true_promises_notices(changed: object) -> None:
-    assert offer(answered(capabilities={"tools": {"listChanged": changed}})).notifies == frozenset()
-
-
 def test_completions_are_tried_where_they_cannot_be_declared() -> None:
     assert offer(answered(protocolVersion=FIRST.name)).completes
     assert not offer(answered()).completes
@@ -155,14 +149,15 @@ def test_completions_are_tried_where_they_cannot_be_declared() -> None:
 
 def test_missing_members_of_an_offer_are_empty() -> None:
     found = offer(answered())
-    assert (found.capabilities, found.notifies, found.instructions, found.server) == (
-        frozenset(),
-        frozenset(),
-        None,
-        "",
-    )
-    assert offer(answered(instructions=None)).instructions is None
+    assert (found.capabilities, found.instructions, found.server) == (frozenset(), None, "")
     assert offer(answered(serverInfo="gh")).server == ""
+
+
+@pytest.mark.parametrize("instructions", ["null", "1", '"\\ud83d"', "{}"])
+def test_instructions_that_are_no_text_are_none(instructions: str) -> None:
+    """Half an emoji in them must not turn the whole server away."""
+    text = f'{{"protocolVersion":"{LATEST_LEGACY.name}","instructions":{instructions}}}'
+    assert offer(Raw(text.encode())).instructions is None
 
 
 @pytest.mark.parametrize("version", ["2099-01-01", "2026-07-28", "", "2025-06-18 "])
@@ -187,7 +182,6 @@ def test_a_long_revision_is_cut() -> None:
         b'{"protocolVersion":1}',
         b'{"protocolVersion":"2025-06-18","capabilities":[]}',
         b'{"protocolVersion":"2025-06-18","capabilities":null}',
-        b'{"protocolVersion":"2025-06-18","instructions":1}',
     ],
 )
 def test_what_is_no_offer_is_a_value_error(text: bytes) -> None:
