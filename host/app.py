@@ -1,14 +1,14 @@
 """The composition root: what is opened first is used longest and stops last, so the nesting here is the stop order.
 
-signals - listener's port - keeper - roster - HTTP face - listener        (HTTP)
-signals - keeper - roster - session                                       (stdio)
+Over HTTP: signals, keeper, roster, HTTP face, listener. Over stdio: signals, keeper, roster, session.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from host.policy.gate import Gate
 from host.router import Router
 from host.upstream.connect import open_link
 from host.upstream.roster import Roster, open_roster
-from host.wire.listener import open_listeners, serve_http
+from host.wire.listener import serve_http
 from host.wire.process import become_subreaper, open_keeper
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -63,22 +63,14 @@ async def open_host(config: Config, journal: Journal) -> AsyncIterator[Host]:
             yield Host(catalog, journal, roster, Router(catalog, gate, roster))
 
 
-async def serve(config: Config, journal: Journal, announce: Callable[[str], None]) -> None:
-    """Serve over HTTP until a signal says stop. `announce` gets the URL once the port listens.
-
-    Raises:
-        OSError: the port cannot be had. Nothing was started then.
-    """
-    listen = config.listen
-    async with open_listeners(listen.host, listen.port) as listeners, _open_stop() as stop:
-        port = listeners[0].socket.getsockname()[1]
-        host = f"[{listen.host}]" if ":" in listen.host else listen.host
-        announce(f"http://{host}:{port}{listen.path}")
-        async with (
-            open_host(config, journal) as opened,
-            open_http_face(listen, opened.router, journal, opened.status, stop) as app,
-        ):
-            await serve_http(app, listeners, stop=stop)
+async def serve(config: Config, bound: socket.socket, journal: Journal) -> None:
+    """Serve over HTTP, at the bound socket, until a signal says stop."""
+    async with (
+        _open_stop() as stop,
+        open_host(config, journal) as opened,
+        open_http_face(config.listen, opened.router, journal, opened.status, stop) as app,
+    ):
+        await serve_http(app, bound, stop=stop)
 
 
 async def serve_over_stdio(config: Config, journal: Journal) -> None:

@@ -1,6 +1,6 @@
-"""The guarded listener: an ASGI app on TCP sockets, over HTTP/1.1, with hypercorn's parser and request cycle inside.
+"""The guarded listener: an ASGI app on a TCP socket, over HTTP/1.1, with hypercorn's parser and request cycle inside.
 
-Owns the listening sockets, every connection with its deadlines, and one plain task per request. Knows nothing of what
+Owns the listening socket, every connection with its deadlines, and one plain task per request. Knows nothing of what
 the app does and decides no right of any client; which heads are refused is head.py's. It leaves no way to HTTP/2,
 WebSocket or another protocol: hypercorn's `H11Protocol` is used alone, without the part that switches.
 
@@ -23,8 +23,8 @@ import math
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import h11
@@ -56,8 +56,6 @@ _LINGER = 1.0  # seconds to read what a refused client still sends: closing on u
 _CHUNK = 64 * 1024
 _READ_AHEAD = 64 * 1024
 _BODY_QUEUE = 10  # parts of at most _CHUNK bytes
-_SEND_BUFFER = 256 * 1024  # kernel memory for a client that does not read; grown by itself it reaches megabytes
-_USER_TIMEOUT = 10_000  # ms; also ends a peer that vanished while data for it lies in the kernel only
 _FULL_PAUSE = 0.1
 
 _SAID_OF = {
@@ -70,30 +68,9 @@ _SAID_OF = {
 _log = logging.getLogger("colonnade.listener")
 
 
-@asynccontextmanager
-async def open_listeners(host: str, port: int) -> AsyncIterator[list[trio.SocketListener]]:
-    """Listening sockets on every address of `host`, for the block. Port 0 picks one free port for all of them.
-
-    Raises:
-        OSError: the name is unknown or the port cannot be had; the text names the address.
-    """
-    try:
-        listeners = await _listen(host, port)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise OSError(error.errno, f"cannot listen on {host} port {port}: {reason}") from error
-    try:
-        for listener in listeners:
-            _set_options(listener.socket)
-        yield listeners
-    finally:
-        for listener in listeners:
-            listener.socket.close()
-
-
 async def serve_http(
     app: ASGIApp,
-    listeners: Sequence[trio.SocketListener],
+    bound: socket.socket,
     *,
     stop: trio.Event | None = None,
     grace: float = GRACE,
@@ -105,58 +82,29 @@ async def serve_http(
 ) -> None:
     """Serve `app` until cancelled, or until `stop` is set. ASGI's lifespan is not used.
 
-    On `stop` the listening sockets and the idle connections are closed at once; requests in flight have `grace`
+    On `stop` the listening socket and the idle connections are closed at once; requests in flight have `grace`
     seconds to end, then they are cancelled. Cancelled from outside, everything ends at once. No exception of a
     connection or of the app comes out: the app's are logged as `colonnade.listener` and answered with 500 where
     nothing was sent yet.
 
     Args:
-        listeners: as from `open_listeners`. They are closed on `stop`, otherwise by whoever opened them.
+        bound: a listening socket, as from `port.bind`. It is closed when this ends, on `stop` at once.
         max_connections, write_timeout, head_timeout, idle_timeout: see the constants of this module.
     """
     server = _Server(app, max_connections, write_timeout, head_timeout, idle_timeout)
-    async with trio.open_nursery() as connections:
+    listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
+    async with listener, trio.open_nursery() as connections:
         async with trio.open_nursery() as accepting:
-            for listener in listeners:
-                accepting.start_soon(server.accept, listener, connections)
+            accepting.start_soon(server.accept, listener, connections)
             task_status.started()
             if stop is None:
                 await trio.sleep_forever()
             else:
                 await stop.wait()
             accepting.cancel_scope.cancel()
-        for listener in listeners:
-            listener.socket.close()
+        listener.socket.close()
         connections.cancel_scope.deadline = trio.current_time() + grace
         await server.finish()
-
-
-async def _listen(host: str, port: int) -> list[trio.SocketListener]:
-    listeners = await trio.open_tcp_listeners(port, host=host)
-    if port:
-        return listeners
-    # Each address got a port of its own, but a URL has one.
-    kept, *others = listeners
-    addresses = [str(other.socket.getsockname()[0]) for other in others]
-    for other in others:
-        other.socket.close()
-    listeners = [kept]
-    try:
-        for address in addresses:
-            listeners += await trio.open_tcp_listeners(kept.socket.getsockname()[1], host=address)
-    except BaseException:
-        for listener in listeners:
-            listener.socket.close()
-        raise
-    return listeners
-
-
-def _set_options(listening: trio.socket.SocketType) -> None:
-    """Accepted sockets inherit these."""
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        with suppress(OSError):
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT)
 
 
 class _Server:

@@ -20,7 +20,8 @@ import trio
 import trio.testing
 
 from host.wire.asgi import ASGIApp, Receive, Scope, Send
-from host.wire.listener import open_listeners, serve_http
+from host.wire.listener import serve_http
+from host.wire.port import bind
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BIG = b"x" * 65536
@@ -42,11 +43,12 @@ class Site:
 
 @asynccontextmanager
 async def serving(app: ASGIApp, **settings: Any) -> AsyncIterator[Site]:
-    async with open_listeners("127.0.0.1", 0) as listeners, trio.open_nursery() as nursery:
-        site = Site(listeners[0].socket.getsockname()[1], nursery.cancel_scope)
+    bound = bind("127.0.0.1", 0)
+    async with trio.open_nursery() as nursery:
+        site = Site(bound.getsockname()[1], nursery.cancel_scope)
 
         async def serve(task_status: trio.TaskStatus[None]) -> None:
-            await serve_http(app, listeners, stop=site.stop, task_status=task_status, **settings)
+            await serve_http(app, bound, stop=site.stop, task_status=task_status, **settings)
             site.ended.set()
 
         await nursery.start(serve)
@@ -756,23 +758,9 @@ async def test_many_clients_that_reset_leave_nothing_behind(caplog: pytest.LogCa
     assert caplog.records == []
 
 
-async def test_a_port_in_use_is_an_error_that_names_it() -> None:
-    async with open_listeners("127.0.0.1", 0) as listeners:
-        port = listeners[0].socket.getsockname()[1]
-        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1 port {port}: Address already in use") as caught:
-            async with open_listeners("127.0.0.1", port):
-                pass
-        assert caught.value.errno == errno.EADDRINUSE
-
-
-async def test_every_address_of_a_name_gets_the_same_port() -> None:
-    async with open_listeners("localhost", 0) as listeners:
-        assert len({listener.socket.getsockname()[1] for listener in listeners}) == 1
-
-
 async def test_the_port_is_free_after_the_block() -> None:
     async with serving(hello) as site:
         await lives_on(site)
         port = site.port
-    async with open_listeners("127.0.0.1", port) as listeners:
-        assert listeners[0].socket.getsockname()[1] == port
+    with bind("127.0.0.1", port) as again:
+        assert again.getsockname()[1] == port

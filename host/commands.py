@@ -1,0 +1,164 @@
+"""What the commands do that need the whole program: serve, list, call. Each gives an exit code (cli.py lists them)."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+from msgspec import Raw
+
+from config import Config
+from host.app import Host, open_host, serve, serve_over_stdio
+from host.background import BackgroundStream
+from host.errors import ColonnadeError
+from host.exchange import Caller, Exchange
+from host.journal import Journal
+from host.jsonrpc.messages import Request
+from host.jsonrpc.raw import encode, members, value
+from host.names import server_of_name
+from host.output import States, Terminal, open_log, printable
+from host.peer import BrokenAnswer, PeerError
+from host.protocol.methods import CALL, LISTINGS, Kind
+from host.remote import fetch_status, open_remote
+from host.upstream.listing import Ask, read_list
+from host.wire.link import LinkLost
+
+DONE, FAILED, UNREACHED = 0, 1, 3
+UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
+
+Work = Callable[[Ask, Callable[[str], bool], object | None], Awaitable[int]]
+"""Does something with an endpoint, given how to ask it, whether it has a capability, and its status if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """The endpoint to use: the one at `url`, or that of a host started from `config` for the moment."""
+
+    url: str | None
+    headers: Mapping[str, str]
+    config: Config | None
+    log_level: str
+
+
+def serve_until_stopped(config: Config, bound: socket.socket | None, out: BackgroundStream, log_level: str) -> None:
+    """Serve at the bound socket, or on standard input and output; states go to `out`."""
+    journal = open_log(log_level)
+    states = States(Terminal(out))
+    journal.subscribe(states.note)
+    if bound is None:
+        trio.run(serve_over_stdio, config, journal)
+    else:
+        trio.run(serve, config, bound, journal)
+
+
+def show_list(whose: Whose, *, as_json: bool) -> int:
+    """Print servers and entries; the exit code."""
+    return _with_host(whose, None, partial(_show, as_json=as_json))
+
+
+def call_tool(whose: Whose, name: str, arguments: str, *, as_json: bool) -> int:
+    """Call the tool with a JSON object and print what it says; the exit code."""
+    params = encode({"name": name, "arguments": Raw(arguments.encode())})
+    return _with_host(whose, server_of_name(name), partial(_invoke, params=params, as_json=as_json))
+
+
+def _with_host(whose: Whose, server: str | None, work: Work) -> int:
+    """Run `work` against the endpoint. Of a host started for it, `server` (None: all of them) is waited for."""
+    code = FAILED
+    try:
+        if whose.url is not None:
+            code = trio.run(_remotely, whose.url, whose.headers, work)
+        elif whose.config is not None:
+            code = trio.run(_locally, whose.config, open_log(whose.log_level), work, server)
+    except* UNREACHABLE as group:
+        print(f"colonnade: {whose.url or 'the host'}: {_first(group)}", file=sys.stderr)
+        code = UNREACHED
+    except* (PeerError, ColonnadeError) as group:
+        print(f"colonnade: {_first(group)}", file=sys.stderr)
+    return code
+
+
+async def _remotely(url: str, headers: Mapping[str, str], work: Work) -> int:
+    status = await fetch_status(url, headers)
+    async with open_remote(url, headers) as remote:
+        return await work(remote.ask, remote.offer.capabilities.__contains__, status)
+
+
+async def _locally(config: Config, journal: Journal, work: Work, server: str | None) -> int:
+    async with open_host(config, journal) as host:
+        for upstream in host.roster.upstreams.values():
+            if server is None or upstream.spec.id == server:
+                await upstream.settled.wait()
+        return await work(partial(_ask_locally, host), lambda _: True, json.loads(host.status()))
+
+
+async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
+    request = Request(1, method, params)
+    caller = Caller("command line", None)
+    return await host.router.answer(Exchange(request, members(params or b"{}"), caller, lambda notice: None))
+
+
+async def _show(ask: Ask, has: Callable[[str], bool], status: object | None, *, as_json: bool) -> int:
+    found: dict[Kind, list[Raw]] = {}
+    for kind, listing in LISTINGS.items():
+        found[kind] = []
+        if has(listing.capability):
+            try:
+                await read_list(ask, listing, found[kind], lambda why: print(why, file=sys.stderr))
+            except PeerError as refusal:
+                print(f"{listing.method}: {refusal}", file=sys.stderr)
+    if as_json:
+        told = {LISTINGS[kind].member: [json.loads(bytes(raw)) for raw in raws] for kind, raws in found.items()}
+        servers = status["servers"] if isinstance(status, dict) else None
+        print(json.dumps({"servers": servers, **told}, indent=2))
+        return DONE
+    terminal = Terminal(sys.stdout)
+    if isinstance(status, dict):
+        for server in status["servers"]:
+            _show_server(terminal, server)
+        print()
+    for kind, raws in found.items():
+        for raw in raws:
+            _show_entry(terminal, kind, raw)
+    return DONE
+
+
+def _show_server(terminal: Terminal, server: Mapping[str, object]) -> None:
+    state = str(server["state"])
+    entries = server["entries"]
+    assert isinstance(entries, dict)
+    counts = ", ".join(f"{count} {what}" for what, count in entries.items() if count)
+    detail = counts if state == "ready" else str(server["detail"])
+    print(f"{server['id']!s:<20} {terminal.state(state)} {server['transport']!s:<6} {printable(detail)}".rstrip())
+
+
+def _show_entry(terminal: Terminal, kind: Kind, raw: Raw) -> None:
+    definition = members(raw)
+    name = value(definition[LISTINGS[kind].key])
+    described = definition.get("description") or definition.get("title") or Raw(b'""')
+    said = value(described)
+    first = said.strip().splitlines()[0] if isinstance(said, str) and said.strip() else ""
+    print(f"{kind.value:<9} {printable(str(name)):<44} {terminal.faint(printable(first)[:90])}".rstrip())
+
+
+async def _invoke(ask: Ask, has: Callable[[str], bool], status: object | None, *, params: Raw, as_json: bool) -> int:
+    result = json.loads(bytes(await ask(CALL.name, params)))
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        for block in result.get("content", []):
+            text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+            print(printable(text, lines=True) if isinstance(text, str) else json.dumps(block))
+    return FAILED if result.get("isError") is True else DONE
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    problem: BaseException = group
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    return problem

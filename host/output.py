@@ -1,0 +1,106 @@
+"""What people see on a terminal and in the log. Text of servers is escaped, colours are only for terminals, and whoever
+does not read holds nobody up."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import time
+from typing import ClassVar, TextIO
+
+from host.background import BackgroundStream
+from host.journal import Crashed, Dropped, Event, Journal, LeftOut, Said, ServerFailed, ServerReady
+
+
+class Terminal:
+    """Colours where a person looks, none where a program reads."""
+
+    _STATES: ClassVar = {"ready": "32", "starting": "33", "failed": "31", "disabled": "2"}
+
+    def __init__(self, out: TextIO | BackgroundStream) -> None:
+        self.out = out
+        self._colours = out.isatty() and "NO_COLOR" not in os.environ
+
+    def state(self, state: str) -> str:
+        return self._paint(f"{state:<8}", self._STATES.get(state, "0"))
+
+    def faint(self, text: str) -> str:
+        return self._paint(text, "2") if text else ""
+
+    def _paint(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colours else text
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Text of a server, fit for a terminal: nothing in it can move the cursor or change a colour."""
+    return "".join(char if char.isprintable() or (lines and char in "\n\t") else ascii(char)[1:-1] for char in text)
+
+
+class States:
+    """A line for whoever watches, whenever a server becomes ready, or fails in a way that was not told yet."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._last_words: dict[str, str] = {}
+        self._told: dict[str, str] = {}
+
+    def note(self, event: Event) -> None:
+        if isinstance(event, Said):
+            self._last_words[event.server] = event.line
+        elif isinstance(event, ServerReady):
+            self._told.pop(event.server, None)
+            counts = f"({event.counts}, {event.seconds:.1f} s)"
+            self._say(f"  {event.server:<20} {self._terminal.state('ready')} {self._terminal.faint(counts)}")
+        elif isinstance(event, ServerFailed) and self._told.get(event.server) != event.why:
+            self._told[event.server] = event.why
+            again = "" if event.retry_in is None else f"; next attempt in {event.retry_in:.1f} s"
+            self._say(f"  {event.server:<20} {self._terminal.state('failed')} {event.why}{again}")
+            if event.server in self._last_words:
+                self._say(f"  {'':<20} {self._terminal.faint('it said last: ' + self._last_words.pop(event.server))}")
+
+    def _say(self, line: str) -> None:
+        self._terminal.out.write(line + "\n")
+
+
+def open_log(level: str) -> Journal:
+    """A journal whose events go to standard error."""
+    errors = BackgroundStream(sys.stderr)
+    atexit.register(errors.close)
+    logging.basicConfig(stream=errors, level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
+    log = logging.getLogger("colonnade")
+    log.setLevel(level.upper())
+    journal = Journal()
+    journal.subscribe(_Log(log).note)
+    return journal
+
+
+class _Log:
+    """Writes events as log lines; of what a server can cause at will, one line a second and a count of the rest."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._last: dict[tuple[str, str], float] = {}
+        self._held: dict[tuple[str, str], int] = {}
+
+    def note(self, event: Event) -> None:
+        if isinstance(event, Crashed):
+            self._log.error("%s", event, exc_info=event.problem)
+        elif isinstance(event, Dropped):
+            self._limited((event.server, event.what), logging.WARNING, event)
+        elif isinstance(event, LeftOut):
+            self._limited((event.server, "left out"), logging.WARNING, event)
+        elif isinstance(event, Said):
+            self._limited((event.server, "stderr"), logging.INFO, event)
+        else:
+            self._log.info("%s", event)
+
+    def _limited(self, cause: tuple[str, str], level: int, event: Event) -> None:
+        now = time.monotonic()
+        if now - self._last.get(cause, -10.0) < 1.0 and level > logging.INFO:
+            self._held[cause] = self._held.get(cause, 0) + 1
+            return
+        self._last[cause] = now
+        held = self._held.pop(cause, 0)
+        self._log.log(level, "%s%s", event, f" (and {held} more like it)" if held else "")

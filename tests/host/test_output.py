@@ -1,0 +1,81 @@
+"""What people see: escaped text, colours only on terminals, and a log that nobody can flood."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+
+from host.journal import Crashed, Dropped, Event, LeftOut, Said, ServerFailed, ServerReady
+from host.output import States, Terminal, _Log, printable
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert Terminal(io.StringIO()).state("ready") == "ready   "
+    assert Terminal(Screen()).state("ready") == "\x1b[32mready   \x1b[0m"
+    assert Terminal(Screen()).faint("") == ""
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert Terminal(Screen()).faint("x") == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain é 日本", "plain é 日本"),
+        ("\x1b[31mred\r", "\\x1b[31mred\\r"),
+        ("a\u202eb\u200b\U000e0041", "a\\u202eb\\u200b\\U000e0041"),
+        ("a\nb\tc", "a\\nb\\tc"),
+        ("half \ud83d", "half \\ud83d"),
+    ],
+)
+def test_nothing_of_a_server_moves_the_cursor(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_lines_stay_lines_where_lines_are_wanted() -> None:
+    assert printable("a\nb\tc\x07", lines=True) == "a\nb\tc\\x07"
+
+
+def shown(*events: Event) -> list[str]:
+    out = io.StringIO()
+    states = States(Terminal(out))
+    for event in events:
+        states.note(event)
+    return out.getvalue().splitlines()
+
+
+def test_a_failure_is_told_once_until_it_is_another_or_the_server_was_ready() -> None:
+    failed, ready = ServerFailed("a", "it broke", 1.0), ServerReady("a", "a 1", "2 tools", 0.5)
+    lines = shown(failed, failed, ServerFailed("a", "otherwise", 2.0), failed, ready, failed)
+    assert [line.split()[1] for line in lines] == ["failed", "failed", "failed", "ready", "failed"]
+    assert lines[0].endswith("it broke; next attempt in 1.0 s")
+    assert lines[3].endswith("(2 tools, 0.5 s)")
+
+
+def test_a_failing_childs_last_words_are_shown_with_it() -> None:
+    lines = shown(
+        Said("a", "first"), Said("a", "ImportError: x"), Said("b", "other"), ServerFailed("a", "it ended", None)
+    )
+    assert lines[1].strip() == "it said last: ImportError: x"
+    assert len(lines) == 2
+
+
+def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    log = _Log(logging.getLogger("colonnade.test"))
+    with caplog.at_level(logging.INFO, "colonnade.test"):
+        for _ in range(1000):
+            log.note(Dropped("a", "invalid message", "x"))
+            log.note(LeftOut("a", "y"))
+        log.note(Dropped("a", "unknown id", "z"))
+        log.note(Dropped("b", "invalid message", "x"))
+        log.note(ServerReady("a", "", "", 1.0))
+        log.note(Crashed("here", ValueError("v")))
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 4 + ["INFO", "ERROR"]
+    assert caplog.records[-1].exc_info is not None
