@@ -1,0 +1,177 @@
+"""Clients of a real host: the official SDK's, and two written by hand that see every byte."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import trio
+from mcp import Client
+from mcp.client.session import IncomingMessage
+from mcp.client.stdio import StdioServerParameters
+from mcp.types import CallToolResult, ServerNotification, TextContent
+
+from .running import BIN, COLONNADE
+
+PATIENCE = 20.0
+
+
+class SdkClient:
+    """The SDK's client, and the notifications it got, by method. Handshake mode."""
+
+    def __init__(self, server: str | StdioServerParameters) -> None:
+        self.told: list[str] = []
+        self.client = Client(
+            server, mode="legacy", message_handler=self._hear, cache=None, read_timeout_seconds=PATIENCE
+        )
+
+    async def _hear(self, message: IncomingMessage) -> None:
+        if isinstance(message, ServerNotification):
+            self.told.append(message.method)
+
+    async def hears(self, method: str, seconds: float, after: int = 0) -> float:
+        """Wait for a notification of this method beyond the first `after`; how long that took."""
+        began = trio.current_time()
+        with trio.fail_after(seconds):
+            while self.told.count(method) <= after:
+                await trio.sleep(0.01)
+        return trio.current_time() - began
+
+    async def names(self) -> list[str]:
+        return [tool.name for tool in (await self.client.list_tools()).tools]
+
+
+@asynccontextmanager
+async def sdk(server: str | StdioServerParameters) -> AsyncIterator[SdkClient]:
+    """The SDK's client, connected to a URL or to a program."""
+    ours = SdkClient(server)
+    async with ours.client:
+        yield ours
+
+
+def over_stdio(file: Path) -> StdioServerParameters:
+    """`colonnade serve FILE --stdio`, as the SDK starts it."""
+    return StdioServerParameters(command=COLONNADE, args=["serve", str(file), "--stdio"], cwd=str(BIN))
+
+
+def text_of(result: CallToolResult) -> str:
+    """The text of a result that is one text."""
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+class HandClient:
+    """A client over HTTP that says and sees bytes. Ids and tokens are the test's."""
+
+    def __init__(self, http: httpx.AsyncClient, url: str, revision: str) -> None:
+        self.http = http
+        self.url = url
+        self.revision = revision
+        self.headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+    async def open(self) -> dict[str, Any]:
+        """The handshake; what the server answered to it."""
+        (answer,) = await self.post(initialize(self.revision))
+        if self.revision >= "2025-06-18":
+            self.headers["mcp-protocol-version"] = self.revision
+        assert await self.post(b'{"jsonrpc":"2.0","method":"notifications/initialized"}') == []
+        result: dict[str, Any] = json.loads(answer)["result"]
+        return result
+
+    async def post(self, body: bytes) -> list[bytes]:
+        """Every message that came as the answer to this one."""
+        answer = await self.http.post(self.url, content=body, headers=self.headers, timeout=PATIENCE)
+        assert answer.status_code in (200, 202), (answer.status_code, answer.content)
+        if "mcp-session-id" in answer.headers:
+            self.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+        if answer.headers.get("content-type") == "text/event-stream":
+            lines = answer.content.split(b"\n")
+            return [data for line in lines if (data := line.removeprefix(b"data:").strip()) and data[:1] == b"{"]
+        return [answer.content] if answer.content else []
+
+    async def ask(self, method: str, params: object = None, id: int | str = 1) -> Any:
+        """The answer: an object with `result` or `error`."""
+        said = {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
+        return json.loads((await self.post(json.dumps(said).encode()))[-1])
+
+
+@asynccontextmanager
+async def by_hand(url: str, revision: str = "2025-11-25") -> AsyncIterator[HandClient]:
+    """A client of our own, after its handshake."""
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(limits=limits, trust_env=False) as http:
+        client = HandClient(http, url, revision)
+        await client.open()
+        yield client
+
+
+def initialize(revision: str, id: int = 1) -> bytes:
+    params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "by hand", "version": "1"}}
+    return json.dumps({"jsonrpc": "2.0", "id": id, "method": "initialize", "params": params}).encode()
+
+
+class LineClient:
+    """A client of `colonnade serve FILE --stdio` that says and sees lines."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(b"")
+
+    def say(self, line: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> bytes:
+        """The next line; nothing at the end."""
+        return self._lines.get(timeout=PATIENCE)
+
+    def answer(self, line: bytes) -> bytes:
+        """Say it, and give the next line that is an answer."""
+        self.say(line)
+        while b'"method"' in (heard := self.hear()):
+            pass
+        return heard
+
+    def open(self, revision: str = "2025-11-25") -> dict[str, Any]:
+        result: dict[str, Any] = json.loads(self.answer(initialize(revision, id=0)))["result"]
+        self.say(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        return result
+
+    def leave(self) -> int:
+        """Close our end; the exit code of the host that ends then."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def line_client(file: Path) -> Iterator[LineClient]:
+    """`colonnade serve FILE --stdio`, and its client. It is killed at the end if it is still there."""
+    with (file.parent / "stdio.stderr").open("w") as stderr:
+        process = subprocess.Popen(
+            [COLONNADE, "serve", str(file), "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+        )
+    with process:
+        client = LineClient(process)
+        try:
+            yield client
+        finally:
+            process.kill()
+            client._reader.join(PATIENCE)

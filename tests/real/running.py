@@ -1,0 +1,215 @@
+"""Starts the real `colonnade` as a child process, and reads what it says, for tests that look at it from outside.
+
+It knows the command's first line, its state lines and its exit code. It owns the child: whatever the test does, the
+child and everything below it has ended when the block ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+COLONNADE = str(BIN / "colonnade")
+SERVERS = ROOT / "tests" / "kit" / "servers"
+BARE_PYTHON = [sys.executable, "-I", "-S"]
+"""A Python that starts at once: for servers that need nothing but the standard library."""
+
+START = 30.0
+"""Seconds in which servers must be ready; Python's imports take their time on a busy machine."""
+STOP = 10.0
+"""Seconds in which SIGTERM must have ended the host, as docs/operations.md says."""
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
+
+
+def recorder(log: Path) -> dict[str, Any]:
+    """The configuration of `tests/kit/servers/recorder.py` as a program."""
+    return {"command": [*BARE_PYTHON, str(SERVERS / "recorder.py"), str(log)]}
+
+
+def sdk_server(*arguments: str) -> dict[str, Any]:
+    """The configuration of `tests/kit/servers/sdk_server.py` as a program."""
+    return {"command": [sys.executable, str(SERVERS / "sdk_server.py"), *arguments]}
+
+
+def write_config(folder: Path, servers: Mapping[str, object], **more: object) -> Path:
+    """A configuration file (JSON is YAML) that listens at a free port."""
+    file = folder / "colonnade.yaml"
+    file.write_text(json.dumps({"listen": {"address": "127.0.0.1:0"}, "servers": servers, **more}))
+    return file
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = START) -> Any:
+    """Poll until it holds, and give what it then is. Real time: other processes are waited for."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not so within {seconds} s: {what}"
+        threading.Event().wait(0.01)
+    return found
+
+
+class Running:
+    """A host that runs. `said` is what it printed, line by line; `url` is where it serves."""
+
+    def __init__(self, process: subprocess.Popen[str], errors: Path) -> None:
+        self.process = process
+        self.said: list[str] = []
+        self._errors = errors
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.url = ""
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line.rstrip("\n"))
+
+    @property
+    def errors(self) -> str:
+        """What it wrote to standard error so far."""
+        return self._errors.read_text(errors="replace")
+
+    def wait_address(self, seconds: float = START) -> str:
+        """Wait for the line with the address."""
+        line = until(lambda: (self.said or self.process.poll() is not None), f"an address; {self.errors}", seconds)
+        assert self.said, f"it ended with status {self.process.poll()}: {self.errors}"
+        found = ADDRESS.search(self.said[0])
+        assert found, line
+        self.url = found[0]
+        return self.url
+
+    def state_lines(self, server: str, state: str) -> list[str]:
+        return [line for line in self.said[1:] if line.split()[:2] == [server, state]]
+
+    def wait_ready(self, *servers: str, times: int = 1, seconds: float = START) -> None:
+        """Wait until each of these has said that it is ready, for the `times`th time."""
+        for server in servers:
+            until(
+                lambda server=server: len(self.state_lines(server, "ready")) >= times,
+                f"{server} is ready; the host said {self.said} and {self.errors}",
+                seconds,
+            )
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """What `/status` says of each server."""
+        with urllib.request.urlopen(self.url.rpartition("/")[0] + "/status", timeout=STOP) as answer:
+            return {server["id"]: server for server in json.load(answer)["servers"]}
+
+    def stop(self) -> float:
+        """End it by SIGTERM, which it must follow in time and with exit code 0; how long that took."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(STOP)
+        took = time.monotonic() - began
+        assert status == 0, f"exit code {status}: {self.errors}"
+        return took
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(STOP)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@contextmanager
+def serving(file: Path, *ready: str, cwd: Path | None = None, stop: bool = True) -> Iterator[Running]:
+    """`colonnade serve FILE`, for the block, once the servers named are ready. Then it is ended by SIGTERM.
+
+    Args:
+        stop: whether it is still there at the end of the block, to be ended.
+    """
+    errors = file.parent / f"{file.name}.stderr"
+    with errors.open("w") as stderr:
+        process = subprocess.Popen(
+            [COLONNADE, "serve", str(file)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            cwd=cwd or ROOT,
+        )
+    running = Running(process, errors)
+    try:
+        running.wait_address()
+        running.wait_ready(*ready)
+        yield running
+        if stop:
+            running.stop()
+    finally:
+        running.close()
+
+
+@contextmanager
+def listening(*command: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server that runs by itself and prints its URL first, as (process, URL). It is killed at the end."""
+    with (folder / f"{Path(command[-1]).name}.stderr").open("a") as stderr:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=folder
+        )
+    with process:
+        try:
+            assert process.stdout is not None
+            found = ADDRESS.search(process.stdout.readline())
+            assert found, "it did not say where it listens"
+            yield process, found[0]
+        finally:
+            process.kill()
+
+
+def colonnade(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """One run of the command to its end, which is soon. Its output is no terminal."""
+    return subprocess.run(
+        [COLONNADE, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=45,
+        cwd=cwd or ROOT,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def heard(log: Path) -> list[bytes]:
+    """The messages that a recorder got, byte for byte."""
+    return log.read_bytes().splitlines() if log.exists() else []
+
+
+def heard_method(log: Path, method: str) -> list[dict[str, Any]]:
+    """The messages with this method that a recorder got."""
+    return [message for line in heard(log) if (message := json.loads(line)).get("method") == method]
+
+
+def pids_below(pid: int) -> dict[int, str]:
+    """Every process below this one, with its command line."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    below = {pid}
+    while more := {child for child, parent in parents.items() if parent in below} - below:
+        below |= more
+    found = {}
+    for child in below - {pid}:
+        with suppress(OSError):
+            found[child] = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+def pid_of(host: int, mark: str) -> int:
+    """The program below the host whose command line holds `mark`: the last one, since wardens come before."""
+    return max(pid for pid, command in pids_below(host).items() if mark in command)
