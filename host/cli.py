@@ -33,7 +33,9 @@ def main() -> None:
         sys.exit(WRONG)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
+    except (BrokenPipeError, BaseExceptionGroup) as problem:
+        if isinstance(problem, BaseExceptionGroup) and problem.split(BrokenPipeError)[1] is not None:
+            raise
         # Whoever read our output has seen enough; Python would complain about it once more while it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(DONE)
@@ -96,7 +98,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             bound = bind(config.listen.host, config.listen.port)
             host = f"[{config.listen.host}]" if ":" in config.listen.host else config.listen.host
             url = f"http://{host}:{bound.getsockname()[1]}{config.listen.path}"
-            out.write(f"Colonnade {VERSION} serves {len(config.servers)} servers at {url}\n")
+            out.write(f"Colonnade {VERSION} serves {_servers(config)} at {url}\n")
         from host import commands
 
         commands.serve_until_stopped(config, bound, out, arguments.log_level)
@@ -112,7 +114,7 @@ def _check(arguments: argparse.Namespace) -> int:
     config = _load(arguments.file)
     for spec in config.servers.values():
         print(f"{spec.id}: {spec.describe()}" + (" (disabled)" if spec.disabled else ""))
-    print(f"{arguments.file}: ok, {len(config.servers)} servers")
+    print(f"{arguments.file}: ok, {_servers(config)}")
     return DONE
 
 
@@ -146,6 +148,11 @@ def _whose_endpoint(arguments: argparse.Namespace) -> tuple[str | None, dict[str
     headers = dict(part.split(":", 1) for part in arguments.header if ":" in part)
     config = None if arguments.url is not None else _load(arguments.config)
     return arguments.url, headers, config, arguments.log_level
+
+
+def _servers(config: Config) -> str:
+    count = sum(not spec.disabled for spec in config.servers.values())
+    return f"{count} server" + ("" if count == 1 else "s")
 
 
 def _load(file: str) -> Config:

@@ -26,6 +26,7 @@ from host.peer import BrokenAnswer, PeerError
 from host.protocol.methods import CALL, LISTINGS, Kind
 from host.remote import fetch_status, open_remote
 from host.upstream.listing import Ask, read_list
+from host.upstream.supervisor import counted_out
 from host.wire.link import LinkLost
 
 DONE, FAILED, UNREACHED = 0, 1, 3
@@ -132,7 +133,7 @@ def _show_server(terminal: Terminal, server: Mapping[str, object]) -> None:
     state = str(server["state"])
     entries = server["entries"]
     assert isinstance(entries, dict)
-    counts = ", ".join(f"{count} {what}" for what, count in entries.items() if count)
+    counts = counted_out((kind, entries.get(listing.member, 0)) for kind, listing in LISTINGS.items())
     detail = counts if state == "ready" else str(server["detail"])
     print(f"{server['id']!s:<20} {terminal.state(state)} {server['transport']!s:<6} {printable(detail)}".rstrip())
 
@@ -140,8 +141,7 @@ def _show_server(terminal: Terminal, server: Mapping[str, object]) -> None:
 def _show_entry(terminal: Terminal, kind: Kind, raw: Raw) -> None:
     definition = members(raw)
     name = value(definition[LISTINGS[kind].key])
-    described = definition.get("description") or definition.get("title") or Raw(b'""')
-    said = value(described)
+    said = next((value(definition[member]) for member in ("description", "title", "name") if member in definition), "")
     first = said.strip().splitlines()[0] if isinstance(said, str) and said.strip() else ""
     print(f"{kind.value:<9} {printable(str(name)):<44} {terminal.faint(printable(first)[:90])}".rstrip())
 

@@ -200,9 +200,10 @@ class _Face:
     async def _answer(self, session: Session, request: Request, headers: dict[str, str], send: Send) -> None:
         reply = self.replies.begin(send, headers, session.begin_stream)
         try:
-            await reply.finish(await session.answer(request, reply.tell))
+            answer = await session.answer(request, reply.tell)
         finally:
-            self.replies.end(reply)
+            self.replies.end(reply)  # before it is sent: a client that is slow to take an answer is not waiting for one
+        await reply.finish(answer)
 
     async def _get(
         self, endpoint: str | None, headers: Headers, allowed: dict[str, str], receive: Receive, send: Send

@@ -95,10 +95,12 @@ class Session:
         version = 0
         while True:
             version = await self._router.catalog.after(version)
-            for method in self._changed():
+            changed = self._changed()
+            for method in changed:
                 await send(Notification(method))
+            if changed:
                 self.last_used = trio.current_time()
-            await trio.sleep(SPACING)
+                await trio.sleep(SPACING)
 
     def _changed(self) -> list[str]:
         methods: dict[str, None] = {}

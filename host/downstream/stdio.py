@@ -6,9 +6,10 @@ closes our input it is gone: its calls are called off and the host stops.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import trio
 
@@ -50,7 +51,8 @@ def own_stdout() -> Iterator[int]:
 async def serve_stdio(session: Session, stdin: int, stdout: int) -> None:
     """Serve the one client until it closes our input, or stops reading our output."""
     async with _unblocked(stdin, stdout):
-        face = _Face(session, LineWriter(stdout))
+        # Only this client can wait for this client: however long it does not read, nobody else is the worse for it.
+        face = _Face(session, LineWriter(stdout, patience=math.inf))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(face.write, nursery.cancel_scope)
             nursery.start_soon(session.tell_changes, face.send)
@@ -74,7 +76,7 @@ class _Face:
                 for line in lines.feed(data):
                     self._take(read_strictly(line), nursery)
         except LineTooLong:
-            self._put(Failure(ErrorBody(-32700, f"a message of more than {MAX_LINE} bytes")))
+            self._tell(Failure(ErrorBody(-32700, f"a message of more than {MAX_LINE} bytes")))
             return
         if last := lines.rest():
             self._take(read_strictly(last), nursery)
@@ -91,14 +93,15 @@ class _Face:
         except PipeStalled:
             return  # nobody is left to read it
 
-    async def send(self, notice: Notification) -> None:
-        self._put(notice)
+    async def send(self, message: Message) -> None:
+        """Answers and changes are never lost: while the client does not read, they wait."""
+        with suppress(PipeStalled):  # the client is gone; `write` sees the same end and stops the session
+            await self._writer.write_in_turn(one_line(write(message)))
 
-    def _put(self, message: Message) -> None:
-        try:
+    def _tell(self, message: Message) -> None:
+        """What must not wait: refusals and progress. A client that reads so little misses some of it."""
+        with suppress(PipeStalled):
             self._writer.write_line(one_line(write(message)))
-        except PipeStalled:
-            return  # `write` sees the same end and stops the session
 
     def _take(self, message: Message | Malformed, nursery: trio.Nursery) -> None:
         if isinstance(message, Request):
@@ -106,14 +109,14 @@ class _Face:
         elif isinstance(message, Notification):
             self._session.told(message)
         elif isinstance(message, Malformed) and not message.answers:
-            self._put(Failure(ErrorBody(message.code, message.why), message.id))
+            self._tell(Failure(ErrorBody(message.code, message.why), message.id))
 
     def _called(self, request: Request, nursery: trio.Nursery) -> None:
         key = (type(request.id), request.id)
         if key in self._taken:
-            self._put(Failure(ErrorBody(-32600, "this id is in flight already"), request.id))
+            self._tell(Failure(ErrorBody(-32600, "this id is in flight already"), request.id))
         elif len(self._taken) >= MAX_IN_FLIGHT:
-            self._put(Failure(ErrorBody(429, f"more than {MAX_IN_FLIGHT} requests at once"), request.id))
+            self._tell(Failure(ErrorBody(429, f"more than {MAX_IN_FLIGHT} requests at once"), request.id))
         else:
             self._taken.add(key)
             nursery.start_soon(self._serve, request)
@@ -126,18 +129,18 @@ class _Face:
 
     async def _answer(self, request: Request) -> None:
         if request.method == INITIALIZE and self._session.opening is None:
-            self._put(await self._session.open(request))
+            await self.send(await self._session.open(request))
             return
         done = False
 
         def tell(notice: Notification) -> None:
             if not done:
-                self._put(notice)
+                self._tell(notice)
 
         answer = await self._session.answer(request, tell)
         done = True
         if answer is not None:
-            self._put(answer)
+            await self.send(answer)
 
 
 async def _receive(fd: int) -> bytes:

@@ -9,7 +9,7 @@ attempt is. Entries of a server that is away stay in the catalog, so that a rest
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ from host.errors import Unavailable
 from host.journal import Crashed, Journal, ServerFailed, ServerReady, sample
 from host.peer import BrokenAnswer, Peer, PeerError, open_peer
 from host.protocol.handshake import WrongRevision, greeting, offer
-from host.protocol.methods import INITIALIZE, INITIALIZED, LISTINGS, PING, Kind
+from host.protocol.methods import INITIALIZE, INITIALIZED, PING, Kind
 from host.upstream.backoff import Backoff
 from host.upstream.client import Client, Voice
 from host.upstream.listing import Lister
@@ -149,7 +149,13 @@ class Upstream:
 
     def _counts(self) -> str:
         counted = ((kind, len(self._catalog.shelf(kind).by_server.get(self.spec.id, ()))) for kind in Kind)
-        return ", ".join(f"{count} {LISTINGS[kind].member}" for kind, count in counted if count) or "nothing to offer"
+        return counted_out(counted)
+
+
+def counted_out(counts: Iterable[tuple[Kind, int]]) -> str:
+    """How many entries of each kind, in words."""
+    words = (f"{count} {kind.value}" + ("" if count == 1 else "s") for kind, count in counts if count)
+    return ", ".join(words) or "nothing to offer"
 
 
 _EXPECTED = (LinkLost, PeerError, BrokenAnswer, ValueError, trio.TooSlowError)

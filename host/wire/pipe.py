@@ -21,13 +21,16 @@ class PipeStalled(Exception):
 
 
 class LineWriter:
-    """Owns nothing: the descriptor is non-blocking and belongs to whoever opened it."""
+    """Owns nothing: the descriptor is non-blocking and belongs to whoever opened it. The reader may leave a full pipe
+    unread for `patience` seconds."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, patience: float = STALL) -> None:
         self._fd = fd
+        self._patience = patience
         self._waiting: deque[memoryview] = deque()
         self._size = 0
         self._wake = trio.Event()
+        self._moved = trio.Event()
         self._broken = False
 
     def write_line(self, line: bytes) -> None:
@@ -39,7 +42,7 @@ class LineWriter:
         if self._broken:
             raise PipeStalled("the pipe is closed")
         data = memoryview(line + b"\n")
-        if self._size + len(data) > MAX_BACKLOG:
+        if self._is_too_much(len(data)):
             raise PipeStalled(f"more than {MAX_BACKLOG} bytes wait to be read")
         if not self._waiting:
             data = data[self._write(data) :]
@@ -49,11 +52,21 @@ class LineWriter:
         self._size += len(data)
         self._wake.set()
 
+    async def write_in_turn(self, line: bytes) -> None:
+        """Like `write_line`, but while too much waits already this waits too.
+
+        Raises:
+            PipeStalled: the reader is gone; nothing of the line was written.
+        """
+        while self._is_too_much(len(line) + 1) and not self._broken:
+            await self._moved.wait()
+        self.write_line(line)
+
     async def run(self) -> None:
         """Write what waits, until cancelled.
 
         Raises:
-            PipeStalled: the reader is gone, or made no room for STALL seconds.
+            PipeStalled: the reader is gone, or made no room for as long as the patience lasts.
         """
         while True:
             await self._wake.wait()
@@ -63,14 +76,15 @@ class LineWriter:
     async def flush(self) -> None:
         """Write everything that waits; see `run` for what it raises."""
         while self._waiting:
-            with trio.move_on_after(STALL) as patience:
+            with trio.move_on_after(self._patience) as patience:
                 await trio.lowlevel.wait_writable(self._fd)
             if patience.cancelled_caught:
-                self._broken = True
-                raise PipeStalled(f"nothing was read for {STALL:.0f} s")
+                self._break()
+                raise PipeStalled(f"nothing was read for {self._patience:.0f} s")
             head = self._waiting[0]
             written = self._write(head)
             self._size -= written
+            self._move()
             if written == len(head):
                 self._waiting.popleft()
             else:
@@ -82,5 +96,17 @@ class LineWriter:
         except BlockingIOError:
             return 0
         except OSError as problem:
-            self._broken = True
+            self._break()
             raise PipeStalled("the reader has closed the pipe") from problem
+
+    def _is_too_much(self, size: int) -> bool:
+        """A line that is longer than all that may wait is taken when nothing does."""
+        return bool(self._waiting) and self._size + size > MAX_BACKLOG
+
+    def _break(self) -> None:
+        self._broken = True
+        self._move()
+
+    def _move(self) -> None:
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()

@@ -210,9 +210,9 @@ def test_three_hundred_servers_load_in_a_second(tmp_path: Path) -> None:
     """A large roster is fine; one wrong server among them is found."""
     entry = "  s{}: {{command: [python3, s.py, '${{env:T}}'], env: {{A: b}}, consent: {{tools: {{allow: [a, b]}}}}}}\n"
     text = "servers:\n" + "".join(entry.format(n) for n in range(300))
-    started = time.perf_counter()
+    started = time.process_time()  # what else the machine does is not measured
     made = load_text(tmp_path, text, {"T": "t"})
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert len(made.servers) == 300
     assert lines(tmp_path, f"{text}  S1: {{command: x}}\n", {"T": "t"})[0].startswith("302:3: servers.S1")
 

@@ -36,11 +36,13 @@ SERVERS = {"plain": [], "forking": ["fork"], "stubborn": ["fork", "stubborn"]}
 READY_LIMIT = 60.0
 TERM_LIMIT = 10.0
 LEFT_AFTER = 2.0
-RUNNING = 0.5
+RUNNING = 1.5
 """Seconds a host is watched for zombies between being ready and being ended."""
 SAMPLE_EVERY = 0.05
-ZOMBIE_AGE = 0.1
-"""Seconds after which a zombie is one that nobody reaps; every process is one for a moment."""
+ZOMBIE_AGE = 1.0
+"""Seconds after which a zombie is one that nobody reaps. Every process is one for a moment, and while several hosts
+start on two cores that moment may be some tenths of a second; one that nobody reaps stays to the end, which is longer.
+"""
 
 
 @dataclass(frozen=True)

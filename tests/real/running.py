@@ -83,7 +83,7 @@ class Running:
 
     def wait_address(self, seconds: float = START) -> str:
         """Wait for the line with the address."""
-        line = until(lambda: (self.said or self.process.poll() is not None), f"an address; {self.errors}", seconds)
+        line = until(lambda: self.said or self.process.poll() is not None, f"an address; {self.errors}", seconds)
         assert self.said, f"it ended with status {self.process.poll()}: {self.errors}"
         found = ADDRESS.search(self.said[0])
         assert found, line

@@ -33,7 +33,9 @@ def host(logs: dict[str, Path]) -> Iterator[Running]:
     folder = logs["web"].parent
     command = [*BARE_PYTHON, str(SERVERS / "recorder.py"), str(logs["web"]), "--http", "0"]
     with listening(*command, folder=folder) as (_, url):
-        with serving(write_config(folder, {"pipe": recorder(logs["pipe"]), "web": {"url": url}}), "pipe", "web") as host:
+        with serving(
+            write_config(folder, {"pipe": recorder(logs["pipe"]), "web": {"url": url}}), "pipe", "web"
+        ) as host:
             yield host
 
 

@@ -16,6 +16,7 @@ from host.downstream.sessions import Session
 from host.downstream.stdio import own_stdout, serve_stdio
 from host.protocol.versions import LATEST_LEGACY
 from host.wire.framing import MAX_LINE, LineSplitter
+from host.wire.pipe import MAX_BACKLOG
 from tests.kit.world import ScriptedServer, World, open_world, tool
 
 REVISION = LATEST_LEGACY.name
@@ -205,6 +206,29 @@ async def test_answers_to_a_client_that_does_not_read_wait_without_holding_up_an
         await client.says(*({"id": n, "method": "tools/call", "params": {"name": "a__x"}} for n in range(1, 6)))
         await wait_all_tasks_blocked()
         assert sorted([(await client.hears())["id"] for _ in range(5)]) == [1, 2, 3, 4, 5]
+
+
+async def test_answers_larger_than_all_that_may_wait_are_lost_by_nobody() -> None:
+    """Not even one that is larger by itself."""
+
+    async def big(params: dict[str, Any]) -> object:
+        return {"content": [{"type": "text", "text": "x" * params["arguments"]["size"]}]}
+
+    sizes = [MAX_BACKLOG + 1, MAX_BACKLOG // 2, MAX_BACKLOG // 2, MAX_BACKLOG // 2]
+    server = ScriptedServer("a", tools=["x"], answers={"tools/call": big})
+    async with open_stdio(server) as (_, client):
+        client._splitter = LineSplitter(4 * MAX_BACKLOG)
+        await client.shakes_hands()
+        calls = [
+            {"id": n, "method": "tools/call", "params": {"name": "a__x", "arguments": {"size": size}}}
+            for n, size in enumerate(sizes)
+        ]
+        await client.says(*calls)
+        await wait_all_tasks_blocked()
+        answers = [await client.hears() for _ in sizes]
+        assert sorted((each["id"], len(each["result"]["content"][0]["text"])) for each in answers) == list(
+            enumerate(sizes)
+        )
 
 
 def test_what_others_print_does_not_get_between_the_messages(capfd: pytest.CaptureFixture[str]) -> None:

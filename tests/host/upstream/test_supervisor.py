@@ -23,7 +23,7 @@ async def test_a_server_that_comes_up_is_ready_and_says_so() -> None:
         await world.settled()
         assert isinstance(world.roster.upstreams["a"].state, Ready)
         (ready,) = (event for event in world.events if isinstance(event, ServerReady))
-        assert (ready.said, ready.counts) == ("a 1", "2 tools, 1 prompts")
+        assert (ready.said, ready.counts) == ("a 1", "2 tools, 1 prompt")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Never
 
 import httpx
@@ -385,7 +383,7 @@ async def test_a_status_becomes_a_fixed_sentence_and_leaves_the_link_usable(
         ("-1", None),
         ("", None),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
-        (format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True), 60.0),
+        ("Wed, 21 Oct 9998 07:28:00 GMT", 60.0),
         ("Wed, 21 Oct 9999 07:28:00 +9999", None),
     ],
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import trio
@@ -182,7 +183,7 @@ async def test_a_reader_that_goes_while_lines_wait_is_noticed(pipe: Pipe, nurser
     await trio.sleep_forever()
 
 
-@pytest.mark.parametrize("waiting", [0, 1])
+@pytest.mark.parametrize("waiting", [1, 2])
 async def test_a_line_beyond_the_backlog_is_refused_whole(pipe: Pipe, nursery: trio.Nursery, waiting: int) -> None:
     """Not a byte of it is written: the next line would be glued to it."""
     writer = LineWriter(pipe.writer)
@@ -195,6 +196,47 @@ async def test_a_line_beyond_the_backlog_is_refused_whole(pipe: Pipe, nursery: t
     nursery.start_soon(writer.run)
     expected = (long + b"\n") * waiting + b"z\n"
     assert await read_all(pipe, len(expected)) == expected
+
+
+async def read_much(pipe: Pipe, size: int) -> bytes:
+    parts = []
+    while size > 0:
+        await trio.lowlevel.wait_readable(pipe.reader)
+        parts.append(pipe.read())
+        size -= len(parts[-1])
+    return b"".join(parts)
+
+
+async def test_a_line_longer_than_the_backlog_is_taken_when_nothing_waits(pipe: Pipe, nursery: trio.Nursery) -> None:
+    writer = LineWriter(pipe.writer)
+    writer.write_line(b"y" * (MAX_BACKLOG + 10))
+    nursery.start_soon(writer.run)
+    assert len(await read_much(pipe, MAX_BACKLOG + 11)) == MAX_BACKLOG + 11
+
+
+async def test_writing_in_turn_waits_for_room_and_loses_nothing(pipe: Pipe, nursery: trio.Nursery) -> None:
+    writer = LineWriter(pipe.writer)
+    nursery.start_soon(writer.run)
+    lines = [bytes([letter]) * (MAX_BACKLOG // 2) for letter in b"abcd"]
+    for line in lines:
+        nursery.start_soon(writer.write_in_turn, line)
+    await trio.testing.wait_all_tasks_blocked()
+    got = await read_much(pipe, sum(map(len, lines)) + len(lines))
+    assert sorted(got.split()) == lines
+
+
+async def test_whoever_waits_for_room_learns_that_the_reader_is_gone(pipe: Pipe, nursery: trio.Nursery) -> None:
+    writer = LineWriter(pipe.writer)
+    writer.write_line(b"x" * MAX_BACKLOG)
+
+    async def fail(work: Callable[[], Awaitable[None]]) -> None:
+        with pytest.raises(PipeStalled):
+            await work()
+
+    nursery.start_soon(fail, writer.run)
+    nursery.start_soon(fail, partial(writer.write_in_turn, b"y" * pipe.room * 2))
+    await trio.testing.wait_all_tasks_blocked()
+    pipe.close_reader()
 
 
 async def test_the_backlog_is_given_back_as_it_is_read(pipe: Pipe, nursery: trio.Nursery) -> None:

@@ -37,7 +37,7 @@ class Recorder:
     def __init__(self, log: Path) -> None:
         self._log = log.open("ab", buffering=0)
         self._lock = threading.Lock()
-        self._tools = ["echo", "odd", "linked", "hang", "steps", "together", "grow", "fail", "exit"]
+        self._tools = ["echo", "odd", "linked", "hang", "steps", "together", "grow", "much", "fail", "exit"]
         self._hanging: dict[object, Say] = {}
         self._waiting: list[tuple[Any, Say, str]] = []
 
@@ -124,6 +124,9 @@ class Recorder:
         setattr(self, f"_{name}", self._echo)
         self._text(message, say, f"{name} is new")
         say(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+
+    def _much(self, message: dict[str, Any], raw: bytes, say: Say) -> None:
+        self._text(message, say, "m" * message["params"]["arguments"]["size"])
 
     def _fail(self, message: dict[str, Any], raw: bytes, say: Say) -> None:
         self._text(message, say, "It did not work.\n\x1b[31mred\x1b[0m", isError=True)

@@ -1,7 +1,7 @@
 """A server made with the official SDK, with one of everything it can offer.
 
-    python sdk_server.py [LOG]                  over standard input and output
-    python sdk_server.py [LOG] --http PORT      over Streamable HTTP on 127.0.0.1; prints its URL
+python sdk_server.py [LOG]                  over standard input and output
+python sdk_server.py [LOG] --http PORT      over Streamable HTTP on 127.0.0.1; prints its URL
 """
 
 from __future__ import annotations
