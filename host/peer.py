@@ -135,14 +135,21 @@ class Peer:
             del self._progress[token]
 
     async def run(self) -> None:
+        """Hear the other side until the link ends."""
         try:
             await self._link.run(self._take)
         except LinkLost as lost:
-            self.lost = lost
+            self.lose(lost)
         finally:
+            self.lose(self.lost)  # also when the owner of this peer has had enough of it
+
+    def lose(self, lost: LinkLost) -> None:
+        """The other side is gone, or as good as gone: nobody waits for it any more."""
+        if not self.ended.is_set():
+            self.lost = lost
             self.ended.set()
             for waiter in self._asked.drain():
-                waiter.end(self.lost)
+                waiter.end(lost)
 
     def _take(self, arrival: Arrival) -> None:
         self.last_heard = trio.current_time()

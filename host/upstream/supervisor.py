@@ -94,25 +94,30 @@ class Upstream:
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
         while True:
-            ready_for = 0.0
             self.attempts += 1
             try:
                 await self._connect(open_link)
-                why = "the connection ended"  # not reached: a connection ends with an error
             except* _EXPECTED as group:
-                why = _reason(group)
+                self._fall(_reason(group))
             except* Exception as group:  # noqa: BLE001 - one server's trouble, our own mistakes included, stays with it
                 self._journal.note(Crashed(self.spec.id, group))
-                why = "of an internal error"
-            if isinstance(self.state, Ready):
-                ready_for = trio.current_time() - self.state.since
-            delay = self._backoff.failed(ready_for, random.random())
-            now = trio.current_time()
-            self.state = Failed(now, why, now + delay)
-            self.settled.set()
-            self._journal.note(ServerFailed(self.spec.id, why, delay))
-            await trio.sleep(delay)
-            self.state = Connecting(trio.current_time(), why)
+                self._fall("of an internal error")
+            failed = self._fall("the connection ended")
+            await trio.sleep_until(failed.next_attempt)
+            self.state = Connecting(trio.current_time(), failed.why)
+
+    def _fall(self, why: str) -> Failed:
+        """From now on the server counts as failed. The first reason holds: what comes after it comes of it."""
+        state = self.state
+        if isinstance(state, Failed):
+            return state
+        now = trio.current_time()
+        delay = self._backoff.failed(now - state.since if isinstance(state, Ready) else 0.0, random.random())
+        failed = self.state = Failed(now, why, now + delay)
+        self._lister = None
+        self.settled.set()
+        self._journal.note(ServerFailed(self.spec.id, why, delay))
+        return failed
 
     async def _connect(self, open_link: OpenLink) -> None:
         """One connection, from its beginning to its end, which is always an error."""
@@ -135,16 +140,15 @@ class Upstream:
                 self._journal.note(
                     ServerReady(self.spec.id, sample(offered.server), self._counts(), trio.current_time() - began)
                 )
-                try:
-                    await self._stay(peer, lister)
-                finally:
-                    self._lister = None
+                await self._stay(peer, lister)
 
     async def _stay(self, peer: Peer, lister: Lister) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lister.run)
             nursery.start_soon(_watch, peer)
             await peer.ended.wait()
+            # At once: to end what is left of a child may take seconds, and calls must not wait for that.
+            self._fall(str(peer.lost))
             raise peer.lost
 
     def _counts(self) -> str:
@@ -171,7 +175,8 @@ async def _watch(peer: Peer) -> None:
             with suppress(PeerError, BrokenAnswer):  # a refusal is a sign of life too
                 await peer.request(PING)
             continue
-        raise LinkLost(f"it did not answer a ping within {PING_PATIENCE:.0f} s")
+        peer.lose(LinkLost(f"it did not answer a ping within {PING_PATIENCE:.0f} s"))
+        return
 
 
 def describe(state: State) -> str:

@@ -187,6 +187,33 @@ async def test_a_link_that_takes_nothing_holds_a_cancelled_caller_no_longer_than
         assert trio.current_time() - began == pytest.approx(3)
 
 
+async def test_whoever_waits_in_another_task_is_told_when_the_peer_is_given_up() -> None:
+    async with trio.open_nursery() as nursery:
+        near, far = memory_links()
+
+        async def ask(peer: Peer) -> None:
+            with pytest.raises(LinkLost, match="the connection was closed"):
+                await peer.request("x")
+
+        async with open_peer(near, Listener()) as peer:
+            nursery.start_soon(ask, peer)
+            await FarEnd(far).hears()
+
+
+async def test_a_peer_that_is_as_good_as_gone_is_gone() -> None:
+    async with open_pair() as (peer, far, _), trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            with pytest.raises(LinkLost, match="no sign of life"):
+                await peer.request("x")
+
+        nursery.start_soon(ask)
+        await far.hears()
+        peer.lose(LinkLost("no sign of life"))
+        peer.lose(LinkLost("and again"))
+        assert peer.ended.is_set()
+
+
 async def test_requests_after_the_end_fail_at_once_with_its_reason() -> None:
     async with open_pair() as (peer, far, _):
         far.link.close()
