@@ -52,7 +52,16 @@ _ENV_NAME = re.compile(r"[!-<>-~]+")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _OWN_HEADERS = frozenset(
-    {"accept", "connection", "content-length", "content-type", "last-event-id", "transfer-encoding"}
+    {
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "last-event-id",
+        "transfer-encoding",
+    }
 )
 
 

@@ -45,7 +45,6 @@ class KindConsent:
 
 
 ALLOW_ALL = KindConsent()
-DENY_ALL = KindConsent(allow=())
 
 
 @dataclass(frozen=True)

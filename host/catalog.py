@@ -16,7 +16,7 @@ import trio
 
 from host.jsonrpc.raw import encode, encode_object, members
 from host.names import outward_name, outward_uri
-from host.protocol.links import rename_in_definition
+from host.protocol.links import rename_page
 from host.protocol.methods import LISTINGS, Kind
 
 
@@ -64,7 +64,7 @@ class Catalog:
     def __init__(self, servers: Sequence[str], collided: Callable[[Entry], None]) -> None:
         self._order = tuple(servers)
         self._collided = collided
-        self._told: set[Entry] = set()
+        self._colliding: dict[Kind, set[tuple[str, str]]] = {kind: set() for kind in Kind}
         self._shelves = {kind: Shelf() for kind in Kind}
         self._moved = trio.Event()
         self.version = 0
@@ -79,9 +79,9 @@ class Catalog:
         entries = tuple(_entry(kind, server, definition) for definition in definitions)
         if entries == before:
             if server not in shelf.by_server:  # it listed nothing, which is not the same as having listed never
-                self._shelves[kind] = self._shelve(shelf.version, {**shelf.by_server, server: ()})
+                self._shelves[kind] = self._shelve(kind, shelf.version, {**shelf.by_server, server: ()})
             return False
-        self._shelves[kind] = self._shelve(shelf.version + 1, {**shelf.by_server, server: entries})
+        self._shelves[kind] = self._shelve(kind, shelf.version + 1, {**shelf.by_server, server: entries})
         self.version += 1
         moved, self._moved = self._moved, trio.Event()
         moved.set()
@@ -93,13 +93,14 @@ class Catalog:
             await self._moved.wait()
         return self.version
 
-    def _shelve(self, version: int, by_server: dict[str, tuple[Entry, ...]]) -> Shelf:
+    def _shelve(self, kind: Kind, version: int, by_server: dict[str, tuple[Entry, ...]]) -> Shelf:
         everything = [entry for server in self._order for entry in by_server.get(server, ())]
         called = Counter(entry.outward for entry in everything)
-        for entry in everything:
-            if called[entry.outward] > 1 and entry not in self._told:
-                self._told.add(entry)
-                self._collided(entry)
+        colliding = {(entry.server, entry.inward): entry for entry in everything if called[entry.outward] > 1}
+        for key in colliding:
+            if key not in self._colliding[kind]:
+                self._collided(colliding[key])
+        self._colliding[kind] = set(colliding)
         clear = tuple(entry for entry in everything if called[entry.outward] == 1)
         return Shelf(
             version,
@@ -116,5 +117,5 @@ def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
     outward = rename(server, definition.name)
     found = members(definition.raw)
     found[key] = encode(outward)
-    rename_in_definition(found, lambda uri: outward_uri(server, uri))
+    rename_page(found, lambda uri: outward_uri(server, uri))
     return Entry(kind, server, definition.name, outward, definition.raw, bytes(encode_object(found)))

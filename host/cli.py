@@ -78,9 +78,21 @@ def _whose(parser: argparse.ArgumentParser) -> None:
     whose.add_argument("--config", metavar="FILE", help="start a host from this configuration for the moment")
     whose.add_argument("--url", metavar="URL", help="use the endpoint that runs there")
     parser.add_argument(
-        "--header", metavar="NAME:VALUE", action="append", default=[], help="send this header along with --url"
+        "--header",
+        metavar="'NAME: VALUE'",
+        action="append",
+        default=[],
+        type=_header,
+        help="send this header along with --url",
     )
     parser.add_argument("--log-level", choices=LEVELS, default="error", help="how much goes to standard error")
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise argparse.ArgumentTypeError(f"expected NAME: VALUE, found {text!r}")
+    return name.strip(), value.strip()
 
 
 # Loading the whole program takes half a second: check and schema need none of it, and the port listens first. So here,
@@ -89,22 +101,25 @@ def _whose(parser: argparse.ArgumentParser) -> None:
 
 def _serve(arguments: argparse.Namespace) -> int:
     # Until the host itself listens for signals there is nothing that would have to be stopped.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(DONE))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: sys.exit(DONE))
     config = _load(arguments.file)
-    out = BackgroundStream(sys.stderr if arguments.stdio else sys.stdout)
     bound = None
-    try:
-        if not arguments.stdio:
+    if not arguments.stdio:
+        try:
             bound = bind(config.listen.host, config.listen.port)
+        except OSError as problem:
+            print(f"colonnade: {problem.strerror or problem}", file=sys.stderr)
+            return WRONG
+    out = BackgroundStream(sys.stderr if bound is None else sys.stdout)
+    try:
+        if bound is not None:
             host = f"[{config.listen.host}]" if ":" in config.listen.host else config.listen.host
             url = f"http://{host}:{bound.getsockname()[1]}{config.listen.path}"
             out.write(f"Colonnade {VERSION} serves {_servers(config)} at {url}\n")
         from host import commands
 
         commands.serve_until_stopped(config, bound, out, arguments.log_level)
-    except OSError as problem:
-        print(f"colonnade: {problem.strerror or problem}", file=sys.stderr)
-        return WRONG
     finally:
         out.close()
     return DONE
@@ -145,9 +160,11 @@ def _call(arguments: argparse.Namespace) -> int:
 
 
 def _whose_endpoint(arguments: argparse.Namespace) -> tuple[str | None, dict[str, str], Config | None, str]:
-    headers = dict(part.split(":", 1) for part in arguments.header if ":" in part)
+    if arguments.header and arguments.url is None:
+        print("colonnade: --header goes with --url; for a host from --config, set headers in its file", file=sys.stderr)
+        sys.exit(WRONG)
     config = None if arguments.url is not None else _load(arguments.config)
-    return arguments.url, headers, config, arguments.log_level
+    return arguments.url, dict(arguments.header), config, arguments.log_level
 
 
 def _servers(config: Config) -> str:

@@ -15,7 +15,7 @@ from msgspec import Raw
 from config import Config
 from host.app import Host, open_host, serve, serve_over_stdio
 from host.background import BackgroundStream
-from host.errors import ColonnadeError
+from host.errors import ColonnadeError, first_of
 from host.exchange import Caller, Exchange
 from host.journal import Journal
 from host.jsonrpc.messages import Request
@@ -32,8 +32,19 @@ from host.wire.link import LinkLost
 DONE, FAILED, UNREACHED = 0, 1, 3
 UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
 
-Work = Callable[[Ask, Callable[[str], bool], object | None], Awaitable[int]]
-"""Does something with an endpoint, given how to ask it, whether it has a capability, and its status if it has one."""
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What a command works on."""
+
+    ask: Ask
+    has: Callable[[str], bool]
+    """Whether it offers a capability."""
+    status: Callable[[], Awaitable[object | None]]
+    """What its host says of its servers; None if that is no Colonnade."""
+
+
+Work = Callable[[Endpoint], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +88,17 @@ def _with_host(whose: Whose, server: str | None, work: Work) -> int:
         elif whose.config is not None:
             code = trio.run(_locally, whose.config, open_log(whose.log_level), work, server)
     except* UNREACHABLE as group:
-        print(f"colonnade: {whose.url or 'the host'}: {_first(group)}", file=sys.stderr)
+        print(f"colonnade: {whose.url or 'the host'}: {first_of(group)}", file=sys.stderr)
         code = UNREACHED
     except* (PeerError, ColonnadeError) as group:
-        print(f"colonnade: {_first(group)}", file=sys.stderr)
+        print(f"colonnade: {first_of(group)}", file=sys.stderr)
     return code
 
 
 async def _remotely(url: str, headers: Mapping[str, str], work: Work) -> int:
-    status = await fetch_status(url, headers)
     async with open_remote(url, headers) as remote:
-        return await work(remote.ask, remote.offer.capabilities.__contains__, status)
+        has = remote.offer.capabilities.__contains__
+        return await work(Endpoint(remote.ask, has, partial(fetch_status, url, headers)))
 
 
 async def _locally(config: Config, journal: Journal, work: Work, server: str | None) -> int:
@@ -95,7 +106,7 @@ async def _locally(config: Config, journal: Journal, work: Work, server: str | N
         for upstream in host.roster.upstreams.values():
             if server is None or upstream.spec.id == server:
                 await upstream.settled.wait()
-        return await work(partial(_ask_locally, host), lambda _: True, json.loads(host.status()))
+        return await work(Endpoint(partial(_ask_locally, host), lambda _: True, partial(_status_of, host)))
 
 
 async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
@@ -104,15 +115,20 @@ async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
     return await host.router.answer(Exchange(request, members(params or b"{}"), caller, lambda notice: None))
 
 
-async def _show(ask: Ask, has: Callable[[str], bool], status: object | None, *, as_json: bool) -> int:
+async def _status_of(host: Host) -> object:
+    return json.loads(host.status())
+
+
+async def _show(endpoint: Endpoint, *, as_json: bool) -> int:
     found: dict[Kind, list[Raw]] = {}
     for kind, listing in LISTINGS.items():
         found[kind] = []
-        if has(listing.capability):
+        if endpoint.has(listing.capability):
             try:
-                await read_list(ask, listing, found[kind], lambda why: print(why, file=sys.stderr))
+                await read_list(endpoint.ask, listing, found[kind], lambda why: print(why, file=sys.stderr))
             except PeerError as refusal:
                 print(f"{listing.method}: {refusal}", file=sys.stderr)
+    status = await endpoint.status()
     if as_json:
         told = {LISTINGS[kind].member: [json.loads(bytes(raw)) for raw in raws] for kind, raws in found.items()}
         servers = status["servers"] if isinstance(status, dict) else None
@@ -146,8 +162,8 @@ def _show_entry(terminal: Terminal, kind: Kind, raw: Raw) -> None:
     print(f"{kind.value:<9} {printable(str(name)):<44} {terminal.faint(printable(first)[:90])}".rstrip())
 
 
-async def _invoke(ask: Ask, has: Callable[[str], bool], status: object | None, *, params: Raw, as_json: bool) -> int:
-    result = json.loads(bytes(await ask(CALL.name, params)))
+async def _invoke(endpoint: Endpoint, *, params: Raw, as_json: bool) -> int:
+    result = json.loads(bytes(await endpoint.ask(CALL.name, params)))
     if as_json:
         print(json.dumps(result, indent=2))
     else:
@@ -155,10 +171,3 @@ async def _invoke(ask: Ask, has: Callable[[str], bool], status: object | None, *
             text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
             print(printable(text, lines=True) if isinstance(text, str) else json.dumps(block))
     return FAILED if result.get("isError") is True else DONE
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    problem: BaseException = group
-    while isinstance(problem, BaseExceptionGroup):
-        problem = problem.exceptions[0]
-    return problem

@@ -7,16 +7,16 @@
     │   ├── InvalidParams        -32602  members missing or of the wrong type, a bad cursor
     │   ├── UnknownEntry         -32602  no such tool or prompt (or policy hides it: the same words)
     │   └── ResourceNotFound     -32002  no such resource (or policy hides it: the same words)
-    ├── UpstreamError            a named server failed
-    │   ├── Refused              the server's own JSON-RPC error, passed on as it came
-    │   ├── Unavailable          503  not connected; says why and when the next attempt is
-    │   ├── BrokeProtocol        502  it answered with something that is no answer
-    │   └── TimedOut             504
-    └── HostBug                  -32603  our own fault
+    └── UpstreamError            a named server failed
+        ├── Refused              the server's own JSON-RPC error, passed on as it came
+        ├── Unavailable          503  not connected; says why and when the next attempt is
+        ├── BrokeProtocol        502  it answered with something that is no answer
+        └── TimedOut             504
+
+Anything else that is raised while a request is answered is our own fault, and becomes -32603.
 
 Codes: JSON-RPC 2.0 section 5.1 and MCP 2025-11-25 "Resources / Error Handling"; our own codes are positive, since
 -32768..-32000 is reserved. A message is one sentence for the caller and never holds a secret, a path or a traceback.
-What an operator should do about it stands in `remedy`, which goes to the log.
 """
 
 from __future__ import annotations
@@ -30,16 +30,14 @@ class ColonnadeError(Exception):
     Args:
         message: one sentence for whoever asked.
         data: the `data` member of the JSON-RPC error, already encoded, or None.
-        remedy: what the operator can do about it; goes to the log, never to a peer.
     """
 
-    code = -32603
+    code: int
 
-    def __init__(self, message: str, *, data: Raw | None = None, remedy: str | None = None) -> None:
+    def __init__(self, message: str, *, data: Raw | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.data = data
-        self.remedy = remedy
 
 
 class CallerError(ColonnadeError):
@@ -69,8 +67,8 @@ class ResourceNotFound(CallerError):
 class UpstreamError(ColonnadeError):
     """A named server failed. `server` is its id."""
 
-    def __init__(self, server: str, message: str, *, data: Raw | None = None, remedy: str | None = None) -> None:
-        super().__init__(message, data=data, remedy=remedy)
+    def __init__(self, server: str, message: str, *, data: Raw | None = None) -> None:
+        super().__init__(message, data=data)
         self.server = server
 
 
@@ -94,5 +92,8 @@ class TimedOut(UpstreamError):
     code = 504
 
 
-class HostBug(ColonnadeError):
-    """Something that should not be possible happened in Colonnade itself."""
+def first_of(group: BaseException) -> BaseException:
+    """What an exception group is about: the first plain exception in it."""
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

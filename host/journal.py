@@ -33,12 +33,16 @@ class ServerFailed:
 
     server: str
     why: str
-    retry_in: float | None
+    retry_in: float
     """Seconds to the next attempt."""
 
     def __str__(self) -> str:
-        again = "" if self.retry_in is None else f"; next attempt in {self.retry_in:.1f} s"
-        return f"{self.server}: failed: {self.why}{again}"
+        return f"{self.server}: failed: {self.outlook}"
+
+    @property
+    def outlook(self) -> str:
+        """Why, and when the next attempt is."""
+        return f"{self.why}; next attempt in {self.retry_in:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class Dropped:
 
     server: str
     what: str
-    """One of `invalid message`, `unknown id`, `unknown progress token`, `unexpected notification`."""
+    """One of `invalid message`, `unknown id`, `unknown progress token`, `unexpected notification`, `too many requests`,
+    `unexpected event`, `event stream broken`."""
     detail: str
 
     def __str__(self) -> str:

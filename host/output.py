@@ -55,8 +55,7 @@ class States:
             self._say(f"  {event.server:<20} {self._terminal.state('ready')} {self._terminal.faint(counts)}")
         elif isinstance(event, ServerFailed) and self._told.get(event.server) != event.why:
             self._told[event.server] = event.why
-            again = "" if event.retry_in is None else f"; next attempt in {event.retry_in:.1f} s"
-            self._say(f"  {event.server:<20} {self._terminal.state('failed')} {event.why}{again}")
+            self._say(f"  {event.server:<20} {self._terminal.state('failed')} {event.outlook}")
             if event.server in self._last_words:
                 self._say(f"  {'':<20} {self._terminal.faint('it said last: ' + self._last_words.pop(event.server))}")
 
@@ -77,7 +76,8 @@ def open_log(level: str) -> Journal:
 
 
 class _Log:
-    """Writes events as log lines; of what a server can cause at will, one line a second and a count of the rest."""
+    """Writes events as log lines; of what a server can make us warn of at will, one line a second and a count of the
+    rest."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -88,19 +88,17 @@ class _Log:
         if isinstance(event, Crashed):
             self._log.error("%s", event, exc_info=event.problem)
         elif isinstance(event, Dropped):
-            self._limited((event.server, event.what), logging.WARNING, event)
+            self._limited((event.server, event.what), event)
         elif isinstance(event, LeftOut):
-            self._limited((event.server, "left out"), logging.WARNING, event)
-        elif isinstance(event, Said):
-            self._limited((event.server, "stderr"), logging.INFO, event)
+            self._limited((event.server, "left out"), event)
         else:
             self._log.info("%s", event)
 
-    def _limited(self, cause: tuple[str, str], level: int, event: Event) -> None:
+    def _limited(self, cause: tuple[str, str], event: Event) -> None:
         now = time.monotonic()
-        if now - self._last.get(cause, -10.0) < 1.0 and level > logging.INFO:
+        if now - self._last.get(cause, -10.0) < 1.0:
             self._held[cause] = self._held.get(cause, 0) + 1
             return
         self._last[cause] = now
         held = self._held.pop(cause, 0)
-        self._log.log(level, "%s%s", event, f" (and {held} more like it)" if held else "")
+        self._log.warning("%s%s", event, f" (and {held} more like it)" if held else "")

@@ -15,7 +15,7 @@ import trio
 from msgspec import Raw
 
 from host.jsonrpc.conversation import CANCELLED, Asked, Serving, cancelled_reason
-from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
+from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.jsonrpc.raw import members, value
 from host.protocol.meta import TOKEN
 from host.protocol.methods import INITIALIZE, PROGRESS
@@ -23,7 +23,8 @@ from host.wire.link import Arrival, Link, LinkLost, Parcel
 
 CALL_OFF_GRACE = 2.0
 MAX_SERVED = 8
-"""Requests of the other side that are served at once; more are refused."""
+"""Requests of the other side that are served at once; more are refused, and more than as many refusals are dropped."""
+LIMITED = 429
 
 
 class PeerError(Exception):
@@ -72,6 +73,7 @@ class Peer:
         self._serving: Serving[trio.CancelScope] = Serving()
         self._progress: dict[int, Callable[[dict[str, Raw]], None]] = {}
         self._last_token = 0
+        self._refusing = 0
         self.ended = trio.Event()
         self.lost = LinkLost("the connection was closed")
         self.last_heard = trio.current_time()
@@ -90,7 +92,7 @@ class Peer:
             LinkLost: the link was, or is now, gone. Whether the request was carried out is then unknown.
         """
         if self.ended.is_set():
-            raise self.lost
+            raise LinkLost(str(self.lost))
         waiter = _Waiter()
         request = self._asked.ask(method, params, waiter)
         try:
@@ -149,7 +151,7 @@ class Peer:
             self.lost = lost
             self.ended.set()
             for waiter in self._asked.drain():
-                waiter.end(lost)
+                waiter.end(LinkLost(str(lost)))  # each its own: an exception collects the stacks it is raised in
 
     def _take(self, arrival: Arrival) -> None:
         self.last_heard = trio.current_time()
@@ -202,10 +204,12 @@ class Peer:
             report(found)
 
     def _called(self, request: Request, about: Id | None) -> None:
-        if request.id in self._serving:
-            self._nursery.start_soon(self._refuse, request, -32600, "this id is in flight already")
+        if self._refusing >= MAX_SERVED:
+            self._handler.dropped("too many requests", f"{request.method:.80}")
+        elif request.id in self._serving:
+            self._refuse_soon(request, INVALID_REQUEST, "this id is in flight already")
         elif len(self._serving) >= MAX_SERVED:
-            self._nursery.start_soon(self._refuse, request, 429, f"more than {MAX_SERVED} requests at once")
+            self._refuse_soon(request, LIMITED, f"more than {MAX_SERVED} requests at once")
         else:
             scope = trio.CancelScope()
             self._serving.begin(request.id, scope)
@@ -222,8 +226,15 @@ class Peer:
         finally:
             self._serving.end(request.id, scope)
 
-    async def _refuse(self, request: Request, code: int, why: str) -> None:
-        await self._reply(Failure(ErrorBody(code, why), request.id), None)
+    def _refuse_soon(self, request: Request, code: int, why: str) -> None:
+        self._refusing += 1
+        self._nursery.start_soon(self._refuse, Failure(ErrorBody(code, why), request.id))
+
+    async def _refuse(self, refusal: Failure) -> None:
+        try:
+            await self._reply(refusal, None)
+        finally:
+            self._refusing -= 1
 
     async def _reply(self, answer: Success | Failure, about: Id | None) -> None:
         try:

@@ -12,10 +12,8 @@ from msgspec import Raw
 
 from host.journal import Journal
 from host.peer import Peer, open_peer
-from host.protocol.handshake import ServerOffer, greeting, offer
-from host.protocol.methods import INITIALIZE, INITIALIZED
-from host.upstream.client import Voice
-from host.version import VERSION
+from host.protocol.handshake import ServerOffer
+from host.upstream.client import Voice, shake_hands
 from host.wire.http_client import fetch_json, open_http
 
 PATIENCE = 15.0
@@ -40,9 +38,7 @@ async def open_remote(url: str, headers: Mapping[str, str]) -> AsyncIterator[Rem
     voice = Voice("remote", Journal())
     async with open_http(url, headers, voice.dropped) as link, open_peer(link, voice) as peer:
         with trio.fail_after(PATIENCE):
-            offered = offer(await peer.request(INITIALIZE, greeting(VERSION)))
-            link.settle(offered.revision.name if offered.revision.names_itself_in_http else None)
-            await peer.notify(INITIALIZED)
+            offered = await shake_hands(link, peer)
         yield Remote(peer, offered)
 
 

@@ -29,6 +29,7 @@ from host.errors import (
     UpstreamError,
 )
 from host.exchange import Exchange
+from host.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode, members, string
 from host.names import inward_uri, outward_uri, server_of_name, template_makes
 from host.policy.gate import Gate, Permit
@@ -42,8 +43,6 @@ PAST_VIEWS = 4
 """Former views whose cursors still work."""
 MAX_INSTRUCTIONS = 2048
 MAX_ALL_INSTRUCTIONS = 8192
-NOT_FOUND = (-32002, -32602)
-METHOD_NOT_FOUND = -32601
 NO_COMPLETION = Raw(b'{"completion":{"values":[],"total":0,"hasMore":false}}')
 
 
@@ -303,9 +302,9 @@ def _missing(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:
 def _means_not_found(refusal: Refused, uri: str) -> bool:
     """Whether a server's refusal to read says that there is no such resource. -32002 says so by definition
     (2025-11-25, "Resources / Error Handling"); with -32602 only the URI in it tells."""
-    if refusal.code not in NOT_FOUND:
-        return False
-    return refusal.code == NOT_FOUND[0] or uri in refusal.message or _names(refusal.data, uri)
+    if refusal.code == ResourceNotFound.code:
+        return True
+    return refusal.code == INVALID_PARAMS and (uri in refusal.message or _names(refusal.data, uri))
 
 
 def _names(data: Raw | None, uri: str) -> bool:

@@ -21,7 +21,7 @@ from config import Listen
 from host.downstream.security import MAX_BODY, Doorkeeper, Headers, Refusal, refuse_accept, refuse_body
 from host.downstream.sessions import Session, Sessions
 from host.downstream.streams import HEARTBEAT, STREAM_HEADERS, Replies, body, respond, start
-from host.journal import Journal
+from host.journal import Crashed, Journal
 from host.jsonrpc.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -34,7 +34,6 @@ from host.jsonrpc.messages import (
     read_strictly,
     write,
 )
-from host.jsonrpc.raw import one_line
 from host.protocol.methods import INITIALIZE
 from host.protocol.versions import LEGACY
 from host.router import Router
@@ -56,7 +55,8 @@ async def open_http_face(
     """The app, for the block. Afterwards no session, stream or call of it is left. When `stop` is set, the standing
     streams end, since nothing else would end them; calls go on."""
     async with trio.open_nursery() as nursery:
-        face = _Face(listen, router, journal, status, stop, Replies(nursery))
+        replies = Replies(nursery, lambda problem: journal.note(Crashed("an answer's event stream", problem)))
+        face = _Face(listen, router, journal, status, stop, replies)
         nursery.start_soon(face.replies.watch)
         nursery.start_soon(face.sweep)
         try:
@@ -200,7 +200,7 @@ class _Face:
     async def _answer(self, session: Session, request: Request, headers: dict[str, str], send: Send) -> None:
         reply = self.replies.begin(send, headers, session.begin_stream)
         try:
-            answer = await session.answer(request, reply.tell)
+            answer = await session.answer(request, session.begin(request), reply.tell)
         finally:
             self.replies.end(reply)  # before it is sent: a client that is slow to take an answer is not waiting for one
         await reply.finish(answer)
@@ -233,7 +233,8 @@ class _Face:
             await body(send, comment("listening"), more=True)
             nursery.start_soon(stream.beat)
             nursery.start_soon(session.tell_changes, stream.send)
-            await self._stop.wait()
+            nursery.start_soon(_cancel_when, self._stop, nursery.cancel_scope)
+            await session.ended.wait()
         await body(send, b"", more=False)
 
     async def _resume(
@@ -274,7 +275,7 @@ class _Standing:
         self._writing = trio.Lock()
 
     async def send(self, notice: Notification) -> None:
-        await self._put(event(one_line(write(notice))))
+        await self._put(event(write(notice)))
 
     async def beat(self) -> None:
         while True:
@@ -284,6 +285,11 @@ class _Standing:
     async def _put(self, data: bytes) -> None:
         async with self._writing:
             await body(self._send, data, more=True)
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
 
 
 def _unserved() -> Refusal:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from config import Listen
 
@@ -101,8 +102,8 @@ class Doorkeeper:
             return None
         origin = origins[0].lower()
         found = _ORIGIN.fullmatch(origin) if len(origins) == 1 else None
-        if origin in self._origins or (found is not None and found[2] in LOOPBACK):
-            return None if len(origins) == 1 else Refusal(403, "expected one Origin header")
+        if len(origins) == 1 and (origin in self._origins or (found is not None and found[2] in LOOPBACK)):
+            return None
         return Refusal(403, "pages of this origin may not ask here; origins are listed under listen.origins")
 
 
@@ -122,7 +123,7 @@ def refuse_body(headers: Headers) -> Refusal | None:
 def refuse_accept(headers: Headers, *wanted: str) -> Refusal | None:
     """Why the client could not read our answer. No Accept header at all means that it takes anything."""
     given = headers.all("accept")
-    taken = {kind: weighs for value in given for kind, weighs in _accepted(value)}
+    taken = {kind: weighs for value in given for kind, weighs in _accepted(value).items()}
     if not given or all(_takes(taken, kind) for kind in wanted):
         return None
     return Refusal(406, f"expected Accept: {', '.join(wanted)}")
@@ -134,14 +135,20 @@ def _takes(taken: Mapping[str, bool], kind: str) -> bool:
     return next((taken[each] for each in ranges if each in taken), False)
 
 
-def _accepted(value: str) -> Iterable[tuple[str, bool]]:
+@lru_cache(maxsize=64)  # clients send the same few values with every message
+def _accepted(value: str) -> Mapping[str, bool]:
     """Each media range, and whether it is taken at all."""
+    return dict(_ranges(value))
+
+
+def _ranges(value: str) -> Iterable[tuple[str, bool]]:
     for part in value.split(","):
         kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
         if kind:
             yield kind, not any(_WEIGHTLESS.fullmatch(parameter) for parameter in parameters)
 
 
+@lru_cache(maxsize=64)
 def _is_json(content_type: str | None) -> bool:
     if content_type is None:
         return False

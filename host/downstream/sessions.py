@@ -18,7 +18,7 @@ from host.errors import ColonnadeError, InvalidParams, InvalidRequest
 from host.exchange import Caller, Exchange
 from host.journal import Crashed, Journal
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
-from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
+from host.jsonrpc.messages import INTERNAL_ERROR, ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import EMPTY_OBJECT, members
 from host.protocol.handshake import Opening, opening, opening_answer
 from host.protocol.methods import INITIALIZE, INITIALIZED, LISTING_BY_METHOD, LISTINGS, PING, Kind
@@ -40,26 +40,32 @@ class Session:
         self.opening: Opening | None = None
         self.serving: Serving[trio.CancelScope] = Serving()
         self.history = History()
+        self.ended = trio.Event()
         self.last_used = trio.current_time()
         self._caller = Caller(name, endpoint)
         self._router = router
         self._journal = journal
-        self._opening = False
-        self._opened = trio.Event()
+        self._begun = False
+        self._ready = trio.Event()
         self._initialized = trio.Event()
         # What the client has been shown or told of each kind: it is told again only when its view differs from this.
         self._known: dict[Kind, tuple[bytes, ...]] = {}
 
     async def open(self, request: Request) -> Success | Failure:
         """Answer `initialize`; the session is open if that succeeds. Never called off (2025-11-25, "Cancellation")."""
-        return await self._guarded(request, self._open)
+        return await self._guarded(request, self._initialize)
 
-    async def answer(self, request: Request, tell: Tell) -> Success | Failure | None:
-        """The answer to a request, or None if the client called it off, which is then answered with nothing."""
+    def begin(self, request: Request) -> trio.CancelScope:
+        """Note a request as soon as it is read: a cancel may be the next thing that is. `answer` must follow."""
         scope = trio.CancelScope()
         self.serving.begin(request.id, scope)
+        return scope
+
+    async def answer(self, request: Request, scope: trio.CancelScope, tell: Tell) -> Success | Failure | None:
+        """The answer to a request that was begun; None if the client called it off, which is answered with nothing."""
         try:
             with scope:
+                await trio.lowlevel.checkpoint_if_cancelled()
                 return await self._guarded(request, lambda request: self._result(request, tell))
             return None
         finally:
@@ -84,32 +90,34 @@ class Session:
             self._initialized.set()
 
     def end(self) -> None:
-        """The client is gone for good: nobody waits for what is in flight."""
+        """The client is gone for good: nobody waits for what is in flight, and nothing more is said."""
+        self.ended.set()
         for scope in self.serving:
             scope.cancel("the client has ended its session")
 
     async def tell_changes(self, send: Send) -> None:
         """Tell the client of every list that is no longer as it knows it, until cancelled."""
-        await self._opened.wait()
+        await self._ready.wait()
         await self._initialized.wait()
         version = 0
         while True:
             version = await self._router.catalog.after(version)
             changed = self._changed()
-            for method in changed:
+            for method, views in changed.items():
                 await send(Notification(method))
+                self._known |= views  # only now: a client that leaves in between has not been told
             if changed:
                 self.last_used = trio.current_time()
                 await trio.sleep(SPACING)
 
-    def _changed(self) -> list[str]:
-        methods: dict[str, None] = {}
+    def _changed(self) -> dict[str, dict[Kind, tuple[bytes, ...]]]:
+        """The notices that are due, and what the client knows once it has got them."""
+        due: dict[str, dict[Kind, tuple[bytes, ...]]] = {}
         for kind, listing in LISTINGS.items():
             now = self._router.view(self.endpoint, kind).definitions
             if self._known.get(kind) != now:
-                self._known[kind] = now
-                methods[listing.changed] = None
-        return list(methods)
+                due.setdefault(listing.changed, {})[kind] = now
+        return due
 
     async def _guarded(self, request: Request, work: Callable[[Request], Awaitable[Raw]]) -> Success | Failure:
         """The one place where whatever goes wrong becomes an answer."""
@@ -119,18 +127,18 @@ class Session:
             return Failure(ErrorBody(error.code, error.message, error.data), request.id)
         except Exception as problem:  # noqa: BLE001 - one request's trouble must not reach any other
             self._journal.note(Crashed(f"{request.method[:80]} for {self._caller.name}", problem))
-            return Failure(ErrorBody(-32603, "Internal error in Colonnade; its log says more"), request.id)
+            return Failure(ErrorBody(INTERNAL_ERROR, "Internal error in Colonnade; its log says more"), request.id)
 
-    async def _open(self, request: Request) -> Raw:
-        if self._opening:
+    async def _initialize(self, request: Request) -> Raw:
+        if self._begun:
             raise InvalidRequest("initialize was sent already")
         opened = opening(request.params)
-        self._opening = True
+        self._begun = True
         instructions = await self._router.instructions(self.endpoint)
         for kind in Kind:
             self._known[kind] = self._router.view(self.endpoint, kind).definitions
         self.opening = opened
-        self._opened.set()
+        self._ready.set()
         return opening_answer(opened.revision, VERSION, instructions)
 
     async def _result(self, request: Request, tell: Tell) -> Raw:
@@ -138,16 +146,17 @@ class Session:
             return EMPTY_OBJECT
         if request.method == INITIALIZE:
             raise InvalidRequest("this session is initialized already")
-        if not self._opening:
+        if not self._begun:
             raise InvalidRequest("send initialize first")
-        await self._opened.wait()  # a client that does not wait for the answer to initialize is served all the same
+        if self.opening is None:
+            await self._ready.wait()  # a client that does not wait for the answer to initialize is served all the same
         try:
             params = members(request.params) if request.params is not None else {}
         except ValueError:
             raise InvalidParams("params is not an object") from None
         result = await self._router.answer(Exchange(request, params, self._caller, tell))
         listing = LISTING_BY_METHOD.get(request.method)
-        if listing is not None:
+        if listing is not None and "cursor" not in params:  # a cursor may show a list of the past
             self._known[listing.kind] = self._router.view(self.endpoint, listing.kind).definitions
         return result
 

@@ -15,9 +15,10 @@ import trio
 
 from host.downstream.sessions import Session
 from host.jsonrpc.messages import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
     ErrorBody,
     Failure,
-    Id,
     Malformed,
     Message,
     Notification,
@@ -66,8 +67,6 @@ class _Face:
     def __init__(self, session: Session, writer: LineWriter) -> None:
         self._session = session
         self._writer = writer
-        # From the moment a request is read: the session knows of it only once its task has begun.
-        self._taken: set[tuple[type, Id]] = set()
 
     async def read(self, stdin: int, nursery: trio.Nursery) -> None:
         lines = LineSplitter()
@@ -76,7 +75,7 @@ class _Face:
                 for line in lines.feed(data):
                     self._take(read_strictly(line), nursery)
         except LineTooLong:
-            self._tell(Failure(ErrorBody(-32700, f"a message of more than {MAX_LINE} bytes")))
+            self._tell(Failure(ErrorBody(PARSE_ERROR, f"a message of more than {MAX_LINE} bytes")))
             return
         if last := lines.rest():
             self._take(read_strictly(last), nursery)
@@ -112,32 +111,27 @@ class _Face:
             self._tell(Failure(ErrorBody(message.code, message.why), message.id))
 
     def _called(self, request: Request, nursery: trio.Nursery) -> None:
-        key = (type(request.id), request.id)
-        if key in self._taken:
-            self._tell(Failure(ErrorBody(-32600, "this id is in flight already"), request.id))
-        elif len(self._taken) >= MAX_IN_FLIGHT:
+        serving = self._session.serving
+        if request.method == INITIALIZE and self._session.opening is None:
+            nursery.start_soon(self._open, request)
+        elif request.id in serving:
+            self._tell(Failure(ErrorBody(INVALID_REQUEST, "this id is in flight already"), request.id))
+        elif len(serving) >= MAX_IN_FLIGHT:
             self._tell(Failure(ErrorBody(429, f"more than {MAX_IN_FLIGHT} requests at once"), request.id))
         else:
-            self._taken.add(key)
-            nursery.start_soon(self._serve, request)
+            nursery.start_soon(self._answer, request, self._session.begin(request))
 
-    async def _serve(self, request: Request) -> None:
-        try:
-            await self._answer(request)
-        finally:
-            self._taken.discard((type(request.id), request.id))
+    async def _open(self, request: Request) -> None:
+        await self.send(await self._session.open(request))
 
-    async def _answer(self, request: Request) -> None:
-        if request.method == INITIALIZE and self._session.opening is None:
-            await self.send(await self._session.open(request))
-            return
+    async def _answer(self, request: Request, scope: trio.CancelScope) -> None:
         done = False
 
         def tell(notice: Notification) -> None:
             if not done:
                 self._tell(notice)
 
-        answer = await self._session.answer(request, tell)
+        answer = await self._session.answer(request, scope, tell)
         done = True
         if answer is not None:
             await self.send(answer)

@@ -10,12 +10,12 @@ goes on where it was (2025-11-25, "Resumability and Redelivery"); whoever reads 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import trio
 
 from host.jsonrpc.messages import Failure, Notification, Success, write
-from host.jsonrpc.raw import one_line
 from host.wire.asgi import Send
 from host.wire.sse import comment, event, priming
 
@@ -28,7 +28,10 @@ RETRY = 1000
 KEPT = 300.0
 """Seconds for which a finished stream can be resumed."""
 MAX_KEPT = 1024 * 1024
-"""Bytes that the streams of one session keep at most; beyond that the oldest events go."""
+"""Bytes that one stream keeps at most, beyond which its oldest events go; and that the finished streams of one session
+keep together, beyond which the oldest go."""
+MAX_FINISHED = 100
+"""Finished streams that one session keeps at most."""
 
 STREAM_HEADERS = {
     "content-type": "text/event-stream",
@@ -69,7 +72,7 @@ class EventStream:
     def add(self, data: bytes) -> None:
         """One more message for whoever reads."""
         number = self._first + len(self._events)
-        self._append(event(one_line(data), id=None if self._name is None else f"{self._name}-{number}"))
+        self._append(event(data, id=None if self._name is None else f"{self._name}-{number}"))
         while self.size > MAX_KEPT and len(self._events) > 1:
             self.forget_one()
 
@@ -124,6 +127,7 @@ class History:
     def begin(self, *, resumes: bool, primes: bool) -> EventStream:
         if not resumes:
             return EventStream(None, primes=False)
+        self.sweep()
         self._last += 1
         name = str(self._last)
         stream = self._streams[name] = EventStream(name, primes=primes)
@@ -138,11 +142,13 @@ class History:
         return (stream, int(number)) if stream.has_after(int(number)) else None
 
     def sweep(self) -> None:
-        """Forget finished streams that are too old, and the oldest ones while all are too large."""
+        """Forget finished streams: those that are too old, and the oldest while they are too many or too large."""
         now = trio.current_time()
-        size = sum(stream.size for stream in self._streams.values())
-        for name, stream in list(self._streams.items()):
-            if stream.ended_at is not None and (now - stream.ended_at > KEPT or size > MAX_KEPT):
+        finished = [(name, stream) for name, stream in self._streams.items() if stream.ended_at is not None]
+        size = sum(stream.size for _, stream in finished)
+        for left, (name, stream) in zip(range(len(finished), 0, -1), finished, strict=True):
+            assert stream.ended_at is not None
+            if now - stream.ended_at > KEPT or size > MAX_KEPT or left > MAX_FINISHED:
                 size -= stream.size
                 del self._streams[name]
 
@@ -150,19 +156,29 @@ class History:
 class Replies:
     """The replies under way. Its nursery holds a task for each that has become a stream, and one clock for all."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, crashed: Callable[[Exception], None]) -> None:
         self._nursery = nursery
+        self._crashed = crashed
         self._silent: dict[Reply, float] = {}
         self._some = trio.Event()
 
     def begin(self, send: Send, headers: Mapping[str, str], begin_stream: Callable[[], EventStream]) -> Reply:
-        reply = Reply(send, headers, begin_stream, self._nursery)
+        reply = Reply(send, headers, begin_stream, self._start)
         self._silent[reply] = trio.current_time()
         self._some.set()
         return reply
 
     def end(self, reply: Reply) -> None:
         self._silent.pop(reply, None)
+
+    def _start(self, pour: Callable[[], Awaitable[None]]) -> None:
+        self._nursery.start_soon(self._guarded, pour)
+
+    async def _guarded(self, pour: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await pour()
+        except Exception as problem:  # noqa: BLE001 - one reply's trouble must not reach any other
+            self._crashed(problem)
 
     async def watch(self) -> None:
         """Open the stream of every reply that has been silent for a moment, until cancelled."""
@@ -185,12 +201,12 @@ class Reply:
         send: Send,
         headers: Mapping[str, str],
         begin_stream: Callable[[], EventStream],
-        nursery: trio.Nursery,
+        start_soon: Callable[[Callable[[], Awaitable[None]]], None],
     ) -> None:
         self._send = send
         self._headers = headers
         self._begin_stream = begin_stream
-        self._nursery = nursery
+        self._start_soon = start_soon
         self._stream: EventStream | None = None
         self._ended = False
         self._sent = trio.Event()
@@ -204,7 +220,7 @@ class Reply:
         """Make it a stream, if it is none yet."""
         if self._stream is None:
             self._stream = self._begin_stream()
-            self._nursery.start_soon(self._pour, self._stream)
+            self._start_soon(partial(self._pour, self._stream))
         return self._stream
 
     async def finish(self, answer: Success | Failure | None) -> None:

@@ -20,6 +20,9 @@ Id: TypeAlias = int | str
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 
 # Limits of one message (docs/operations.md lists them). The structural ones apply to what clients send.
 MAX_DEPTH = 64

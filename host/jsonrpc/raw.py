@@ -81,7 +81,8 @@ def encode_object(found: Mapping[str, Raw]) -> Raw:
 
 
 def is_object(raw: bytes | Raw) -> bool:
-    return bytes(raw).lstrip(b" \t\r\n")[:1] == b"{"
+    head = bytes(memoryview(raw)[:64]).lstrip(b" \t\r\n")  # a long text is not copied to look at one character
+    return (head or bytes(raw).lstrip(b" \t\r\n"))[:1] == b"{"
 
 
 def one_line(data: bytes) -> bytes:

@@ -37,13 +37,8 @@ def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: R
             before = found[head]
             found[head] = _at(before, tuple(rest), lambda content: rename_in_content(content, rename))
             changed = changed or found[head] is not before
-    changed = _rename_page(found, rename) or changed
+    changed = rename_page(found, rename) or changed
     return encode_object(found) if changed else result
-
-
-def rename_in_definition(definition: dict[str, Raw], rename: Rename) -> None:
-    """Rename the page that a tool's definition names."""
-    _rename_page(definition, rename)
 
 
 def rename_in_content(content: Raw, rename: Rename) -> Raw:
@@ -86,7 +81,8 @@ def _at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -> Raw:
     return encode_object(found)
 
 
-def _rename_page(found: dict[str, Raw], rename: Rename) -> bool:
+def rename_page(found: dict[str, Raw], rename: Rename) -> bool:
+    """Rename the page that a tool's definition or result names in its `_meta`; tells whether there was one."""
     if "_meta" not in found or not _may_name_page(bytes(found["_meta"])):
         return False
     try:

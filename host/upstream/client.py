@@ -10,14 +10,15 @@ from msgspec import Raw
 
 from host.errors import BrokeProtocol, Refused, TimedOut, Unavailable
 from host.journal import Dropped, Journal, sample
-from host.jsonrpc.messages import ErrorBody, Id, Notification, Request
+from host.jsonrpc.messages import METHOD_NOT_FOUND, ErrorBody, Id, Notification, Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, value
 from host.peer import BrokenAnswer, Peer, PeerError
 from host.policy.gate import Permit
-from host.protocol.handshake import ServerOffer
+from host.protocol.handshake import ServerOffer, greeting, offer
 from host.protocol.meta import TOKEN, for_next_hop, progress_token
-from host.protocol.methods import LISTINGS, PING, PROGRESS, Kind, with_target
-from host.wire.link import LinkLost
+from host.protocol.methods import INITIALIZE, INITIALIZED, LISTINGS, PING, PROGRESS, Kind, with_target
+from host.version import VERSION
+from host.wire.link import Link, LinkLost
 
 CEILING = 600.0
 """Seconds after which a call ends even while it reports progress."""
@@ -34,7 +35,7 @@ class Voice:
     async def answer(self, request: Request, about: Id | None) -> Raw:
         if request.method == PING:
             return EMPTY_OBJECT
-        raise PeerError(ErrorBody(-32601, "this client does not offer that method"))
+        raise PeerError(ErrorBody(METHOD_NOT_FOUND, "this client does not offer that method"))
 
     def told(self, notice: Notification, about: Id | None) -> None:
         kinds = [listing.kind for listing in LISTINGS.values() if listing.changed == notice.method]
@@ -45,6 +46,19 @@ class Voice:
 
     def dropped(self, what: str, detail: str) -> None:
         self._journal.note(Dropped(self._server, what, detail))
+
+
+async def shake_hands(link: Link, peer: Peer) -> ServerOffer:
+    """Open the conversation as its client (2025-11-25, "Lifecycle / Initialization").
+
+    Raises:
+        PeerError, BrokenAnswer, LinkLost: the server refused, or is gone.
+        WrongRevision, ValueError: it answered with a revision we do not speak, or with something else.
+    """
+    offered = offer(await peer.request(INITIALIZE, greeting(VERSION)))
+    link.settle(offered.revision.name if offered.revision.names_itself_in_http else None)
+    await peer.notify(INITIALIZED)
+    return offered
 
 
 class Client:
@@ -106,7 +120,7 @@ class _Relay:
         self._tell = tell
         self._deadline = deadline
         self._patience = patience
-        self._ceiling = trio.current_time() + max(CEILING, patience)
+        self._ceiling = trio.current_time() + CEILING
         self._last: float | None = None
 
     def report(self, found: dict[str, Raw]) -> None:

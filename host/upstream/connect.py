@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import trio
 
@@ -20,19 +20,13 @@ STOP_GRACE = 2.0
 """Seconds between the steps of stopping a child: its input closed, TERM, KILL."""
 
 
-@asynccontextmanager
-async def open_link(spec: ServerSpec, keeper: Keeper, journal: Journal) -> AsyncIterator[Link]:
+def open_link(spec: ServerSpec, keeper: Keeper, journal: Journal) -> AbstractAsyncContextManager[Link]:
     """A link to the server for the block; the child process, if there is one, is gone when the block ends.
 
     Raises:
         LinkLost: the program could not be started.
     """
-    if isinstance(spec, HttpServer):
-        async with _http(spec, journal) as link:
-            yield link
-    else:
-        async with _stdio(spec, keeper, journal) as link:
-            yield link
+    return _http(spec, journal) if isinstance(spec, HttpServer) else _stdio(spec, keeper, journal)
 
 
 @asynccontextmanager

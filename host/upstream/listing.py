@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from host.catalog import Catalog, Definition
 from host.journal import Journal, LeftOut, sample
+from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode, items, members, one_line, string
 from host.peer import BrokenAnswer, Peer, PeerError
 from host.protocol.handshake import ServerOffer
@@ -25,7 +26,6 @@ MAX_PAGES = 100
 MAX_ENTRIES = 10_000
 MAX_DEFINITION = 1024 * 1024
 MAX_SECONDS = 30.0
-METHOD_NOT_FOUND = -32601
 
 
 class Lister:

@@ -32,8 +32,11 @@ class Roster:
     async def wait_settled(self, server: str | None) -> None:
         """Wait until the server (None: every server) has been tried once, but never past the grace."""
         wanted = self.upstreams.values() if server is None else (self.upstreams[server],)
+        starting = [upstream for upstream in wanted if not upstream.settled.is_set()]
+        if not starting or trio.current_time() >= self._grace_ends:
+            return
         with trio.move_on_at(self._grace_ends):
-            for upstream in wanted:
+            for upstream in starting:
                 await upstream.settled.wait()
 
 

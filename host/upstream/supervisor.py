@@ -1,6 +1,6 @@
 """One server, kept connected: the loop that connects, waits for the end, and tries again. Its failures are states.
 
-    waiting -> connecting -> ready -> failed -> connecting ...
+    connecting -> ready -> failed -> connecting ...        disabled
 
 Nothing a server does gets past this file: whatever ends a connection ends as a state, which says why and when the next
 attempt is. Entries of a server that is away stay in the catalog, so that a restart changes no client's list.
@@ -17,15 +17,14 @@ import trio
 
 from config import ServerSpec
 from host.catalog import Catalog
-from host.errors import Unavailable
+from host.errors import Unavailable, first_of
 from host.journal import Crashed, Journal, ServerFailed, ServerReady, sample
 from host.peer import BrokenAnswer, Peer, PeerError, open_peer
-from host.protocol.handshake import WrongRevision, greeting, offer
-from host.protocol.methods import INITIALIZE, INITIALIZED, PING, Kind
+from host.protocol.handshake import WrongRevision
+from host.protocol.methods import PING, Kind
 from host.upstream.backoff import Backoff
-from host.upstream.client import Client, Voice
+from host.upstream.client import Client, Voice, shake_hands
 from host.upstream.listing import Lister
-from host.version import VERSION
 from host.wire.link import Link, LinkLost
 
 OpenLink = Callable[[ServerSpec], AbstractAsyncContextManager[Link]]
@@ -125,9 +124,7 @@ class Upstream:
         voice = Voice(self.spec.id, self._journal)
         with trio.fail_after(self.spec.start_timeout) as patience:
             async with open_link(self.spec) as link, open_peer(link, voice) as peer:
-                offered = offer(await peer.request(INITIALIZE, greeting(VERSION)))
-                link.settle(offered.revision.name if offered.revision.names_itself_in_http else None)
-                await peer.notify(INITIALIZED)
+                offered = await shake_hands(link, peer)
                 lister = Lister(self.spec.id, peer, offered, self._catalog, self._journal)
                 voice.changed = lister.mark
                 await lister.read_all()
@@ -194,10 +191,8 @@ def describe(state: State) -> str:
 
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> str:
-    """The first cause in an exception group, in words."""
-    problem: BaseException = group
-    while isinstance(problem, BaseExceptionGroup):
-        problem = problem.exceptions[0]
+    """Why a connection ended, in words."""
+    problem = first_of(group)
     if isinstance(problem, WrongRevision):
         return f"it speaks the protocol revision {sample(str(problem))}, which is not supported"
     if isinstance(problem, trio.TooSlowError):

@@ -1,7 +1,8 @@
 """What a link is: a channel of parcels to one peer. Stdio, Streamable HTTP and the tests' memory links are links.
 
 A parcel is a message and, where the transport knows it, the id of the request it belongs to: a message that came on the
-stream of a POST belongs to that POST's request. That is the only metadata a link carries.
+stream of a POST belongs to that POST's request. That is the only metadata a link carries; what a server asks for is
+answered by whoever that request is from, and by nobody else.
 """
 
 from __future__ import annotations

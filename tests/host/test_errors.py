@@ -12,12 +12,12 @@ from host import errors
 from host.errors import (
     BrokeProtocol,
     ColonnadeError,
-    HostBug,
     InvalidParams,
     Refused,
     TimedOut,
     Unavailable,
     UpstreamError,
+    first_of,
 )
 
 
@@ -60,31 +60,15 @@ def test_our_own_codes_stand_outside_the_reserved_range() -> None:
 
 
 def test_an_error_keeps_what_it_was_given() -> None:
-    error = InvalidParams("the cursor is bad", data=Raw(b"1"), remedy="none")
-    assert (str(error), error.message, bytes(error.data or b""), error.remedy) == (
-        "the cursor is bad",
-        "the cursor is bad",
-        b"1",
-        "none",
-    )
-
-
-def test_without_data_or_remedy_both_are_missing() -> None:
-    error = HostBug("impossible")
-    assert error.data is None
-    assert error.remedy is None
-    assert error.code == -32603
+    error = InvalidParams("the cursor is bad", data=Raw(b"1"))
+    assert (str(error), error.message, bytes(error.data or b"")) == ("the cursor is bad", "the cursor is bad", b"1")
+    assert InvalidParams("the cursor is bad").data is None
 
 
 @pytest.mark.parametrize("kind", [Unavailable, BrokeProtocol, TimedOut])
 def test_an_upstream_error_names_its_server(kind: type[UpstreamError]) -> None:
-    error = kind("gh", "gh is away", data=Raw(b"{}"), remedy="start it")
-    assert (error.server, error.message, bytes(error.data or b""), error.remedy) == (
-        "gh",
-        "gh is away",
-        b"{}",
-        "start it",
-    )
+    error = kind("gh", "gh is away", data=Raw(b"{}"))
+    assert (error.server, error.message, bytes(error.data or b"")) == ("gh", "gh is away", b"{}")
 
 
 def test_a_refusal_is_the_servers_own_error() -> None:
@@ -95,4 +79,9 @@ def test_a_refusal_is_the_servers_own_error() -> None:
         "no such user",
         b'{"a":1}',
     )
-    assert Refused.code == ColonnadeError.code, "a refusal's code belongs to the one refusal"
+
+
+def test_a_group_is_about_its_first_plain_exception() -> None:
+    inner = ValueError("x")
+    assert first_of(ExceptionGroup("", [ExceptionGroup("", [inner, KeyError()]), OSError()])) is inner
+    assert first_of(inner) is inner

@@ -25,7 +25,6 @@ from host.journal import (
     [
         (ServerReady("gh", "GitHub 1", "3 tools", 0.42), "gh: ready in 0.4 s (3 tools)"),
         (ServerFailed("gh", "it ended", 2.0), "gh: failed: it ended; next attempt in 2.0 s"),
-        (ServerFailed("gh", "it ended", None), "gh: failed: it ended"),
         (Dropped("gh", "unknown id", "7"), "gh: unknown id dropped: 7"),
         (LeftOut("gh", "a tool without a name"), "gh: a tool without a name"),
         (Said("gh", "hello"), "gh: stderr: hello"),

@@ -61,7 +61,7 @@ def test_a_failure_is_told_once_until_it_is_another_or_the_server_was_ready() ->
 
 def test_a_failing_childs_last_words_are_shown_with_it() -> None:
     lines = shown(
-        Said("a", "first"), Said("a", "ImportError: x"), Said("b", "other"), ServerFailed("a", "it ended", None)
+        Said("a", "first"), Said("a", "ImportError: x"), Said("b", "other"), ServerFailed("a", "it ended", 1.0)
     )
     assert lines[1].strip() == "it said last: ImportError: x"
     assert len(lines) == 2

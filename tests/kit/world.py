@@ -218,7 +218,8 @@ class ScriptedClient:
         """The result; raises Refusal for an error, and gives None for a request that was called off."""
         self._last += 1
         raw = None if params is None else Raw(json.dumps(params).encode())
-        answer = await self.session.answer(Request(self._last if id is None else id, method, raw), self._tell)
+        asked = Request(self._last if id is None else id, method, raw)
+        answer = await self.session.answer(asked, self.session.begin(asked), self._tell)
         return _outcome(answer)
 
     async def call(self, name: str, arguments: object = None, **more: Any) -> Any:

@@ -17,6 +17,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +94,14 @@ class Running:
     def state_lines(self, server: str, state: str) -> list[str]:
         return [line for line in self.said[1:] if line.split()[:2] == [server, state]]
 
-    def wait_ready(self, *servers: str, times: int = 1, seconds: float = START) -> None:
-        """Wait until each of these has said that it is ready, for the `times`th time."""
+    def wait_ready(self, *servers: str) -> None:
+        """Wait until each of these has said that it is ready."""
         for server in servers:
-            until(
-                lambda server=server: len(self.state_lines(server, "ready")) >= times,
-                f"{server} is ready; the host said {self.said} and {self.errors}",
-                seconds,
-            )
+            ready = partial(self._is_ready, server)
+            until(ready, f"{server} is ready; the host said {self.said} and {self.errors}")
+
+    def _is_ready(self, server: str) -> bool:
+        return bool(self.state_lines(server, "ready"))
 
     def status(self) -> dict[str, dict[str, Any]]:
         """What `/status` says of each server."""
@@ -211,5 +212,6 @@ def pids_below(pid: int) -> dict[int, str]:
 
 
 def pid_of(host: int, mark: str) -> int:
-    """The program below the host whose command line holds `mark`: the last one, since wardens come before."""
-    return max(pid for pid, command in pids_below(host).items() if mark in command)
+    """The one program below the host whose command line holds `mark`."""
+    (pid,) = (pid for pid, command in pids_below(host).items() if mark in command)
+    return pid

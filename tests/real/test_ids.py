@@ -14,8 +14,6 @@ import trio
 from .clients import HandClient, by_hand
 from .running import BARE_PYTHON, SERVERS, Running, heard_method, listening, recorder, serving, write_config
 
-pytestmark = pytest.mark.xdist_group("real-ids")  # one host for the file
-
 SESSIONS = 20
 CALLS = 10
 """Of each session; half of them at each server."""

@@ -14,8 +14,6 @@ import trio
 from .clients import HandClient, by_hand
 from .running import Running, recorder, serving, write_config
 
-pytestmark = pytest.mark.xdist_group("real-slow-readers")  # one host for the file
-
 SIZE = 7 * 1024 * 1024
 """More than the kernel takes off our hands."""
 

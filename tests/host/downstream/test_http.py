@@ -305,6 +305,15 @@ async def test_a_deleted_session_is_gone_and_its_calls_are_called_off() -> None:
             assert (await connection.get(method, body=PING if method == "POST" else b"")).status == 404
 
 
+async def test_a_deleted_sessions_stream_ends_with_it() -> None:
+    async with open_face() as (_, connection):
+        await connection.open()
+        stream = connection.send("GET")
+        await stream.begun.wait()
+        await connection.get("DELETE")
+        await stream.whole.wait()
+
+
 async def test_a_session_is_known_only_at_its_own_endpoint() -> None:
     async with open_face() as (_, connection):
         await connection.open("/mcp/a")

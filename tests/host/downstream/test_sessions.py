@@ -9,8 +9,9 @@ from msgspec import Raw
 from trio.testing import MockClock
 
 from host.downstream.sessions import IDLE, Sessions
-from host.jsonrpc.messages import Request
-from host.protocol.methods import TOOLS_CHANGED
+from host.jsonrpc.messages import Notification, Request
+from host.protocol.methods import PROMPTS_CHANGED, TOOLS_CHANGED
+from host.router import PAGE
 from tests.kit.world import ScriptedServer, World, open_world, tool
 
 
@@ -46,7 +47,7 @@ async def test_a_session_in_use_is_not_idle(autojump_clock: MockClock) -> None:
             if name == "listening":
                 sessions.listen(id)
         call = Request(1, "tools/call", Raw(b'{"name":"a__x"}'))
-        nursery.start_soon(kept["calling"].answer, call, lambda notice: None)
+        nursery.start_soon(kept["calling"].answer, call, kept["calling"].begin(call), lambda notice: None)
         await server.hears("tools/call")
         await trio.sleep(30)
         for session in kept.values():
@@ -72,6 +73,47 @@ async def test_a_client_that_lists_between_two_changes_is_told_of_the_second_onl
         await server.notifies(TOOLS_CHANGED)
         await trio.sleep(1)
         assert [method for method, _ in client.told] == [TOOLS_CHANGED]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_page_of_the_past_does_not_count_as_knowing_the_present(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=[f"t{n}" for n in range(PAGE + 1)])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        cursor = (await client.request("tools/list"))["nextCursor"]
+        server.lists["tools"].append(tool("new"))
+        await server.notifies(TOOLS_CHANGED)
+        await trio.sleep(1)
+        await client.request("tools/list", {"cursor": cursor})
+        nursery.start_soon(client.hear_changes)
+        await trio.sleep(1)
+        assert [method for method, _ in client.told] == [TOOLS_CHANGED]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_left_in_between_is_told_the_rest_when_it_is_back(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"], prompts=["p"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        server.lists["tools"].append(tool("y"))
+        server.lists["prompts"].append({"name": "q"})
+        for kind in (TOOLS_CHANGED, PROMPTS_CHANGED):
+            await server.notifies(kind)
+        await trio.sleep(2)
+        sent: list[str] = []
+
+        async def hang_up_after_one(notice: Notification) -> None:
+            if sent:
+                scope.cancel()
+            await trio.lowlevel.checkpoint()
+            sent.append(notice.method)
+
+        with trio.CancelScope() as scope:
+            await client.session.tell_changes(hang_up_after_one)
+        assert sent == [TOOLS_CHANGED]
+        nursery.start_soon(client.hear_changes)
+        await trio.sleep(1)
+        assert [method for method, _ in client.told] == [PROMPTS_CHANGED]
         nursery.cancel_scope.cancel()
 
 

@@ -114,6 +114,19 @@ async def test_a_cancel_is_passed_on_and_answered_with_nothing() -> None:
         assert await client.hears() == {"jsonrpc": "2.0", "id": 6, "result": {}}
 
 
+async def test_a_cancel_right_behind_its_request_is_not_lost() -> None:
+    """Both in one write: the server hears of neither, or of both."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client):
+        await client.shakes_hands()
+        call = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "a__x"}}
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
+        await client.says(f"{json.dumps(call)}\n{json.dumps(cancel)}".encode(), {"id": 6, "method": "ping"})
+        assert await client.hears() == {"jsonrpc": "2.0", "id": 6, "result": {}}
+        await wait_all_tasks_blocked()
+        server.hears_nothing_more()
+
+
 async def test_an_id_in_flight_is_refused_the_second_time_and_served_the_first() -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_stdio(server) as (_, client):

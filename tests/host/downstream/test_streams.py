@@ -9,7 +9,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.downstream.streams import KEPT, MAX_KEPT, OPEN_AFTER, EventStream, History, Replies
+from host.downstream.streams import KEPT, MAX_FINISHED, MAX_KEPT, OPEN_AFTER, EventStream, History, Replies
 from host.jsonrpc.messages import Notification, Success
 from host.wire.asgi import Event
 from host.wire.sse import EventParser
@@ -78,24 +78,30 @@ def test_positions_that_can_be_resumed_after() -> None:
     assert [stream.has_after(number) for number in (-1, 0, 1, 2)] == [False, False, True, True]
 
 
-async def test_history_forgets_what_is_old_or_too_much_but_never_what_still_runs(autojump_clock: MockClock) -> None:
+async def test_history_forgets_what_is_old_but_never_what_still_runs(autojump_clock: MockClock) -> None:
     history = History()
     running = history.begin(resumes=True, primes=True)
-    running.add(b'"' + b"x" * (MAX_KEPT - 100) + b'"')
-    ended = [history.begin(resumes=True, primes=True) for _ in range(3)]
-    for stream in ended:
-        stream.end()
-    history.sweep()
-    assert history.resume("1-0") == (running, 0)
-    large = history.begin(resumes=True, primes=True)
-    large.add(b'"' + b"x" * 1000 + b'"')
-    large.end()
-    history.sweep()
-    assert history.resume("2-0") is None  # together they were too large: the oldest that had ended went first
+    history.begin(resumes=True, primes=True).end()
+    assert history.resume("2-0") is not None
     await trio.sleep(KEPT + 1)
     history.sweep()
-    assert history.resume("5-0") is None
+    assert history.resume("2-0") is None
     assert history.resume("1-0") == (running, 0)
+
+
+@pytest.mark.parametrize(("each", "kept"), [(MAX_KEPT // 4, 3), (10, MAX_FINISHED)])
+async def test_history_keeps_so_much_and_so_many_and_no_more(each: int, kept: int, autojump_clock: MockClock) -> None:
+    """Held to with every new stream, not only once a minute."""
+    history = History()
+    streams = []
+    for _ in range(MAX_FINISHED + 50):
+        stream = history.begin(resumes=True, primes=True)
+        stream.add(b'"' + b"x" * each + b'"')
+        stream.end()
+        streams.append(stream)
+    history.begin(resumes=True, primes=True)
+    found = [history.resume(f"{n}-0") is not None for n in range(1, len(streams) + 1)]
+    assert found == [False] * (len(streams) - kept) + [True] * kept
 
 
 def test_a_stream_of_a_revision_without_resuming_has_no_ids() -> None:
@@ -105,8 +111,9 @@ def test_a_stream_of_a_revision_without_resuming_has_no_ids() -> None:
 
 
 async def test_a_quick_answer_is_json_and_a_late_one_a_stream(autojump_clock: MockClock) -> None:
+    crashes: list[Exception] = []
     async with trio.open_nursery() as nursery:
-        replies = Replies(nursery)
+        replies = Replies(nursery, crashes.append)
         nursery.start_soon(replies.watch)
         for delay, streams in ((OPEN_AFTER / 2, False), (OPEN_AFTER * 2, True), (OPEN_AFTER / 2, False)):
             taker = Taker()
@@ -120,10 +127,24 @@ async def test_a_quick_answer_is_json_and_a_late_one_a_stream(autojump_clock: Mo
         nursery.cancel_scope.cancel()
 
 
+async def test_one_replys_trouble_is_its_own(autojump_clock: MockClock) -> None:
+    async def broken(event: Event) -> None:
+        raise ValueError("no such state")
+
+    crashes: list[Exception] = []
+    async with trio.open_nursery() as nursery:
+        replies = Replies(nursery, crashes.append)
+        reply = replies.begin(broken, {}, lambda: EventStream(None, primes=False))
+        reply.tell(Notification("x"))
+        await reply.finish(Success(1, Raw(b"{}")))
+        assert str(crashes[0]) == "no such state"
+
+
 async def test_nothing_is_said_after_the_answer() -> None:
+    crashes: list[Exception] = []
     async with trio.open_nursery() as nursery:
         taker = Taker()
-        reply = Replies(nursery).begin(taker, {}, lambda: EventStream(None, primes=False))
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: EventStream(None, primes=False))
         reply.tell(Notification("before"))
         await wait_all_tasks_blocked()
         taker.held = trio.Event()
@@ -136,8 +157,9 @@ async def test_nothing_is_said_after_the_answer() -> None:
 
 @pytest.mark.parametrize("answer", [None, Success(1, Raw(b"{}"))])
 async def test_a_reply_ends_once_whatever_its_form(answer: Success | None) -> None:
+    crashes: list[Exception] = []
     async with trio.open_nursery() as nursery:
         taker = Taker()
-        reply = Replies(nursery).begin(taker, {}, lambda: EventStream(None, primes=False))
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: EventStream(None, primes=False))
         await reply.finish(answer)
         assert (taker.started, taker.ended) == ([200], True)

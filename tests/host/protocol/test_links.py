@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from host.jsonrpc.raw import encode_object, members
-from host.protocol.links import rename_in_content, rename_in_definition, rename_in_result
+from host.protocol.links import rename_in_content, rename_in_result, rename_page
 from host.protocol.methods import CALL, GET, READ
 
 
@@ -115,7 +115,7 @@ def test_what_is_renamed_to_itself_keeps_its_bytes() -> None:
 
 def test_the_page_of_a_definition_is_renamed() -> None:
     definition = members(b'{"name":"t","uri":"x","_meta":{"a": 1.0,"ui":{"resourceUri":"ui://p","v":[ ]}}}')
-    rename_in_definition(definition, outward)
+    rename_page(definition, outward)
     assert (
         bytes(encode_object(definition))
         == b'{"name":"t","uri":"x","_meta":{"a":1.0,"ui":{"resourceUri":"gh+ui://p","v":[ ]}}}'

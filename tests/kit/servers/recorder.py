@@ -161,7 +161,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._send(405, b"")
 
-    do_DELETE = do_GET
+    def do_DELETE(self) -> None:
+        self._send(405, b"")
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["Content-Length"]))
@@ -191,7 +192,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         """It says enough in its log."""
 
 

@@ -105,7 +105,7 @@ def paint(colour: str) -> str:
     return f"Paint it {colour}."
 
 
-@server.completion()
+@server.completion()  # type: ignore[no-untyped-call,untyped-decorator]  # the SDK left its types out
 async def complete(
     ref: PromptReference | ResourceTemplateReference, argument: CompletionArgument, context: CompletionContext | None
 ) -> Completion | None:

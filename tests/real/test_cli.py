@@ -1,0 +1,387 @@
+"""The command as people and scripts use it: what it prints, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+
+from .clients import initialize, line_client
+from .running import (
+    BARE_PYTHON,
+    COLONNADE,
+    ROOT,
+    SERVERS,
+    Running,
+    colonnade,
+    heard_method,
+    listening,
+    pids_below,
+    recorder,
+    serving,
+    until,
+    write_config,
+)
+
+# Reads nothing, answers nothing, and heeds neither the end of its input nor TERM.
+DEAF = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)"
+
+COLOUR = "\x1b["
+
+
+@dataclass
+class Setting:
+    host: Running
+    file: Path
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    folder = tmp_path_factory.mktemp("cli")
+    file = write_config(folder, {"a": recorder(folder / "a.log"), "off": {"command": "nothing", "disabled": True}})
+    with serving(file, "a") as host:
+        yield Setting(host, file)
+
+
+@pytest.fixture(params=["--url", "--config"])
+def whose(request: pytest.FixtureRequest, here: Setting) -> list[str]:
+    """Both ways to say whose tools are meant."""
+    return [request.param, here.host.url if request.param == "--url" else str(here.file)]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server made with the SDK, which is no Colonnade."""
+    folder = tmp_path_factory.mktemp("plain")
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = str(bound.getsockname()[1])
+    command = [sys.executable, str(SERVERS / "sdk_server.py"), "--http", port]
+    with listening(*command, folder=folder) as (_, url):
+        until(lambda: answers_at(int(port)), "it listens")
+        yield url
+
+
+def answers_at(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+# check, schema
+
+
+def test_check_says_what_would_be_served(here: Setting) -> None:
+    """A right file: exit code 0, one line for each server, the disabled ones not counted, and nothing is
+    started."""
+    before = here.host.status()["a"]["attempts"]
+    done = colonnade("check", str(here.file))
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second, last = done.stdout.splitlines()
+    assert first.startswith("a: ")
+    assert second.startswith("off: ")
+    assert second.endswith("(disabled)")
+    assert last == f"{here.file}: ok, 1 server"
+    assert here.host.status()["a"]["attempts"] == before
+
+
+def test_check_names_every_problem_with_its_place(tmp_path: Path) -> None:
+    """A wrong file: exit code 2, and each problem on a line with file, line and column."""
+    file = tmp_path / "wrong.yaml"
+    file.write_text("servers:\n  a:\n    command: [x]\n    timeuot: 5s\n    timeout: 60\n")
+    done = colonnade("check", str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert first == f'{file}:4:5: servers.a.timeuot: unknown key; did you mean "timeout"?'
+    assert second.startswith(f"{file}:5:14: servers.a.timeout: ")
+
+
+@pytest.mark.parametrize("command", [["check"], ["serve"], ["serve", "--stdio"], ["list", "--config"]])
+def test_a_missing_file_is_said_by_every_command(command: list[str], tmp_path: Path) -> None:
+    done = colonnade(*command, str(tmp_path / "none.yaml"))
+    assert done.returncode == 2
+    assert "none.yaml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_schema_is_one_that_validators_take(here: Setting) -> None:
+    """Valid JSON Schema, which takes a right file and refuses a wrong one."""
+    done = colonnade("schema")
+    assert (done.returncode, done.stderr) == (0, "")
+    schema = json.loads(done.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    assert list(validator.iter_errors(json.loads(here.file.read_text()))) == []
+    assert list(validator.iter_errors({"servers": {"a": {"command": ["x"], "timeuot": "5s"}}})) != []
+
+
+# list, call
+
+
+def test_list_shows_servers_and_entries(whose: list[str]) -> None:
+    """Text for people; no colours, since nobody looks at a pipe."""
+    done = colonnade("list", *whose)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["a", "ready", "stdio"] in [words[:3] for words in lines]
+    assert ["off", "disabled"] in [words[:2] for words in lines]
+    assert ["tool", "a__echo"] in [words[:2] for words in lines]
+    assert COLOUR not in done.stdout
+
+
+def test_list_as_json(whose: list[str]) -> None:
+    """One object that holds the servers and the definitions of each kind."""
+    done = colonnade("list", *whose, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert {server["id"]: server["state"] for server in told["servers"]} == {"a": "ready", "off": "disabled"}
+    assert {"name": "a__echo", "inputSchema": {"type": "object"}} in told["tools"]
+    assert (told["resources"], told["resourceTemplates"], told["prompts"]) == ([], [], [])
+
+
+def test_list_of_a_server_that_is_no_colonnade(plain: str) -> None:
+    """Any server over Streamable HTTP can be looked at; it has no servers to show."""
+    done = colonnade("list", "--url", plain)
+    assert done.returncode == 0, done.stderr
+    words = [line.split()[:2] for line in done.stdout.splitlines()]
+    assert ["tool", "weather"] in words
+    assert ["resource", "memo://first"] in words
+    assert ["prompt", "paint"] in words
+    told = json.loads(colonnade("list", "--url", plain, "--json").stdout)
+    assert told["servers"] is None
+    assert "weather" in [tool["name"] for tool in told["tools"]]
+
+
+def test_call_of_a_server_that_is_no_colonnade(plain: str) -> None:
+    done = colonnade("call", "weather", '{"city": "Wien"}', "--url", plain, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["structuredContent"] == {"city": "Wien", "degrees": 21.5}
+
+
+def test_call_prints_what_the_tool_says(whose: list[str]) -> None:
+    """The text alone; the arguments went to the tool as they were written."""
+    done = colonnade("call", "a__echo", '{"price": 1.10}', *whose)
+    assert done.returncode == 0, done.stderr
+    assert '"arguments":{"price": 1.10}' in done.stdout
+
+
+def test_call_as_json(here: Setting) -> None:
+    done = colonnade("call", "a__steps", '{"count": 0, "note": "n"}', "--url", here.host.url, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"content": [{"type": "text", "text": "n"}]}
+
+
+def test_a_tool_that_fails_is_exit_code_1(here: Setting) -> None:
+    """What it says is shown, with nothing in it that could steer a terminal."""
+    done = colonnade("call", "a__fail", "--url", here.host.url)
+    assert done.returncode == 1
+    assert done.stdout == "It did not work.\n\\x1b[31mred\\x1b[0m\n"
+
+
+@pytest.mark.parametrize("name", ["a__nothing", "nothing"])
+def test_an_unknown_tool_is_exit_code_1(here: Setting, name: str) -> None:
+    done = colonnade("call", name, "--url", here.host.url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"Unknown tool: {name}" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", ['{"a":', "[]", "x", '{"a": 1'])
+def test_arguments_that_are_no_object_are_exit_code_2(here: Setting, arguments: str) -> None:
+    done = colonnade("call", "a__echo", arguments, "--url", here.host.url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("colonnade: the arguments ")
+
+
+@pytest.mark.parametrize("command", [["list"], ["call", "a__echo"]])
+def test_nobody_there_is_exit_code_3(command: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
+    done = colonnade(*command, "--url", url)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "connection refused" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_is_not_there_is_said_by_a_call(tmp_path: Path) -> None:
+    """The failure of the server behind the tool, in words, is the answer; exit code 1."""
+    done = colonnade("call", "gone__any", "--config", str(write_config(tmp_path, {"gone": {"command": ["/no/such"]}})))
+    assert done.returncode == 1
+    assert "gone is unavailable" in done.stdout + done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(here: Setting) -> None:
+    """`colonnade list | head -1` ends without a traceback."""
+    command = f"'{COLONNADE}' list --url {here.host.url} --json | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, timeout=30, check=False)
+    assert done.stdout == b"{\n"
+    assert done.stderr == b""
+
+
+# serve
+
+
+def test_serve_prints_its_address_and_the_states(here: Setting) -> None:
+    """Address first, with the port that was taken; then a line for each server that became ready. No colours."""
+    said = here.host.said
+    assert re.fullmatch(r"Colonnade \S+ serves 1 server at http://127\.0\.0\.1:[1-9]\d*/mcp", said[0])
+    assert re.fullmatch(r"  a +ready +\(10 tools, [0-9.]+ s\)", said[1])
+    assert COLOUR not in "".join(said)
+
+
+def test_a_port_in_use_is_exit_code_2(tmp_path: Path) -> None:
+    """With a sentence that names the port; no server was started."""
+    log = tmp_path / "a.log"
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+        file = write_config(tmp_path, {"a": recorder(log)}, listen={"address": f"127.0.0.1:{port}"})
+        done = colonnade("serve", str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"colonnade: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+    assert not log.exists()
+
+
+def test_a_desktop_hosts_file_is_served_with_notices(tmp_path: Path) -> None:
+    """`mcpServers` as other hosts have it: what is renamed or ignored is said on standard error."""
+    command = recorder(tmp_path / "a.log")["command"]
+    server = {"command": command[0], "args": command[1:], "timeout": 60, "icon": "a.png"}
+    file = tmp_path / "desktop.json"
+    file.write_text(json.dumps({"mcpServers": {"My_Notes": server}, "listen": {"address": "127.0.0.1:0"}}))
+    with serving(file, "my-notes") as host:
+        assert "My_Notes is served as my-notes" in host.errors
+        assert "timeout" in host.errors
+        assert "icon" in host.errors
+        done = colonnade("call", "my-notes__echo", "--url", host.url)
+        assert done.returncode == 0, done.stderr
+
+
+def test_modules_in_the_current_directory_are_not_ours(tmp_path: Path) -> None:
+    """A folder with a `config.py` and a `host.py` of its own is as good a place to start from as any."""
+    for name in ("config", "host", "trio", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong module')\n")
+    file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log")})
+    with serving(file, "a", cwd=tmp_path) as host:
+        done = colonnade("call", "a__echo", "--url", host.url, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert colonnade("check", file.name, cwd=tmp_path).returncode == 0
+
+
+def test_the_port_listens_at_once_whatever_the_servers_do(tmp_path: Path) -> None:
+    """Within a second of its start the host takes connections, though one server hangs for ever in its handshake and
+    another one does not exist; the third can be called meanwhile."""
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+    servers: dict[str, Any] = {
+        "a": recorder(tmp_path / "a.log"),
+        "hangs": {"command": [*BARE_PYTHON, "-c", "import time; time.sleep(600)"]},
+        "gone": {"command": [str(tmp_path / "nowhere")]},
+    }
+    file = write_config(tmp_path, servers, listen={"address": f"127.0.0.1:{port}"}, start_grace="500ms")
+    began = time.monotonic()
+    with ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(
+                [COLONNADE, "serve", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT
+            )
+        )
+        stack.callback(process.kill)
+        until(lambda: answers_at(port), "it listens", 1)
+        assert time.monotonic() - began < 1
+        url = f"http://127.0.0.1:{port}/mcp"
+        until(lambda: colonnade("call", "a__echo", "--url", url).returncode == 0, "a can be called", 10)
+        listed = json.loads(colonnade("list", "--url", url, "--json").stdout)
+        states = {server["id"]: server["state"] for server in listed["servers"]}
+        assert (states["a"], states["hangs"]) == ("ready", "starting")
+        assert states["gone"] in ("failed", "starting")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_sigterm_ends_everything_in_time(tmp_path: Path) -> None:
+    """With a child that heeds neither the end of its input nor TERM, a client that does not read its stream and a call
+    that never ends: gone within ten seconds, exit code 0, and no child is left."""
+    log = tmp_path / "a.log"
+    deaf = {"command": [*BARE_PYTHON, "-c", DEAF]}
+    with serving(write_config(tmp_path, {"a": recorder(log), "deaf": deaf}), "a", stop=False) as host:
+        with ExitStack() as stack:
+            session = open_session(host.url)
+            stack.enter_context(send(host.url, "GET", b"", session))
+            hang = {"name": "a__hang", "_meta": {"progressToken": 1}}
+            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": hang}
+            stack.enter_context(send(host.url, "POST", json.dumps(call).encode(), session))
+            until(lambda: heard_method(log, "tools/call"), "the call is at its server")
+            below = pids_below(host.process.pid)
+            assert any("SIG_IGN" in command for command in below.values())
+            assert host.stop() < 10
+        assert [command for pid, command in below.items() if Path(f"/proc/{pid}").exists()] == []
+
+
+def open_session(url: str) -> str:
+    with send(url, "POST", initialize("2025-11-25"), None) as connection:
+        head = connection.recv(65536).decode()
+    found = re.search(r"mcp-session-id: (\S+)", head, re.IGNORECASE)
+    assert found, head
+    return found[1]
+
+
+def send(url: str, method: str, body: bytes, session: str | None) -> socket.socket:
+    """A connection on which a request was sent and nothing is read. Whoever gets it closes it."""
+    address, _, path = url.removeprefix("http://").partition("/")
+    name, _, port = address.partition(":")
+    accept = "text/event-stream" if method == "GET" else "application/json, text/event-stream"
+    headers = {"host": address, "accept": accept, "content-type": "application/json", "content-length": str(len(body))}
+    if session is not None:
+        headers["mcp-session-id"] = session
+    head = f"{method} /{path} HTTP/1.1\r\n" + "".join(f"{key}: {value}\r\n" for key, value in headers.items())
+    connection = socket.create_connection((name, int(port)), timeout=10)
+    connection.sendall(head.encode() + b"\r\n" + body)
+    return connection
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_every_stop_signal_ends_the_stdio_face(tmp_path: Path, number: signal.Signals) -> None:
+    """Exit code 0, also while the client's end is open."""
+    with line_client(write_config(tmp_path, {"a": recorder(tmp_path / "a.log")})) as client:
+        client.open()
+        client.process.send_signal(number)
+        assert client.process.wait(10) == 0
+
+
+def test_colours_only_where_somebody_looks(here: Setting) -> None:
+    """At a terminal there are colours, unless NO_COLOR is set."""
+    assert COLOUR in at_a_terminal(["list", "--url", here.host.url], {})
+    assert COLOUR not in at_a_terminal(["list", "--url", here.host.url], {"NO_COLOR": "1"})
+
+
+def at_a_terminal(arguments: list[str], environment: dict[str, str]) -> str:
+    """What the command prints where its output is a terminal."""
+    ours, theirs = os.openpty()
+    try:
+        env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        process = subprocess.Popen(
+            [COLONNADE, *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env={**env, **environment}
+        )
+        os.close(theirs)
+        said = bytearray()
+        while True:
+            try:
+                data = os.read(ours, 65536)
+            except OSError:  # Linux: all who had the other end have closed it
+                break
+            if not data:
+                break
+            said += data
+        assert process.wait(30) == 0
+    finally:
+        os.close(ours)
+    return said.decode()
