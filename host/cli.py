@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
-from config import Config, ConfigError, load, schema
+from config import Config, ConfigError, StdioServer, load, schema
 from host.background import BackgroundStream
+from host.errors import first_of
 from host.version import VERSION
 from host.wire.port import bind
 
@@ -24,6 +27,9 @@ LEVELS = ("debug", "info", "warning", "error")
 
 def main() -> None:
     """The console script `colonnade`."""
+    if sys.stdout is None or sys.stderr is None:  # started without them: whatever is said goes nowhere
+        nowhere = open(os.devnull, "w")  # noqa: SIM115 - as long as the process lives
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     arguments = _parser().parse_args()
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
@@ -31,10 +37,11 @@ def main() -> None:
     except ConfigError as problem:
         print(problem, file=sys.stderr)
         sys.exit(WRONG)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except (BrokenPipeError, BaseExceptionGroup) as problem:
-        if isinstance(problem, BaseExceptionGroup) and problem.split(BrokenPipeError)[1] is not None:
+    except (KeyboardInterrupt, BrokenPipeError, BaseExceptionGroup) as problem:
+        cause = first_of(problem)
+        if isinstance(cause, KeyboardInterrupt):
+            sys.exit(INTERRUPTED)
+        if not isinstance(cause, BrokenPipeError):
             raise
         # Whoever read our output has seen enough; Python would complain about it once more while it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -76,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 def _whose(parser: argparse.ArgumentParser) -> None:
     whose = parser.add_mutually_exclusive_group(required=True)
     whose.add_argument("--config", metavar="FILE", help="start a host from this configuration for the moment")
-    whose.add_argument("--url", metavar="URL", help="use the endpoint that runs there")
+    whose.add_argument("--url", metavar="URL", type=_url, help="use the endpoint that runs there")
     parser.add_argument(
         "--header",
         metavar="'NAME: VALUE'",
@@ -86,6 +93,17 @@ def _whose(parser: argparse.ArgumentParser) -> None:
         help="send this header along with --url",
     )
     parser.add_argument("--log-level", choices=LEVELS, default="error", help="how much goes to standard error")
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        fits = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        raise argparse.ArgumentTypeError(f"expected a URL such as http://127.0.0.1:8808/mcp, found {text!r}")
+    return text
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -109,7 +127,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         try:
             bound = bind(config.listen.host, config.listen.port)
         except OSError as problem:
-            print(f"colonnade: {problem.strerror or problem}", file=sys.stderr)
+            print(f"colonnade: {problem.strerror}; another port is set under listen.address", file=sys.stderr)
             return WRONG
     out = BackgroundStream(sys.stderr if bound is None else sys.stdout)
     try:
@@ -129,8 +147,18 @@ def _check(arguments: argparse.Namespace) -> int:
     config = _load(arguments.file)
     for spec in config.servers.values():
         print(f"{spec.id}: {spec.describe()}" + (" (disabled)" if spec.disabled else ""))
+        if isinstance(spec, StdioServer):
+            _check_program(spec)
     print(f"{arguments.file}: ok, {_servers(config)}")
     return DONE
+
+
+def _check_program(spec: StdioServer) -> None:
+    """The file may be for another machine, so this is no error of it."""
+    if shutil.which(spec.program.reveal(), path=spec.env["PATH"].reveal() if "PATH" in spec.env else None) is None:
+        print(f"{spec.id}: notice: the program {spec.program} is not found here", file=sys.stderr)
+    if not spec.cwd.is_dir():
+        print(f"{spec.id}: notice: its folder (cwd) is not found here", file=sys.stderr)
 
 
 def _schema(arguments: argparse.Namespace) -> int:

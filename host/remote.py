@@ -43,10 +43,12 @@ async def open_remote(url: str, headers: Mapping[str, str]) -> AsyncIterator[Rem
 
 
 async def fetch_status(url: str, headers: Mapping[str, str]) -> object | None:
-    """What `GET /status` of the host behind `url` says, or None if that is no Colonnade."""
+    """What `GET /status` of the host behind `url` says, of all its servers or of the one whose own endpoint `url` is;
+    None if that is no Colonnade."""
     parts = urlsplit(url)
     with trio.move_on_after(PATIENCE):
         found = await fetch_json(urlunsplit((parts.scheme, parts.netloc, "/status", "", "")), headers)
         if isinstance(found, dict) and "colonnade" in found:
-            return found
+            one = [server for server in found["servers"] if server["id"] == parts.path.rpartition("/")[2]]
+            return {**found, "servers": one} if one else found
     return None

@@ -66,8 +66,10 @@ class SmallServer:
             answer = {"result": self._methods[message["method"]](message.get("params", {}), call)}
         except Refusal as refusal:
             answer = {"error": {"code": refusal.code, "message": str(refusal)}}
-        except (KeyError, TypeError, ValueError) as problem:
-            answer = {"error": {"code": -32602, "message": f"the parameters do not fit: {problem!r}"}}
+        except KeyError as problem:
+            answer = {"error": {"code": -32602, "message": f"{problem.args[0]!r} is missing"}}
+        except (TypeError, ValueError) as problem:
+            answer = {"error": {"code": -32602, "message": f"the parameters do not fit: {problem}"}}
         del self._calls[message["id"]]
         if not call.cancelled.is_set():
             self._write({"jsonrpc": "2.0", "id": message["id"], **answer})

@@ -50,7 +50,7 @@ async def _stdio(spec: StdioServer, keeper: Keeper, journal: Journal) -> AsyncIt
                 yield StdioLink(child.stdout, child.stdin_fd, lambda: _end(child))
                 nursery.cancel_scope.cancel()
     except SpawnError as problem:
-        raise LinkLost(f"it could not be started: {problem}") from problem
+        raise LinkLost(f"the program {spec.program} could not be started: {problem}") from problem
 
 
 async def _end(child: Child) -> str:

@@ -51,7 +51,8 @@ LONGEST_PAUSE = 60.0
 
 # Reading has no limit here: how long an answer may take is for its caller to say.
 _PATIENCE = {"timeout": {"connect": CONNECT_PATIENCE, "write": WRITE_PATIENCE, "read": None, "pool": None}}
-_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=60.0)
+# Few idle connections: the pool looks through all of them, for all requests in it, at every request.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=60.0)
 # A peer that vanished without a word is found out within a minute, also on a stream where silence is normal.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # not every platform has all of them
 _SOCKET_OPTIONS = (
@@ -251,7 +252,10 @@ class HttpLink:
         try:
             return await self._transport.handle_async_request(request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as problem:
-            raise self._lose(LinkLost(f"it cannot be reached: {_reason(problem)}")) from problem
+            lost = LinkLost(f"it cannot be reached: {_reason(problem)}")
+            # A server that stops takes no connections any more, but may still answer on those it has.
+            waiting = len(self._exchanges) - (method == "POST")
+            raise (lost if waiting > 0 else self._lose(lost)) from problem
         except httpx.HTTPError as problem:
             raise LinkLost(_broken(problem)) from problem
 
@@ -457,7 +461,7 @@ async def open_http(
         target = httpx.URL(url)
         configured = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
     except (httpx.InvalidURL, UnicodeError):
-        raise LinkLost("its URL or its headers cannot be used: check them in the configuration") from None
+        raise LinkLost("its URL or its headers cannot be used") from None
     common = [(b"User-Agent", f"colonnade/{VERSION}".encode())] if not _has(configured, b"user-agent") else []
     common += [(name, value) for name, value in configured if name.decode().lower() not in _OWN_HEADERS]
     async with transport or _transport() as used:
@@ -541,11 +545,11 @@ def _refused(response: httpx.Response) -> HttpRefused:
     """What a status means for whoever reads the log. The body is not looked at: it may hold anything."""
     status = response.status_code
     if status in (401, 403):
-        return AuthNeeded(status, "the server wants credentials", "set headers in the configuration")
+        return AuthNeeded(status, "the server wants credentials", "give it the headers it asks for")
     if 300 <= status < 400:
-        return HttpRefused(status, "the server redirects", "set the URL where it ends in the configuration")
+        return HttpRefused(status, "the server redirects", "use the URL where that ends")
     if status in (404, 405):
-        return HttpRefused(status, "the server does not serve MCP there", "check the URL in the configuration")
+        return HttpRefused(status, "the server does not serve MCP there", "check its URL")
     what = "the server is out of order" if status >= 500 else "the server refused the request"
     return HttpRefused(status, what, retry_after=_retry_after(response) if status in (429, 503) else None)
 

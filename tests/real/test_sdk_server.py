@@ -14,7 +14,7 @@ import trio
 from mcp.types import PromptReference, ResourceTemplateReference, TextContent, TextResourceContents
 
 from .clients import SDK_LEAKS, by_hand, eventually, sdk, text_of
-from .running import SERVERS, Running, listening, sdk_server, serving, until, write_config
+from .running import SERVERS, START, Running, listening, sdk_server, serving, until, write_config
 
 pytestmark = SDK_LEAKS
 
@@ -214,5 +214,5 @@ async def test_a_server_over_http_that_is_restarted_comes_back(tmp_path: Path) -
             assert text_of(failed).startswith("web is unavailable: ")
             assert "web__weather" in await client.names()
             stack.enter_context(listening(*command, folder=tmp_path))
-            await eventually(works, 10)
+            await eventually(works, START)  # attempts come less and less often
             assert "web__weather" in await client.names()

@@ -22,7 +22,7 @@ def child(*words: str, **more: object) -> StdioServer:
     program, *args = words
     return StdioServer(
         id="a",
-        program=Secret(program),
+        program=Secret(program, program),
         args=tuple(map(Secret, args)),
         cwd=Path("/"),
         **more,  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ async def test_a_grandchild_that_holds_the_output_does_not_hold_the_link() -> No
 
 
 async def test_a_program_that_is_not_there_is_a_lost_link_without_its_arguments() -> None:
-    lost = pytest.RaisesExc(LinkLost, match=r"^it could not be started: not found$")
+    lost = pytest.RaisesExc(LinkLost, match=r"^the program no-such-program could not be started: not found$")
     with pytest.RaisesGroup(lost, flatten_subgroups=True):
         await run(child("no-such-program", "--token=secret"))
 

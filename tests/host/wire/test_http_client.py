@@ -344,8 +344,8 @@ async def test_a_404_with_a_session_ends_the_link_and_every_exchange_on_it() -> 
 @pytest.mark.parametrize(
     ("status", "kind", "text"),
     [
-        (401, AuthNeeded, "the server wants credentials (HTTP 401): set headers in the configuration"),
-        (403, AuthNeeded, "the server wants credentials (HTTP 403): set headers in the configuration"),
+        (401, AuthNeeded, "the server wants credentials (HTTP 401): give it the headers it asks for"),
+        (403, AuthNeeded, "the server wants credentials (HTTP 403): give it the headers it asks for"),
         (404, HttpRefused, "does not serve MCP there (HTTP 404)"),
         (405, HttpRefused, "does not serve MCP there (HTTP 405)"),
         (400, HttpRefused, "the server refused the request (HTTP 400)"),
@@ -572,6 +572,34 @@ async def test_a_server_that_listens_no_more_ends_the_link() -> None:
         assert found.lost is caught.value
 
 
+async def test_a_server_that_stops_may_still_answer_what_it_has_taken() -> None:
+    (door,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = door.socket.getsockname()[1]
+    may_answer = trio.Event()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            wire = Wire(stream, 1)
+            await wire.hear()
+            await door.aclose()
+            await may_answer.wait()
+            await wire.say(200, answer(1))
+
+    async with linked(f"http://127.0.0.1:{port}/") as found, trio.open_nursery() as nursery:
+        nursery.start_soon(found.link.send, ask(1))
+        nursery.start_soon(serve, await door.accept())
+        await until(lambda: door.socket.fileno() < 0)
+        with pytest.raises(LinkLost, match="connection refused"):
+            await found.link.send(ask(2))
+        assert not found.over.is_set()
+        may_answer.set()
+        await until(lambda: found.messages == [success(1)])
+        with pytest.raises(LinkLost, match="connection refused"):
+            await found.link.send(ask(3))
+        with trio.fail_after(5):
+            await found.over.wait()
+
+
 class NoNames(trio.abc.HostnameResolver):
     """Knows no name."""
 
@@ -638,7 +666,7 @@ async def test_headers_of_the_configuration_are_sent_but_for_those_that_are_ours
 
 @pytest.mark.parametrize(("url", "value"), [("http://[::1", "x"), ("http://a/", "é"), ("http://a\x00/", "x")])
 async def test_a_url_or_header_that_cannot_be_used_is_refused(url: str, value: str) -> None:
-    with pytest.raises(LinkLost, match="check them in the configuration"):
+    with pytest.raises(LinkLost, match="its URL or its headers cannot be used"):
         async with open_http(url, {"X": value}, lambda what, detail: None):
             pass
 
