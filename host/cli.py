@@ -147,7 +147,7 @@ def _check(arguments: argparse.Namespace) -> int:
     config = _load(arguments.file)
     for spec in config.servers.values():
         print(f"{spec.id}: {spec.describe()}" + (" (disabled)" if spec.disabled else ""))
-        if isinstance(spec, StdioServer):
+        if isinstance(spec, StdioServer) and not spec.disabled:
             _check_program(spec)
     print(f"{arguments.file}: ok, {_servers(config)}")
     return DONE

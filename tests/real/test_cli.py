@@ -96,6 +96,41 @@ def test_check_says_what_would_be_served(here: Setting) -> None:
     assert here.host.status()["a"]["attempts"] == before
 
 
+def test_check_tells_of_programs_and_folders_that_are_not_there(tmp_path: Path) -> None:
+    """No error of the file, which may be for another machine: exit code 0."""
+    file = tmp_path / "elsewhere.yaml"
+    file.write_text("servers:\n  a: {command: [no-such-program, secret]}\n  b: {command: [python3], cwd: /no/such}\n")
+    done = colonnade("check", str(file))
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "a: notice: the program no-such-program is not found here",
+        "b: notice: its folder (cwd) is not found here",
+    ]
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8808", "127.0.0.1:8808/mcp", "ftp://127.0.0.1/", "http://", "http://[::1"]
+)
+def test_a_url_that_is_none_is_exit_code_2(url: str) -> None:
+    """It says how a URL looks."""
+    done = colonnade("list", "--url", url)
+    assert done.returncode == 2
+    assert "expected a URL such as http://127.0.0.1:8808/mcp" in done.stderr
+
+
+def test_an_interrupted_command_is_exit_code_130(tmp_path: Path) -> None:
+    """Without a traceback, and its servers end with it."""
+    file = tmp_path / "mute.yaml"
+    file.write_text('servers: {mute: {command: [sleep, "100"]}}\n')
+    with subprocess.Popen(
+        [COLONNADE, "list", "--config", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        until(lambda: any("sleep" in line for line in pids_below(process.pid).values()), "its server runs")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
 def test_check_names_every_problem_with_its_place(tmp_path: Path) -> None:
     """A wrong file: exit code 2, and each problem on a line with file, line and column."""
     file = tmp_path / "wrong.yaml"
@@ -247,7 +282,8 @@ def test_a_port_in_use_is_exit_code_2(tmp_path: Path) -> None:
         file = write_config(tmp_path, {"a": recorder(log)}, listen={"address": f"127.0.0.1:{port}"})
         done = colonnade("serve", str(file))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"colonnade: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+    why = f"cannot listen on 127.0.0.1 port {port}: Address already in use; another port is set under listen.address"
+    assert done.stderr == f"colonnade: {why}\n"
     assert not log.exists()
 
 
