@@ -88,6 +88,8 @@ def _server(server: Map, where: str, made: Desktop) -> Map | None:
     _check_type(server, where, made)
     entries: Entries = {}
     for name, (key, value) in server.entries.items():
+        if isinstance(value, Scalar) and value.is_null:
+            continue  # hosts write null for what is not set
         if name in _SERVER_KEYS:
             entries[name] = (key, value)
         elif name == "timeout":

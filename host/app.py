@@ -54,8 +54,8 @@ async def open_host(config: Config, journal: Journal) -> AsyncIterator[Host]:
             LeftOut(entry.server, f"{sample(entry.outward)} is offered more than once; all of them are left out")
         )
 
-    catalog = Catalog(list(config.servers), collided)
     gate = Gate({id: spec.consent for id, spec in config.servers.items()})
+    catalog = Catalog(list(config.servers), gate.shows, collided)
     become_subreaper()
     async with open_keeper() as keeper:
         open_one = partial(open_link, keeper=keeper, journal=journal)

@@ -51,18 +51,23 @@ class Shelf:
     version: int = 0
     by_server: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
-    """Of all servers, in order, without those whose outward names collide."""
+    """Of all servers, in order: what may be seen, without those whose outward names collide."""
     by_outward: Mapping[str, Entry] = field(default_factory=dict)
+    """Also what may not be seen, where nothing else has its name: whoever asks for it is refused by the gate."""
     by_inward: Mapping[tuple[str, str], Entry] = field(default_factory=dict)
     """By server and its own name."""
 
 
 class Catalog:
-    """Publishes shelves and lets others wait for the next one. `servers` is the order of the configuration; `collided`
-    is told once of each entry that is left out because another is called the same."""
+    """Publishes shelves and lets others wait for the next one. `servers` is the order of the configuration; `shows`
+    says what may be seen (server, kind, its own name); `collided` is told once of each entry that is left out because
+    another is called the same."""
 
-    def __init__(self, servers: Sequence[str], collided: Callable[[Entry], None]) -> None:
+    def __init__(
+        self, servers: Sequence[str], shows: Callable[[str, Kind, str], bool], collided: Callable[[Entry], None]
+    ) -> None:
         self._order = tuple(servers)
+        self._shows = shows
         self._collided = collided
         self._colliding: dict[Kind, set[tuple[str, str]]] = {kind: set() for kind in Kind}
         self._shelves = {kind: Shelf() for kind in Kind}
@@ -95,18 +100,26 @@ class Catalog:
 
     def _shelve(self, kind: Kind, version: int, by_server: dict[str, tuple[Entry, ...]]) -> Shelf:
         everything = [entry for server in self._order for entry in by_server.get(server, ())]
-        called = Counter(entry.outward for entry in everything)
-        colliding = {(entry.server, entry.inward): entry for entry in everything if called[entry.outward] > 1}
+        # What may not be seen is in nobody's way, and is not found under a name that somebody else has.
+        shown: list[Entry] = []
+        hidden: dict[str, Entry] = {}
+        for entry in everything:
+            if self._shows(entry.server, entry.kind, entry.inward):
+                shown.append(entry)
+            else:
+                hidden[entry.outward] = entry
+        called = Counter(entry.outward for entry in shown)
+        colliding = {(entry.server, entry.inward): entry for entry in shown if called[entry.outward] > 1}
         for key in colliding:
             if key not in self._colliding[kind]:
                 self._collided(colliding[key])
         self._colliding[kind] = set(colliding)
-        clear = tuple(entry for entry in everything if called[entry.outward] == 1)
+        clear = tuple(entry for entry in shown if called[entry.outward] == 1)
         return Shelf(
             version,
             MappingProxyType(by_server),
             clear,
-            MappingProxyType({entry.outward: entry for entry in clear}),
+            MappingProxyType({**hidden, **{entry.outward: entry for entry in clear}}),
             MappingProxyType({(entry.server, entry.inward): entry for entry in everything}),
         )
 

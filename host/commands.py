@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,6 +31,8 @@ from host.upstream.supervisor import counted_out
 from host.wire.link import LinkLost
 
 DONE, FAILED, UNREACHED = 0, 1, 3
+LIST_PATIENCE = 15.0
+"""Seconds that a list of all servers waits for those that are still starting."""
 UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
 
 
@@ -103,8 +106,9 @@ async def _remotely(url: str, headers: Mapping[str, str], work: Work) -> int:
 
 async def _locally(config: Config, journal: Journal, work: Work, server: str | None) -> int:
     async with open_host(config, journal) as host:
-        for upstream in host.roster.upstreams.values():
-            if server is None or upstream.spec.id == server:
+        wanted = [upstream for id, upstream in host.roster.upstreams.items() if server in (None, id)]
+        with trio.move_on_after(math.inf if server is not None else LIST_PATIENCE):
+            for upstream in wanted:
                 await upstream.settled.wait()
         return await work(Endpoint(partial(_ask_locally, host), lambda _: True, partial(_status_of, host)))
 

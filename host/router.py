@@ -30,7 +30,7 @@ from host.errors import (
 )
 from host.exchange import Exchange
 from host.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
-from host.jsonrpc.raw import encode, members, string
+from host.jsonrpc.raw import encode, encode_object, members, string
 from host.names import inward_uri, outward_uri, server_of_name, template_makes
 from host.policy.gate import Gate, Permit
 from host.protocol.links import rename_in_result
@@ -91,7 +91,7 @@ class Router:
         views = self._views.setdefault((endpoint, kind), deque(maxlen=PAST_VIEWS))
         if not views or views[-1].version != shelf.version:
             if endpoint is None:
-                shown = tuple(entry.exported for entry in shelf.entries if self._shows(entry))
+                shown = tuple(entry.exported for entry in shelf.entries)
             else:
                 shown = tuple(entry.definition for entry in shelf.by_server.get(endpoint, ()) if self._shows(entry))
             views.append(View(shelf.version, shown))
@@ -199,6 +199,8 @@ class Router:
         except Refused as refusal:
             if permit.kind is Kind.RESOURCE and _means_not_found(refusal, permit.target):
                 raise _missing(permit.kind, name) from None
+            if exchange.caller.endpoint is None:
+                refusal.data = _with_outward_uri(refusal.data, permit, name)
             raise
         if exchange.caller.endpoint is not None:
             return result
@@ -305,6 +307,17 @@ def _means_not_found(refusal: Refused, uri: str) -> bool:
     if refusal.code == ResourceNotFound.code:
         return True
     return refusal.code == INVALID_PARAMS and (uri in refusal.message or _names(refusal.data, uri))
+
+
+def _with_outward_uri(data: Raw | None, permit: Permit, asked: str) -> Raw | None:
+    """The data of a server's error, with the URI in it as one that the client can bring back."""
+    try:
+        found = members(data or b"")
+        uri = string(found["uri"])
+    except (ValueError, KeyError):
+        return data
+    found["uri"] = encode(asked if uri == permit.target else outward_uri(permit.server, uri))
+    return encode_object(found)
 
 
 def _names(data: Raw | None, uri: str) -> bool:

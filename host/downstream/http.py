@@ -217,7 +217,7 @@ class _Face:
         begun = {**allowed, **STREAM_HEADERS, SESSION: id}
         if headers.all("last-event-id"):
             await self._resume(session, headers, begun, receive, send)
-        elif not self._sessions.listen(id):
+        elif not await self._sessions.listen(id):
             raise _Rejected(Refusal(409, "this session has its stream already"))
         else:
             try:

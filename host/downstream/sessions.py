@@ -50,6 +50,7 @@ class Session:
         self._initialized = trio.Event()
         # What the client has been shown or told of each kind: it is told again only when its view differs from this.
         self._known: dict[Kind, tuple[bytes, ...]] = {}
+        self._told: set[Kind] = set()
 
     async def open(self, request: Request) -> Success | Failure:
         """Answer `initialize`; the session is open if that succeeds. Never called off (2025-11-25, "Cancellation")."""
@@ -99,6 +100,8 @@ class Session:
         """Tell the client of every list that is no longer as it knows it, until cancelled."""
         await self._ready.wait()
         await self._initialized.wait()
+        for kind in self._told:  # told on a stream that is no more, and never asked for since: perhaps it was not heard
+            self._known.pop(kind, None)
         version = 0
         while True:
             version = await self._router.catalog.after(version)
@@ -106,6 +109,7 @@ class Session:
             for method, views in changed.items():
                 await send(Notification(method))
                 self._known |= views  # only now: a client that leaves in between has not been told
+                self._told |= views.keys()
             if changed:
                 self.last_used = trio.current_time()
                 await trio.sleep(SPACING)
@@ -158,10 +162,13 @@ class Session:
         listing = LISTING_BY_METHOD.get(request.method)
         if listing is not None and "cursor" not in params:  # a cursor may show a list of the past
             self._known[listing.kind] = self._router.view(self.endpoint, listing.kind).definitions
+            self._told.discard(listing.kind)
         return result
 
 
 MAX_SESSIONS = 1000
+OLD_STREAM = 1.0
+"""Seconds in which the former stream of a session may still end when its client opens another."""
 IDLE = 3600.0
 """Seconds after which a session that is not used any more may be forgotten."""
 
@@ -173,7 +180,7 @@ class Sessions:
         self._router = router
         self._journal = journal
         self._open: dict[str, Session] = {}
-        self._listening: set[str] = set()
+        self._listening: dict[str, trio.Event] = {}
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._open.values()))
@@ -204,15 +211,19 @@ class Sessions:
     def end(self, id: str) -> None:
         self._open.pop(id).end()
 
-    def listen(self, id: str) -> bool:
-        """Note that the client opens its stream for what we say unasked. False if it has one already."""
+    async def listen(self, id: str) -> bool:
+        """Note that the client opens its stream for what we say unasked. False if it has one already: one whose end is
+        only on its way to us is waited for."""
+        with trio.move_on_after(OLD_STREAM):
+            while id in self._listening:
+                await self._listening[id].wait()
         if id in self._listening:
             return False
-        self._listening.add(id)
+        self._listening[id] = trio.Event()
         return True
 
     def stop_listening(self, id: str) -> None:
-        self._listening.discard(id)
+        self._listening.pop(id).set()
         if id in self._open:
             self._open[id].last_used = trio.current_time()
 

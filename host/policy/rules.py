@@ -22,6 +22,13 @@ MAX_LENGTH = 8192
 _PARTS = re.compile(r"([^:/?#]*:)?(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)
 _PREFIX = re.compile(r"((?:[^:/?#]*:)?(?://)?)(.*)", re.DOTALL)
 _TOKEN = re.compile(r"\*+|.", re.DOTALL)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.*?-]*:")
+_HOSTED = re.compile(r"(?:file|ftp|https?|wss?)://[^/?#]*", re.IGNORECASE)
+_DEFAULT_PORTS = {"file": "", "ftp": ":21", "http": ":80", "https": ":443", "ws": ":80", "wss": ":443"}
+_EMPTY_PORT = re.compile(r"^([^/?#]*//[^/?#]*):(?=[/?#]|$)")
+_FILE = re.compile(r"(?://([^/]*))?/?(.*)", re.DOTALL)
+_BLANKS = "".join(map(chr, range(0x21)))
+_LINE_ENDS = str.maketrans({"\t": None, "\r": None, "\n": None})
 # The URL parser of browsers and of Node.js takes a backslash for a slash and leaves tabs and line ends out.
 _AS_BROWSERS_DO = str.maketrans({"\\": "/", "\t": None, "\r": None, "\n": None})
 
@@ -69,6 +76,8 @@ class Globs:
 
     def __init__(self, patterns: tuple[str, ...], *, uris: bool) -> None:
         self._start = self._end = 0
+        if uris:
+            patterns = tuple(_lowered(pattern) for pattern in patterns)
         literals: dict[str, int] = {}  # the places that a character may leave for the next
         any_one = any_run = run_in_segment = 0  # the places of `?`, and of the two kinds of stars
         at = 1
@@ -104,15 +113,42 @@ class Globs:
 
 
 def readings(uri: str) -> set[str]:
-    """The URI as it is written, and what servers may take it for: a URL split before or after it is decoded, or, where
-    it climbs with `..`, a path that begins right after the scheme (its first segment is no host, and `?` ends
-    nothing)."""
-    scheme, authority, path, rest = (_decoded(part) for part in _split(uri))
-    found = {uri, normal_form(uri), f"{scheme}{authority}{_resolved(path)}{rest}"}
-    prefix, everything = _PREFIX.fullmatch(_decoded(uri)).groups()  # type: ignore[union-attr]  # it matches any text
-    if ".." in everything.split("/"):
-        found.add(prefix + _resolved(everything))
-    return found
+    """The URI as it is written, and what servers may take it for: as their URL parser writes it, split before or after
+    it is decoded, or, where it climbs with `..`, a path that begins right after the scheme (its first segment is no
+    host, and `?` ends nothing). What is the same in upper and lower case (RFC 3986, 3.1 and 3.2.2) is lower-case here,
+    as it is in patterns."""
+    found: set[str] = set()
+    for written in {uri, _as_parsers_write(uri), _as_parsers_write(_decoded(uri))}:
+        scheme, authority, path, rest = (_decoded(part) for part in _split(written))
+        found |= {written, normal_form(written), f"{scheme}{authority}{_resolved(path)}{rest}"}
+        prefix, everything = _PREFIX.fullmatch(_decoded(written)).groups()  # type: ignore[union-attr]  # it always does
+        if ".." in everything.split("/"):
+            found.add(prefix + _resolved(everything))
+    return {_lowered(reading) for reading in found}
+
+
+def _lowered(text: str) -> str:
+    """A URI or a pattern with what is the same in upper and lower case in lower case: the scheme, and the host of those
+    schemes that have host names."""
+    found = _HOSTED.match(text) or _SCHEME.match(text)
+    return text if found is None else found[0].lower() + text[found.end() :]
+
+
+def _as_parsers_write(uri: str) -> str:
+    """The URI as the URL parser of browsers and Node.js writes it down (WHATWG URL, "URL writing"), as far as that can
+    make two spellings one: servers look resources up by it."""
+    cleaned = uri.translate(_LINE_ENDS).strip(_BLANKS)
+    scheme, colon, rest = cleaned.partition(":")
+    scheme = scheme.lower()
+    if scheme not in _DEFAULT_PORTS or not colon:
+        return _EMPTY_PORT.sub(r"\1", cleaned)
+    rest = rest.replace("\\", "/")
+    if scheme == "file":
+        host, path = _FILE.fullmatch(rest).groups("")  # type: ignore[union-attr]  # the pattern matches any text
+        return f"file://{'' if host.lower() == 'localhost' else host.lower()}/{path}"
+    host, slash, path = rest.lstrip("/").partition("/")
+    host = host.lower().removesuffix(":").removesuffix(_DEFAULT_PORTS[scheme])
+    return f"{scheme}://{host}{slash}{path}"
 
 
 def normal_form(uri: str) -> str:

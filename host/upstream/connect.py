@@ -16,6 +16,8 @@ from host.wire.process import Child, Keeper, SpawnError, child_environment
 from host.wire.stdio import CHUNK, StdioLink
 
 STDERR_LINE = 64 * 1024
+SHORTEST_SECRET = 6
+"""Characters; shorter values are words like `UTC` and `true`, and would leave little of any text."""
 STOP_GRACE = 2.0
 """Seconds between the steps of stopping a child: its input closed, TERM, KILL."""
 
@@ -46,11 +48,20 @@ async def _stdio(spec: StdioServer, keeper: Keeper, journal: Journal) -> AsyncIt
     try:
         async with keeper.open_child(argv, env=env, cwd=str(spec.cwd), grace=STOP_GRACE) as child:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_hear, spec.id, child, journal)
+                nursery.start_soon(_hear, spec, child, journal)
                 yield StdioLink(child.stdout, child.stdin_fd, lambda: _end(child))
                 nursery.cancel_scope.cancel()
     except SpawnError as problem:
         raise LinkLost(f"the program {spec.program} could not be started: {problem}") from problem
+
+
+def without_secrets(spec: ServerSpec, text: str) -> str:
+    """What a server says, without what the configuration told it in confidence: servers like to repeat it in errors."""
+    told = spec.headers if isinstance(spec, HttpServer) else spec.env
+    for secret in sorted((value.reveal() for value in told.values()), key=len, reverse=True):
+        if len(secret) >= SHORTEST_SECRET:
+            text = text.replace(secret, "***")
+    return text
 
 
 async def _end(child: Child) -> str:
@@ -58,14 +69,14 @@ async def _end(child: Child) -> str:
     return f"it was ended by signal {-status}" if status < 0 else f"it exited with status {status}"
 
 
-async def _hear(server: str, child: Child, journal: Journal) -> None:
+async def _hear(spec: StdioServer, child: Child, journal: Journal) -> None:
     """Read the child's standard error to the end, whatever it is: a child must never wait for us to read."""
     lines = LineSplitter(STDERR_LINE)
     try:
         while data := await child.stderr.receive_some(CHUNK):
             try:
                 for line in lines.feed(bytes(data)):
-                    journal.note(Said(server, sample(line)))
+                    journal.note(Said(spec.id, sample(without_secrets(spec, line.decode(errors="replace")))))
             except LineTooLong:
                 lines = LineSplitter(STDERR_LINE)
     except trio.BrokenResourceError:

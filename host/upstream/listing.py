@@ -6,6 +6,7 @@ be exported is left out whole and named in the journal.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -26,6 +27,9 @@ MAX_PAGES = 100
 MAX_ENTRIES = 10_000
 MAX_DEFINITION = 1024 * 1024
 MAX_SECONDS = 30.0
+FIRST_AGAIN = 2.0
+LAST_AGAIN = 60.0
+"""Seconds until a list that could not be read is tried again: at first, and at the most."""
 
 
 class Lister:
@@ -38,6 +42,7 @@ class Lister:
         self._catalog = catalog
         self._journal = journal
         self._marked: set[Kind] = set()
+        self._unread: set[Kind] = set()
         self._wake = trio.Event()
         self._pace = Pace()
 
@@ -54,23 +59,31 @@ class Lister:
                 nursery.start_soon(self._refresh, kind)
 
     async def run(self) -> None:
-        """Read again what was marked, until cancelled."""
+        """Read again what was marked, and what could not be read, until cancelled."""
         last = trio.current_time()
+        patience = FIRST_AGAIN
         while True:
-            await self._wake.wait()
+            with trio.move_on_after(patience if self._unread else math.inf):
+                await self._wake.wait()
             await trio.sleep(self._pace.next(trio.current_time() - last))
             self._wake = trio.Event()
-            marked, self._marked = self._marked, set()
-            for kind in sorted(marked, key=lambda kind: kind.value):
+            again, due = bool(self._unread), self._marked | self._unread
+            self._marked, self._unread = set(), set()
+            for kind in sorted(due, key=lambda kind: kind.value):
                 await self._refresh(kind)
+            patience = min(2 * patience, LAST_AGAIN) if again and self._unread else FIRST_AGAIN
             last = trio.current_time()
 
     async def _refresh(self, kind: Kind) -> None:
-        """Publish what the server lists now. If it cannot be read, what was listed before stays."""
+        """Publish what the server lists now. If it cannot be read, what was listed stays, and it is tried again."""
+        if not await self._read(kind):
+            self._unread.add(kind)
+
+    async def _read(self, kind: Kind) -> bool:
         listing = LISTINGS[kind]
         if not self._offer.offers(kind):
             self._catalog.publish(self._server, kind, ())
-            return
+            return True
         found: list[Raw] = []
         try:
             with trio.fail_after(MAX_SECONDS):
@@ -78,17 +91,20 @@ class Lister:
         except PeerError as refusal:
             if refusal.error.code != METHOD_NOT_FOUND:
                 self._complain(f"{listing.method} failed: {sample(refusal.error.message)}")
-                return
+                return False
         except (BrokenAnswer, ValueError) as problem:
             self._complain(f"{listing.method} gave no list: {problem}")
-            return
+            return False
         except trio.TooSlowError:
             self._complain(f"{listing.method} took longer than {MAX_SECONDS:.0f} s; {len(found)} entries were read")
             if not found:
-                return
-        except LinkLost:
-            return  # the supervisor sees the same end and says why
+                return False
+        except LinkLost as lost:
+            if not self._peer.ended.is_set():  # over HTTP one exchange may break by itself
+                self._complain(f"{listing.method} failed: {lost}")
+            return False
         self._catalog.publish(self._server, kind, self._usable(listing, found))
+        return True
 
     def _usable(self, listing: Listing, found: list[Raw]) -> list[Definition]:
         definitions: list[Definition] = []

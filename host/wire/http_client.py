@@ -32,7 +32,7 @@ import trio
 
 from host.jsonrpc.messages import Failure, Id, Malformed, Message, Notification, Request, Success, read, write
 from host.jsonrpc.raw import value
-from host.protocol.methods import INITIALIZE, INITIALIZED
+from host.protocol.methods import INITIALIZE, INITIALIZED, LISTINGS
 from host.version import VERSION
 from host.wire.link import Arrival, Deliver, LinkLost, Parcel
 from host.wire.sse import EventParser, EventTooLong
@@ -356,7 +356,8 @@ class HttpLink:
         await _discard(response)
         if response.is_success:
             raise HttpRefused(response.status_code, "the server has no event stream")
-        raise self._refusal(response)
+        # A server without this stream may say 404 to it in the best of sessions: only a POST can tell that one ended.
+        raise _refused(response) if stream.wanted is None else self._refusal(response)
 
     async def _follow(self, response: httpx.Response, stream: _Stream) -> None:
         """Deliver the messages of one connection of the stream, to its end or until the answer came.
@@ -394,13 +395,18 @@ class HttpLink:
         await self._may_listen.wait()
         stream = _Stream(None)
         failures = 0
+        opened = False
         while True:
             least = 0.0
             before, began = stream.position, trio.current_time()
             try:
-                await self._follow(await self._ask_stream(stream), stream)
+                response = await self._ask_stream(stream)
+                if opened and not stream.resumable:
+                    self._catch_up()
+                opened = True
+                await self._follow(response, stream)
             except HttpRefused as refusal:
-                if not refusal.passing:
+                if not refusal.passing and not opened:
                     return
                 least = refusal.retry_after or 0.0
             except LinkLost as lost:
@@ -410,6 +416,11 @@ class HttpLink:
             fruitful = stream.position != before or trio.current_time() - began >= LONGEST_PAUSE
             failures = 0 if fruitful else min(failures + 1, 7)
             await trio.sleep(max(least, min(stream.pause * 2.0 ** max(failures - 1, 0), LONGEST_PAUSE)))
+
+    def _catch_up(self) -> None:
+        """What the server said while the stream was broken is lost for good: any list may have changed."""
+        for method in sorted({listing.changed for listing in LISTINGS.values()}):
+            self._deliver(Arrival(Notification(method)))
 
 
 class _Stream:

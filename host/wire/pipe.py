@@ -20,6 +20,10 @@ class PipeStalled(Exception):
     """The reader does not read, or is gone."""
 
 
+class PipeClosed(PipeStalled):
+    """The reader is gone."""
+
+
 class LineWriter:
     """Owns nothing: the descriptor is non-blocking and belongs to whoever opened it. The reader may leave a full pipe
     unread for `patience` seconds."""
@@ -40,7 +44,7 @@ class LineWriter:
             PipeStalled: the reader is gone, or too much waits already; nothing of the line was written.
         """
         if self._broken:
-            raise PipeStalled("the pipe is closed")
+            raise PipeClosed("the pipe is closed")
         data = memoryview(line + b"\n")
         if self._is_too_much(len(data)):
             raise PipeStalled(f"more than {MAX_BACKLOG} bytes wait to be read")
@@ -97,7 +101,7 @@ class LineWriter:
             return 0
         except OSError as problem:
             self._break()
-            raise PipeStalled("the reader has closed the pipe") from problem
+            raise PipeClosed("the reader has closed the pipe") from problem
 
     def _is_too_much(self, size: int) -> bool:
         """A line that is longer than all that may wait is taken when nothing does."""

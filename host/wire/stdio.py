@@ -14,7 +14,7 @@ from host.jsonrpc.messages import Id, Notification, read, write
 from host.jsonrpc.raw import one_line
 from host.wire.framing import LineSplitter, LineTooLong
 from host.wire.link import Arrival, Deliver, LinkLost, Parcel
-from host.wire.pipe import LineWriter, PipeStalled
+from host.wire.pipe import LineWriter, PipeClosed, PipeStalled
 
 LAST_WORDS = 0.5
 """Seconds in which output that a process wrote before it ended is still read."""
@@ -65,6 +65,9 @@ class StdioLink:
     def _put(self, data: bytes) -> None:
         try:
             self._writer.write_line(one_line(data))
+        except PipeClosed:
+            # Mostly it has just ended, and how is about to be known.
+            raise LinkLost(self._why or "it reads no more, or has ended") from None
         except PipeStalled as problem:
             raise LinkLost(f"it does not read its standard input: {problem}") from problem
 

@@ -164,3 +164,11 @@ def test_notices_hold_no_secrets(tmp_path: Path) -> None:
     """Names of fields are told, their values never."""
     made = load_text(tmp_path, dump({"A": {"command": "x", "oauth": "s3cr3t", "env": {"K": "s3cr3t"}}}, key="s3cr3t"))
     assert "s3cr3t" not in repr(made.notices) + repr(made)
+
+
+def test_null_is_what_hosts_write_for_nothing(tmp_path: Path) -> None:
+    servers = {"a": {"command": "x", "args": None, "env": None, "cwd": None, "url": None, "headers": None}}
+    made = load_text(tmp_path, dump(servers))
+    assert isinstance(made.servers["a"], StdioServer)
+    assert made.servers["a"].args == ()
+    assert made.notices == ()

@@ -22,7 +22,7 @@ def resource(uri: str) -> Definition:
 
 def catalog() -> tuple[Catalog, list[Entry]]:
     collided: list[Entry] = []
-    return Catalog(["a", "b"], collided.append), collided
+    return Catalog(["a", "b"], lambda server, kind, name: name != "hidden", collided.append), collided
 
 
 def outward(shelves: Catalog, kind: Kind = Kind.TOOL) -> list[str]:
@@ -171,3 +171,24 @@ async def test_nobody_waits_for_what_has_been() -> None:
     shelves.publish("a", Kind.TOOL, [tool("1")])
     with trio.fail_after(1):
         assert await shelves.after(0) == 1
+
+
+def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
+    """A denied web resource does not take another server's down with it."""
+    collided: list[Entry] = []
+    catalog = Catalog(["a", "b"], lambda server, kind, name: server != "a", collided.append)
+    for server in ("a", "b"):
+        catalog.publish(server, Kind.RESOURCE, [Definition("https://h/x", b'{"uri":"https://h/x"}')])
+    shelf = catalog.shelf(Kind.RESOURCE)
+    assert [entry.server for entry in shelf.entries] == ["b"]
+    assert shelf.by_outward["https://h/x"].server == "b"
+    assert collided == []
+
+
+def test_what_may_not_be_seen_is_still_known_by_its_name() -> None:
+    """So that asking for it is answered without asking its server."""
+    catalog = Catalog(["a"], lambda server, kind, name: False, lambda entry: None)
+    catalog.publish("a", Kind.TOOL, [Definition("x", b'{"name":"x"}')])
+    shelf = catalog.shelf(Kind.TOOL)
+    assert shelf.entries == ()
+    assert shelf.by_outward["a__x"].inward == "x"

@@ -203,6 +203,24 @@ async def test_a_servers_error_passes_as_it_came() -> None:
         assert (refused.value.code, refused.value.message, refused.value.data) == (-32099, "not today", {"n": [1]})
 
 
+async def test_a_uri_in_an_error_is_one_the_client_can_bring_back() -> None:
+    server = ScriptedServer("a", tools=["x"], resources=["memo:1"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+
+        async def refuse(method: str, uri: str) -> None:
+            server.refuses((await server.hears(method))["id"], -32000, "busy", {"uri": uri, "n": 1})
+
+        nursery.start_soon(refuse, "tools/call", "memo:2")
+        with pytest.raises(Refusal) as refused:
+            await client.call("a__x")
+        assert refused.value.data == {"uri": "a+memo:2", "n": 1}
+        nursery.start_soon(refuse, "resources/read", "memo:1")
+        with pytest.raises(Refusal) as refused:
+            await client.request("resources/read", {"uri": "memo:1"})
+        assert refused.value.data == {"uri": "memo:1", "n": 1}  # as it was asked for
+
+
 async def test_a_call_to_a_server_that_is_away_fails_at_once_and_says_why(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"], prompts=["p"])
     async with open_world(server) as world:

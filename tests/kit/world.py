@@ -291,12 +291,12 @@ class World:
 async def open_world(*servers: ScriptedServer, start_grace: float = 3.0) -> AsyncIterator[World]:
     journal = Journal()
     by_id = {server.id: server for server in servers}
-    catalog = Catalog(list(by_id), lambda entry: journal.note(LeftOut(entry.server, entry.outward)))
+    specs = {server.id: server.spec for server in servers}
+    gate = Gate({id: spec.consent for id, spec in specs.items()})
+    catalog = Catalog(list(by_id), gate.shows, lambda entry: journal.note(LeftOut(entry.server, entry.outward)))
 
     def open_link(spec: ServerSpec) -> AbstractAsyncContextManager[Link]:
         return by_id[spec.id].open_link()
 
-    specs = {server.id: server.spec for server in servers}
     async with open_roster(specs, start_grace, open_link, catalog, journal) as roster:
-        gate = Gate({id: spec.consent for id, spec in specs.items()})
         yield World(servers, roster, catalog, Router(catalog, gate, roster), journal)

@@ -275,7 +275,43 @@ async def test_a_change_while_no_stream_was_open_is_told_when_one_opens(autojump
         await stream.grows_to(1)
 
 
-async def test_a_second_stream_is_refused_and_the_first_goes_on() -> None:
+async def test_a_client_that_comes_back_at_once_is_not_taken_for_a_second_one(autojump_clock: MockClock) -> None:
+    async with open_face() as (_, connection):
+        await connection.open()
+        first = connection.send("GET")
+        await first.begun.wait()
+        again = Connection(connection._app, connection._nursery)
+        again.session = connection.session
+        second = again.send("GET")
+        await trio.sleep(0.1)
+        connection.leaves.set()
+        await second.begun.wait()
+        assert second.status == 200
+
+
+async def test_a_notice_that_perhaps_was_not_heard_is_repeated_on_the_next_stream(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server) as (_, connection):
+        await connection.open()
+        first = connection.send("GET")
+        server.lists["tools"].append(tool("y"))
+        await server.notifies("notifications/tools/list_changed")
+        await first.grows_to(1)
+        connection.leaves.set()
+        again = Connection(connection._app, connection._nursery)
+        again.session = connection.session
+        second = again.send("GET")
+        assert await second.grows_to(1) == [{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}]
+        await again.ask("tools/list")
+        again.leaves.set()
+        last = Connection(connection._app, connection._nursery)
+        last.session = connection.session
+        third = last.send("GET")
+        await trio.sleep(5)
+        assert third.messages() == []
+
+
+async def test_a_second_stream_is_refused_and_the_first_goes_on(autojump_clock: MockClock) -> None:
     async with open_face() as (_, connection):
         await connection.open()
         first = connection.send("GET")

@@ -45,7 +45,7 @@ async def test_a_session_in_use_is_not_idle(autojump_clock: MockClock) -> None:
             params = {"protocolVersion": "2025-11-25", "capabilities": {}}
             await kept[name].open(Request(0, "initialize", Raw(json.dumps(params).encode())))
             if name == "listening":
-                sessions.listen(id)
+                await sessions.listen(id)
         call = Request(1, "tools/call", Raw(b'{"name":"a__x"}'))
         nursery.start_soon(kept["calling"].answer, call, kept["calling"].begin(call), lambda notice: None)
         await server.hears("tools/call")
@@ -91,7 +91,7 @@ async def test_a_page_of_the_past_does_not_count_as_knowing_the_present(autojump
         nursery.cancel_scope.cancel()
 
 
-async def test_a_client_that_left_in_between_is_told_the_rest_when_it_is_back(autojump_clock: MockClock) -> None:
+async def test_a_client_that_left_in_between_is_told_all_of_it_when_it_is_back(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"], prompts=["p"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -113,7 +113,7 @@ async def test_a_client_that_left_in_between_is_told_the_rest_when_it_is_back(au
         assert sent == [TOOLS_CHANGED]
         nursery.start_soon(client.hear_changes)
         await trio.sleep(1)
-        assert [method for method, _ in client.told] == [PROMPTS_CHANGED]
+        assert [method for method, _ in client.told] == [TOOLS_CHANGED, PROMPTS_CHANGED]
         nursery.cancel_scope.cancel()
 
 

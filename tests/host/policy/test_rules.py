@@ -352,3 +352,32 @@ def test_the_longest_uri_is_judged_in_time() -> None:
     begun = time.process_time()
     allows(uri, allow=tuple(f"x://h/**a*b**{number}" for number in range(20)), deny=("**a*b**c",) * 20)
     assert time.process_time() - begun < 0.5
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        *("NOTES://secret", " notes://secret", "notes://secret ", "\x01notes://secret", "no\ttes://secret"),
+        *("FILE:///etc/passwd", "file:/etc/passwd", "file:etc/passwd", "file://localhost/etc/passwd"),
+        *("file:////etc//passwd", "file:\\etc\\passwd", "file:%2Fetc/passwd", "file://LOCALHOST/etc/./passwd"),
+        *("VAULT://private/k", "vault://private:/k"),
+        *("https://HOST/x", "https:host/x", "https://host:443/x", "HTTPS:\\\\host\\x", "https://host:/x"),
+    ],
+)
+def test_other_spellings_of_a_denied_uri_are_denied(spelling: str) -> None:
+    """What a URL parser makes of them is what servers look resources up by."""
+    patterns = ("notes://secret", "file:///etc/**", "vault://private/**", "https://Host/x")
+    rules = Rules(Consent(resources=KindConsent(deny=patterns)))
+    assert not rules.allow(Kind.RESOURCE, spelling)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "uri"),
+    [("Memo:*", "Memo:1"), ("Memo:*", "memo:1"), ("repo://Acme/**", "repo://Acme/x"), ("https://H/x*", "https://H/xy")],
+)
+def test_what_is_the_same_in_upper_and_lower_case_is_allowed_as_well(pattern: str, uri: str) -> None:
+    assert Rules(Consent(resources=KindConsent(allow=(pattern,)))).allow(Kind.RESOURCE, uri)
+
+
+def test_what_is_not_the_same_in_upper_and_lower_case_is_not() -> None:
+    assert not Rules(Consent(resources=KindConsent(allow=("repo://Acme/**",)))).allow(Kind.RESOURCE, "repo://acme/x")

@@ -93,6 +93,13 @@ async def test_the_child_gets_its_own_environment_and_little_of_ours(monkeypatch
     assert "COLONNADE_TEST_TOKEN" not in names
 
 
+async def test_what_was_told_in_confidence_is_not_repeated() -> None:
+    code = "import os, sys; print('bad key', os.environ['KEY'], os.environ['ZONE'], file=sys.stderr)"
+    spec = child(sys.executable, "-c", code, env={"KEY": Secret("sk-123456"), "ZONE": Secret("UTC")})
+    _, _, events = await run(spec)
+    assert [event.line for event in events if isinstance(event, Said)] == ["bad key *** UTC"]
+
+
 async def test_a_port_where_nobody_listens_is_a_lost_link() -> None:
     spec = HttpServer(id="a", url=Secret("http://127.0.0.1:1/mcp?key=secret"))
     async with open_keeper() as keeper, open_link(spec, keeper, Journal()) as link, trio.open_nursery() as nursery:

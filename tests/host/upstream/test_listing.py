@@ -157,6 +157,35 @@ async def test_a_list_that_cannot_be_read_again_stays_as_it_was(autojump_clock: 
         assert "gave no list" in complaints(world)[0]
 
 
+@pytest.mark.parametrize("at_first", [True, False])
+async def test_a_list_that_could_not_be_read_is_tried_again_until_it_can(
+    at_first: bool, autojump_clock: MockClock
+) -> None:
+    failures = 3
+
+    async def fail_at_first(params: dict[str, Any]) -> object:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise PeerError(ErrorBody(-32603, "not now"))
+        return {"tools": [tool("x"), tool("new")]}
+
+    server = ScriptedServer("a", tools=["x"], answers={"tools/list": fail_at_first} if at_first else {})
+    async with open_world(server) as world:
+        await world.settled()
+        if not at_first:
+            server.answers["tools/list"] = fail_at_first
+            await server.notifies("notifications/tools/list_changed")
+            await trio.sleep(1)
+        assert names(world) == ([] if at_first else ["x"])
+        await trio.sleep(20)
+        assert names(world) == ["x", "new"]
+        assert len(complaints(world)) == 3
+        server.asked.clear()
+        await trio.sleep(1000)
+        assert "tools/list" not in server.asked
+
+
 async def test_a_list_that_takes_too_long_is_given_up(autojump_clock: MockClock) -> None:
     async def slow(params: dict[str, Any]) -> object:
         if "cursor" in params:

@@ -813,8 +813,28 @@ async def test_a_server_without_that_stream_is_asked_once(status: int, autojump_
     async with theatre.joined() as found:
         await trio.sleep(1000)
         assert len(theatre.gets) == 1
-        # With a session, 404 means that the session is over.
-        assert isinstance(found.lost, SessionEnded) == (status == 404)
+        assert found.lost is None  # not even by 404: that the session has ended only a POST can tell
+
+
+async def test_a_stream_that_was_there_is_asked_for_again_whatever_is_said(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A server may refuse it while it has not noticed the end of the former one."""
+    theatre = Theatre(streaming(NOTE), httpx.Response(409), httpx.Response(404), streaming(NOTE))
+    async with theatre.joined() as found:
+        await trio.sleep(10)
+        assert len(theatre.gets) >= 4
+        assert found.lost is None
+
+
+async def test_what_was_said_while_the_stream_was_broken_is_asked_for_by_reading_all_lists(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    theatre = Theatre(streaming(b": hello\n\n"), streaming(b": hello\n\n", 1000.0))
+    async with theatre.joined() as found:
+        await trio.sleep(5)
+        told = [message.method for message in found.messages if isinstance(message, Notification)]
+        assert told == [f"notifications/{kind}/list_changed" for kind in ("prompts", "resources", "tools")]
 
 
 async def test_the_stream_is_opened_again_from_where_it_was_after_the_time_it_asked_for(

@@ -141,7 +141,7 @@ async def test_calling_off_with_nobody_left_to_tell_is_quiet(server: Server) -> 
 
 async def test_sending_to_a_server_that_closed_its_input_says_so(server: Server) -> None:
     server.closes_stdin()
-    with pytest.raises(LinkLost, match="does not read its standard input"):
+    with pytest.raises(LinkLost, match="it reads no more, or has ended"):
         await server.link.send(Parcel(Notification("m")))
 
 
