@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from config import Consent, KindConsent, Listen
+from config import Consent, KindConsent, Listen, StdioServer
 from tests.config.kit import http, lines, load_text, stdio
 
 
