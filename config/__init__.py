@@ -7,7 +7,7 @@ here imports the host.
 from config.form import schema
 from config.interpolate import Secret
 from config.load import load
-from config.model import Config, Consent, HttpServer, KindConsent, Listen, ServerSpec, StdioServer
+from config.model import Config, Consent, HttpServer, KindConsent, Listen, ServerSpec, StdioServer, is_protocol_header
 from config.problems import ConfigError, Problem
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Secret",
     "ServerSpec",
     "StdioServer",
+    "is_protocol_header",
     "load",
     "schema",
 ]

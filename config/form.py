@@ -51,18 +51,6 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _ENV_NAME = re.compile(r"[!-<>-~]+")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-_OWN_HEADERS = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "content-type",
-        "host",
-        "last-event-id",
-        "transfer-encoding",
-    }
-)
 
 
 class Wrong(PydanticCustomError):
@@ -285,7 +273,7 @@ def _read_env_name(name: str) -> str:
 def _read_header_name(name: str) -> str:
     if not _HEADER_NAME.fullmatch(name) or "${" in name:
         raise Wrong("a header's name is letters, digits and dashes; the value stands after the colon")
-    if name.lower() in _OWN_HEADERS or name.lower().startswith("mcp-"):
+    if model.is_protocol_header(name):
         raise Wrong("this header is set by Colonnade itself; take it away")
     return name
 

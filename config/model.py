@@ -13,6 +13,19 @@ from types import MappingProxyType
 
 from config.interpolate import Secret
 
+_PROTOCOL_HEADERS = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "last-event-id",
+        "transfer-encoding",
+    }
+)
+
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8808
 DEFAULT_PATH = "/mcp"
@@ -23,6 +36,11 @@ DEFAULT_START_TIMEOUT = 60.0
 
 def _no_secrets() -> Mapping[str, Secret]:
     return MappingProxyType({})
+
+
+def is_protocol_header(name: str) -> bool:
+    """Whether a header of requests to a server is set by the protocol, and so is nobody else's to set."""
+    return name.lower() in _PROTOCOL_HEADERS or name.lower().startswith("mcp-")
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from functools import cache
 import httpx
 import trio
 
+from config import is_protocol_header
 from host.jsonrpc.messages import Failure, Id, Malformed, Message, Notification, Request, Success, read, write
 from host.jsonrpc.raw import value
 from host.protocol.methods import INITIALIZE, INITIALIZED, LISTINGS
@@ -63,20 +64,6 @@ _SOCKET_OPTIONS = (
 _JSON = "application/json"
 _EVENT_STREAM = "text/event-stream"
 _SESSION = "mcp-session-id"
-_OWN_HEADERS = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "content-type",
-        "host",
-        "last-event-id",
-        "mcp-protocol-version",
-        _SESSION,
-        "transfer-encoding",
-    }
-)
 _SESSION_ID = re.compile(r"[\x21-\x7e]+")
 _RESUMABLE_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?")
 _SECONDS = re.compile(r"[0-9]{1,18}")
@@ -474,7 +461,7 @@ async def open_http(
     except (httpx.InvalidURL, UnicodeError):
         raise LinkLost("its URL or its headers cannot be used") from None
     common = [(b"User-Agent", f"colonnade/{VERSION}".encode())] if not _has(configured, b"user-agent") else []
-    common += [(name, value) for name, value in configured if name.decode().lower() not in _OWN_HEADERS]
+    common += [(name, value) for name, value in configured if not is_protocol_header(name.decode())]
     async with transport or _transport() as used:
         link = HttpLink(target, common, dropped, used)
         try:
