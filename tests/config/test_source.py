@@ -115,9 +115,9 @@ def test_alias_bomb_is_refused_quickly(tmp_path: Path) -> None:
     levels += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
     file = tmp_path / "c.yaml"
     file.write_text("\n".join(levels))
-    started = time.perf_counter()
+    started = time.process_time()
     made = read(file)
-    assert time.perf_counter() - started < 0.05
+    assert time.process_time() - started < 0.05
     assert len(made.problems) > 9
 
 
@@ -195,9 +195,9 @@ def test_a_large_json_file_is_read_in_time(tmp_path: Path) -> None:
     entries = ",\n".join(f'"k{n}": "value number {n}"' for n in range(25_000))
     file = tmp_path / "c.json"
     file.write_text("{" + entries + "}")
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(read(file).root.entries) == 25_000
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_yaml_flow_map_at_the_top_is_yaml(tmp_path: Path) -> None:
