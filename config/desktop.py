@@ -79,7 +79,7 @@ def _servers(servers: Map, made: Desktop) -> Map:
     return Map(entries, servers.mark)
 
 
-def _server(server: Map, where: str, made: Desktop) -> Map | None:
+def _server(server: Map, where: str, made: Desktop) -> Node | None:
     """The server in our form; None for one that is skipped with a notice."""
     kind = server.get("type")
     if isinstance(kind, Scalar) and kind.text == "sse":
@@ -101,7 +101,17 @@ def _server(server: Map, where: str, made: Desktop) -> Map | None:
     if command is not None and isinstance(command[1], Scalar) and "args" not in entries:
         # A desktop host's command is the program alone, even if it holds spaces.
         entries["args"] = (Scalar("args", True, command[0].mark), List((), command[0].mark))
-    return Map(entries, server.mark)
+    made_server = Map(entries, server.mark)
+    return _unexpanded(made_server) if "disabled" in entries else made_server
+
+
+def _unexpanded(node: Node) -> Node:
+    """The same with every `${...}` taken literally: what is switched off may name variables that are long gone."""
+    if isinstance(node, Map):
+        return Map({name: (key, _unexpanded(value)) for name, (key, value) in node.entries.items()}, node.mark)
+    if isinstance(node, List):
+        return List(tuple(_unexpanded(item) for item in node.items), node.mark)
+    return replace(node, text=node.text.replace("${", "$${"))
 
 
 def _check_type(server: Map, where: str, made: Desktop) -> None:

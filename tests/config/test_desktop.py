@@ -172,3 +172,12 @@ def test_null_is_what_hosts_write_for_nothing(tmp_path: Path) -> None:
     assert isinstance(made.servers["a"], StdioServer)
     assert made.servers["a"].args == ()
     assert made.notices == ()
+
+
+@pytest.mark.parametrize("off", [True, False])
+def test_what_is_switched_off_may_name_variables_that_are_gone(tmp_path: Path, off: bool) -> None:
+    text = dump({"a": {"command": "x", "env": {"K": "${OLD_KEY}"}, "disabled": off}, "b": {"command": "y"}})
+    if off:
+        assert load_text(tmp_path, text).servers["a"].disabled
+    else:
+        assert "OLD_KEY" in lines(tmp_path, text)[0]
