@@ -71,7 +71,7 @@ class Catalog:
         self._collided = collided
         self._colliding: dict[Kind, set[tuple[str, str]]] = {kind: set() for kind in Kind}
         self._shelves = {kind: Shelf() for kind in Kind}
-        self._moved = trio.Event()
+        self._moved = trio.lowlevel.ParkingLot()
         self.version = 0
 
     def shelf(self, kind: Kind) -> Shelf:
@@ -88,14 +88,13 @@ class Catalog:
             return False
         self._shelves[kind] = self._shelve(kind, shelf.version + 1, {**shelf.by_server, server: entries})
         self.version += 1
-        moved, self._moved = self._moved, trio.Event()
-        moved.set()
+        self._moved.unpark_all()
         return True
 
     async def after(self, version: int) -> int:
         """Wait until the catalog is newer than `version`; many changes meanwhile are one."""
         while self.version <= version:
-            await self._moved.wait()
+            await self._moved.park()
         return self.version
 
     def _shelve(self, kind: Kind, version: int, by_server: dict[str, tuple[Entry, ...]]) -> Shelf:

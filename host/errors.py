@@ -23,6 +23,9 @@ from __future__ import annotations
 
 from msgspec import Raw
 
+LIMITED = 429
+"""The code of what is refused because there is too much of it at once, at any face or link."""
+
 
 class ColonnadeError(Exception):
     """Base of all errors that become the answer to a request.

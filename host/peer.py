@@ -14,6 +14,7 @@ from typing import Protocol
 import trio
 from msgspec import Raw
 
+from host.errors import LIMITED
 from host.jsonrpc.conversation import CANCELLED, Asked, Serving, cancelled_reason
 from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.jsonrpc.raw import members, value
@@ -24,7 +25,6 @@ from host.wire.link import Arrival, Link, LinkLost, Parcel
 CALL_OFF_GRACE = 2.0
 MAX_SERVED = 8
 """Requests of the other side that are served at once; more are refused, and more than as many refusals are dropped."""
-LIMITED = 429
 
 
 class PeerError(Exception):

@@ -306,25 +306,24 @@ def _means_not_found(refusal: Refused, uri: str) -> bool:
     (2025-11-25, "Resources / Error Handling"); with -32602 only the URI in it tells."""
     if refusal.code == ResourceNotFound.code:
         return True
-    return refusal.code == INVALID_PARAMS and (uri in refusal.message or _names(refusal.data, uri))
+    return refusal.code == INVALID_PARAMS and (uri in refusal.message or _uri_in(refusal.data) == uri)
 
 
 def _with_outward_uri(data: Raw | None, permit: Permit, asked: str) -> Raw | None:
     """The data of a server's error, with the URI in it as one that the client can bring back."""
-    try:
-        found = members(data or b"")
-        uri = string(found["uri"])
-    except (ValueError, KeyError):
+    uri = _uri_in(data)
+    if data is None or uri is None:
         return data
-    found["uri"] = encode(asked if uri == permit.target else outward_uri(permit.server, uri))
-    return encode_object(found)
+    outward = asked if uri == permit.target else outward_uri(permit.server, uri)
+    return encode_object({**members(data), "uri": encode(outward)})
 
 
-def _names(data: Raw | None, uri: str) -> bool:
+def _uri_in(data: Raw | None) -> str | None:
+    """The URI that the data of an error names, if it does."""
     try:
-        return data is not None and string(members(data)["uri"]) == uri
+        return None if data is None else string(members(data)["uri"])
     except (ValueError, KeyError):
-        return False
+        return None
 
 
 def _cut(text: str, limit: int) -> str:

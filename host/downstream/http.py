@@ -21,6 +21,7 @@ from config import Listen
 from host.downstream.security import MAX_BODY, Doorkeeper, Headers, Refusal, refuse_accept, refuse_body
 from host.downstream.sessions import Session, Sessions
 from host.downstream.streams import HEARTBEAT, STREAM_HEADERS, Replies, body, respond, start
+from host.errors import LIMITED
 from host.journal import Crashed, Journal
 from host.jsonrpc.messages import (
     INVALID_REQUEST,
@@ -193,7 +194,7 @@ class _Face:
         answer = await session.open(request)
         if session.opening is not None:
             if not self._sessions.keep(session_id, session):
-                raise _Rejected(Refusal(503, "too many sessions are open", {"retry-after": "5"}), 429, request.id)
+                raise _Rejected(Refusal(503, "too many sessions are open", {"retry-after": "5"}), LIMITED, request.id)
             allowed = {**allowed, SESSION: session_id}
         await respond(send, 200, {**allowed, **JSON}, write(answer))
 

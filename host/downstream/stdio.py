@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import trio
 
 from host.downstream.sessions import Session
+from host.errors import LIMITED
 from host.jsonrpc.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -117,7 +118,7 @@ class _Face:
         elif request.id in serving:
             self._tell(Failure(ErrorBody(INVALID_REQUEST, "this id is in flight already"), request.id))
         elif len(serving) >= MAX_IN_FLIGHT:
-            self._tell(Failure(ErrorBody(429, f"more than {MAX_IN_FLIGHT} requests at once"), request.id))
+            self._tell(Failure(ErrorBody(LIMITED, f"more than {MAX_IN_FLIGHT} requests at once"), request.id))
         else:
             nursery.start_soon(self._answer, request, self._session.begin(request))
 

@@ -64,7 +64,7 @@ class EventStream:
         self._name = name
         self._events: deque[bytes] = deque()
         self._first = 0
-        self._moved = trio.Event()
+        self._moved = trio.lowlevel.ParkingLot()
         self._readers = 0
         if primes and name is not None:
             self._append(priming(f"{name}-0", RETRY))
@@ -78,7 +78,7 @@ class EventStream:
 
     def end(self) -> None:
         self.ended_at = trio.current_time()
-        self._wake()
+        self._moved.unpark_all()
 
     def has_after(self, number: int) -> bool:
         """Whether everything that came after event `number` is still here."""
@@ -92,7 +92,7 @@ class EventStream:
         """Send every event after `after`, and those still to come, to the end; or until another reader takes over."""
         self._readers += 1
         turn = self._readers
-        self._wake()
+        self._moved.unpark_all()
         at = after + 1
         while turn == self._readers:
             at = max(at, self._first)
@@ -102,7 +102,7 @@ class EventStream:
             if self.ended_at is not None:
                 break
             with trio.move_on_after(HEARTBEAT) as silence:
-                await self._moved.wait()
+                await self._moved.park()
             if silence.cancelled_caught:
                 await body(send, comment("working"), more=True)
         await body(send, b"", more=False)
@@ -110,11 +110,7 @@ class EventStream:
     def _append(self, data: bytes) -> None:
         self._events.append(data)
         self.size += len(data)
-        self._wake()
-
-    def _wake(self) -> None:
-        moved, self._moved = self._moved, trio.Event()
-        moved.set()
+        self._moved.unpark_all()
 
 
 class History:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import trio
@@ -55,13 +55,19 @@ async def _stdio(spec: StdioServer, keeper: Keeper, journal: Journal) -> AsyncIt
         raise LinkLost(f"the program {spec.program} could not be started: {problem}") from problem
 
 
-def without_secrets(spec: ServerSpec, text: str) -> str:
-    """What a server says, without what the configuration told it in confidence: servers like to repeat it in errors."""
+def redactor(spec: ServerSpec) -> Callable[[str], str]:
+    """Takes out of what a server says what the configuration told it in confidence: servers like to repeat it in
+    errors."""
     told = spec.headers if isinstance(spec, HttpServer) else spec.env
-    for secret in sorted((value.reveal() for value in told.values()), key=len, reverse=True):
-        if len(secret) >= SHORTEST_SECRET:
+    values = (value.reveal() for value in told.values())
+    secrets = sorted((value for value in values if len(value) >= SHORTEST_SECRET), key=len, reverse=True)
+
+    def redact(text: str) -> str:
+        for secret in secrets:
             text = text.replace(secret, "***")
-    return text
+        return text
+
+    return redact
 
 
 async def _end(child: Child) -> str:
@@ -72,11 +78,12 @@ async def _end(child: Child) -> str:
 async def _hear(spec: StdioServer, child: Child, journal: Journal) -> None:
     """Read the child's standard error to the end, whatever it is: a child must never wait for us to read."""
     lines = LineSplitter(STDERR_LINE)
+    redact = redactor(spec)
     try:
         while data := await child.stderr.receive_some(CHUNK):
             try:
                 for line in lines.feed(bytes(data)):
-                    journal.note(Said(spec.id, sample(without_secrets(spec, line.decode(errors="replace")))))
+                    journal.note(Said(spec.id, sample(redact(line.decode(errors="replace")))))
             except LineTooLong:
                 lines = LineSplitter(STDERR_LINE)
     except trio.BrokenResourceError:

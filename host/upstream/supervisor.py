@@ -24,7 +24,7 @@ from host.protocol.handshake import WrongRevision
 from host.protocol.methods import PING, Kind
 from host.upstream.backoff import Backoff
 from host.upstream.client import Client, Voice, shake_hands
-from host.upstream.connect import without_secrets
+from host.upstream.connect import redactor
 from host.upstream.listing import Lister
 from host.wire.link import Link, LinkLost
 
@@ -98,7 +98,7 @@ class Upstream:
             try:
                 await self._connect(open_link)
             except* _EXPECTED as group:
-                self._fall(without_secrets(self.spec, _reason(group)))
+                self._fall(redactor(self.spec)(_reason(group)))
             except* Exception as group:  # noqa: BLE001 - one server's trouble, our own mistakes included, stays with it
                 self._journal.note(Crashed(self.spec.id, group))
                 self._fall("of an internal error")

@@ -121,14 +121,14 @@ class _Server:
         self.config = _hypercorn_config()
         self._max_connections = max_connections
         self._connections: set[_Connection] = set()
-        self._room = trio.Event()
+        self._room = trio.lowlevel.ParkingLot()
         self._complained = -math.inf
 
     async def accept(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
         """Take connections until cancelled or until the listener is closed."""
         while True:
             while len(self._connections) >= self._max_connections:
-                await self._room.wait()
+                await self._room.park()
             try:
                 stream = await listener.accept()
             except trio.ClosedResourceError:
@@ -163,8 +163,7 @@ class _Server:
         finally:
             connection.close()
             self._connections.discard(connection)
-            self._room.set()
-            self._room = trio.Event()
+            self._room.unpark_all()
 
 
 def _hypercorn_config() -> Config:

@@ -34,7 +34,7 @@ class LineWriter:
         self._waiting: deque[memoryview] = deque()
         self._size = 0
         self._wake = trio.Event()
-        self._moved = trio.Event()
+        self._moved = trio.lowlevel.ParkingLot()
         self._broken = False
 
     def write_line(self, line: bytes) -> None:
@@ -63,7 +63,7 @@ class LineWriter:
             PipeStalled: the reader is gone; nothing of the line was written.
         """
         while self._is_too_much(len(line) + 1) and not self._broken:
-            await self._moved.wait()
+            await self._moved.park()
         self.write_line(line)
 
     async def run(self) -> None:
@@ -88,7 +88,7 @@ class LineWriter:
             head = self._waiting[0]
             written = self._write(head)
             self._size -= written
-            self._move()
+            self._moved.unpark_all()
             if written == len(head):
                 self._waiting.popleft()
             else:
@@ -109,8 +109,4 @@ class LineWriter:
 
     def _break(self) -> None:
         self._broken = True
-        self._move()
-
-    def _move(self) -> None:
-        moved, self._moved = self._moved, trio.Event()
-        moved.set()
+        self._moved.unpark_all()
