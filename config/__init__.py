@@ -7,7 +7,19 @@ here imports the host.
 from config.form import schema
 from config.interpolate import Secret
 from config.load import load
-from config.model import Config, Consent, HttpServer, KindConsent, Listen, ServerSpec, StdioServer, is_protocol_header
+from config.model import (
+    Config,
+    Consent,
+    HttpServer,
+    Isolation,
+    KindConsent,
+    Listen,
+    ServerSpec,
+    StdioServer,
+    Trust,
+    is_loopback,
+    is_protocol_header,
+)
 from config.problems import ConfigError, Problem
 
 __all__ = [
@@ -15,12 +27,15 @@ __all__ = [
     "ConfigError",
     "Consent",
     "HttpServer",
+    "Isolation",
     "KindConsent",
     "Listen",
     "Problem",
     "Secret",
     "ServerSpec",
     "StdioServer",
+    "Trust",
+    "is_loopback",
     "is_protocol_header",
     "load",
     "schema",

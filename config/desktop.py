@@ -16,9 +16,11 @@ from config.source import List, Map, Node, Scalar, kind_of
 
 TOP_KEY = "mcpServers"
 OWN_TOP_KEYS = frozenset({"listen", "start_grace"})
-_SERVER_KEYS = frozenset({"command", "args", "env", "cwd", "url", "headers", "consent"})
-_HTTP_TYPES = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http"})
-_TYPES = ("stdio", *sorted(_HTTP_TYPES), "sse")
+_SERVER_KEYS = frozenset({"command", "args", "env", "cwd", "url", "headers"})
+_OWN_SERVER_KEYS = frozenset({"consent", "trust", "isolation", "max_instances", "idle_timeout"})
+_KIND_KEYS = ("type", "transport")
+# Which transport a url speaks is found out by asking it: what the file says of it changes nothing.
+_TYPES = ("stdio", "http", "sse", "streamable-http", "streamableHttp", "streamable_http")
 
 Entries = dict[str, tuple[Scalar, Node]]
 
@@ -60,8 +62,6 @@ def _servers(servers: Map, made: Desktop) -> Map:
     for name, (key, value) in servers.entries.items():
         where = f"{TOP_KEY}.{key.shown}"
         server = _server(value, where, made) if isinstance(value, Map) else value
-        if server is None:
-            continue
         made_id = make_id(name)
         if not made_id:
             made.problems.append((key.mark, where, "the name holds no letter or digit to make an id of; rename it"))
@@ -74,27 +74,24 @@ def _servers(servers: Map, made: Desktop) -> Map:
             if made_id != name:
                 made.notices.append(f"{key.shown} is served as {made_id}")
             entries[made_id] = (replace(key, text=made_id, alias=name), server)
-    if servers.entries and not entries and not made.problems:
-        made.problems.append((servers.mark, TOP_KEY, "there is nothing to serve; every server here is skipped"))
     return Map(entries, servers.mark)
 
 
-def _server(server: Map, where: str, made: Desktop) -> Node | None:
-    """The server in our form; None for one that is skipped with a notice."""
-    kind = server.get("type")
-    if isinstance(kind, Scalar) and kind.text == "sse":
-        made.notices.append(f"{where}: the transport sse is not supported yet; this server is skipped")
-        return None
-    _check_type(server, where, made)
+def _server(server: Map, where: str, made: Desktop) -> Node:
+    """The server in our form."""
+    for name in _KIND_KEYS:
+        _check_kind(server, name, where, made)
     entries: Entries = {}
     for name, (key, value) in server.entries.items():
         if isinstance(value, Scalar) and value.is_null:
             continue  # hosts write null for what is not set
-        if name in _SERVER_KEYS:
+        if name == "trust" and _truth(value) is not None:
+            made.notices.append(f"{where}.trust: a switch of other hosts, ignored; here it is trusted or standard")
+        elif name in _SERVER_KEYS or name in _OWN_SERVER_KEYS:
             entries[name] = (key, value)
         elif name == "timeout":
             made.notices.append(f"{where}.timeout: ignored, since hosts count it in different units")
-        elif name not in ("type", "disabled", "enabled"):
+        elif name not in (*_KIND_KEYS, "disabled", "enabled"):
             made.notices.append(f"{where}.{key.shown}: not known here, ignored")
     _switch(server, entries, where, made)
     command = entries.get("command")
@@ -114,17 +111,22 @@ def _unexpanded(node: Node) -> Node:
     return replace(node, text=node.text.replace("${", "$${"))
 
 
-def _check_type(server: Map, where: str, made: Desktop) -> None:
-    kind = server.get("type")
+def _truth(value: Node) -> str | None:
+    """`true` or `false` as it was written; None for anything else."""
+    return value.text if isinstance(value, Scalar) and value.plain and value.text in ("true", "false") else None
+
+
+def _check_kind(server: Map, name: str, where: str, made: Desktop) -> None:
+    kind = server.get(name)
     if kind is None:
         return
-    place = f"{where}.type"
+    place = f"{where}.{name}"
     if not isinstance(kind, Scalar) or kind.is_null:
-        made.problems.append((kind.mark, place, f"expected stdio or http, found {kind_of(kind)}"))
+        made.problems.append((kind.mark, place, f"expected stdio, http or sse, found {kind_of(kind)}"))
     elif kind.text not in _TYPES:
         meant = difflib.get_close_matches(kind.text.lower(), _TYPES, 1)
         hint = f'; did you mean "{meant[0]}"?' if meant else ""
-        made.problems.append((kind.mark, place, f'expected stdio or http, found "{kind.shown}"{hint}'))
+        made.problems.append((kind.mark, place, f'expected stdio, http or sse, found "{kind.shown}"{hint}'))
     else:
         expected, other = ("command", "url") if kind.text == "stdio" else ("url", "command")
         if expected not in server.entries and other in server.entries:
@@ -139,10 +141,11 @@ def _switch(server: Map, entries: Entries, where: str, made: Desktop) -> None:
         if entry is None:
             continue
         value = entry[1]
-        if not isinstance(value, Scalar) or not value.plain or value.text not in ("true", "false"):
+        said = _truth(value)
+        if said is None:
             found = "something else" if isinstance(value, Scalar) else kind_of(value)
             made.problems.append((value.mark, f"{where}.{name}", f"expected true or false, found {found}"))
-        elif value.text == turned_off_by:
+        elif said == turned_off_by:
             off = entry
     if off is not None:
         entries["disabled"] = (replace(off[0], text="disabled", alias=off[0].text), Scalar("true", True, off[1].mark))

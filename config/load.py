@@ -6,12 +6,15 @@ and the files its `${file:...}` name, and writes nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -19,13 +22,18 @@ from pydantic_core import ErrorDetails
 from config import desktop, model, source
 from config.form import ConsentForm, FileForm, KindForm, ListenForm, ServerForm, cross_problems, form_at
 from config.interpolate import Expanded, Expander, Secret
-from config.model import Config, Consent, HttpServer, KindConsent, Listen, ServerSpec, StdioServer
+from config.model import Config, Consent, HttpServer, KindConsent, Listen, Server, ServerSpec, StdioServer
 from config.problems import ConfigError, Mark, Problem, clip
 from config.source import List, Map, Node, Scalar, kind_of
+from config.values import SHORTEST_TOKEN, TOKEN_NAME
 
 _WRONG_KINDS = {"model_type": "a map", "dict_type": "a map", "tuple_type": "a list", "list_type": "a list"}
 # A key that is no word may be a value that slipped to the left of its colon: it is not repeated.
 _WORD = re.compile(r"\w[\w.-]*")
+# A name as long as a token may be a token in the wrong place: it is not repeated beside what is wrong with it.
+_SHORT_NAME = re.compile(rf"(?={TOKEN_NAME}$).{{1,{SHORTEST_TOKEN - 1}}}")
+_MISSING = {"servers": "it names what to serve", "tokens": "it names who may come in"}
+_COMMON_KEYS = [key.name for key in dataclasses.fields(Server) if key.name not in ("id", "consent")]
 _PYDANTIC_KEY = "[key]"  # how pydantic marks an error in a key instead of the value under it
 
 
@@ -47,8 +55,9 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
     if form is None or gathered.problems:
         raise ConfigError(gathered.problems)
     grace = model.DEFAULT_START_GRACE if form.start_grace is None else form.start_grace
-    notices = () if desk is None else tuple(desk.notices)
-    return Config(file, _build_listen(form.listen), grace, MappingProxyType(servers), notices)
+    listen = _build_listen(form.listen)
+    notices = (*(() if desk is None else desk.notices), *_listen_notices(form.listen, listen))
+    return Config(file, listen, grace, MappingProxyType(servers), notices)
 
 
 class _Gathered:
@@ -107,7 +116,8 @@ class _Gathered:
             self.add(_key_mark(root, path), _where(root, shown), _unknown_key(path))
         elif details["type"] == "missing":
             key = clip(str(path[-1]))
-            self.add(root.mark, key, f'the key "{key}" is missing; it names what to serve')
+            above, _ = _deepest(root, path[:-1])
+            self.add(above.mark, _where(root, path), f'the key "{key}" is missing; {_MISSING[key]}')
         elif path and path[-1] == _PYDANTIC_KEY and _find(root, path) is None:
             self.add(_key_mark(root, path[:-1]), _where(root, path[:-1]), details["msg"])
         else:
@@ -180,6 +190,8 @@ def _may_be_secret(path: Trail) -> bool:
     match path:
         case ("servers", _, "env" | "headers", str(name), *_):
             return _WORD.fullmatch(name) is None
+        case ("listen", "auth", "tokens", str(name), *_):
+            return _SHORT_NAME.fullmatch(name) is None
         case _:
             return False
 
@@ -195,7 +207,24 @@ def _unknown_key(path: Trail) -> str:
 def _build_listen(form: ListenForm) -> Listen:
     host, port = form.address or (model.DEFAULT_HOST, model.DEFAULT_PORT)
     origins, hosts = (tuple(dict.fromkeys(extra)) for extra in (form.origins, form.hosts))
-    return Listen(host, port, form.path or model.DEFAULT_PATH, origins, hosts)
+    tokens = {} if form.auth is None else form.auth.tokens
+    path = form.path or model.DEFAULT_PATH
+    return Listen(host, port, path, origins, hosts, _secrets(tokens), form.sse is not False)
+
+
+def _listen_notices(form: ListenForm, listen: Listen) -> Iterator[str]:
+    for name, token in {} if form.auth is None else form.auth.tokens.items():
+        if token.literal:
+            yield (
+                f"listen.auth.tokens.{name}: written in the file itself, where whoever reads the file has it; "
+                "${env:NAME} or ${file:PATH} keeps it out"
+            )
+    if not model.is_loopback(listen.host) and not listen.hosts:
+        own = "" if ip_address(listen.host).is_unspecified else f" and {listen.host}"
+        yield (
+            f"listen.address: as Host only the loopback names{own} are accepted; "
+            "list the others that clients use under listen.hosts"
+        )
 
 
 def _build_servers(form: FileForm, root: Map, folder: Path, gathered: _Gathered) -> dict[str, ServerSpec]:
@@ -230,11 +259,7 @@ def _build_stdio(name: str, form: ServerForm, command: tuple[Expanded, ...], fol
         args=tuple(Secret(arg.text) for arg in args),
         cwd=folder if form.cwd is None else folder / form.cwd.text,
         env=_secrets(form.env),
-        title=form.title,
-        timeout=model.DEFAULT_TIMEOUT if form.timeout is None else form.timeout,
-        start_timeout=model.DEFAULT_START_TIMEOUT if form.start_timeout is None else form.start_timeout,
-        consent=_consent(form.consent),
-        disabled=bool(form.disabled),
+        **_common(form),
     )
 
 
@@ -243,12 +268,14 @@ def _build_http(name: str, form: ServerForm, url: Expanded) -> HttpServer:
         id=name,
         url=Secret(url.text, url.shown.partition("?")[0]),
         headers=_secrets(form.headers),
-        title=form.title,
-        timeout=model.DEFAULT_TIMEOUT if form.timeout is None else form.timeout,
-        start_timeout=model.DEFAULT_START_TIMEOUT if form.start_timeout is None else form.start_timeout,
-        consent=_consent(form.consent),
-        disabled=bool(form.disabled),
+        **_common(form),
     )
+
+
+def _common(form: ServerForm) -> dict[str, Any]:
+    """The fields that every server has; what the file does not say is left to the defaults of the model."""
+    said = {name: getattr(form, name) for name in _COMMON_KEYS}
+    return {"consent": _consent(form.consent), **{name: value for name, value in said.items() if value is not None}}
 
 
 def _program(program: Expanded, folder: Path) -> Secret:

@@ -6,8 +6,11 @@ everything that may be secret is a `Secret`; the `repr` of a server or of the wh
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 
@@ -32,6 +35,8 @@ DEFAULT_PATH = "/mcp"
 DEFAULT_START_GRACE = 3.0
 DEFAULT_TIMEOUT = 60.0
 DEFAULT_START_TIMEOUT = 60.0
+DEFAULT_MAX_INSTANCES = 16
+DEFAULT_IDLE_TIMEOUT = 300.0
 
 
 def _no_secrets() -> Mapping[str, Secret]:
@@ -43,15 +48,43 @@ def is_protocol_header(name: str) -> bool:
     return name.lower() in _PROTOCOL_HEADERS or name.lower().startswith("mcp-")
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an IP address, without brackets, is one that no other machine reaches."""
+    return ip_address(host).is_loopback
+
+
+class Trust(StrEnum):
+    """What a server may ask of clients. A trusted one: everything. A standard one: to fill in a form, and for the
+    roots; sampling and opening a URL are refused."""
+
+    TRUSTED = "trusted"
+    STANDARD = "standard"
+
+
+class Isolation(StrEnum):
+    """Who shares an instance of a server (a process or a session): all clients, the requests of one, or nobody."""
+
+    SHARED = "shared"
+    PER_CLIENT = "per-client"
+    PER_CALL = "per-call"
+
+
 @dataclass(frozen=True)
 class Listen:
-    """Where the endpoint is. `host` has no brackets; `origins` and `hosts` are lower-case, beside the loopback ones."""
+    """Where the endpoint is, and who may come in.
+
+    `host` is an IP address without brackets; `origins` and `hosts` are lower-case, beside the loopback ones. `tokens`
+    are by the names of those who have them; if there are none, nobody is asked. `sse` is whether the older HTTP+SSE
+    transport is served too.
+    """
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     path: str = DEFAULT_PATH
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    tokens: Mapping[str, Secret] = field(default_factory=_no_secrets, hash=False)
+    sse: bool = True
 
 
 @dataclass(frozen=True)
@@ -74,52 +107,61 @@ class Consent:
     prompts: KindConsent = ALLOW_ALL
 
 
-@dataclass(frozen=True, repr=False)
-class StdioServer:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Server(ABC):
+    """What every server has, however it is reached.
+
+    `max_instances` and `idle_timeout` are about the dedicated instances of a server that is not shared: how many may
+    live at once, and after how many seconds without use one is stopped.
+    """
+
+    id: str
+    title: str | None = None
+    timeout: float = DEFAULT_TIMEOUT
+    start_timeout: float = DEFAULT_START_TIMEOUT
+    consent: Consent = field(default_factory=Consent)
+    trust: Trust = Trust.STANDARD
+    isolation: Isolation = Isolation.SHARED
+    max_instances: int = DEFAULT_MAX_INSTANCES
+    idle_timeout: float = DEFAULT_IDLE_TIMEOUT
+    disabled: bool = False
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line that is safe to show."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}: {self.describe()}>"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class StdioServer(Server):
     """A server that is a child process.
 
     `program` is an absolute path or a bare word for PATH; `env` is what the file adds to the child's environment.
     """
 
-    id: str
     program: Secret
     args: tuple[Secret, ...]
     cwd: Path
     env: Mapping[str, Secret] = field(default_factory=_no_secrets, hash=False)
-    title: str | None = None
-    timeout: float = DEFAULT_TIMEOUT
-    start_timeout: float = DEFAULT_START_TIMEOUT
-    consent: Consent = field(default_factory=Consent)
-    disabled: bool = False
 
     def describe(self) -> str:
         """One line that is safe to show: the program's base name and the number of its arguments."""
         count = len(self.args)
         return f"{self.program} ({count} argument{'' if count == 1 else 's'})"
 
-    def __repr__(self) -> str:
-        return f"<StdioServer {self.id}: {self.describe()}>"
 
-
-@dataclass(frozen=True, repr=False)
-class HttpServer:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class HttpServer(Server):
     """A server at a URL. `str(url)` is its safe form: no query, `***` for what came from outside the file."""
 
-    id: str
     url: Secret
     headers: Mapping[str, Secret] = field(default_factory=_no_secrets, hash=False)
-    title: str | None = None
-    timeout: float = DEFAULT_TIMEOUT
-    start_timeout: float = DEFAULT_START_TIMEOUT
-    consent: Consent = field(default_factory=Consent)
-    disabled: bool = False
 
     def describe(self) -> str:
         """One line that is safe to show: the URL without query."""
         return str(self.url)
-
-    def __repr__(self) -> str:
-        return f"<HttpServer {self.id}: {self.describe()}>"
 
 
 ServerSpec = StdioServer | HttpServer

@@ -1,9 +1,11 @@
 """What an HTTP request must be before a byte of its body is read: from a page that may ask, to a name that is ours,
-in a form we take. Pure: headers in, a refusal or nothing out.
+with a token that we gave, in a form we take. Pure: headers in; a refusal, nothing or a name out.
 
 A web page may make any browser send requests to a loopback port. Its Origin says where it is from; a page that
 re-points its own name at 127.0.0.1 is known by its Host. So both are held against lists that are always on, and a body
 must be declared as JSON, which a page cannot do without asking (2025-11-25, "Transports / Security Warning").
+
+A token is looked for in the Authorization header alone, never in the address: addresses end up in logs.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import sha256
+from hmac import compare_digest
+from ipaddress import ip_address
 
 from config import Listen
 
@@ -21,11 +26,14 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _LENGTH = re.compile(r"0*([0-9]+)")
+_CREDENTIALS = re.compile(r"bearer +(.+)", re.IGNORECASE)
 _WEIGHTLESS = re.compile(r"q\s*=\s*0(\.0*)?")
 
 ALLOWED_HEADERS = "accept, authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id"
 ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
-EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version"
+EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
+
+CHALLENGE = 'Bearer realm="colonnade"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +63,37 @@ class Headers:
 
 
 class Doorkeeper:
-    """Holds requests against the addresses we are known by and the pages that may ask."""
+    """Holds requests against the addresses we are known by, the pages that may ask and the tokens we gave."""
 
     def __init__(self, listen: Listen) -> None:
-        self._hosts = frozenset(host.lower() for host in listen.hosts)
+        self._hosts = frozenset((*(host.lower() for host in listen.hosts), *_literal(listen.host)))
         self._origins = frozenset(origin.lower() for origin in listen.origins)
+        self._tokens = tuple((name, _digest(token.reveal())) for name, token in listen.tokens.items())
 
     def refuse(self, headers: Headers) -> Refusal | None:
         """Why the request may not come in at all, whatever it asks for."""
         return self._refuse_host(headers.all("host")) or self._refuse_origin(headers.all("origin"))
+
+    def identify(self, headers: Headers) -> str | Refusal | None:
+        """The name of the token that the request carries; None if no tokens are configured and so nobody is asked.
+
+        A refusal repeats nothing of what was sent (RFC 6750, 3). A preflight carries no token and needs none.
+        """
+        if not self._tokens:
+            return None
+        given = headers.all("authorization")
+        if len(given) > 1:
+            return _unidentified("expected one Authorization header")
+        found = _CREDENTIALS.fullmatch(given[0]) if given else None
+        if found is None:
+            return _unidentified("this endpoint expects Authorization: Bearer and a token of listen.auth.tokens")
+        return self._name(found[1]) or _unidentified("this token is not known here", ', error="invalid_token"')
+
+    def _name(self, token: str) -> str | None:
+        # All are looked at whichever fits, and digests compared: the time this takes says nothing about any token.
+        digest = _digest(token)
+        fitting = [name for name, known in self._tokens if compare_digest(known, digest)]
+        return fitting[0] if fitting else None
 
     def cross_origin(self, headers: Headers) -> dict[str, str]:
         """The headers that let a page of a listed origin read the answer; none for all others."""
@@ -105,6 +135,22 @@ class Doorkeeper:
         if len(origins) == 1 and (origin in self._origins or (found is not None and found[2] in LOOPBACK)):
             return None
         return Refusal(403, "pages of this origin may not ask here; origins are listed under listen.origins")
+
+
+def _literal(host: str) -> Iterable[str]:
+    """How the address we listen at is written as a Host; nothing if it stands for all addresses."""
+    address = ip_address(host)
+    if address.is_unspecified:
+        return ()
+    return (f"[{address}]", f"[{host.lower()}]") if address.version == 6 else (host,)
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode("latin-1")).digest()
+
+
+def _unidentified(why: str, error: str = "") -> Refusal:
+    return Refusal(401, why, {"www-authenticate": f"{CHALLENGE}{error}"})
 
 
 def refuse_body(headers: Headers) -> Refusal | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from config import Consent, KindConsent, Listen, StdioServer
+from config import Consent, Isolation, KindConsent, Listen, StdioServer, Trust
 from tests.config.kit import http, lines, load_text, stdio
 
 
@@ -27,7 +27,7 @@ def test_a_usual_file(tmp_path: Path) -> None:
                 "timeout": 60000,
             },
             "my_server": {"type": "streamableHttp", "url": "http://127.0.0.1:9/mcp", "headers": {"A": "b"}},
-            "plain": {"type": "stdio", "command": "/opt/my program/run", "cwd": "data", "disabled": False},
+            "plain": {"transport": "stdio", "command": "/opt/my program/run", "cwd": "data", "disabled": False},
         },
         globalShortcut="x",
     )
@@ -58,22 +58,26 @@ def test_command_is_the_program_alone(tmp_path: Path) -> None:
     assert [arg.reveal() for arg in stdio(made, "b").args] == ["y"]
 
 
-@pytest.mark.parametrize("kind", ["http", "streamable-http", "streamableHttp", "streamable_http", None])
-def test_types_of_remote_servers(tmp_path: Path, kind: str | None) -> None:
-    """All spellings of one transport; without a type the url decides."""
-    server = {"url": "https://h/mcp"} | ({} if kind is None else {"type": kind})
-    assert http(load_text(tmp_path, dump({"a": server})), "a").url.reveal() == "https://h/mcp"
+@pytest.mark.parametrize("key", ["type", "transport"])
+@pytest.mark.parametrize("kind", ["http", "sse", "streamable-http", "streamableHttp", "streamable_http"])
+def test_types_of_remote_servers(tmp_path: Path, key: str, kind: str) -> None:
+    """Whatever the transport is called: it is found out by asking, and the file need not know better."""
+    server = {"url": "https://h/mcp", "headers": {"A": "b"}}
+    made = load_text(tmp_path, dump({"a": {**server, key: kind}}))
+    assert made == load_text(tmp_path, dump({"a": server}))
+    assert (http(made, "a").url.reveal(), http(made, "a").headers["A"].reveal()) == ("https://h/mcp", "b")
+    assert made.notices == ()
 
 
-def test_sse_servers_are_skipped(tmp_path: Path) -> None:
-    """One server of a kind not spoken yet keeps no other from being served; alone it leaves nothing to serve."""
-    sse = {"type": "sse", "url": "https://h/sse", "headers": {"A": "${MISSING}"}}
-    made = load_text(tmp_path, dump({"Old": sse, "a": {"command": "x"}}))
-    assert list(made.servers) == ["a"]
-    assert made.notices == ("mcpServers.Old: the transport sse is not supported yet; this server is skipped",)
-    found = lines(tmp_path, dump({"Old": sse}))
-    assert len(found) == 1
-    assert "there is nothing to serve; every server here is skipped" in found[0]
+def test_trust_and_isolation_are_ours(tmp_path: Path) -> None:
+    """They may stand in such a file too; the truth that some hosts write under trust means another thing."""
+    own = {"command": "x", "trust": "trusted", "isolation": "per-client", "max_instances": 2, "idle_timeout": "1m"}
+    made = load_text(tmp_path, dump({"a": own, "b": {"command": "x", "trust": True}}))
+    a = made.servers["a"]
+    assert (a.trust, a.isolation, a.max_instances, a.idle_timeout) == (Trust.TRUSTED, Isolation.PER_CLIENT, 2, 60.0)
+    assert made.servers["b"].trust is Trust.STANDARD
+    assert made.notices == ("mcpServers.b.trust: a switch of other hosts, ignored; here it is trusted or standard",)
+    assert 'found "1"' in lines(tmp_path, dump({"a": {"command": "x", "trust": 1}}))[0]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,13 @@ def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
         ({"a": {"type": "htpp", "url": "http://h/"}}, 'found "htpp"; did you mean "http"?'),
         ({"a": {"type": "stdio", "url": "http://h/"}}, "mcpServers.a.type: stdio needs command, found url"),
         ({"a": {"type": "http", "command": "x"}}, "mcpServers.a.type: http needs url, found command"),
-        ({"a": {"type": None, "command": "x"}}, "mcpServers.a.type: expected stdio or http, found nothing"),
+        ({"a": {"type": "sse", "command": "x"}}, "mcpServers.a.type: sse needs url, found command"),
+        ({"a": {"transport": "stdio", "url": "http://h/"}}, "mcpServers.a.transport: stdio needs command, found url"),
+        (
+            {"a": {"transport": "SSE", "url": "http://h/"}},
+            'mcpServers.a.transport: expected stdio, http or sse, found "SSE"',
+        ),
+        ({"a": {"type": None, "command": "x"}}, "mcpServers.a.type: expected stdio, http or sse, found nothing"),
         ({"a": {"type": "http"}}, "mcpServers.a: expected exactly one of command and url, found neither"),
         ({"Big": {"command": "x", "env": {"K": None}}}, "mcpServers.Big.env.K: expected text, found nothing"),
         (

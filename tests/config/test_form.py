@@ -1,4 +1,4 @@
-"""Each kind of value: what is read, what is refused, and that the schema says the same."""
+"""Keys and what belongs together: what is read, what is refused, and that the schema says the same."""
 
 from __future__ import annotations
 
@@ -12,168 +12,14 @@ import pytest
 import yaml
 
 import config
-from config import Consent, KindConsent
-from tests.config.kit import http, lines, load_text, stdio
+from config import Consent, Isolation, KindConsent, Trust
+from tests.config.kit import lines, load_text
 from tests.config.test_load import EVERYWHERE, WHOLE
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 LISTEN = "servers: {{a: {{command: x}}}}\nlisten: {{{}}}"
 STDIO = "servers: {{a: {{command: x, {}}}}}"
-HTTP = "servers: {{a: {{url: 'http://h/', {}}}}}"
-
-
-@pytest.mark.parametrize(
-    ("written", "seconds"), [("500ms", 0.5), ("60s", 60.0), ("1.5s", 1.5), ("10m", 600.0), ("0.1h", 360.0)]
-)
-def test_durations(tmp_path: Path, written: str, seconds: float) -> None:
-    """A number and its unit."""
-    assert load_text(tmp_path, STDIO.format(f"timeout: {written}")).servers["a"].timeout == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(
-    "written", ["60", "1.5", "s", "60 s", "60S", "-1s", "1e3s", "0s", "601s", "1h", "1d", "''", "[60s]", "~", "９s"]
-)
-@pytest.mark.parametrize("key", ["timeout", "start_timeout"])
-def test_wrong_durations(tmp_path: Path, key: str, written: str) -> None:
-    """Without a unit, below or above the limits, or no duration at all."""
-    found = lines(tmp_path, STDIO.format(f"{key}: {written}"))
-    assert len(found) == 1
-    assert f"servers.a.{key}: expected a duration" in found[0]
-
-
-def test_braces_in_a_value_are_quoted_as_they_are(tmp_path: Path) -> None:
-    """A message is no template."""
-    assert 'found "{x}{0}"' in lines(tmp_path, STDIO.format("timeout: '{x}{0}'"))[0]
-
-
-def test_start_grace_may_be_none_at_all(tmp_path: Path) -> None:
-    """Zero means: answer at once; more than a minute is refused."""
-    assert load_text(tmp_path, "start_grace: 0s\nservers: {a: {command: x}}").start_grace == 0.0
-    assert "at most 60s" in lines(tmp_path, "start_grace: 61s\nservers: {a: {command: x}}")[0]
-
-
-@pytest.mark.parametrize(
-    ("written", "host", "port"),
-    [
-        ("127.0.0.1:8808", "127.0.0.1", 8808),
-        ("127.9.9.9:0", "127.9.9.9", 0),
-        ("[::1]:65535", "::1", 65535),
-        ("localhost:80", "127.0.0.1", 80),
-        ("127.0.0.1:${env:PORT}", "127.0.0.1", 99),
-    ],
-)
-def test_addresses(tmp_path: Path, written: str, host: str, port: int) -> None:
-    """Loopback in either family; the brackets of IPv6 are the file's, not the host's."""
-    listen = load_text(tmp_path, LISTEN.format(f'address: "{written}"'), {"PORT": "99"}).listen
-    assert (listen.host, listen.port) == (host, port)
-
-
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("0.0.0.0:8808", "expected a loopback address, since there are no access tokens yet"),
-        ("[::]:8808", "expected a loopback address, since there are no access tokens yet"),
-        ("192.168.1.2:8808", "expected a loopback address"),
-        ("example.com:8808", "expected a loopback address"),
-        ("localhost.example:1", "expected a loopback address"),
-        ("127.0.0.1", "give the port too"),
-        ("::1:8808", "an IPv6 address stands in brackets"),
-        ("127.0.0.1:65536", "expected an address such as"),
-        ("127.0.0.1:", "expected an address such as"),
-        (":8808", "expected an address such as"),
-        ("[::1%lo]:1", "expected an address such as"),
-        ("127.0.0.1:８", "expected an address such as"),
-        ("8808", "give the port too"),
-    ],
-)
-def test_wrong_addresses(tmp_path: Path, written: str, said: str) -> None:
-    """Nothing but loopback is served in this version."""
-    assert said in lines(tmp_path, LISTEN.format(f'address: "{written}"'))[0]
-
-
-@pytest.mark.parametrize("written", ["/mcp", "/a/b", "/A-1._~x", "/mcp/status", "/statuses"])
-def test_endpoint_paths(tmp_path: Path, written: str) -> None:
-    """Plain segments; the reserved words count at the beginning only."""
-    assert load_text(tmp_path, LISTEN.format(f"path: {written}")).listen.path == written
-
-
-@pytest.mark.parametrize(
-    "written",
-    [
-        *(
-            "mcp",
-            "/",
-            "/mcp/",
-            "//mcp",
-            "/a//b",
-            "/a%20b",
-            "/a?b",
-            "/a#b",
-            "/a b",
-            "/é",
-            "/..",
-            "/a/./b",
-            '"/a\\n"',
-            "''",
-        ),
-        *("/status", "/healthz", "/console", "/sse", "/message", "/console/x"),
-    ],
-)
-def test_wrong_endpoint_paths(tmp_path: Path, written: str) -> None:
-    """No escapes, no query, no end slash, none that Colonnade keeps for itself."""
-    text = f"servers: {{a: {{command: x}}}}\nlisten:\n  path: {written if '#' not in written else repr(written)}\n"
-    found = lines(tmp_path, text)
-    assert len(found) == 1
-    assert "listen.path: expected a path such as /mcp" in found[0]
-
-
-def test_origins_and_hosts_are_normalised(tmp_path: Path) -> None:
-    """Lower-case, each once, and without a port that browsers leave out."""
-    text = LISTEN.format(
-        "origins: ['HTTPS://Example.com', 'https://example.com:443', 'http://h:80', 'http://h:8080', "
-        "'vscode-webview://a1', 'http://[::1]:80'], hosts: [Example.com, 'h:1', '[::1]:2']"
-    )
-    listen = load_text(tmp_path, text).listen
-    assert listen.origins == (
-        *("https://example.com", "http://h", "http://h:8080", "vscode-webview://a1"),
-        "http://[::1]",
-    )
-    assert listen.hosts == ("example.com", "h:1", "[::1]:2")
-
-
-@pytest.mark.parametrize(
-    "written", ["https://h/", "https://h/x", "h", "*", "null", "https://*", "https://u@h", "https://"]
-)
-def test_wrong_origins(tmp_path: Path, written: str) -> None:
-    """An origin has no path, no user and no wildcard."""
-    assert "listen.origins[0]: expected an origin" in lines(tmp_path, LISTEN.format(f"origins: ['{written}']"))[0]
-
-
-@pytest.mark.parametrize("written", ["http://h", "h/x", "*", "", "::1", "h:", "u@h"])
-def test_wrong_hosts(tmp_path: Path, written: str) -> None:
-    """A host is what stands in the Host header."""
-    assert "listen.hosts[0]: expected a host" in lines(tmp_path, LISTEN.format(f"hosts: ['{written}']"))[0]
-
-
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("yes", 'found "yes"; write true'),
-        ("on", 'found "on"; write true'),
-        ("True", 'found "True"; write true'),
-        ("no", 'found "no"; write false'),
-        ("0", 'found "0"; write false'),
-        ("'true'", "found text in quotes; write true without quotes"),
-        ("maybe", 'found "maybe"'),
-        ("~", "found nothing"),
-        ("[]", "found a list"),
-        ("{}", "found a map"),
-    ],
-)
-def test_only_true_and_false_are_truths(tmp_path: Path, written: str, said: str) -> None:
-    """Everything else that looks like one is refused with the word to write."""
-    found = lines(tmp_path, STDIO.format(f"disabled: {written}"))[0]
-    assert found.endswith(said) or f"{said};" in found
+TOKEN = "0123456789abcdef"
 
 
 ALLOW, DENY = KindConsent(), KindConsent(())
@@ -220,85 +66,121 @@ def test_wrong_consent(tmp_path: Path, written: str, said: str) -> None:
     assert said in lines(tmp_path, STDIO.format(f"consent: {written}"))[0]
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("ftp://h/", "only http and https"),
-        ("h.example/mcp", "only http and https"),
-        ("http:///mcp", "has no host"),
-        ("http://u@h/", "may not hold a user or password"),
-        ("http://u:p@h/", "may not hold a user or password"),
-        ("http://h/#", "may not have a fragment"),
-        ("http://h:x/", "cannot be read"),
-        ("http://h:99999/", "cannot be read"),
-        ("http://[::1/", "cannot be read"),
-        ("http://h/a b", "spaces"),
-        ("http://h\\@g/", "backslashes"),
-    ],
-)
-def test_wrong_urls(tmp_path: Path, url: str, said: str) -> None:
-    """The sentence says which part is wrong without repeating the URL."""
-    found = lines(tmp_path, f"servers: {{a: {{url: '{url}'}}}}")[0]
-    assert said in found
-    assert url not in found
+# Trust and isolation.
 
 
-@pytest.mark.parametrize(
-    ("header", "said"),
-    [
-        ('A: "x\\ny"', "may not hold a line break"),
-        ("A: '${env:LINES}'", "may not hold a line break"),
-        ('A: "x\\ey"', "printable ASCII"),
-        ("A: é", "printable ASCII"),
-        ("A: ' x'", "begin or end with a space"),
-        ("A: [x]", "expected the value of a header, found a list"),
-        ("'A B': x", "a header's name is letters"),
-        ("'${env:A}': x", "a header's name is letters"),
-        ("a: x, A: y", "differ only in upper and lower case"),
-        ("Content-Length: 1", "set by Colonnade itself"),
-        ("mcp-session-id: 1", "set by Colonnade itself"),
-    ],
-)
-def test_wrong_headers(tmp_path: Path, header: str, said: str) -> None:
-    """What could split a request, or is not the file's to say."""
-    assert said in lines(tmp_path, HTTP.format(f"headers: {{{header}}}"), {"LINES": "a\nb", "A": "a"})[0]
+@pytest.mark.parametrize("server", ["command: x", "url: 'http://h/'"])
+def test_a_server_says_whom_it_trusts_and_who_shares_it(tmp_path: Path, server: str) -> None:
+    """Both kinds of server take all four, and the defaults are the same for both."""
+    own = "trust: trusted, isolation: per-call, max_instances: 3, idle_timeout: 2h"
+    made = load_text(tmp_path, f"servers: {{a: {{{server}}}, b: {{{server}, {own}}}}}").servers
+    assert [(s.trust, s.isolation, s.max_instances, s.idle_timeout) for s in made.values()] == [
+        (Trust.STANDARD, Isolation.SHARED, 16, 300.0),
+        (Trust.TRUSTED, Isolation.PER_CALL, 3, 7200.0),
+    ]
 
 
-def test_env_values_may_hold_line_breaks_and_no_nul(tmp_path: Path) -> None:
-    """A private key has lines; NUL ends a string in C and so is refused."""
-    made = load_text(tmp_path, STDIO.format("env: {A: '${env:LINES}', npm_config_//r/:_auth: t}"), {"LINES": "a\nb"})
-    assert stdio(made, "a").env["A"].reveal() == "a\nb"
-    assert "NUL" in lines(tmp_path, STDIO.format('env: {A: "x\\0y"}'))[0]
-    assert "NUL" in lines(tmp_path, 'servers: {a: {command: ["x\\0y"]}}')[0]
+@pytest.mark.parametrize("isolation", ["", "isolation: shared, "])
+@pytest.mark.parametrize("key", ["max_instances: 4", "idle_timeout: 5m"])
+def test_a_shared_server_has_no_instances_to_count_or_stop(tmp_path: Path, isolation: str, key: str) -> None:
+    """A key that would do nothing is refused, with what to write instead."""
+    found = lines(tmp_path, STDIO.format(isolation + key))
+    assert len(found) == 1
+    name = key.partition(":")[0]
+    assert f"servers.a.{name}: {name}" in found[0]
+    assert found[0].endswith(
+        "dedicated instances, and a shared server has none; write isolation: per-client or per-call"
+    )
+
+
+def test_a_misspelt_isolation_is_not_taken_for_none(tmp_path: Path) -> None:
+    """What only follows from a mistake is not said beside it."""
+    found = lines(tmp_path, STDIO.format("isolation: per-clint, max_instances: 4"))
+    assert len(found) == 1
+    assert found[0].endswith('found "per-clint"; did you mean per-client?')
+
+
+# Tokens.
+
+
+def test_tokens(tmp_path: Path) -> None:
+    """By name, from outside or from the file, without the line break that ends a file."""
+    (tmp_path / "desk.token").write_text(f"{TOKEN}-desk\n")
+    tokens = f"{{laptop: '${{env:T}}', desk: '${{file:desk.token}}', a.b_c@D-1: {TOKEN}-own}}"
+    made = load_text(tmp_path, LISTEN.format(f"auth: {{tokens: {tokens}}}"), {"T": TOKEN})
+    assert {name: token.reveal() for name, token in made.listen.tokens.items()} == {
+        "laptop": TOKEN,
+        "desk": f"{TOKEN}-desk",
+        "a.b_c@D-1": f"{TOKEN}-own",
+    }
+    assert TOKEN not in repr(made.listen) + str(made.listen) + repr(made)
 
 
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("command: ''", "found no program"),
-        ("command: []", "found no program"),
-        ("command: ['']", "found no program"),
-        ("command: {a: b}", "found a map"),
-        ("command: ~", "found nothing"),
-        ("command: [a, [b]]", "expected text in item 2 of the list, found a list"),
-        ("command: [a, ~]", "expected text in item 2 of the list, found nothing"),
-        ("command: a, args: {b: c}", "args: expected a list, found a map"),
-        ("command: a, args: [[b]]", "args[0]: expected text, found a list"),
-        ("command: a, title: ''", "title: expected one line"),
-        ('command: a, title: "x\\ny"', "title: expected one line"),
-        ("command: a, env: {'': x}", "env: a variable's name"),
-        ("command: a, env: {'A B': x}", "env: a variable's name"),
+        ("{tokens: {}}", "listen.auth.tokens: there is no token, so nobody could come in; name one, for instance"),
+        ("{}", 'listen.auth.tokens: the key "tokens" is missing; it names who may come in'),
+        ("", "listen.auth: expected a map, found nothing"),
+        ("secret", "listen.auth: expected a map, found text"),
+        (f"{{tokens: [{TOKEN}]}}", "listen.auth.tokens: expected a map, found a list"),
+        (f"{{tokens: {TOKEN}}}", "listen.auth.tokens: expected a map, found text"),
+        (f"{{tokens: {{a b: {TOKEN}}}}}", "listen.auth.tokens: a token's name is 1 to 64 letters"),
+        (f"{{tokens: {{'': {TOKEN}}}}}", "listen.auth.tokens: a token's name is 1 to 64 letters"),
+        (f"{{tokens: {{{'a' * 65}: {TOKEN}}}}}", "listen.auth.tokens: a token's name is 1 to 64 letters"),
+        ("{tokens: {a: short}}", "listen.auth.tokens.a: a token has 16 to 4096 characters; `openssl"),
+        ("{tokens: {a: '${env:NONE}'}}", "listen.auth.tokens.a: the environment variable NONE is not set"),
+        (f"{{tokens: {{a: {TOKEN}, b: '${{env:T}}'}}}}", 'listen.auth.tokens: "a" and "b" have the same token'),
     ],
 )
-def test_wrong_programs(tmp_path: Path, written: str, said: str) -> None:
-    """A command names a program, and all its words are text."""
-    assert said in lines(tmp_path, f"servers: {{a: {{{written}}}}}")[0]
+def test_wrong_tokens(tmp_path: Path, written: str, said: str) -> None:
+    """Each in its place and its words, and never with the token."""
+    text = f"servers: {{a: {{command: x}}}}\nlisten:\n  auth: {written}\n"
+    found = lines(tmp_path, text, {"T": TOKEN})
+    assert len(found) == 1
+    assert said in found[0]
+    assert TOKEN not in found[0]
 
 
-def test_url_keeps_its_query_to_itself(tmp_path: Path) -> None:
-    """The request gets it, the description does not."""
-    spec = http(load_text(tmp_path, "servers: {a: {url: 'https://h:1/x?key=1'}}"), "a")
-    assert (spec.url.reveal(), spec.describe()) == ("https://h:1/x?key=1", "https://h:1/x")
+def test_a_misspelt_tokens(tmp_path: Path) -> None:
+    """What is missing is said, and which key it may be."""
+    assert [line.partition(": ")[2] for line in lines(tmp_path, LISTEN.format("auth: {token: {}}"))] == [
+        'listen.auth.tokens: the key "tokens" is missing; it names who may come in',
+        'listen.auth.token: unknown key; did you mean "tokens"?',
+    ]
+
+
+def test_a_token_in_the_place_of_a_name_is_not_repeated(tmp_path: Path) -> None:
+    """Whoever writes the two the wrong way round does not find the token in a log."""
+    found = lines(tmp_path, LISTEN.format(f"auth: {{tokens: {{{TOKEN}: laptop}}}}"))
+    assert len(found) == 1
+    assert "listen.auth.tokens: a token has 16 to 4096 characters" in found[0]
+    assert TOKEN not in found[0]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "192.168.1.2:1", "[2001:db8::1]:1"])
+def test_an_address_beyond_loopback_needs_tokens(tmp_path: Path, address: str) -> None:
+    """In whichever order the two stand; without tokens the sentence says how to name one."""
+    auth = f"auth: {{tokens: {{a: {TOKEN}}}}}"
+    for both in (f'{auth}, address: "{address}"', f'address: "{address}", {auth}'):
+        listen = load_text(tmp_path, LISTEN.format(both)).listen
+        assert listen.host == address.removesuffix(":1").strip("[]")
+    found = lines(tmp_path, LISTEN.format(f'address: "{address}"'))
+    assert len(found) == 1
+    assert "listen.address: an address beyond loopback is open to other machines, so it needs access tokens" in found[0]
+    assert 'listen.auth.tokens; name one, for instance auth: {tokens: {laptop: "${env:LAPTOP_TOKEN}"}}' in found[0]
+
+
+def test_a_wrong_token_is_the_only_problem_of_an_address_beyond_loopback(tmp_path: Path) -> None:
+    """The address would be fine with it."""
+    found = lines(tmp_path, LISTEN.format('address: "0.0.0.0:1", auth: {tokens: {a: short}}'))
+    assert ["listen.auth.tokens.a" in line for line in found] == [True]
+
+
+def test_the_older_transport_can_be_switched_off(tmp_path: Path) -> None:
+    """It is served unless the file says otherwise."""
+    made = [load_text(tmp_path, LISTEN.format(said)).listen.sse for said in ("", "sse: true", "sse: false")]
+    assert made == [True, True, False]
 
 
 # The schema.
@@ -335,7 +217,7 @@ def test_schema_describes_and_closes_everything() -> None:
     made = config.schema()
     forms = [made, *made["$defs"].values()]
     objects = [node for form in forms for node in (form, *form.get("anyOf", [])) if "properties" in node]
-    assert len(objects) == 5
+    assert len(objects) == 6
     for node in objects:
         assert node["additionalProperties"] is False
         for name, key in node["properties"].items():
@@ -346,10 +228,11 @@ def test_schema_describes_and_closes_everything() -> None:
 def test_schema_takes_what_the_loader_takes(tmp_path: Path) -> None:
     """Example files, those of the documentation among them."""
     (tmp_path / "key").write_text("k")
+    (tmp_path / "ci.token").write_text(f"{TOKEN}-ci\n")
     files = [WHOLE, EVERYWHERE, *documented()]
     assert len(files) > 5
     for text in files:
-        load_text(tmp_path, text, dict.fromkeys(("TOKEN", "S", "HOME", "GITHUB_TOKEN"), "w"))
+        load_text(tmp_path, text, dict.fromkeys(("TOKEN", "S", "HOME", "GITHUB_TOKEN"), "w") | {"LAPTOP_TOKEN": TOKEN})
         assert [error.message for error in validator().iter_errors(yaml.safe_load(text))] == []
 
 
@@ -375,6 +258,18 @@ def test_schema_takes_what_the_loader_takes(tmp_path: Path) -> None:
         "servers: {a: {command: x, consent: {tools: {allow: ['']}}}}",
         "servers: {a: {command: x}}\nlisten: {path: mcp}",
         "servers: {a: {command: x}}\nlisten: {address: here}",
+        "servers: {a: {command: x}}\nlisten: {auth: {}}",
+        "servers: {a: {command: x}}\nlisten: {auth: {tokens: {}}}",
+        "servers: {a: {command: x}}\nlisten: {auth: {tokens: {a: short}}}",
+        "servers: {a: {command: x}}\nlisten: {auth: {tokens: {a b: 0123456789abcdef}}}",
+        "servers: {a: {command: x}}\nlisten: {sse: 1}",
+        "servers: {a: {command: x, trust: untrusted}}",
+        "servers: {a: {command: x, isolation: per_client}}",
+        "servers: {a: {command: x, max_instances: 4}}",
+        "servers: {a: {url: 'http://h/', isolation: shared, idle_timeout: 5m}}",
+        "servers: {a: {command: x, isolation: per-call, max_instances: 0}}",
+        "servers: {a: {command: x, isolation: per-call, max_instances: 1001}}",
+        "servers: {a: {command: x, isolation: per-call, max_instances: '4'}}",
         "servers: {a: {command: x}}\nother: 1",
     ],
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from config import Listen
+from config import Listen, Secret
+from host.downstream import security
 from host.downstream.security import MAX_BODY, Doorkeeper, Headers, Refusal, refuse_accept, refuse_body
 
 JSON = "application/json"
@@ -117,6 +118,28 @@ def test_there_is_exactly_one_host() -> None:
     assert at_the_door(("Host", "localhost"), ("host", "localhost")) == 400
 
 
+@pytest.mark.parametrize(
+    ("address", "host", "answer"),
+    [
+        ("192.168.1.2", "192.168.1.2", None),
+        ("192.168.1.2", "192.168.1.2:8808", None),
+        ("192.168.1.2", "localhost:8808", None),
+        ("192.168.1.2", "192.168.1.3", 421),
+        ("127.9.9.9", "127.9.9.9:1", None),
+        ("2001:DB8:0::1", "[2001:db8::1]:8808", None),
+        ("2001:DB8:0::1", "[2001:DB8:0::1]", None),
+        ("2001:db8::1", "[2001:db8::2]", 421),
+        ("2001:db8::1", "2001:db8::1", 400),
+        ("0.0.0.0", "0.0.0.0:8808", 421),
+        ("0.0.0.0", "192.168.1.2", 421),
+        ("::", "[::]", 421),
+        ("::", "127.0.0.1", None),
+    ],
+)
+def test_the_address_we_listen_at_is_ours_unless_it_stands_for_all(address: str, host: str, answer: int | None) -> None:
+    assert at_the_door(("Host", host), listen=Listen(host=address)) == answer
+
+
 # Origin
 
 
@@ -227,6 +250,105 @@ def test_a_listed_page_may_reach_into_the_private_network_if_it_asks() -> None:
     found = Doorkeeper(LISTEN).preflight(asked)
     assert isinstance(found, dict)
     assert found["access-control-allow-private-network"] == "true"
+
+
+# Tokens
+
+LAPTOP, DESK = "laptop-0123456789abcdef", 'desk-!"#%&~0123456789'
+GUARDED = Listen(tokens={"laptop": Secret(LAPTOP), "desk": Secret(DESK)}, origins=("https://app.example",))
+
+
+def who(*authorization: str, listen: Listen = GUARDED, more: tuple[tuple[str, str], ...] = ()) -> str | Refusal | None:
+    pairs = [("Authorization", each) for each in authorization]
+    return Doorkeeper(listen).identify(headers(*pairs, *more))
+
+
+@pytest.mark.parametrize("authorization", [[], ["Bearer x"], [f"Bearer {LAPTOP}"], ["Basic eDp5"], ["a", "b"], [""]])
+def test_without_tokens_nobody_is_asked(authorization: list[str]) -> None:
+    assert who(*authorization, listen=LISTEN) is None
+
+
+@pytest.mark.parametrize(
+    ("authorization", "name"),
+    [
+        (f"Bearer {LAPTOP}", "laptop"),
+        (f"bearer {LAPTOP}", "laptop"),
+        (f"BEARER   {DESK}", "desk"),
+        (f" Bearer {DESK}\t", "desk"),
+    ],
+)
+def test_a_known_token_gives_its_name(authorization: str, name: str) -> None:
+    assert who(authorization) == name
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        *("", "Bearer", "Bearer ", LAPTOP, f"Bearer{LAPTOP}", f"Bearer\t{LAPTOP}", f"Bearer={LAPTOP}"),
+        *("Basic bGFwdG9wOnB3", f"Basic {LAPTOP}", f"Token {LAPTOP}", f"Digest Bearer {LAPTOP}"),
+    ],
+)
+def test_without_a_bearer_token_one_is_asked_for(authorization: str) -> None:
+    found = who(authorization)
+    assert isinstance(found, Refusal)
+    assert (found.status, found.headers) == (401, {"www-authenticate": 'Bearer realm="colonnade"'})
+
+
+def test_no_authorization_at_all_is_asked_for_one() -> None:
+    """Neither is a token taken from any other header."""
+    assert who() == who("Basic x") == who(more=(("Cookie", LAPTOP), ("X-Api-Key", LAPTOP)))
+    assert isinstance(who(), Refusal)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        *("x", LAPTOP[:-1], LAPTOP + "x", LAPTOP.upper(), f"{LAPTOP} {LAPTOP}", f"{LAPTOP},", f'"{LAPTOP}"'),
+        *(f"{LAPTOP}, Bearer {DESK}", "laptop", "é" * 20, "\xff", "x" * 15_000, f"{LAPTOP}\x00"),
+    ],
+)
+def test_an_unknown_token_is_refused_without_being_repeated(token: str) -> None:
+    found = who(f"Bearer {token}")
+    assert isinstance(found, Refusal)
+    assert found.status == 401
+    assert found.headers == {"www-authenticate": 'Bearer realm="colonnade", error="invalid_token"'}
+    assert found == who("Bearer another-0123456789abc")
+
+
+@pytest.mark.parametrize("second", [f"Bearer {LAPTOP}", f"Bearer {DESK}", "Basic x", ""])
+def test_two_authorization_headers_are_refused(second: str) -> None:
+    for given in ((f"Bearer {LAPTOP}", second), (second, f"Bearer {LAPTOP}")):
+        found = who(*given)
+        assert isinstance(found, Refusal)
+        assert found.status == 401
+        assert LAPTOP not in f"{found}"
+
+
+def test_every_token_is_compared_whichever_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Always as many comparisons, always of as many bytes: neither a name nor a length shows in the time."""
+    compared: list[tuple[int, int]] = []
+
+    def compare(known: bytes, given: bytes) -> bool:
+        compared.append((len(known), len(given)))
+        return known == given
+
+    monkeypatch.setattr(security, "compare_digest", compare)
+    for token in (LAPTOP, DESK, "x", "x" * 1000):
+        compared.clear()
+        who(f"Bearer {token}")
+        assert compared == [(32, 32), (32, 32)]
+
+
+def test_the_door_does_not_keep_the_tokens() -> None:
+    assert LAPTOP not in repr(vars(Doorkeeper(GUARDED)))
+
+
+def test_a_page_may_ask_without_a_token_and_send_one_later() -> None:
+    """A browser's preflight cannot carry one; what the page may send and read includes what tokens need."""
+    allowed = Doorkeeper(GUARDED).preflight(headers(("Origin", "https://app.example")))
+    assert isinstance(allowed, dict)
+    assert "authorization" in allowed["access-control-allow-headers"]
+    assert "www-authenticate" in allowed["access-control-expose-headers"]
 
 
 # The body

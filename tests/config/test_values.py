@@ -1,0 +1,347 @@
+"""Each kind of value: what is read and what is refused, in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from config import Isolation, Trust
+from tests.config.kit import http, lines, load_text, stdio
+
+LISTEN = "servers: {{a: {{command: x}}}}\nlisten: {{{}}}"
+STDIO = "servers: {{a: {{command: x, {}}}}}"
+HTTP = "servers: {{a: {{url: 'http://h/', {}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("500ms", 0.5), ("60s", 60.0), ("1.5s", 1.5), ("10m", 600.0), ("0.1h", 360.0)]
+)
+def test_durations(tmp_path: Path, written: str, seconds: float) -> None:
+    """A number and its unit."""
+    assert load_text(tmp_path, STDIO.format(f"timeout: {written}")).servers["a"].timeout == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "written", ["60", "1.5", "s", "60 s", "60S", "-1s", "1e3s", "0s", "601s", "1h", "1d", "''", "[60s]", "~", "９s"]
+)
+@pytest.mark.parametrize("key", ["timeout", "start_timeout"])
+def test_wrong_durations(tmp_path: Path, key: str, written: str) -> None:
+    """Without a unit, below or above the limits, or no duration at all."""
+    found = lines(tmp_path, STDIO.format(f"{key}: {written}"))
+    assert len(found) == 1
+    assert f"servers.a.{key}: expected a duration" in found[0]
+
+
+@pytest.mark.parametrize(("written", "seconds"), [("1s", 1.0), ("1000ms", 1.0), ("5m", 300.0), ("24h", 86400.0)])
+def test_idle_times(tmp_path: Path, written: str, seconds: float) -> None:
+    """From a second to a day."""
+    made = load_text(tmp_path, STDIO.format(f"isolation: per-call, idle_timeout: {written}"))
+    assert made.servers["a"].idle_timeout == seconds
+
+
+@pytest.mark.parametrize("written", ["0s", "999ms", "24.1h", "25h"])
+def test_wrong_idle_times(tmp_path: Path, written: str) -> None:
+    found = lines(tmp_path, STDIO.format(f"isolation: per-call, idle_timeout: {written}"))
+    assert found[0].endswith("servers.a.idle_timeout: expected a duration from 1s to 24h")
+
+
+@pytest.mark.parametrize(("written", "count"), [("1", 1), ("1000", 1000), ("08", 8), ("'${env:MOST}'", 7)])
+def test_counts(tmp_path: Path, written: str, count: int) -> None:
+    """Decimal whatever it begins with, and possibly from outside."""
+    made = load_text(tmp_path, STDIO.format(f"isolation: per-call, max_instances: {written}"), {"MOST": "7"})
+    assert made.servers["a"].max_instances == count
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        *(("0", 'found "0"'), ("1001", 'found "1001"'), ("-1", 'found "-1"'), ("1.0", 'found "1.0"')),
+        *(("1e2", 'found "1e2"'), ("0x10", 'found "0x10"'), ("٣", 'found "٣"'), ("many", 'found "many"')),
+        *(
+            ("", "found nothing"),
+            ("[1]", "found a list"),
+            ("'${env:MANY}'", "found something else in what ${...} gave"),
+        ),
+        ("'16'", "found text in quotes; write 16 without quotes"),
+    ],
+)
+def test_wrong_counts(tmp_path: Path, written: str, said: str) -> None:
+    found = lines(tmp_path, STDIO.format(f"isolation: per-call, max_instances: {written}"), {"MANY": "s3cr3t"})
+    assert len(found) == 1
+    assert f"servers.a.max_instances: expected a whole number from 1 to 1000, {said}" in found[0]
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_words(tmp_path: Path, trust: Trust, isolation: Isolation) -> None:
+    """Each is written as it is called, with or without quotes."""
+    made = load_text(tmp_path, STDIO.format(f"trust: {trust}, isolation: '{isolation}'")).servers["a"]
+    assert (made.trust, made.isolation) == (trust, isolation)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("isolation: per_client", 'found "per_client"; did you mean per-client?'),
+        ("isolation: perCall", 'found "perCall"; did you mean per-call?'),
+        ("isolation: Shared", 'found "Shared"; did you mean shared?'),
+        ("isolation: none", 'expected shared, per-client or per-call, found "none"'),
+        ("isolation: ", "found nothing"),
+        ("isolation: {}", "found a map"),
+        ("isolation: '${env:HOW}'", 'found "${env:HOW}"'),
+        ("trust: trust", 'found "trust"; did you mean trusted?'),
+        ("trust: Standard", 'found "Standard"; did you mean standard?'),
+        ("trust: untrusted", 'found "untrusted"; did you mean standard?'),
+        ("trust: true", 'expected trusted or standard, found "true"'),
+    ],
+)
+def test_wrong_words(tmp_path: Path, written: str, said: str) -> None:
+    """The nearest word is offered, and trust to nobody who said the opposite."""
+    found = lines(tmp_path, STDIO.format(written), {"HOW": "shared"})
+    assert len(found) == 1
+    assert found[0].partition(";")[0].endswith(said.partition(";")[0])
+    assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("x" * 15, "a token has 16 to 4096 characters"),
+        ("x" * 4097, "a token has 16 to 4096 characters"),
+        ("''", "a token has 16 to 4096 characters"),
+        ("0123456789 abcdef", "printable ASCII without spaces"),
+        ("0123456789abcdefé", "printable ASCII without spaces"),
+        ('"0123456789abcdef\\n"', "printable ASCII without spaces"),
+        ("~", "expected a token, found nothing"),
+        ("[0123456789abcdef]", "expected a token, found a list"),
+    ],
+)
+def test_wrong_token_texts(tmp_path: Path, written: str, said: str) -> None:
+    """What could not be sent in a header, or is guessed too soon."""
+    found = lines(tmp_path, f"servers: {{a: {{command: x}}}}\nlisten:\n  auth:\n    tokens:\n      me: {written}\n")
+    assert len(found) == 1
+    assert said in found[0]
+    assert "0123456789" not in found[0]
+
+
+@pytest.mark.parametrize("token", ["x" * 16, "x" * 4096, "!\"#$%&'()*+,-./:;<=>?@[]^_`{|}~"])
+def test_token_texts(tmp_path: Path, token: str) -> None:
+    """Whatever a header can carry."""
+    listen = load_text(tmp_path, LISTEN.format("auth: {tokens: {me: '${env:T}'}}"), {"T": token}).listen
+    assert listen.tokens["me"].reveal() == token
+
+
+def test_braces_in_a_value_are_quoted_as_they_are(tmp_path: Path) -> None:
+    """A message is no template."""
+    assert 'found "{x}{0}"' in lines(tmp_path, STDIO.format("timeout: '{x}{0}'"))[0]
+
+
+def test_start_grace_may_be_none_at_all(tmp_path: Path) -> None:
+    """Zero means: answer at once; more than a minute is refused."""
+    assert load_text(tmp_path, "start_grace: 0s\nservers: {a: {command: x}}").start_grace == 0.0
+    assert "at most 60s" in lines(tmp_path, "start_grace: 61s\nservers: {a: {command: x}}")[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "host", "port"),
+    [
+        ("127.0.0.1:8808", "127.0.0.1", 8808),
+        ("127.9.9.9:0", "127.9.9.9", 0),
+        ("[::1]:65535", "::1", 65535),
+        ("localhost:80", "127.0.0.1", 80),
+        ("127.0.0.1:${env:PORT}", "127.0.0.1", 99),
+    ],
+)
+def test_addresses(tmp_path: Path, written: str, host: str, port: int) -> None:
+    """Loopback in either family; the brackets of IPv6 are the file's, not the host's."""
+    listen = load_text(tmp_path, LISTEN.format(f'address: "{written}"'), {"PORT": "99"}).listen
+    assert (listen.host, listen.port) == (host, port)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("example.com:8808", "the host is an IP address or localhost"),
+        ("localhost.example:1", "the host is an IP address or localhost"),
+        ("127.1:1", "the host is an IP address or localhost"),
+        ("[::1::]:1", "the host is an IP address or localhost"),
+        ("127.0.0.1", "give the port too"),
+        ("::1:8808", "an IPv6 address stands in brackets"),
+        ("127.0.0.1:65536", "expected an address such as"),
+        ("127.0.0.1:", "expected an address such as"),
+        (":8808", "expected an address such as"),
+        ("[::1%lo]:1", "expected an address such as"),
+        ("127.0.0.1:８", "expected an address such as"),
+        ("8808", "give the port too"),
+    ],
+)
+def test_wrong_addresses(tmp_path: Path, written: str, said: str) -> None:
+    """A name could mean another address tomorrow: only literal ones are taken."""
+    assert said in lines(tmp_path, LISTEN.format(f'address: "{written}"'))[0]
+
+
+@pytest.mark.parametrize("written", ["/mcp", "/a/b", "/A-1._~x", "/mcp/status", "/statuses"])
+def test_endpoint_paths(tmp_path: Path, written: str) -> None:
+    """Plain segments; the reserved words count at the beginning only."""
+    assert load_text(tmp_path, LISTEN.format(f"path: {written}")).listen.path == written
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(
+            "mcp",
+            "/",
+            "/mcp/",
+            "//mcp",
+            "/a//b",
+            "/a%20b",
+            "/a?b",
+            "/a#b",
+            "/a b",
+            "/é",
+            "/..",
+            "/a/./b",
+            '"/a\\n"',
+            "''",
+        ),
+        *("/status", "/healthz", "/console", "/sse", "/message", "/console/x"),
+    ],
+)
+def test_wrong_endpoint_paths(tmp_path: Path, written: str) -> None:
+    """No escapes, no query, no end slash, none that Colonnade keeps for itself."""
+    text = f"servers: {{a: {{command: x}}}}\nlisten:\n  path: {written if '#' not in written else repr(written)}\n"
+    found = lines(tmp_path, text)
+    assert len(found) == 1
+    assert "listen.path: expected a path such as /mcp" in found[0]
+
+
+def test_origins_and_hosts_are_normalised(tmp_path: Path) -> None:
+    """Lower-case, each once, and without a port that browsers leave out."""
+    text = LISTEN.format(
+        "origins: ['HTTPS://Example.com', 'https://example.com:443', 'http://h:80', 'http://h:8080', "
+        "'vscode-webview://a1', 'http://[::1]:80'], hosts: [Example.com, 'h:1', '[::1]:2']"
+    )
+    listen = load_text(tmp_path, text).listen
+    assert listen.origins == (
+        *("https://example.com", "http://h", "http://h:8080", "vscode-webview://a1"),
+        "http://[::1]",
+    )
+    assert listen.hosts == ("example.com", "h:1", "[::1]:2")
+
+
+@pytest.mark.parametrize(
+    "written", ["https://h/", "https://h/x", "h", "*", "null", "https://*", "https://u@h", "https://"]
+)
+def test_wrong_origins(tmp_path: Path, written: str) -> None:
+    """An origin has no path, no user and no wildcard."""
+    assert "listen.origins[0]: expected an origin" in lines(tmp_path, LISTEN.format(f"origins: ['{written}']"))[0]
+
+
+@pytest.mark.parametrize("written", ["http://h", "h/x", "*", "", "::1", "h:", "u@h"])
+def test_wrong_hosts(tmp_path: Path, written: str) -> None:
+    """A host is what stands in the Host header."""
+    assert "listen.hosts[0]: expected a host" in lines(tmp_path, LISTEN.format(f"hosts: ['{written}']"))[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("yes", 'found "yes"; write true'),
+        ("on", 'found "on"; write true'),
+        ("True", 'found "True"; write true'),
+        ("no", 'found "no"; write false'),
+        ("0", 'found "0"; write false'),
+        ("'true'", "found text in quotes; write true without quotes"),
+        ("maybe", 'found "maybe"'),
+        ("~", "found nothing"),
+        ("[]", "found a list"),
+        ("{}", "found a map"),
+    ],
+)
+def test_only_true_and_false_are_truths(tmp_path: Path, written: str, said: str) -> None:
+    """Everything else that looks like one is refused with the word to write."""
+    found = lines(tmp_path, STDIO.format(f"disabled: {written}"))[0]
+    assert found.endswith(said) or f"{said};" in found
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://h/", "only http and https"),
+        ("h.example/mcp", "only http and https"),
+        ("http:///mcp", "has no host"),
+        ("http://u@h/", "may not hold a user or password"),
+        ("http://u:p@h/", "may not hold a user or password"),
+        ("http://h/#", "may not have a fragment"),
+        ("http://h:x/", "cannot be read"),
+        ("http://h:99999/", "cannot be read"),
+        ("http://[::1/", "cannot be read"),
+        ("http://h/a b", "spaces"),
+        ("http://h\\@g/", "backslashes"),
+    ],
+)
+def test_wrong_urls(tmp_path: Path, url: str, said: str) -> None:
+    """The sentence says which part is wrong without repeating the URL."""
+    found = lines(tmp_path, f"servers: {{a: {{url: '{url}'}}}}")[0]
+    assert said in found
+    assert url not in found
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ('A: "x\\ny"', "may not hold a line break"),
+        ("A: '${env:LINES}'", "may not hold a line break"),
+        ('A: "x\\ey"', "printable ASCII"),
+        ("A: é", "printable ASCII"),
+        ("A: ' x'", "begin or end with a space"),
+        ("A: [x]", "expected the value of a header, found a list"),
+        ("'A B': x", "a header's name is letters"),
+        ("'${env:A}': x", "a header's name is letters"),
+        ("a: x, A: y", "differ only in upper and lower case"),
+        ("Content-Length: 1", "set by Colonnade itself"),
+        ("mcp-session-id: 1", "set by Colonnade itself"),
+    ],
+)
+def test_wrong_headers(tmp_path: Path, header: str, said: str) -> None:
+    """What could split a request, or is not the file's to say."""
+    assert said in lines(tmp_path, HTTP.format(f"headers: {{{header}}}"), {"LINES": "a\nb", "A": "a"})[0]
+
+
+def test_env_values_may_hold_line_breaks_and_no_nul(tmp_path: Path) -> None:
+    """A private key has lines; NUL ends a string in C and so is refused."""
+    made = load_text(tmp_path, STDIO.format("env: {A: '${env:LINES}', npm_config_//r/:_auth: t}"), {"LINES": "a\nb"})
+    assert stdio(made, "a").env["A"].reveal() == "a\nb"
+    assert "NUL" in lines(tmp_path, STDIO.format('env: {A: "x\\0y"}'))[0]
+    assert "NUL" in lines(tmp_path, 'servers: {a: {command: ["x\\0y"]}}')[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("command: ''", "found no program"),
+        ("command: []", "found no program"),
+        ("command: ['']", "found no program"),
+        ("command: {a: b}", "found a map"),
+        ("command: ~", "found nothing"),
+        ("command: [a, [b]]", "expected text in item 2 of the list, found a list"),
+        ("command: [a, ~]", "expected text in item 2 of the list, found nothing"),
+        ("command: a, args: {b: c}", "args: expected a list, found a map"),
+        ("command: a, args: [[b]]", "args[0]: expected text, found a list"),
+        ("command: a, title: ''", "title: expected one line"),
+        ('command: a, title: "x\\ny"', "title: expected one line"),
+        ("command: a, env: {'': x}", "env: a variable's name"),
+        ("command: a, env: {'A B': x}", "env: a variable's name"),
+    ],
+)
+def test_wrong_programs(tmp_path: Path, written: str, said: str) -> None:
+    """A command names a program, and all its words are text."""
+    assert said in lines(tmp_path, f"servers: {{a: {{{written}}}}}")[0]
+
+
+def test_url_keeps_its_query_to_itself(tmp_path: Path) -> None:
+    """The request gets it, the description does not."""
+    spec = http(load_text(tmp_path, "servers: {a: {url: 'https://h:1/x?key=1'}}"), "a")
+    assert (spec.url.reveal(), spec.describe()) == ("https://h:1/x?key=1", "https://h:1/x")
