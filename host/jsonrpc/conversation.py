@@ -31,6 +31,13 @@ class Asked(Generic[T]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._waiting.values())
+
+    def waiter(self, id: Id) -> T | None:
+        """Whoever waits for the answer to this request."""
+        return self._waiting.get(id) if type(id) is int else None
+
     def ask(self, method: str, params: Raw | None, waiter: T) -> Request:
         self._last += 1
         self._waiting[self._last] = waiter

@@ -1,7 +1,8 @@
-"""JSON-RPC 2.0 messages as MCP uses them, and the only two ways in and out: `read` and `write`.
+"""JSON-RPC 2.0 messages as MCP uses them, and the only ways in and out: `read` and its kin, and `write`.
 
-An envelope is decoded strictly, once; `params` and `result` stay text (`Raw`). `read` never raises: what is no message
-comes back as a `Malformed` that says why. Nothing here knows MCP methods, revisions or transports.
+An envelope is decoded strictly, once; `params` and `result` stay text (`Raw`). No reader raises: what is no message
+comes back as a `Malformed` that says why. Nothing here knows MCP methods, revisions or transports; whether somebody may
+send batches is for the caller to know.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from host.jsonrpc.raw import REFUSALS, members, string
+from host.jsonrpc.raw import REFUSALS, items, members, string
 
 Id: TypeAlias = int | str
 
@@ -28,6 +29,7 @@ INTERNAL_ERROR = -32603
 MAX_DEPTH = 64
 MAX_TOKENS = 200_000
 MAX_ID_BYTES = 256
+MAX_BATCH = 100
 
 
 class Request(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
@@ -127,12 +129,63 @@ def read_strictly(data: bytes) -> Message | Malformed:
     return read(data)
 
 
+def read_batch(data: bytes) -> list[Message | Malformed] | None:
+    """The messages of the batch in `data`, which a server sent; None if it is no array. Each is judged as by `read`.
+
+    An empty batch, one that is no JSON, and one with more than MAX_TOKENS commas are one `Malformed`.
+    """
+    if not _is_array(data):
+        return None
+    if data.count(b",") > MAX_TOKENS:  # before anything is made of them: items may be two bytes each
+        return [Malformed(INVALID_REQUEST, "a batch of too many parts")]
+    return _read_items(data)
+
+
+def read_batch_strictly(data: bytes) -> list[Message | Malformed] | None:
+    """The messages of the batch in `data`, which a client sent; None if it is no array. Each is judged as by `read`,
+    after the bounds of `read_strictly` have been laid on the whole.
+
+    A batch that breaks those bounds, an empty one, and one of more than MAX_BATCH messages are one `Malformed`.
+    """
+    if not _is_array(data):
+        return None
+    why = _unsafe(data)
+    if why is not None:
+        return [Malformed(PARSE_ERROR, why)]
+    found = _read_items(data)
+    if len(found) > MAX_BATCH:
+        return [Malformed(INVALID_REQUEST, f"a batch of more than {MAX_BATCH} messages")]
+    return found
+
+
+def read_each(data: bytes, batches: bool) -> list[Message | Malformed]:
+    """What a server sent in one line, body or event: a message or, where it may send `batches`, those of one."""
+    message = read(data)
+    if batches and isinstance(message, Malformed):
+        return read_batch(data) or [message]
+    return [message]
+
+
+def _is_array(data: bytes) -> bool:
+    return data.lstrip(b" \t\r\n")[:1] == b"["
+
+
+def _read_items(data: bytes) -> list[Message | Malformed]:
+    try:
+        found = items(data)
+    except ValueError:
+        return [Malformed(PARSE_ERROR, "not JSON: a batch that cannot be taken apart")]
+    if not found:
+        return [Malformed(INVALID_REQUEST, "a batch without messages")]
+    return [read(bytes(each)) for each in found]
+
+
 def _reread(data: bytes, problem: Exception) -> Message | Malformed:
     """The slow way, for text that JSON allows and msgspec does not, and for saying what is wrong."""
     try:
         found = members(data)
     except ValueError:
-        if data.lstrip(b" \t\r\n")[:1] == b"[":
+        if _is_array(data):
             return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object: batches are not accepted")
         if isinstance(problem, msgspec.ValidationError):
             return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object")
@@ -180,10 +233,19 @@ def _answered(envelope: _Envelope, id: Id | None) -> Message | Malformed:
             return Malformed(INVALID_REQUEST, "a result without an id", None, True)
         return Success(id, envelope.result)
     try:
-        error = _error.decode(envelope.error)
-    except REFUSALS:
+        error = _read_error(envelope.error)
+    except (ValueError, KeyError):
         return Malformed(INVALID_REQUEST, "the error has no integer code and string message", id, True)
     return Failure(ErrorBody(error.code, error.message, error.data if len(error.data) else None), id)
+
+
+def _read_error(raw: Raw) -> _Error:
+    try:
+        return _error.decode(raw)
+    except REFUSALS:  # perhaps only for what JSON allows and msgspec does not
+        found = members(raw)
+        code = msgspec.json.decode(found["code"], type=int)
+        return _Error(code, string(found["message"]), found.get("data", _ABSENT))
 
 
 def _unreadable_id(envelope: _Envelope) -> Message | Malformed:

@@ -1,4 +1,4 @@
-"""Opens the link that a server's configuration asks for: a child process under the keeper, or Streamable HTTP."""
+"""Opens the link that a server's configuration asks for: a child process under the keeper, or HTTP."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import trio
 from config import HttpServer, ServerSpec, StdioServer
 from host.journal import Dropped, Journal, Said, sample
 from host.wire.framing import LineSplitter, LineTooLong
-from host.wire.http_client import open_http
+from host.wire.http_client import HttpLink, open_http
 from host.wire.link import Link, LinkLost
 from host.wire.process import Child, Keeper, SpawnError, child_environment
+from host.wire.sse_client import SseLink, open_sse
 from host.wire.stdio import CHUNK, StdioLink
 
 STDERR_LINE = 64 * 1024
@@ -22,23 +23,46 @@ STOP_GRACE = 2.0
 """Seconds between the steps of stopping a child: its input closed, TERM, KILL."""
 
 
-def open_link(spec: ServerSpec, keeper: Keeper, journal: Journal) -> AbstractAsyncContextManager[Link]:
-    """A link to the server for the block; the child process, if there is one, is gone when the block ends.
+def open_link(spec: ServerSpec, older: bool, *, keeper: Keeper, journal: Journal) -> AbstractAsyncContextManager[Link]:
+    """A link to the server for the block; the child process, if there is one, is gone when the block ends. `older`:
+    over the transport of 2024-11-05, if it is a server at a URL.
 
     Raises:
         LinkLost: the program could not be started.
     """
-    return _http(spec, journal) if isinstance(spec, HttpServer) else _stdio(spec, keeper, journal)
+    if isinstance(spec, HttpServer):
+        return open_sse_link(spec, journal) if older else open_http_link(spec, journal)
+    return _stdio(spec, keeper, journal)
 
 
 @asynccontextmanager
-async def _http(spec: HttpServer, journal: Journal) -> AsyncIterator[Link]:
-    def dropped(what: str, detail: str) -> None:
-        journal.note(Dropped(spec.id, what, detail))
+async def open_http_link(spec: HttpServer, journal: Journal) -> AsyncIterator[HttpLink]:
+    """A link to the server by Streamable HTTP for the block; see `open_http`.
 
-    headers = {name: value.reveal() for name, value in spec.headers.items()}
-    async with open_http(spec.url.reveal(), headers, dropped) as link:
+    Raises:
+        LinkLost: its URL or its headers cannot be used.
+    """
+    async with open_http(spec.url.reveal(), _headers(spec), _dropped(spec, journal)) as link:
         yield link
+
+
+@asynccontextmanager
+async def open_sse_link(spec: HttpServer, journal: Journal) -> AsyncIterator[SseLink]:
+    """A link to the server by the transport of 2024-11-05, HTTP+SSE, for the block; see `open_sse`.
+
+    Raises:
+        LinkLost: its URL or its headers cannot be used.
+    """
+    async with open_sse(spec.url.reveal(), _headers(spec), _dropped(spec, journal)) as link:
+        yield link
+
+
+def _headers(spec: HttpServer) -> dict[str, str]:
+    return {name: value.reveal() for name, value in spec.headers.items()}
+
+
+def _dropped(spec: HttpServer, journal: Journal) -> Callable[[str, str], None]:
+    return lambda what, detail: journal.note(Dropped(spec.id, what, detail))
 
 
 @asynccontextmanager

@@ -1,4 +1,5 @@
-"""What a link is: a channel of parcels to one peer. Stdio, Streamable HTTP and the tests' memory links are links.
+"""What a link is: a channel of parcels to one peer. Stdio, the two HTTP transports and the tests' memory links are
+links.
 
 A parcel is a message and, where the transport knows it, the id of the request it belongs to: a message that came on the
 stream of a POST belongs to that POST's request. That is the only metadata a link carries; what a server asks for is
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from host.jsonrpc.messages import Id, Malformed, Message, Notification
+from host.protocol.versions import Revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,9 @@ class Link(Protocol):
             LinkLost: it could not be sent, or its exchange broke.
         """
 
-    def settle(self, protocol_header: str | None) -> None:
-        """The handshake is over. `protocol_header` names the revision from now on, where the transport does that."""
+    def settle(self, revision: Revision) -> None:
+        """The handshake is over. From now on the link names the revision where the transport does that; and where the
+        other side may send batches, it takes them apart: each message in one is an arrival."""
 
     async def call_off(self, id: Id, notice: Notification) -> None:
         """Tell the peer that nobody waits for the answer to `id` any more. Bounded in time, never raises LinkLost."""

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from host.jsonrpc.messages import Id, Notification, read, write
+from host.jsonrpc.messages import Id, Notification, read_each, write
 from host.jsonrpc.raw import one_line
+from host.protocol.versions import Revision
 from host.wire.framing import LineSplitter, LineTooLong
 from host.wire.link import Arrival, Deliver, LinkLost, Parcel
 from host.wire.pipe import LineWriter, PipeClosed, PipeStalled
@@ -35,6 +36,7 @@ class StdioLink:
         self._writer = LineWriter(stdin_fd)
         self._ended = ended
         self._why: str | None = None
+        self._batches = False
         self._over = trio.Event()
 
     async def run(self, deliver: Deliver) -> None:
@@ -53,8 +55,8 @@ class StdioLink:
     async def send(self, parcel: Parcel) -> None:
         self._put(write(parcel.message))
 
-    def settle(self, protocol_header: str | None) -> None:
-        """Nothing changes: stdio names no revision."""
+    def settle(self, revision: Revision) -> None:
+        self._batches = revision.has_batches
 
     async def call_off(self, id: Id, notice: Notification) -> None:
         try:
@@ -76,14 +78,18 @@ class StdioLink:
         try:
             while data := await self._output.receive_some(CHUNK):
                 for line in lines.feed(bytes(data)):
-                    deliver(Arrival(read(line)))
+                    self._deliver_line(line, deliver)
         except LineTooLong as problem:
             self._why = f"it wrote {problem}"
             return
         except trio.BrokenResourceError:
             pass
         if last := lines.rest():
-            deliver(Arrival(read(last)))
+            self._deliver_line(last, deliver)
+
+    def _deliver_line(self, line: bytes, deliver: Deliver) -> None:
+        for message in read_each(line, self._batches):
+            deliver(Arrival(message))
 
     async def _write(self, reading: trio.CancelScope) -> None:
         try:

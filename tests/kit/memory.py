@@ -6,39 +6,48 @@ from contextlib import suppress
 
 import trio
 
-from host.jsonrpc.messages import Id, Notification, read, write
+from host.jsonrpc.messages import Id, Notification, read_each, write
+from host.protocol.versions import Revision
 from host.wire.link import Arrival, Deliver, LinkLost, Parcel
+
+Piece = tuple[bytes, Id | None]
 
 
 class MemoryLink:
     """One end; messages travel as bytes, so that what is tested is what would go over a wire."""
 
-    def __init__(self, outgoing: trio.MemorySendChannel[bytes], incoming: trio.MemoryReceiveChannel[bytes]) -> None:
+    def __init__(self, outgoing: trio.MemorySendChannel[Piece], incoming: trio.MemoryReceiveChannel[Piece]) -> None:
         self._outgoing = outgoing
         self._incoming = incoming
         self.lost_because: str | None = None
-        self.protocol_header: str | None = None
+        self.revision: Revision | None = None
 
     async def run(self, deliver: Deliver) -> None:
         with suppress(trio.ClosedResourceError):
-            async for data in self._incoming:
-                deliver(Arrival(read(data)))
+            async for data, about in self._incoming:
+                for message in read_each(data, self.revision is not None and self.revision.has_batches):
+                    deliver(Arrival(message, about))
         raise LinkLost(self.lost_because or "the other end was closed")
 
     async def send(self, parcel: Parcel) -> None:
         self.put(write(parcel.message))
         await trio.lowlevel.checkpoint()
 
-    def settle(self, protocol_header: str | None) -> None:
-        self.protocol_header = protocol_header
+    @property
+    def protocol_header(self) -> str | None:
+        """How the revision would be named over HTTP."""
+        return self.revision.name if self.revision is not None and self.revision.names_itself_in_http else None
+
+    def settle(self, revision: Revision) -> None:
+        self.revision = revision
 
     async def call_off(self, id: Id, notice: Notification) -> None:
         self.put(write(notice))
 
-    def put(self, data: bytes) -> None:
-        """Send any bytes at all."""
+    def put(self, data: bytes, about: Id | None = None) -> None:
+        """Send any bytes at all; `about` as a transport does that knows which request they belong to."""
         try:
-            self._outgoing.send_nowait(data)
+            self._outgoing.send_nowait((data, about))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as problem:
             raise LinkLost("the other end was closed") from problem
 
@@ -48,6 +57,6 @@ class MemoryLink:
 
 
 def memory_links() -> tuple[MemoryLink, MemoryLink]:
-    there, from_here = trio.open_memory_channel[bytes](100_000)
-    here, from_there = trio.open_memory_channel[bytes](100_000)
+    there, from_here = trio.open_memory_channel[Piece](100_000)
+    here, from_there = trio.open_memory_channel[Piece](100_000)
     return MemoryLink(there, from_there), MemoryLink(here, from_here)

@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from host.jsonrpc.messages import (
     INVALID_REQUEST,
+    MAX_BATCH,
     MAX_DEPTH,
     MAX_ID_BYTES,
     MAX_TOKENS,
@@ -26,6 +27,9 @@ from host.jsonrpc.messages import (
     Request,
     Success,
     read,
+    read_batch,
+    read_batch_strictly,
+    read_each,
     read_strictly,
     write,
 )
@@ -155,6 +159,7 @@ def test_json_that_is_no_object_is_an_invalid_request(reader: Reader, text: byte
 @pytest.mark.parametrize("text", [b"[]", b"[" + call() + b"]", b" [" + call() + b"," + call() + b"]", b"[1]"])
 @BOTH
 def test_a_batch_is_an_invalid_request(reader: Reader, text: bytes) -> None:
+    """To the readers of one message (rule 6)."""
     found = reader(text)
     assert isinstance(found, Malformed)
     assert (found.code, found.id) == (INVALID_REQUEST, None)
@@ -194,6 +199,97 @@ def test_a_long_s_does_not_make_params() -> None:
     assert read_strictly('{"jsonrpc":"2.0","id":7,"method":"m","paramſ":{}}'.encode()) == Request(7, "m", None)
 
 
+# Batches
+
+Taker = Callable[[bytes], list[Message | Malformed] | None]
+BATCHES: tuple[Taker, Taker] = (read_batch, read_batch_strictly)
+TAKERS = pytest.mark.parametrize("taker", BATCHES)
+
+
+@pytest.mark.parametrize("text", [call(), b"", b" ", b"1", b'"[]"', b"nonsense", b"\xff"])
+@TAKERS
+def test_what_is_no_array_is_no_batch(taker: Taker, text: bytes) -> None:
+    assert taker(text) is None
+
+
+@TAKERS
+def test_the_items_of_a_batch_are_judged_one_by_one(taker: Taker) -> None:
+    """In their order, and a batch within a batch is none (rule 6)."""
+    found = taker(b" [" + call(b"[1.0]") + b', {"jsonrpc":"2.0","method":"n"},1, [' + call() + b"] ]\n")
+    assert found is not None
+    assert [type(each) for each in found] == [Request, Notification, Malformed, Malformed]
+    assert found[0] == Request(1, "m", Raw(b"[1.0]"))
+    assert [each.code for each in found if isinstance(each, Malformed)] == [INVALID_REQUEST, INVALID_REQUEST]
+
+
+@pytest.mark.parametrize("text", [b"[]", b" [ ] "])
+@TAKERS
+def test_a_batch_of_nothing_is_one_invalid_request(taker: Taker, text: bytes) -> None:
+    """It is answered once (rule 6)."""
+    assert taker(text) == [Malformed(INVALID_REQUEST, "a batch without messages")]
+
+
+@pytest.mark.parametrize(
+    "text", [b"[", b"[" + call(), b"[" + call() + b",]", b"[" + call() + b"] x", b"[NaN", b"[" * 999]
+)
+@TAKERS
+def test_a_batch_that_is_no_json_is_one_parse_error(taker: Taker, text: bytes) -> None:
+    found = taker(text)
+    assert found is not None
+    (only,) = found
+    assert isinstance(only, Malformed)
+    assert only.code == PARSE_ERROR
+
+
+@pytest.mark.parametrize(("params", "kind"), [(b'"\xff"', Malformed), (b'{"\\ud83d":"\\ud83d"}', Request)])
+def test_a_strange_item_of_a_server_does_not_spoil_the_batch(params: bytes, kind: type) -> None:
+    found = read_batch(b"[" + call(params) + b"," + call() + b"]")
+    assert found is not None
+    assert [type(each) for each in found] == [kind, Request]
+
+
+@pytest.mark.parametrize(
+    "item", [call(b'{"a":1,"a":2}'), call(b"1e400"), call(b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1))]
+)
+def test_what_is_refused_in_a_clients_message_refuses_its_whole_batch(item: bytes) -> None:
+    """The batch itself is a level, too (rule 5)."""
+    found = read_batch_strictly(b"[" + call() + b"," + item + b"]")
+    assert found is not None
+    (only,) = found
+    assert isinstance(only, Malformed)
+    assert (only.code, only.id) == (PARSE_ERROR, None)
+
+
+def test_a_client_may_send_a_hundred_messages_at_once_and_no_more() -> None:
+    """A batch is bounded (rule 5)."""
+    most = b",".join([call()] * MAX_BATCH)
+    found = read_batch_strictly(b"[" + most + b"]")
+    assert found is not None
+    assert len(found) == MAX_BATCH == 100
+    assert read_batch_strictly(b"[" + most + b"," + call() + b"]") == [
+        Malformed(INVALID_REQUEST, "a batch of more than 100 messages")
+    ]
+
+
+@pytest.mark.parametrize("taker", BATCHES)
+def test_a_batch_of_millions_is_refused_before_it_is_made(taker: Taker) -> None:
+    """Of either side (rule 5)."""
+    begun = time.process_time()
+    found = taker(b"[" + b"1," * 4_000_000 + b"1]")
+    assert found is not None
+    assert len(found) == 1
+    assert time.process_time() - begun < 1
+
+
+def test_a_server_is_heard_in_batches_only_where_it_may_send_them() -> None:
+    """By what was settled with it (rule 6)."""
+    message, array = read(call()), b"[" + call() + b"," + call() + b"]"
+    assert read_each(call(), True) == read_each(call(), False) == [message]
+    assert read_each(array, True) == [message, message]
+    assert read_each(array, False) == [read(array)]
+    assert read_each(b"nonsense", True) == [read(b"nonsense")]
+
+
 # Ids
 
 BAD_IDS = [
@@ -219,6 +315,7 @@ BAD_IDS = [
 @pytest.mark.parametrize("id", BAD_IDS)
 @BOTH
 def test_an_id_that_is_refused_is_not_echoed(reader: Reader, id: bytes) -> None:
+    """Null is no id (rule 7)."""
     found = reader(call(id=id))
     assert isinstance(found, Malformed)
     assert (found.code, found.id) == (INVALID_REQUEST, None)
@@ -241,6 +338,7 @@ GOOD_IDS: list[tuple[bytes, Id]] = [
 @pytest.mark.parametrize(("text", "id"), GOOD_IDS)
 @BOTH
 def test_an_id_keeps_its_type(reader: Reader, text: bytes, id: Id) -> None:
+    """An id goes out as it came in (rule 7)."""
     found = reader(call(id=text))
     assert isinstance(found, Request)
     assert (type(found.id), found.id) == (type(id), id)
@@ -274,6 +372,7 @@ def test_an_error_is_a_failure() -> None:
 
 @pytest.mark.parametrize("id", [b"", b'"id":null,'])
 def test_an_error_may_be_about_no_id(id: bytes) -> None:
+    """Then nobody can be told, but it is a message (rule 7)."""
     found = read(b'{"jsonrpc":"2.0",' + id + b'"error":{"code":-32700,"message":"no"}}')
     assert found == Failure(ErrorBody(-32700, "no"), None)
 
@@ -420,3 +519,23 @@ def test_nothing_like_a_message_makes_the_readers_raise(data: bytes) -> None:
     if not isinstance(found, Malformed):
         assert json.loads(data)["jsonrpc"] == "2.0"
     assert read(data) is not None
+    for reader in BATCHES:
+        found_in = reader(data)
+        assert (found_in is None) == (data.lstrip(b" ")[:1] != b"[")
+        assert found_in != []
+
+
+def test_the_data_of_an_error_may_hold_half_an_emoji() -> None:
+    """(rule 3)"""
+    data = b'{"s":"\\ud83d"}'
+    found = read(b'{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"m","data":%b}}' % data)
+    assert isinstance(found, Failure)
+    assert found.error.data is not None
+    assert bytes(found.error.data) == data
+
+
+@pytest.mark.parametrize("error", [b'{"code":"1","message":"m"}', b'{"code":1}', b'{"code":1,"message":2}', b"[]"])
+def test_an_error_without_its_members_is_none(error: bytes) -> None:
+    found = read(b'{"jsonrpc":"2.0","id":1,"error":%b}' % error)
+    assert isinstance(found, Malformed)
+    assert found.answers

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ import trio
 from config import HttpServer, StdioServer
 from config.interpolate import Secret
 from host.journal import Event, Journal, Said
-from host.jsonrpc.messages import Request
-from host.upstream.connect import open_link
-from host.wire.link import Arrival, LinkLost, Parcel
+from host.jsonrpc.messages import Notification, Request
+from host.upstream.connect import open_http_link, open_link, open_sse_link
+from host.wire.link import Arrival, Link, LinkLost, Parcel
 from host.wire.process import open_keeper
 
 
@@ -35,7 +36,7 @@ async def run(spec: StdioServer, send: Sequence[Request] = ()) -> tuple[list[Arr
     journal = Journal()
     journal.subscribe(events.append)
     arrived: list[Arrival] = []
-    async with open_keeper() as keeper, open_link(spec, keeper, journal) as link:
+    async with open_keeper() as keeper, open_link(spec, False, keeper=keeper, journal=journal) as link:
         for request in send:
             await link.send(Parcel(request))
         with trio.fail_after(10):
@@ -102,7 +103,11 @@ async def test_what_was_told_in_confidence_is_not_repeated() -> None:
 
 async def test_a_port_where_nobody_listens_is_a_lost_link() -> None:
     spec = HttpServer(id="a", url=Secret("http://127.0.0.1:1/mcp?key=secret"))
-    async with open_keeper() as keeper, open_link(spec, keeper, Journal()) as link, trio.open_nursery() as nursery:
+    async with (
+        open_keeper() as keeper,
+        open_link(spec, False, keeper=keeper, journal=Journal()) as link,
+        trio.open_nursery() as nursery,
+    ):
 
         async def carry() -> None:
             with pytest.raises(LinkLost, match="connection refused"):
@@ -111,3 +116,62 @@ async def test_a_port_where_nobody_listens_is_a_lost_link() -> None:
         nursery.start_soon(carry)
         with pytest.raises(LinkLost, match="it cannot be reached: connection refused"):
             await link.send(Parcel(Request(1, "ping")))
+
+
+@asynccontextmanager
+async def http_server(answers: dict[str, bytes]) -> AsyncIterator[tuple[str, list[str]]]:
+    """The address of a server that answers each method with these bytes, and the heads it has heard."""
+    heard: list[str] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            head = b""
+            async for data in stream:
+                head += data
+                if b"\r\n\r\n" in head:
+                    break
+            heard.append(head.decode())
+            await stream.send_all(answers[heard[-1].partition(" ")[0]])
+            if heard[-1].startswith("GET"):
+                await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, serve, 0)
+        yield f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/sse", heard
+        nursery.cancel_scope.cancel()
+
+
+RECEIPT = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+STREAM = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    b"event: endpoint\ndata: /messages\n\nevent: strange\ndata: x\n\n"
+)
+
+
+@pytest.mark.parametrize(("opener", "path"), [(open_http_link, "/sse"), (open_sse_link, "/messages")])
+async def test_both_http_links_take_url_and_headers_from_the_configuration(
+    opener: Callable[[HttpServer, Journal], AbstractAsyncContextManager[Link]], path: str
+) -> None:
+    journal = Journal()
+    async with http_server({"POST": RECEIPT, "GET": STREAM}) as (url, heard):
+        spec = HttpServer(id="a", url=Secret(url), headers={"X-Key": Secret("k")})
+        async with opener(spec, journal) as link, trio.open_nursery() as nursery:
+            nursery.start_soon(link.run, lambda arrival: None)
+            await link.send(Parcel(Notification("a")))
+            nursery.cancel_scope.cancel()
+    assert heard[-1].startswith(f"POST {path} HTTP/1.1\r\n")
+    assert all("x-key: k\r\n" in head.lower() for head in heard)
+    if opener is open_sse_link:
+        assert journal.dropped["a"]["unexpected event"] == 1
+
+
+@pytest.mark.parametrize(("older", "heard_first"), [(False, "POST /sse"), (True, "GET /sse")])
+async def test_the_transport_of_old_is_a_link_like_the_other(older: bool, heard_first: str) -> None:
+    """Which of them it is, is the caller's to say."""
+    async with http_server({"POST": RECEIPT, "GET": STREAM}) as (url, heard), open_keeper() as keeper:
+        spec = HttpServer(id="a", url=Secret(url))
+        async with open_link(spec, older, keeper=keeper, journal=Journal()) as link, trio.open_nursery() as nursery:
+            nursery.start_soon(link.run, lambda arrival: None)
+            await link.send(Parcel(Notification("a")))
+            nursery.cancel_scope.cancel()
+    assert heard[0].startswith(f"{heard_first} HTTP/1.1\r\n")

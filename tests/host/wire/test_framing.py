@@ -33,6 +33,7 @@ def lines(*pieces: bytes, limit: int = MAX_LINE) -> tuple[list[bytes], bytes]:
     ],
 )
 def test_a_line_ends_at_a_line_feed_and_nowhere_else(data: bytes, found: list[bytes], rest: bytes) -> None:
+    """Whatever else is called a line end somewhere (rule 2)."""
     assert lines(data) == (found, rest)
 
 
@@ -48,6 +49,7 @@ def test_any_cuts_give_the_same_lines(data: st.DataObject, text: bytes) -> None:
 
 @pytest.mark.parametrize("cut", range(1, 9))
 def test_the_limit_holds_for_a_line_however_it_comes(cut: int) -> None:
+    """A line is bounded (rule 5)."""
     assert lines(b"x" * cut, b"x" * (8 - cut) + b"\n", limit=8) == ([b"x" * 8], b"")
     with pytest.raises(LineTooLong, match="8 bytes"):
         lines(b"x" * cut, b"x" * (9 - cut), limit=8)

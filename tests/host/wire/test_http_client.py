@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Never
@@ -17,44 +17,30 @@ import trio
 from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
-from host.jsonrpc.messages import Failure, Id, Malformed, Notification, Request, Success
-from host.peer import BrokenAnswer, PeerError, open_peer
-from host.wire import http_client
-from host.wire.http_client import AuthNeeded, HttpLink, HttpRefused, SessionEnded, open_http
+from host.asking import BrokenAnswer, PeerError
+from host.jsonrpc.messages import Failure, Malformed, Notification, Request
+from host.peer import Behind, Peer, open_peer
+from host.protocol.versions import LEGACY
+from host.wire import http_transport
+from host.wire.http_client import STREAM_GRACE, HttpLink, SessionEnded, open_http
+from host.wire.http_transport import AuthNeeded, HttpRefused
 from host.wire.link import Arrival, LinkLost, Parcel
 from host.wire.sse import event
-
-SSE = "text/event-stream"
-JSON = "application/json"
-INITIALIZED = Parcel(Notification("notifications/initialized"))
-
-
-def ask(id: Id = 1, method: str = "tools/list") -> Parcel:
-    return Parcel(Request(id, method))
-
-
-def answer(id: Id = 1, result: str = "{}") -> bytes:
-    return b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (json.dumps(id).encode(), result.encode())
-
-
-def success(id: Id = 1, result: str = "{}") -> Success:
-    return Success(id, Raw(result.encode()))
-
-
-async def until(true: Callable[[], object]) -> None:
-    """Bytes come through the operating system, and when they do there is no event but the fact itself."""
-    with trio.fail_after(5):
-        while not true():  # noqa: ASYNC110
-            await trio.sleep(0.001)
-
-
-@dataclass
-class Heard:
-    """A request that reached a server."""
-
-    method: str
-    headers: dict[str, str]
-    body: bytes = b""
+from tests.host.wire.http_servers import (
+    INITIALIZED,
+    JSON,
+    NOTE,
+    SSE,
+    Heard,
+    Script,
+    Wire,
+    answer,
+    ask,
+    serving,
+    streaming,
+    success,
+    until,
+)
 
 
 @dataclass
@@ -95,99 +81,6 @@ async def linked(
 # --- real sockets ---------------------------------------------------------------------------------------------------
 
 
-class Wire:
-    """The server's end of one connection."""
-
-    def __init__(self, stream: trio.abc.Stream, number: int) -> None:
-        self.number = number
-        self._stream = stream
-        self._buffer = b""
-
-    async def hear(self) -> Heard | None:
-        while b"\r\n\r\n" not in self._buffer:
-            if not await self._more():
-                return None
-        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
-        first, *lines = head.decode().split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        length = int(headers.get("content-length", "0"))
-        while len(self._buffer) < length:
-            assert await self._more()
-        body, self._buffer = self._buffer[:length], self._buffer[length:]
-        return Heard(first.split(" ")[0], headers, body)
-
-    async def say(self, status: int, body: bytes = b"", kind: str = JSON, **headers: str) -> None:
-        lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}"]
-        lines += [f"content-type: {kind}"] if body else []
-        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-        await self.write("\r\n".join([*lines, "", ""]).encode() + body)
-
-    async def begin(self, **headers: str) -> None:
-        lines = ["HTTP/1.1 200 OK", f"content-type: {SSE}", "transfer-encoding: chunked"]
-        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-        await self.write("\r\n".join([*lines, "", ""]).encode())
-
-    async def chunk(self, data: bytes) -> None:
-        await self.write(b"%x\r\n%s\r\n" % (len(data), data))
-
-    async def end(self) -> None:
-        await self.write(b"0\r\n\r\n")
-
-    async def write(self, data: bytes) -> None:
-        await self._stream.send_all(data)
-
-    async def wait_closed(self) -> None:
-        while await self._more():
-            pass
-
-    async def close(self) -> None:
-        await self._stream.aclose()
-
-    async def _more(self) -> bool:
-        try:
-            data = bytes(await self._stream.receive_some(65536))
-        except trio.BrokenResourceError:
-            return False
-        self._buffer += data
-        return bool(data)
-
-
-Script = Callable[[Heard, Wire], Awaitable[None]]
-
-
-@dataclass
-class Server:
-    url: str = ""
-    heard: list[Heard] = field(default_factory=list)
-    connections: int = 0
-
-    @property
-    def methods(self) -> list[str]:
-        return [each.method for each in self.heard]
-
-
-@asynccontextmanager
-async def serving(script: Script) -> AsyncIterator[Server]:
-    server = Server()
-
-    async def serve(stream: trio.SocketStream) -> None:
-        server.connections += 1
-        wire = Wire(stream, server.connections)
-        async with stream:
-            try:
-                while (heard := await wire.hear()) is not None:
-                    server.heard.append(heard)
-                    await script(heard, wire)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                return
-
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, serve, 0)
-        server.url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp?key=secret"
-        yield server
-        nursery.cancel_scope.cancel()
-
-
 def scripted(post: Script, session: str | None = None) -> Script:
     """A server that answers POSTs of requests as `post` does, and everything else as the simplest server would."""
 
@@ -213,6 +106,7 @@ def saying(status: int, body: bytes = b"", kind: str = JSON, **headers: str) -> 
 
 
 async def test_a_json_answer_is_delivered_before_send_returns() -> None:
+    """It was asked for in both kinds that there are (rule 31)."""
     async with serving(saying(200, answer())) as server, linked(server.url) as found:
         await found.link.send(ask())
         assert found.arrived == [Arrival(success(), 1)]
@@ -232,6 +126,7 @@ async def test_the_content_type_is_read_in_any_spelling(kind: str) -> None:
 
 
 async def test_every_event_of_a_posts_stream_is_delivered_as_it_comes_about_its_request() -> None:
+    """With a comment, a position without data, and events with and without a name (rule 31)."""
     note = Notification("notifications/message", Raw(b"{}"))
     go_on = trio.Event()
 
@@ -272,6 +167,8 @@ async def test_a_stream_that_does_not_end_after_the_answer_is_closed() -> None:
 
 @pytest.mark.parametrize("status", [200, 202, 204])
 async def test_a_notification_needs_a_receipt_only_and_keeps_its_connection(status: int) -> None:
+    """Any 2xx will do, for an answer of ours too (rule 31)."""
+
     async def script(heard: Heard, wire: Wire) -> None:
         await (wire.write(b"HTTP/1.1 204 X\r\n\r\n") if status == 204 else wire.say(status))
 
@@ -281,23 +178,29 @@ async def test_a_notification_needs_a_receipt_only_and_keeps_its_connection(stat
         assert (len(server.heard), server.connections) == (2, 1)
 
 
-async def test_the_session_and_the_revision_are_on_everything_later_and_the_session_is_given_back() -> None:
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
+async def test_the_session_and_the_revision_are_on_everything_later_and_the_session_is_given_back(
+    revision: str,
+) -> None:
+    """On requests, answers, the stream and the farewell (rule 32) (rule 33) (rule 34)."""
+
     async def post(heard: Heard, wire: Wire) -> None:
         await wire.say(200, answer(2))
 
     async with serving(scripted(post, session="s-1")) as server:
         async with linked(server.url) as found:
             await found.link.send(ask(1, "initialize"))
-            found.link.settle("2025-11-25")
+            found.link.settle(LEGACY[revision])
             await found.link.send(INITIALIZED)
             await found.link.send(ask(2))
+            await found.link.send(Parcel(success(9)))
             await until(lambda: "GET" in server.methods)
         first, *later = server.heard
         assert "mcp-session-id" not in first.headers
         assert "mcp-protocol-version" not in first.headers
-        assert sorted(each.method for each in later) == ["DELETE", "GET", "POST", "POST"]
+        assert sorted(each.method for each in later) == ["DELETE", "GET", "POST", "POST", "POST"]
         assert {each.headers["mcp-session-id"] for each in later} == {"s-1"}
-        assert {each.headers["mcp-protocol-version"] for each in later} == {"2025-11-25"}
+        assert {each.headers["mcp-protocol-version"] for each in later} == {revision}
         assert server.methods[-1] == "DELETE"
 
 
@@ -313,6 +216,8 @@ async def test_a_session_id_of_other_characters_is_refused(session: str) -> None
 
 
 async def test_a_404_with_a_session_ends_the_link_and_every_exchange_on_it() -> None:
+    """Nothing is asked in that session any more; a new link knows nothing of it (rule 32)."""
+
     async def post(heard: Heard, wire: Wire) -> None:
         if json.loads(heard.body)["id"] == 2:
             await trio.sleep_forever()
@@ -424,7 +329,8 @@ async def test_other_kinds_of_body_fail_the_request(kind: str, headers: dict[str
 
 
 async def test_a_body_over_the_limit_fails_the_request_and_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "MAX_BODY", 1000)
+    """A body is bounded (rule 5)."""
+    monkeypatch.setattr(http_transport, "MAX_BODY", 1000)
     closed = trio.Event()
 
     async def post(heard: Heard, wire: Wire) -> None:
@@ -441,6 +347,8 @@ async def test_a_body_over_the_limit_fails_the_request_and_is_not_read_on(monkey
 
 
 async def test_an_event_over_the_limit_fails_the_request() -> None:
+    """So is an event (rule 5)."""
+
     async def post(heard: Heard, wire: Wire) -> None:
         await wire.begin()
         await wire.chunk(event(b'{"jsonrpc":"2.0","method":"a"}'))
@@ -476,15 +384,20 @@ async def test_a_stream_that_ends_without_the_answer_fails_its_request_only(end:
         assert "GET" not in server.methods
 
 
+@pytest.mark.parametrize("method", ["tools/call", "tools/list"])
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nconte", b"nonsense\r\n\r\n"])
-async def test_a_connection_that_breaks_fails_its_request_only_and_nothing_is_sent_twice(said: bytes) -> None:
+async def test_a_connection_that_breaks_fails_its_request_only_and_nothing_is_sent_twice(
+    said: bytes, method: str
+) -> None:
+    """Least of all a call (rule 38)."""
+
     async def post(heard: Heard, wire: Wire) -> None:
         await wire.write(said)
         await wire.close()
 
     async with serving(scripted(post)) as server, linked(server.url) as found:
         with pytest.raises(LinkLost, match="the answer did not come"):
-            await found.link.send(ask())
+            await found.link.send(ask(1, method))
         assert len(server.heard) == 1
         assert found.lost is None
 
@@ -512,6 +425,64 @@ async def test_what_is_no_message_is_delivered_as_such_and_other_events_are_drop
         assert isinstance(broken, Malformed)
         assert last == success()
         assert found.dropped == [("unexpected event", "'endpoint'")]
+
+
+def batch(*messages: bytes) -> bytes:
+    return b"[" + b",".join(messages) + b"]"
+
+
+A_NOTICE = b'{"jsonrpc":"2.0","method":"a"}'
+
+
+@pytest.mark.parametrize("way", [JSON, SSE])
+async def test_each_message_of_a_batch_arrives_by_itself_where_the_revision_has_batches(way: str) -> None:
+    """On a POST's own answer, whole or as a stream (rule 6)."""
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        body = batch(A_NOTICE, b"1", answer(1))
+        await wire.say(200, body if way == JSON else event(body), way)
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        found.link.settle(LEGACY["2025-03-26"])
+        await found.link.send(ask())
+        notice, broken, last = found.arrived
+        assert (notice, last) == (Arrival(Notification("a"), 1), Arrival(success(), 1))
+        assert isinstance(broken.message, Malformed)
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
+async def test_a_batch_in_another_revision_is_no_answer(revision: str) -> None:
+    """It has none (rule 6)."""
+    async with serving(saying(200, batch(answer()))) as server, linked(server.url) as found:
+        found.link.settle(LEGACY[revision])
+        with pytest.raises(LinkLost, match="no answer to the request"):
+            await found.link.send(ask())
+        assert [type(message) for message in found.messages] == [Malformed]
+
+
+async def test_a_server_that_has_moved_within_itself_is_found_and_one_that_sends_elsewhere_is_not_followed() -> None:
+    """Neither the message nor its headers go to another port (rule 40)."""
+
+    async def script(heard: Heard, wire: Wire) -> None:
+        if heard.target == "/mcp/":
+            await wire.say(200, answer())
+        elif json.loads(heard.body)["id"] == 1:
+            await wire.say(308, b"<h1>moved</h1>", "text/html", location="/mcp/")
+        else:
+            await wire.say(308, location=elsewhere.url)
+
+    headers = {"Authorization": "Bearer x"}
+    async with serving(saying(200, answer(2))) as elsewhere, serving(script) as server:
+        async with linked(server.url, headers=headers) as found:
+            await found.link.send(ask())
+            assert found.messages == [success()]
+            assert [each.target for each in server.heard] == ["/mcp?key=secret", "/mcp/"]
+            assert server.heard[0].body == server.heard[1].body
+            assert server.connections == 1
+        async with linked(server.url, headers=headers) as found:
+            with pytest.raises(HttpRefused, match="the server redirects"):
+                await found.link.send(ask(2))
+    assert elsewhere.connections == 0
 
 
 @pytest.mark.parametrize("stage", ["before the head", "in the body", "in a stream"])
@@ -680,10 +651,10 @@ async def test_an_address_of_another_scheme_cannot_be_reached() -> None:
 class Deaf:
     """A handler that offers nothing."""
 
-    async def answer(self, request: Request, about: Id | None) -> Raw:
+    def called(self, peer: Peer[None], request: Request, behind: Behind[None]) -> Never:
         raise NotImplementedError
 
-    def told(self, notice: Notification, about: Id | None) -> None:
+    def told(self, notice: Notification, behind: Behind[None]) -> None:
         raise NotImplementedError
 
     def dropped(self, what: str, detail: str) -> None:
@@ -767,37 +738,32 @@ class Theatre:
         """A link whose handshake is over."""
         async with linked("http://example.com/mcp", self.transport) as found:
             await found.link.send(ask(1, "initialize"))
-            found.link.settle("2025-11-25")
-            await found.link.send(INITIALIZED)
+            found.link.settle(LEGACY["2025-11-25"])
             found.arrived.clear()
+            await found.link.send(INITIALIZED)
             yield found
 
 
-def streaming(*parts: bytes | float, broken: bool = False) -> httpx.Response:
-    """A stream of these bytes, with these pauses."""
-
-    async def play() -> AsyncIterator[bytes]:
-        for part in parts:
-            if isinstance(part, bytes):
-                yield part
-            else:
-                await trio.sleep(part)
-        if broken:
-            raise httpx.ReadError("10.0.0.1 is gone")
-
-    return httpx.Response(200, headers={"content-type": SSE}, content=play())
-
-
-NOTE = event(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+async def test_the_first_request_waits_a_moment_for_that_stream(autojump_clock: trio.testing.MockClock) -> None:
+    """Servers drop what they want to say while it is not open, questions included. One that does not open it in time
+    holds nobody up."""
+    began = trio.current_time()
+    theatre = Theatre(streaming(NOTE, 1000.0))
+    async with theatre.joined():
+        assert len(theatre.gets) == 1
+        assert trio.current_time() == began
+    async with Theatre().joined():
+        assert trio.current_time() - began == STREAM_GRACE
 
 
 async def test_the_stream_for_what_is_said_unasked_waits_for_the_end_of_the_handshake(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Not all revisions have a header to be named in (rule 33) (rule 34)."""
     theatre = Theatre(streaming(NOTE, 1000.0))
     async with linked("http://example.com/", theatre.transport) as found:
         await found.link.send(ask(1, "initialize"))
-        found.link.settle(None)
+        found.link.settle(LEGACY["2025-03-26"])
         await trio.sleep(1)
         assert theatre.gets == []
         await found.link.send(INITIALIZED)
@@ -809,6 +775,7 @@ async def test_the_stream_for_what_is_said_unasked_waits_for_the_end_of_the_hand
 
 @pytest.mark.parametrize("status", [405, 404, 400, 401, 302, 200])
 async def test_a_server_without_that_stream_is_asked_once(status: int, autojump_clock: trio.testing.MockClock) -> None:
+    """Such a server is as good as any (rule 33)."""
     theatre = Theatre(httpx.Response(status, headers={"content-type": "text/html"}, content=b"<p>"))
     async with theatre.joined() as found:
         await trio.sleep(1000)
@@ -819,7 +786,7 @@ async def test_a_server_without_that_stream_is_asked_once(status: int, autojump_
 async def test_a_stream_that_was_there_is_asked_for_again_whatever_is_said(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """A server may refuse it while it has not noticed the end of the former one."""
+    """A server may refuse it while it has not noticed the end of the former one (rule 33)."""
     theatre = Theatre(streaming(NOTE), httpx.Response(409), httpx.Response(404), streaming(NOTE))
     async with theatre.joined() as found:
         await trio.sleep(10)
@@ -840,6 +807,7 @@ async def test_what_was_said_while_the_stream_was_broken_is_asked_for_by_reading
 async def test_the_stream_is_opened_again_from_where_it_was_after_the_time_it_asked_for(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Within bounds (rule 33)."""
     theatre = Theatre(
         streaming(b"retry: 5000\nid: a\n" + NOTE),
         streaming(b"id: b\n" + NOTE, b"id: c\ndata: cut off", broken=True),
@@ -883,6 +851,7 @@ async def test_a_stream_that_breaks_in_the_making_is_tried_again(autojump_clock:
 
 
 async def test_an_answer_that_broke_is_resumed_by_the_id_of_its_stream(autojump_clock: trio.testing.MockClock) -> None:
+    """The request itself is sent once (rule 33) (rule 38)."""
     theatre = Theatre(
         post=streaming(b"retry: 3000\nid: p1\ndata:\n\n", 10.0, b"id: p2\n" + NOTE, broken=True),
     )
@@ -931,6 +900,8 @@ async def test_an_id_that_fits_into_no_header_is_not_resumed_after(
 async def test_calling_off_and_giving_back_the_session_take_two_seconds_at_most(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """A server that is stuck does not keep us from stopping (rule 33)."""
+
     async def stall(request: httpx.Request) -> httpx.Response:
         if b"initialize" not in request.content:
             await trio.sleep_forever()

@@ -75,6 +75,7 @@ def test_what_is_written_can_be_read(data: bytes, name: str, id: str | None, cut
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_lines_end_at_each_of_the_three_line_ends(end: bytes) -> None:
+    """And at nothing else (rule 2)."""
     stream = end.join([b"event: a", b"data: 1", b"data: 2", b"", b"data:3", b"", b""])
     assert read_whole(stream) == [Event(b"1\n2", "a"), Event(b"3")]
 
@@ -91,6 +92,7 @@ def test_an_event_is_given_out_at_a_lone_carriage_return_without_waiting_for_mor
 
 
 def test_other_separators_of_unicode_do_not_end_a_line() -> None:
+    """They are text (rule 2)."""
     data = "a\u2028b\u2029c\u0085d\u000be\u000cf".encode()
     assert read_whole(b"data: " + data + b"\n\n") == [Event(data)]
 
@@ -171,6 +173,7 @@ def test_events_before_one_that_is_too_long_are_given_out() -> None:
 
 
 def test_the_limit_counts_lines_of_data_together_and_comments_not_at_all() -> None:
+    """An event is bounded (rule 5)."""
     parser = EventParser(limit=20)
     for _ in range(100):
         parser.feed(b": a comment\n")

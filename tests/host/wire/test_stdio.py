@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from host.jsonrpc.conversation import cancelled
 from host.jsonrpc.messages import Malformed, Notification, Request, Success
+from host.protocol.versions import LEGACY
 from host.wire.framing import MAX_LINE
 from host.wire.link import Arrival, LinkLost, Parcel
 from host.wire.pipe import STALL
@@ -98,6 +99,7 @@ async def server() -> AsyncIterator[Server]:
 
 
 async def test_a_message_is_one_line(server: Server) -> None:
+    """Line ends of a payload are taken out (rule 1)."""
     await server.link.send(Parcel(Request(1, "m", Raw(b'{"a":\r\n1.0,"b":"\\n"}'))))
     assert await server.hears() == b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":  1.0,"b":"\\n"}}\n'
 
@@ -112,6 +114,7 @@ async def test_what_it_writes_arrives_line_by_line(server: Server) -> None:
 
 
 async def test_what_is_no_message_arrives_as_such_and_the_link_lives_on(server: Server) -> None:
+    """A banner ends nothing (rule 1)."""
     server.says(b'hello\n{"jsonrpc":"2.0","id":1,"result":"\xff"}\n{"jsonrpc":"2.0","id":1,"result":{}}\n')
     await trio.testing.wait_all_tasks_blocked()
     kinds = [type(arrival.message) for arrival in server.arrived]
@@ -119,12 +122,26 @@ async def test_what_is_no_message_arrives_as_such_and_the_link_lives_on(server: 
 
 
 async def test_a_payload_arrives_byte_for_byte(server: Server) -> None:
+    """Also with what some take for a line end (rule 2)."""
     result = '{"z":1.0,"a":"\u2028\\/\\ud83d","n":10000000000000000000001,"z":[ ]}'.encode()
     server.says(b'{"jsonrpc":"2.0","id":1,"result":' + result + b"}\n")
     await trio.testing.wait_all_tasks_blocked()
     (arrival,) = server.arrived
     assert isinstance(arrival.message, Success)
     assert bytes(arrival.message.result) == result
+
+
+@pytest.mark.parametrize(
+    ("revision", "kinds"), [("2025-03-26", [Notification, Malformed, Success]), ("2025-06-18", [Malformed])]
+)
+async def test_each_message_of_a_batch_arrives_by_itself_where_the_revision_has_batches(
+    server: Server, revision: str, kinds: list[type]
+) -> None:
+    """Elsewhere an array is no message (rule 6)."""
+    server.link.settle(LEGACY[revision])
+    server.says(b'[{"jsonrpc":"2.0","method":"a"},[],{"jsonrpc":"2.0","id":1,"result":{}}]\n')
+    await trio.testing.wait_all_tasks_blocked()
+    assert [type(arrival.message) for arrival in server.arrived] == kinds
 
 
 async def test_calling_off_sends_the_notice(server: Server) -> None:
@@ -208,6 +225,7 @@ async def test_a_grandchild_that_holds_the_output_does_not_hold_the_link(
 
 
 async def test_a_line_without_an_end_ends_the_link(server: Server) -> None:
+    """A line is bounded (rule 5)."""
     os.set_blocking(server.stdout, False)
     left = MAX_LINE + 1
     while left:

@@ -1,0 +1,408 @@
+"""What the two HTTP clients share: asking one server, reading what it answers, and saying what went wrong.
+
+This is the only file that knows httpx, and it uses httpx by its transport alone, without its client: there are no
+cookies, no proxies from the environment, and no log lines that hold the URL. Three rules hold throughout:
+
+- What is asked of a server stays within its origin (scheme, host and port). It may redirect there; what would lead
+  elsewhere is refused, and nothing is sent.
+- No text of the server gets into an error, and no text of the URL.
+- Responses are read to their end or cancelled from within, never left half read: httpx stacks generators, and only an
+  exception from the innermost one ends them all at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import TypeAlias
+
+import httpx
+import trio
+
+from config import is_protocol_header
+from host.version import VERSION
+from host.wire.link import LinkLost
+from host.wire.sse import Event, EventParser, EventTooLong
+
+MAX_BODY = 16 * 1024 * 1024
+CONNECT_PATIENCE = 10.0
+WRITE_PATIENCE = 10.0
+LINGER = 0.02
+"""Seconds in which a response that is of no more use may end by itself, which saves its connection for the next."""
+FAREWELL = 2.0
+"""Seconds for telling the server that a request is called off, or that the session is over."""
+MAX_REDIRECTS = 3
+LONGEST_PAUSE = 60.0
+
+JSON = "application/json"
+EVENT_STREAM = "text/event-stream"
+
+# Reading has no limit here: how long an answer may take is for its caller to say.
+_PATIENCE = {"timeout": {"connect": CONNECT_PATIENCE, "write": WRITE_PATIENCE, "read": None, "pool": None}}
+# Few idle connections: the pool looks through all of them, for all requests in it, at every request.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=60.0)
+# A peer that vanished without a word is found out within a minute, also on a stream where silence is normal.
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # not every platform has all of them
+_SOCKET_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *((socket.IPPROTO_TCP, getattr(socket, name), n) for name, n in _KEEPALIVE.items() if hasattr(socket, name)),
+)
+
+# What keeps the method and the body, and what makes a GET of it: a GET may follow both (RFC 9110, "Redirection 3xx").
+_KEEPING = (307, 308)
+_TURNING = (301, 302, 303)
+
+_SECONDS = re.compile(r"[0-9]{1,18}")
+
+# At DEBUG it writes response headers, and with them session ids.
+logging.getLogger("httpcore").setLevel(logging.WARNING)
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+Transport: TypeAlias = httpx.AsyncBaseTransport
+Address: TypeAlias = httpx.URL
+
+
+class Unreachable(LinkLost):
+    """No connection to the server could be made; nothing was sent."""
+
+
+class HttpRefused(LinkLost):
+    """The server answered with a status that is no answer. `retry_after`: seconds it asked for, at most 60, or None."""
+
+    def __init__(self, status: int, what: str, remedy: str = "", retry_after: float | None = None) -> None:
+        super().__init__(f"{what} (HTTP {status}): {remedy}" if remedy else f"{what} (HTTP {status})")
+        self.status = status
+        self.retry_after = retry_after
+
+    @property
+    def may_hold_answer(self) -> bool:
+        """Whether servers answer a request with this status and an error of the request's own."""
+        return 400 <= self.status < 500 and self.status not in (401, 403)
+
+    @property
+    def may_be_older(self) -> bool:
+        """Whether a server that refuses `initialize` so may speak the transport of 2024-11-05 instead (2025-11-25,
+        "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx)."""
+        return 400 <= self.status < 500 and self.status not in (401, 403, 429)
+
+    @property
+    def passing(self) -> bool:
+        """Whether it may be otherwise in a while."""
+        return self.status == 429 or self.status >= 500
+
+
+class AuthNeeded(HttpRefused):
+    """The server wants credentials, or other ones."""
+
+
+class Answer:
+    """The head of a response, with its body still to be read. Whoever gets it closes it; all that read it do."""
+
+    __slots__ = ("_response", "status")
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self.status = response.status_code
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def kind(self) -> str:
+        """The media type, or nothing if the body is compressed, which we asked it not to be."""
+        if self._response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            return ""
+        said: str = self._response.headers.get("content-type", "")
+        return said.partition(";")[0].strip().lower()
+
+    def header(self, name: str) -> str | None:
+        found: str | None = self._response.headers.get(name)
+        return found
+
+    def location(self) -> str | None:
+        """Where it redirects to; None if it does not say so once and clearly."""
+        said = self._response.headers.get_list("location")
+        return said[0] if len(said) == 1 else None
+
+    async def body(self) -> bytes:
+        """All of it.
+
+        Raises:
+            LinkLost: it is too long, or broke off.
+        """
+        parts: list[bytes] = []
+        size = 0
+        try:
+            with trio.CancelScope() as reading:
+                async for chunk in self._chunks():
+                    size += len(chunk)
+                    if size > MAX_BODY:
+                        reading.cancel()
+                    else:
+                        parts.append(chunk)
+        except httpx.HTTPError as problem:
+            raise LinkLost(_broken(problem)) from problem
+        finally:
+            await self._response.aclose()
+        if size > MAX_BODY:
+            raise LinkLost(f"it sent more than {MAX_BODY} bytes in one answer")
+        return b"".join(parts)
+
+    async def follow(self, events: EventParser, take: Callable[[Event], bool]) -> None:
+        """Give the events of this stream to `take` as they come, to the stream's end; a connection that breaks has
+        ended. Once `take` has returned true, nothing more is wanted, and what still comes soon is given all the same.
+
+        Raises:
+            LinkLost: an event is too long.
+        """
+        events.restart()
+        enough = False
+        too_long: EventTooLong | None = None
+        try:
+            with trio.CancelScope() as reading, suppress(httpx.HTTPError):
+                async for chunk in self._chunks():
+                    try:
+                        for event in events.feed(chunk):
+                            enough = take(event) or enough
+                    except EventTooLong as problem:
+                        too_long = problem
+                        reading.cancel()
+                    if enough and reading.deadline == float("inf"):
+                        reading.deadline = trio.current_time() + LINGER
+        finally:
+            await self._response.aclose()
+        if too_long is not None and not enough:
+            raise LinkLost(f"it sent {too_long}")
+
+    async def discard(self) -> None:
+        """Read what is left if that is quickly done, so that the connection can be used again; then close."""
+        with trio.move_on_after(LINGER), suppress(httpx.HTTPError):
+            async for _ in self._chunks():
+                pass
+        await self._response.aclose()
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+    def refusal(self) -> HttpRefused:
+        """What a status other than 2xx means for whoever reads the log. The body is not looked at: it may hold
+        anything."""
+        status = self.status
+        if status in (401, 403):
+            return AuthNeeded(status, "the server wants credentials", "give it the headers it asks for")
+        if 300 <= status < 400:
+            return HttpRefused(status, "the server redirects", "use the URL where that ends")
+        if status in (404, 405):
+            return HttpRefused(status, "the server does not serve MCP there", "check its URL")
+        what = "the server is out of order" if status >= 500 else "the server refused the request"
+        return HttpRefused(status, what, retry_after=self._retry_after() if status in (429, 503) else None)
+
+    def _retry_after(self) -> float | None:
+        """Seconds (RFC 9110, "Retry-After": a number or a date), at most LONGEST_PAUSE."""
+        said: str = self._response.headers.get("retry-after", "").strip()
+        if _SECONDS.fullmatch(said):
+            seconds = float(said)
+        else:
+            try:
+                when = parsedate_to_datetime(said)
+                seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+            except (ValueError, OverflowError):
+                return None
+        return min(max(seconds, 0.0), LONGEST_PAUSE)
+
+    def _chunks(self) -> httpx.AsyncByteStream:
+        """The body as it comes."""
+        assert isinstance(self._response.stream, httpx.AsyncByteStream)
+        return self._response.stream
+
+
+class Origin:
+    """One server: its URL, what the configuration has us send along, and the connections to it. See `open_origin`."""
+
+    def __init__(self, url: Address, configured: Headers, transport: Transport) -> None:
+        self._url = url
+        self._configured = configured
+        self._transport = transport
+        self._moved: dict[tuple[str, Address | None], Address] = {}
+
+    def headers(self, ours: list[tuple[str, str]]) -> Headers:
+        """Those of the configuration, and ours."""
+        return [*self._configured, (b"Accept-Encoding", b"identity"), *((n.encode(), v.encode()) for n, v in ours)]
+
+    def locate(self, reference: str, base: Address | None = None) -> Address | None:
+        """The address that `reference` means, absolute or relative to `base` (the server's URL, if left out). None if
+        it is none, or leads out of this origin: to another scheme, host, port or user."""
+        base = base or self._url
+        try:
+            found = base.join(reference)
+        except (httpx.InvalidURL, ValueError):
+            return None
+        inside = (found.scheme, found.raw_host, found.port) == (base.scheme, base.raw_host, base.port)
+        return found if inside and found.userinfo in (b"", base.userinfo) else None
+
+    async def ask(self, method: str, headers: Headers, body: bytes | None = None, at: Address | None = None) -> Answer:
+        """Send one request to `at` (the server's URL, if left out), and give the head of the answer.
+
+        Redirects within the origin are followed, at most MAX_REDIRECTS, and their end is remembered. Others are the
+        answer. Whoever gets the answer closes it.
+
+        Raises:
+            Unreachable: no connection could be made.
+            LinkLost: the connection broke.
+        """
+        address = (self._moved.get((method, at)) if self._moved else None) or at or self._url
+        hops = 0
+        while True:
+            answer = await self._ask_once(method, address, headers, body)
+            further = self._further(method, address, answer) if hops < MAX_REDIRECTS else None
+            if further is None:
+                break
+            await answer.discard()
+            address = further
+            hops += 1
+        if hops and not 300 <= answer.status < 400:
+            self._moved[method, at] = address
+        return answer
+
+    def _further(self, method: str, address: Address, answer: Answer) -> Address | None:
+        """Where the answer sends us, if we go there."""
+        followed = answer.status in _KEEPING or (method == "GET" and answer.status in _TURNING)
+        reference = answer.location() if followed else None
+        return None if reference is None else self.locate(reference, address)
+
+    async def _ask_once(self, method: str, address: Address, headers: Headers, body: bytes | None) -> Answer:
+        request = httpx.Request(method, address, headers=headers, content=body, extensions=_PATIENCE)
+        try:
+            return Answer(await self._transport.handle_async_request(request))
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as problem:
+            raise Unreachable(f"it cannot be reached: {_reason(problem)}") from problem
+        except httpx.HTTPError as problem:
+            raise LinkLost(_broken(problem)) from problem
+
+
+class Exchanges:
+    """The exchanges of one link, which all end with it. `lost` then says why, and `over` is set."""
+
+    def __init__(self) -> None:
+        self.lost: LinkLost | None = None
+        self.over = trio.Event()
+        self._scopes: set[trio.CancelScope] = set()
+
+    def __len__(self) -> int:
+        return len(self._scopes)
+
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        """The block is one of them.
+
+        Raises:
+            LinkLost: the link is over.
+        """
+        if self.lost is not None:
+            raise self.lost
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
+        if scope.cancelled_caught:
+            assert self.lost is not None
+            raise self.lost
+
+    def lose(self, lost: LinkLost) -> LinkLost:
+        """The link is over, if it was not: why it is."""
+        if self.lost is None:
+            self.lost = lost
+            self.over.set()
+            for scope in self._scopes:
+                scope.cancel()
+        return self.lost
+
+
+@asynccontextmanager
+async def open_origin(
+    url: str, headers: Mapping[str, str], transport: Transport | None = None
+) -> AsyncIterator[Origin]:
+    """The server at `url` for the block; all connections to it are closed at the end. TLS trusts what `SSL_CERT_FILE`
+    or `SSL_CERT_DIR` name, else the certificates of Mozilla.
+
+    Args:
+        headers: sent with every request. Those that the protocol sets itself are left out.
+        transport: carries the requests; a plain HTTP/1.1 connection pool by default. Closed at the end.
+
+    Raises:
+        LinkLost: the URL or a header cannot be used.
+    """
+    try:
+        target = httpx.URL(url)
+        configured = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+    except (httpx.InvalidURL, UnicodeError):
+        raise LinkLost("its URL or its headers cannot be used") from None
+    common = [(b"User-Agent", f"colonnade/{VERSION}".encode())] if not _has(configured, b"user-agent") else []
+    common += [(name, value) for name, value in configured if not is_protocol_header(name.decode())]
+    pool = transport or httpx.AsyncHTTPTransport(
+        verify=_tls(), http2=False, limits=_LIMITS, socket_options=_SOCKET_OPTIONS
+    )
+    async with pool as used:
+        yield Origin(target, common, used)
+
+
+def _has(headers: Headers, wanted: bytes) -> bool:
+    return any(name.lower() == wanted for name, _ in headers)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """One for all links: reading the certificates takes some twenty milliseconds."""
+    return httpx.create_ssl_context()
+
+
+def _broken(problem: httpx.HTTPError) -> str:
+    if isinstance(problem, httpx.WriteTimeout):
+        return f"it took no data for {WRITE_PATIENCE:.0f} s"
+    if isinstance(problem, httpx.RemoteProtocolError):
+        return "it broke off, or does not speak HTTP: the answer did not come"
+    return "the connection broke: the answer did not come"
+
+
+_MISNAMED = (62, 64)
+"""What OpenSSL says of a certificate for another name or address (X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_)."""
+_EXPIRED = 10
+
+
+def _reason(problem: BaseException) -> str:
+    """Why a connection could not be made, as one of few sentences: addresses stay out of it."""
+    causes = list(_causes(problem))
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            if cause.verify_code in _MISNAMED:
+                return "TLS: the certificate is for another name"
+            return "TLS: certificate expired" if cause.verify_code == _EXPIRED else "TLS: certificate not trusted"
+        if isinstance(cause, ssl.SSLError):
+            return "TLS: no common ground in the handshake"
+        if isinstance(cause, socket.gaierror | UnicodeError):
+            return "name not found"
+    if isinstance(problem, httpx.ConnectTimeout):
+        return f"timed out after {CONNECT_PATIENCE:.0f} s"
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return "connection refused"
+    return "no connection"
+
+
+def _causes(problem: BaseException) -> Iterator[BaseException]:
+    """The exception and everything it was raised from."""
+    yield problem
+    if isinstance(problem, BaseExceptionGroup):
+        for each in problem.exceptions:
+            yield from _causes(each)
+    if (cause := problem.__cause__ or problem.__context__) is not None:
+        yield from _causes(cause)

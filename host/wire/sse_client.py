@@ -1,0 +1,167 @@
+"""The HTTP+SSE link to a server, as a client of it (2024-11-05, "Transports / HTTP with SSE").
+
+One GET stream carries everything the server says. Its first event names the endpoint to which our messages are POSTed;
+a POST is only receipted, and the answer comes on the stream. The stream is the session: when it ends, so does the link,
+and nothing can be resumed.
+
+Where the endpoint is, is the server's word, and our messages and headers would go there: it must be within the server's
+own origin. The rules of `http_transport` hold here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+
+import trio
+
+from host.jsonrpc.messages import Id, Notification, read_each, write
+from host.protocol.versions import Revision
+from host.wire.http_transport import (
+    CONNECT_PATIENCE,
+    EVENT_STREAM,
+    FAREWELL,
+    JSON,
+    Address,
+    Answer,
+    Exchanges,
+    Headers,
+    HttpRefused,
+    Origin,
+    Transport,
+    open_origin,
+)
+from host.wire.link import Arrival, Deliver, LinkLost, Parcel
+from host.wire.sse import Event, EventParser
+
+ENDPOINT_PATIENCE = 10.0
+"""Seconds from the head of the stream to the event that names the endpoint."""
+
+
+class SseLink:
+    """See `open_sse`. Implements `Link`."""
+
+    def __init__(self, origin: Origin, dropped: Callable[[str, str], None]) -> None:
+        self._origin = origin
+        self._dropped = dropped
+        self._exchanges = Exchanges()
+        self._endpoint: Address | None = None
+        self._located = trio.Event()
+        self._batches = False
+        self._set_headers(None)
+
+    async def run(self, deliver: Deliver) -> None:
+        """Open the stream and carry messages to its end; see `Link`.
+
+        Raises:
+            AuthNeeded, HttpRefused: the server has no such stream for us.
+            LinkLost: it cannot be reached, named no endpoint that can be used, or the stream ended.
+        """
+        lost = LinkLost("the connection was closed")
+        try:
+            await self._hear(deliver)
+            lost = LinkLost("its event stream ended, and the session with it")
+        except LinkLost as problem:
+            lost = problem
+        finally:
+            self._exchanges.lose(lost)  # also when the owner of this link has had enough of it
+        assert self._exchanges.lost is not None
+        raise self._exchanges.lost
+
+    async def send(self, parcel: Parcel) -> None:
+        """POST one message, once the endpoint is known. Returns when the server has taken it.
+
+        Raises:
+            AuthNeeded, HttpRefused: the server did not take it.
+            LinkLost: the link is over, or this exchange broke.
+        """
+        with self._exchanges.begin():
+            await self._located.wait()
+            answer = await self._origin.ask("POST", self._post_headers, write(parcel.message), self._endpoint)
+            await answer.discard()
+            if not answer.is_success:
+                raise answer.refusal()
+
+    def settle(self, revision: Revision) -> None:
+        """The handshake is over. From now on POSTs name the revision, where it has a header for that."""
+        self._set_headers(revision.name if revision.names_itself_in_http else None)
+        self._batches = revision.has_batches
+
+    async def call_off(self, id: Id, notice: Notification) -> None:
+        with trio.move_on_after(FAREWELL), suppress(LinkLost):
+            await self.send(Parcel(notice, id))
+
+    def _set_headers(self, revision: str | None) -> None:
+        ours = [("Accept", "*/*"), ("Content-Type", JSON)]  # a receipt may be of any kind
+        if revision is not None:
+            ours.append(("MCP-Protocol-Version", revision))
+        self._post_headers: Headers = self._origin.headers(ours)
+
+    async def _hear(self, deliver: Deliver) -> None:
+        with trio.move_on_after(CONNECT_PATIENCE + ENDPOINT_PATIENCE) as patience:
+            answer = await self._open_stream()
+            patience.deadline = trio.current_time() + ENDPOINT_PATIENCE
+
+            def take(event: Event) -> bool:
+                self._take(event, deliver)
+                if self._endpoint is not None:
+                    patience.deadline = float("inf")
+                return self._exchanges.lost is not None
+
+            await answer.follow(EventParser(), take)
+        if patience.cancelled_caught:
+            raise LinkLost(f"it named no endpoint for messages within {ENDPOINT_PATIENCE:.0f} s")
+
+    async def _open_stream(self) -> Answer:
+        answer = await self._origin.ask("GET", self._origin.headers([("Accept", EVENT_STREAM)]))
+        if answer.is_success and answer.kind == EVENT_STREAM:
+            return answer
+        await answer.discard()
+        if answer.is_success:
+            raise HttpRefused(answer.status, "the server has no event stream")
+        raise answer.refusal()
+
+    def _take(self, event: Event, deliver: Deliver) -> None:
+        if self._exchanges.lost is not None:
+            return
+        if event.event == "message":
+            if event.data:
+                for message in read_each(event.data, self._batches):
+                    deliver(Arrival(message))
+        elif event.event == "endpoint" and self._endpoint is None:
+            self._locate(event.data)
+        elif event.event != "ping":  # which many servers send to keep the connection alive
+            self._dropped("unexpected event", f"{event.event!r:.80}")
+
+    def _locate(self, data: bytes) -> None:
+        """Remember the endpoint; or else the link is over."""
+        try:
+            self._endpoint = self._origin.locate(data.decode())
+        except UnicodeDecodeError:
+            self._endpoint = None
+        if self._endpoint is None:
+            self._exchanges.lose(LinkLost("the endpoint it named for messages is not within its own origin: refused"))
+        else:
+            self._located.set()
+
+
+@asynccontextmanager
+async def open_sse(
+    url: str,
+    headers: Mapping[str, str],
+    dropped: Callable[[str, str], None],
+    *,
+    transport: Transport | None = None,
+) -> AsyncIterator[SseLink]:
+    """A link to the server at `url` for the block. Nothing is sent until `run` opens the stream; at the end all
+    connections are closed, which ends the session.
+
+    Args:
+        headers, transport: see `open_origin`.
+        dropped: told of what was left unread, as (what, detail). Must not wait.
+
+    Raises:
+        LinkLost: the URL or a header cannot be used.
+    """
+    async with open_origin(url, headers, transport) as origin:
+        yield SseLink(origin, dropped)

@@ -1,0 +1,159 @@
+"""HTTP servers that a test scripts: on real sockets, byte for byte, and streams in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import httpx
+import trio
+from msgspec import Raw
+
+from host.jsonrpc.messages import Id, Notification, Request, Success
+from host.wire.link import Parcel
+from host.wire.sse import event
+
+SSE = "text/event-stream"
+JSON = "application/json"
+INITIALIZED = Parcel(Notification("notifications/initialized"))
+NOTE = event(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+
+
+def ask(id: Id = 1, method: str = "tools/list") -> Parcel:
+    return Parcel(Request(id, method))
+
+
+def answer(id: Id = 1, result: str = "{}") -> bytes:
+    return b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (json.dumps(id).encode(), result.encode())
+
+
+def success(id: Id = 1, result: str = "{}") -> Success:
+    return Success(id, Raw(result.encode()))
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Bytes come through the operating system, and when they do there is no event but the fact itself."""
+    with trio.fail_after(5):
+        while not true():  # noqa: ASYNC110
+            await trio.sleep(0.001)
+
+
+@dataclass
+class Heard:
+    """A request that reached a server."""
+
+    method: str
+    headers: dict[str, str]
+    body: bytes = b""
+    target: str = ""
+
+
+class Wire:
+    """The server's end of one connection."""
+
+    def __init__(self, stream: trio.abc.Stream, number: int) -> None:
+        self.number = number
+        self._stream = stream
+        self._buffer = b""
+
+    async def hear(self) -> Heard | None:
+        while b"\r\n\r\n" not in self._buffer:
+            if not await self._more():
+                return None
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        length = int(headers.get("content-length", "0"))
+        while len(self._buffer) < length:
+            assert await self._more()
+        body, self._buffer = self._buffer[:length], self._buffer[length:]
+        method, target, _ = first.split(" ")
+        return Heard(method, headers, body, target)
+
+    async def say(self, status: int, body: bytes = b"", kind: str = JSON, **headers: str) -> None:
+        lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}"]
+        lines += [f"content-type: {kind}"] if body else []
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        await self.write("\r\n".join([*lines, "", ""]).encode() + body)
+
+    async def begin(self, **headers: str) -> None:
+        lines = ["HTTP/1.1 200 OK", f"content-type: {SSE}", "transfer-encoding: chunked"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        await self.write("\r\n".join([*lines, "", ""]).encode())
+
+    async def chunk(self, data: bytes) -> None:
+        await self.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    async def end(self) -> None:
+        await self.write(b"0\r\n\r\n")
+
+    async def write(self, data: bytes) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_closed(self) -> None:
+        while await self._more():
+            pass
+
+    async def close(self) -> None:
+        await self._stream.aclose()
+
+    async def _more(self) -> bool:
+        try:
+            data = bytes(await self._stream.receive_some(65536))
+        except trio.BrokenResourceError:
+            return False
+        self._buffer += data
+        return bool(data)
+
+
+Script = Callable[[Heard, Wire], Awaitable[None]]
+
+
+@dataclass
+class Server:
+    url: str = ""
+    heard: list[Heard] = field(default_factory=list)
+    connections: int = 0
+
+    @property
+    def methods(self) -> list[str]:
+        return [each.method for each in self.heard]
+
+
+@asynccontextmanager
+async def serving(script: Script) -> AsyncIterator[Server]:
+    server = Server()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        server.connections += 1
+        wire = Wire(stream, server.connections)
+        async with stream:
+            try:
+                while (heard := await wire.hear()) is not None:
+                    server.heard.append(heard)
+                    await script(heard, wire)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, serve, 0)
+        server.url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp?key=secret"
+        yield server
+        nursery.cancel_scope.cancel()
+
+
+def streaming(*parts: bytes | float, broken: bool = False) -> httpx.Response:
+    """A stream of these bytes, with these pauses."""
+
+    async def play() -> AsyncIterator[bytes]:
+        for part in parts:
+            if isinstance(part, bytes):
+                yield part
+            else:
+                await trio.sleep(part)
+        if broken:
+            raise httpx.ReadError("10.0.0.1 is gone")
+
+    return httpx.Response(200, headers={"content-type": SSE}, content=play())

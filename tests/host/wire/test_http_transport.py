@@ -1,0 +1,358 @@
+"""Asking one server: where a request may go and where never, and what the answers mean. Servers are in memory here;
+what happens on sockets is shown by the tests of the two links."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+import trio
+from trio.testing import MockClock
+
+from host.wire import http_transport
+from host.wire.http_transport import (
+    LINGER,
+    MAX_REDIRECTS,
+    Answer,
+    AuthNeeded,
+    Exchanges,
+    HttpRefused,
+    Origin,
+    Unreachable,
+    open_origin,
+)
+from host.wire.link import LinkLost
+from host.wire.sse import MAX_EVENT, Event, EventParser
+from tests.host.wire.http_servers import streaming
+
+HOME = "https://example.com/mcp?key=secret"
+
+
+@asynccontextmanager
+async def asking(
+    answers: Callable[[httpx.Request], httpx.Response], url: str = HOME
+) -> AsyncIterator[tuple[Origin, list[httpx.Request]]]:
+    """An origin, and what its server has heard."""
+    heard: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        heard.append(request)
+        return answers(request)
+
+    async with open_origin(url, {"Authorization": "Bearer x"}, httpx.MockTransport(answer)) as origin:
+        yield origin, heard
+
+
+def moved(status: int, *locations: str, path: str = "/mcp") -> Callable[[httpx.Request], httpx.Response]:
+    """A server that sends away whoever comes to `path`, and serves all others."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path != path:
+            return httpx.Response(200, content=b"here")
+        return httpx.Response(status, headers=[("location", each) for each in locations], content=b"<h1>moved</h1>")
+
+    return answer
+
+
+async def ask(origin: Origin, method: str = "POST") -> Answer:
+    answer = await origin.ask(method, origin.headers([("Accept", "*/*")]), b"{}" if method == "POST" else None)
+    await answer.discard()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "followed"),
+    [
+        *(("GET", status, True) for status in (301, 302, 303, 307, 308)),
+        *((method, status, True) for method in ("POST", "DELETE") for status in (307, 308)),
+        *((method, status, False) for method in ("POST", "DELETE") for status in (301, 302, 303)),
+        *((method, status, False) for method in ("GET", "POST") for status in (300, 304, 305, 306, 309)),
+    ],
+)
+async def test_a_redirect_is_followed_where_it_keeps_the_request_as_it_is(
+    method: str, status: int, followed: bool
+) -> None:
+    """A GET has nothing that could be left out (rule 40)."""
+    async with asking(moved(status, "/mcp/")) as (origin, heard):
+        answer = await ask(origin, method)
+        assert answer.status == (200 if followed else status)
+        assert [each.url.path for each in heard] == (["/mcp", "/mcp/"] if followed else ["/mcp"])
+        assert {each.method for each in heard} == {method}
+        assert {each.content for each in heard} == {b"{}" if method == "POST" else b""}
+        assert {each.headers["authorization"] for each in heard} == {"Bearer x"}
+
+
+ELSEWHERE = [
+    "https://evil.example/mcp",
+    "//evil.example/mcp",
+    "http://example.com/mcp/",
+    "https://example.com:8443/mcp/",
+    "https://example.com./mcp/",
+    "https://sub.example.com/mcp/",
+    "https://me@example.com/mcp/",
+    "https://example.com@evil.example/",
+    "https://example.com\\@evil.example/",
+    "https://127.0.0.1/",
+    "http://169.254.169.254/latest/meta-data/",
+    "https://[::ffff:10.0.0.1]/",
+    "https://0x7f.1/",
+    "file:///etc/passwd",
+    "javascript:1",
+    "https:////evil.example/",
+    "https://[::1",
+    "https://example.com:port/",
+    "/mcp/\x01",
+]
+
+
+@pytest.mark.parametrize("location", ELSEWHERE)
+@pytest.mark.parametrize(("method", "status"), [("GET", 302), ("GET", 307), ("POST", 307), ("POST", 308)])
+async def test_nothing_is_sent_to_another_origin(method: str, status: int, location: str) -> None:
+    """Whatever is put into the header (rule 40)."""
+    async with asking(moved(status, location)) as (origin, heard):
+        answer = await ask(origin, method)
+        assert answer.status == status
+        assert len(heard) == 1
+        refusal = answer.refusal()
+        assert str(refusal) == f"the server redirects (HTTP {status}): use the URL where that ends"
+
+
+@pytest.mark.parametrize("locations", [[], ["/a", "/b"]])
+async def test_a_redirect_that_does_not_say_where_to_is_not_followed(locations: list[str]) -> None:
+    """Nobody guesses (rule 40)."""
+    async with asking(moved(308, *locations)) as (origin, heard):
+        assert (await ask(origin)).status == 308
+        assert len(heard) == 1
+
+
+@pytest.mark.parametrize("base", ["https://example.com/mcp", "https://EXAMPLE.com:443/mcp"])
+@pytest.mark.parametrize(
+    "location", ["/x", "x", "?s=1", "//example.com/x", "https://Example.COM/x", "https://example.com:443/x"]
+)
+async def test_one_origin_has_many_spellings(base: str, location: str) -> None:
+    """Case and the usual port make no difference (rule 40)."""
+    async with asking(lambda request: httpx.Response(200), base) as (origin, _):
+        found = origin.locate(location)
+        assert found is not None
+        assert (found.scheme, found.host, found.port) == ("https", "example.com", None)
+
+
+async def test_the_user_of_the_url_is_no_reason_to_refuse_a_relative_one() -> None:
+    async with asking(lambda request: httpx.Response(200), "https://me:secret@example.com/mcp") as (origin, _):
+        assert origin.locate("/x") is not None
+        assert origin.locate("https://example.com/x") is not None
+        assert origin.locate("https://you@example.com/x") is None
+
+
+async def test_redirects_are_followed_three_times_and_no_further() -> None:
+    """Each step is looked at (rule 40)."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(307, headers={"location": f"{request.url.path}x"})
+
+    async with asking(answer) as (origin, heard):
+        assert (await ask(origin)).status == 307
+        assert [each.url.path for each in heard] == ["/mcp", "/mcpx", "/mcpxx", "/mcpxxx"]
+        assert len(heard) == MAX_REDIRECTS + 1
+
+
+async def test_a_second_step_may_not_lead_out_either() -> None:
+    """Nor may it drop to another scheme (rule 40)."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        there = "/a" if request.url.path == "/mcp" else "http://example.com/b"
+        return httpx.Response(307, headers={"location": there})
+
+    async with asking(answer) as (origin, heard):
+        assert (await ask(origin)).status == 307
+        assert [str(each.url) for each in heard] == [HOME, "https://example.com/a"]
+
+
+async def test_where_a_redirect_ended_is_remembered_for_its_method() -> None:
+    async with asking(moved(307, "/mcp/")) as (origin, heard):
+        for method in ("POST", "POST", "GET", "GET"):
+            await ask(origin, method)
+        assert [(each.method, each.url.path) for each in heard] == [
+            *(("POST", "/mcp"), ("POST", "/mcp/"), ("POST", "/mcp/")),
+            *(("GET", "/mcp"), ("GET", "/mcp/"), ("GET", "/mcp/")),
+        ]
+
+
+async def test_a_redirect_that_ends_nowhere_is_not_remembered() -> None:
+    async with asking(moved(307, "/mcp")) as (origin, heard):
+        for _ in range(2):
+            assert (await ask(origin)).status == 307
+        assert len(heard) == 2 * (MAX_REDIRECTS + 1)
+
+
+async def test_another_address_of_the_server_is_asked_by_name() -> None:
+    async with asking(moved(307, "/elsewhere", path="/messages")) as (origin, heard):
+        endpoint = origin.locate("/messages?s=1")
+        for _ in range(2):
+            await origin.ask("POST", origin.headers([]), b"{}", endpoint)
+        await ask(origin)
+        assert [each.url.path for each in heard] == ["/messages", "/elsewhere", "/elsewhere", "/mcp"]
+
+
+@pytest.mark.parametrize(
+    ("status", "older", "holds", "passing"),
+    [
+        (400, True, True, False),
+        (401, False, False, False),
+        (403, False, False, False),
+        (404, True, True, False),
+        (405, True, True, False),
+        (406, True, True, False),
+        (415, True, True, False),
+        (429, False, True, True),
+        (307, False, False, False),
+        (500, False, False, True),
+        (503, False, False, True),
+    ],
+)
+def test_what_a_status_says_of_the_server(status: int, older: bool, holds: bool, passing: bool) -> None:
+    refusal = Answer(httpx.Response(status)).refusal()
+    assert refusal.status == status
+    assert (refusal.may_be_older, refusal.may_hold_answer, refusal.passing) == (older, holds, passing)
+    assert isinstance(refusal, AuthNeeded) == (status in (401, 403))
+    assert isinstance(refusal, HttpRefused)
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind", "text"),
+    [
+        (httpx.ConnectError("10.0.0.1"), Unreachable, "it cannot be reached: no connection"),
+        (httpx.ConnectTimeout("10.0.0.1"), Unreachable, "it cannot be reached: timed out after 10 s"),
+        (httpx.ReadError("10.0.0.1"), LinkLost, "the connection broke: the answer did not come"),
+        (httpx.WriteTimeout("10.0.0.1"), LinkLost, "it took no data for 10 s"),
+        (
+            httpx.RemoteProtocolError("<h1>"),
+            LinkLost,
+            "it broke off, or does not speak HTTP: the answer did not come",
+        ),
+    ],
+)
+async def test_what_goes_wrong_is_one_of_few_sentences(problem: Exception, kind: type[LinkLost], text: str) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise problem
+
+    async with asking(fail) as (origin, _):
+        with pytest.raises(LinkLost) as caught:
+            await ask(origin)
+        assert (type(caught.value), str(caught.value)) == (kind, text)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ({"content-type": "Application/JSON ; charset=x"}, "application/json"),
+        ({"content-type": "text/event-stream", "content-encoding": "Identity"}, "text/event-stream"),
+        ({"content-type": "application/json", "content-encoding": "gzip"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_kind_of_a_body(said: dict[str, str], kind: str) -> None:
+    assert Answer(httpx.Response(200, headers=said)).kind == kind
+
+
+async def test_a_body_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no further (rule 5)."""
+    monkeypatch.setattr(http_transport, "MAX_BODY", 10)
+    assert await Answer(streaming(b"01234", b"56789")).body() == b"0123456789"
+    with pytest.raises(LinkLost, match="more than 10 bytes"):
+        await Answer(streaming(b"01234", b"56789", b"x")).body()
+    with pytest.raises(LinkLost, match="the connection broke"):
+        await Answer(streaming(b"0", broken=True)).body()
+
+
+@pytest.mark.parametrize("broken", [True, False])
+async def test_a_stream_is_followed_to_its_end(broken: bool) -> None:
+    seen: list[bytes] = []
+
+    def take(event: Event) -> bool:
+        seen.append(event.data)
+        return False
+
+    await Answer(streaming(b"data: a\n\nda", b"ta: b\n\ndata: c", broken=broken)).follow(EventParser(), take)
+    assert seen == [b"a", b"b"]
+
+
+async def test_a_stream_of_which_nothing_more_is_wanted_may_end_by_itself_for_a_moment(
+    autojump_clock: MockClock,
+) -> None:
+    seen: list[bytes] = []
+
+    def take(event: Event) -> bool:
+        seen.append(event.data)
+        return event.data == b"a"
+
+    began = trio.current_time()
+    await Answer(streaming(b"data: a\n\n", LINGER / 2, b"data: b\n\n", 1000.0, b"data: c\n\n")).follow(
+        EventParser(), take
+    )
+    assert seen == [b"a", b"b"]
+    assert trio.current_time() - began == pytest.approx(LINGER)
+
+
+async def test_an_event_without_an_end_ends_the_stream() -> None:
+    """However much would still come (rule 5)."""
+    with pytest.raises(LinkLost, match="an event of more than"):
+        await Answer(streaming(b"data: ", *[b"x" * (MAX_EVENT // 4)] * 5, 1000.0)).follow(
+            EventParser(), lambda event: False
+        )
+
+
+async def test_what_is_not_wanted_is_read_for_a_moment(autojump_clock: MockClock) -> None:
+    began = trio.current_time()
+    await Answer(streaming(b"x", 1000.0)).discard()
+    assert trio.current_time() - began == pytest.approx(LINGER)
+
+
+async def test_exchanges_end_with_their_link_for_one_reason() -> None:
+    exchanges = Exchanges()
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            with exchanges.begin():
+                await trio.sleep_forever()
+        except LinkLost as lost:
+            ended.append(str(lost))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(work)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(exchanges) == 2
+        first = LinkLost("first")
+        assert exchanges.lose(first) is exchanges.lose(LinkLost("second")) is first
+    assert ended == ["first", "first"]
+    assert len(exchanges) == 0
+    with pytest.raises(LinkLost, match="first"):
+        with exchanges.begin():
+            raise AssertionError("nothing begins any more")
+
+
+async def test_what_the_configuration_says_is_sent_but_for_what_is_ours() -> None:
+    heard: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        heard.append(request)
+        return httpx.Response(200)
+
+    headers = {"X-Key": "k", "Accept": "a", "Mcp-Session-Id": "s"}
+    async with open_origin(HOME, headers, httpx.MockTransport(answer)) as origin:
+        await ask(origin)
+    sent = heard[0].headers
+    assert (sent["x-key"], sent["accept"], sent["accept-encoding"]) == ("k", "*/*", "identity")
+    assert "mcp-session-id" not in sent
+    assert sent["user-agent"].startswith("colonnade/")
+
+
+@pytest.mark.parametrize(("url", "value"), [("http://[::1", "x"), ("http://a/", "é"), ("http://a\x00/", "x")])
+async def test_a_url_or_header_that_cannot_be_used_is_refused(url: str, value: str) -> None:
+    with pytest.raises(LinkLost, match="its URL or its headers cannot be used"):
+        async with open_origin(url, {"X": value}):
+            pass
