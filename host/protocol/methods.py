@@ -90,27 +90,39 @@ COMPLETE = "completion/complete"
 COMPLETION_CAPABILITY = "completions"
 _REFERENCES: dict[str, tuple[Kind, str]] = {"ref/prompt": (Kind.PROMPT, "name"), "ref/resource": (Kind.RESOURCE, "uri")}
 
+# A resource that is watched is named as one that is read (2025-11-25, "Resources / Subscriptions").
+SUBSCRIBE = "resources/subscribe"
+UNSUBSCRIBE = "resources/unsubscribe"
+_ROWS = {**TARGETED, SUBSCRIBE: READ, UNSUBSCRIBE: READ}
+
 INITIALIZE = "initialize"
 INITIALIZED = "notifications/initialized"
 PING = "ping"
 PROGRESS = "notifications/progress"
+UPDATED = "notifications/resources/updated"
+ROOTS_CHANGED = "notifications/roots/list_changed"
+SET_LEVEL = "logging/setLevel"
+LOGGED = "notifications/message"
 
 
 def target_of(method: str, params: Mapping[str, Raw]) -> tuple[Kind, str]:
-    """The kind and name of the entry that a request wants to reach. `method` is in TARGETED or is COMPLETE.
+    """The kind and name of the entry that a request wants to reach. `method` is in TARGETED, or one of COMPLETE,
+    SUBSCRIBE and UNSUBSCRIBE.
 
     Raises:
         InvalidParams: the members that name it are missing or no strings.
     """
     if method == COMPLETE:
         return _completed(params)
-    row = TARGETED[method]
+    row = _ROWS[method]
     return row.kind, _text(params, row.target)
 
 
 def with_target(method: str, params: Mapping[str, Raw], name: str) -> dict[str, Raw]:
-    """The same params with the entry called `name`; every other member keeps its bytes."""
-    changed = dict(params)
+    """The same params with the entry called `name`; every other member keeps its bytes. A call that asks to be a task
+    becomes a plain one: whoever declares no tasks ignores that wish (2025-11-25, "Tasks / Task Support and Handling").
+    """
+    changed = {member: each for member, each in params.items() if member != "task" or method != CALL.name}
     if method == COMPLETE:
         reference = members(params["ref"])
         reference[_REFERENCES[string(reference["type"])][1]] = encode(name)

@@ -23,6 +23,24 @@ class Revision:
     (2025-11-25, "Sending Messages to the Server")."""
     has_completions_capability: bool
     """Whether `completions` is a declared capability; 2024-11-05 has the method without the capability."""
+    has_batches: bool
+    """Whether several messages may come as one array (2025-03-26, "Batching"; no other revision has it)."""
+    has_audio: bool
+    """Whether content may be of type `audio` (2025-03-26, "Audio Content")."""
+    has_resource_links: bool
+    """Whether content may be of type `resource_link` (2025-06-18, "Resource Links")."""
+    has_structured_content: bool
+    """Whether tools have an `outputSchema` and results `structuredContent` (2025-06-18, "Structured Content")."""
+    has_elicitation: bool
+    """Whether a server may ask the user for the members of a form (2025-06-18, "Elicitation")."""
+    has_url_elicitation: bool
+    """Whether a server may send the user to a page, and a client says which of form and page it does
+    (2025-11-25, "Elicitation / Capabilities")."""
+    has_sampling_tools: bool
+    """Whether a server may offer tools to the client's model (2025-11-25, "Sampling / Capabilities")."""
+    has_choice_schemas: bool
+    """Whether a form says its `mode` and may hold titled choices (`oneOf`, `anyOf`), choices of several, and defaults
+    for more than booleans (2025-11-25, "Requested Schema")."""
 
 
 _2024_11_05 = Revision(
@@ -31,10 +49,40 @@ _2024_11_05 = Revision(
     resumes_streams=False,
     primes_streams=False,
     has_completions_capability=False,
+    has_batches=False,
+    has_audio=False,
+    has_resource_links=False,
+    has_structured_content=False,
+    has_elicitation=False,
+    has_url_elicitation=False,
+    has_sampling_tools=False,
+    has_choice_schemas=False,
 )
-_2025_03_26 = replace(_2024_11_05, name="2025-03-26", resumes_streams=True, has_completions_capability=True)
-_2025_06_18 = replace(_2025_03_26, name="2025-06-18", names_itself_in_http=True)
-_2025_11_25 = replace(_2025_06_18, name="2025-11-25", primes_streams=True)
+_2025_03_26 = replace(
+    _2024_11_05,
+    name="2025-03-26",
+    resumes_streams=True,
+    has_completions_capability=True,
+    has_batches=True,
+    has_audio=True,
+)
+_2025_06_18 = replace(
+    _2025_03_26,
+    name="2025-06-18",
+    names_itself_in_http=True,
+    has_batches=False,
+    has_resource_links=True,
+    has_structured_content=True,
+    has_elicitation=True,
+)
+_2025_11_25 = replace(
+    _2025_06_18,
+    name="2025-11-25",
+    primes_streams=True,
+    has_url_elicitation=True,
+    has_sampling_tools=True,
+    has_choice_schemas=True,
+)
 
 LEGACY: dict[str, Revision] = {each.name: each for each in (_2024_11_05, _2025_03_26, _2025_06_18, _2025_11_25)}
 LATEST_LEGACY = _2025_11_25

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import mcp.types
 import pytest
 from msgspec import Raw
 
 from host.errors import InvalidParams
-from host.protocol.handshake import WrongRevision, greeting, offer, opening, opening_answer
+from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES, Abilities, abilities_of
+from host.protocol.handshake import WrongRevision, declared, greeting, offer, opening, opening_answer
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST_LEGACY, LEGACY
 
@@ -32,6 +35,16 @@ def test_an_opening_settles_the_revision_and_tells_who_it_is() -> None:
 def test_an_opening_may_be_bare() -> None:
     found = opening(params())
     assert (bytes(found.capabilities), found.client) == (b"{}", "")
+    assert found.abilities == abilities_of(found.revision, Raw(b"{}"))
+
+
+def test_abilities_are_those_of_the_revision_that_was_settled() -> None:
+    """An unknown one settles with the latest, and the client is taken at that word."""
+    capabilities: dict[str, object] = {"elicitation": {"url": {}}, "roots": {}}
+    found = opening(params(protocolVersion="2099-01-01", capabilities=capabilities)).abilities
+    assert (found.roots, found.form, found.url) == (True, False, True)
+    found = opening(params(capabilities=capabilities)).abilities
+    assert (found.roots, found.form, found.url) == (True, True, False)
 
 
 def test_an_unknown_revision_settles_with_the_latest() -> None:
@@ -80,9 +93,10 @@ def test_the_answer_promises_what_is_always_served() -> None:
         "protocolVersion": LATEST_LEGACY.name,
         "capabilities": {
             "tools": {"listChanged": True},
-            "resources": {"listChanged": True},
+            "resources": {"listChanged": True, "subscribe": True},
             "prompts": {"listChanged": True},
             "completions": {},
+            "logging": {},
         },
         "serverInfo": {"name": "colonnade", "title": "Colonnade", "version": "1.2"},
         "instructions": "Be kind.",
@@ -107,6 +121,34 @@ def test_a_server_is_greeted_with_the_latest_revision_and_no_promises() -> None:
     found = json.loads(bytes(greeting("1.2")))
     assert (found["protocolVersion"], found["capabilities"]) == (LATEST_LEGACY.name, {})
     assert found["clientInfo"]["version"] == "1.2"
+
+
+@pytest.mark.parametrize(
+    ("askable", "roots_change", "expected"),
+    [
+        (NO_ABILITIES, True, {}),
+        (replace(NO_ABILITIES, roots=True, form=True), False, {"roots": {}, "elicitation": {"form": {}}}),
+        (replace(NO_ABILITIES, roots=True), True, {"roots": {"listChanged": True}}),
+        (replace(NO_ABILITIES, form=True, url=True), True, {"elicitation": {"form": {}, "url": {}}}),
+        (replace(NO_ABILITIES, url=True), False, {"elicitation": {"url": {}}}),
+        (replace(NO_ABILITIES, sampling=True), False, {"sampling": {}}),
+        (replace(NO_ABILITIES, sampling=True, sampling_tools=True), False, {"sampling": {"tools": {}}}),
+        (replace(NO_ABILITIES, sampling_tools=True), False, {}),
+        (
+            ALL_ABILITIES,
+            True,
+            {"roots": {"listChanged": True}, "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}},
+        ),
+    ],
+)
+def test_a_server_is_told_what_may_be_asked(
+    askable: Abilities, roots_change: bool, expected: dict[str, object]
+) -> None:
+    """Never tasks, and never the context of other servers (rule 10)."""
+    asks = declared(askable, roots_change=roots_change)
+    found = mcp.types.InitializeRequestParams.model_validate_json(bytes(greeting("1.2", asks)), by_name=False)
+    assert found.capabilities.model_dump(mode="json", by_alias=True, exclude_none=True) == expected
+    assert json.loads(bytes(greeting("1.2", asks)))["capabilities"] == expected
 
 
 def answered(**found: object) -> Raw:
@@ -139,6 +181,28 @@ def test_an_offer_is_read() -> None:
 def test_an_offer_names_the_kinds_that_can_be_listed(capabilities: object, kinds: set[Kind]) -> None:
     found = offer(answered(capabilities=capabilities))
     assert {kind for kind in Kind if found.offers(kind)} == kinds
+
+
+@pytest.mark.parametrize(
+    ("resources", "subscribes"),
+    [
+        ({"subscribe": True}, True),
+        ({"listChanged": True}, False),
+        ({"subscribe": False}, False),
+        ({"subscribe": "true"}, False),
+        ({"subscribe": {}}, False),
+        (True, False),
+        (None, False),
+    ],
+)
+def test_an_offer_says_whether_single_resources_can_be_watched(resources: object, subscribes: bool) -> None:
+    assert offer(answered(capabilities={"resources": resources})).subscribes is subscribes
+    assert not offer(answered()).subscribes
+
+
+@pytest.mark.parametrize(("capabilities", "logs"), [({"logging": {}}, True), ({"logging": True}, False), ({}, False)])
+def test_an_offer_says_whether_there_is_a_log(capabilities: object, logs: bool) -> None:
+    assert offer(answered(capabilities=capabilities)).logs is logs
 
 
 def test_completions_are_tried_where_they_cannot_be_declared() -> None:

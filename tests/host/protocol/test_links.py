@@ -59,6 +59,7 @@ EMBEDDED_OUT = b'{"type":"resource","resource":{"text":"t\\u00e9","uri":"gh+x://
 def test_a_uri_that_names_a_resource_is_renamed(
     places: tuple[tuple[str, ...], ...], result: bytes, expected: bytes
 ) -> None:
+    """(rules 59, 65)"""
     assert renamed(result, places) == expected
 
 
@@ -77,6 +78,7 @@ def test_a_uri_that_names_a_resource_is_renamed(
     ],
 )
 def test_a_result_without_such_uris_keeps_every_byte(result: bytes) -> None:
+    """(rules 3, 4)"""
     assert renamed(result) == result
 
 
@@ -114,6 +116,7 @@ def test_what_is_renamed_to_itself_keeps_its_bytes() -> None:
 
 
 def test_the_page_of_a_definition_is_renamed() -> None:
+    """(rule 56)"""
     definition = members(b'{"name":"t","uri":"x","_meta":{"a": 1.0,"ui":{"resourceUri":"ui://p","v":[ ]}}}')
     rename_page(definition, outward)
     assert (
@@ -132,6 +135,7 @@ BLOCKS = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=100)
 @given(st.lists(BLOCKS, max_size=4), st.booleans())
 def test_renaming_agrees_with_a_whole_parser(blocks: list[dict[str, object]], escaped: bool) -> None:
+    """(rules 59, 65)"""
     result = json.dumps({"content": blocks, "isError": False}, ensure_ascii=escaped).encode()
     expected = json.loads(result)
     for block in expected["content"]:

@@ -37,6 +37,7 @@ def sent_on(params: bytes, own: Id | None = None) -> bytes:
     ],
 )
 def test_the_token_keeps_its_type(meta: bytes, found: Id | None) -> None:
+    """(rule 42)"""
     assert (type(token(meta)), token(meta)) == (type(found), found)
 
 
@@ -59,6 +60,7 @@ def test_meta_that_is_no_object_is_refused(meta: bytes) -> None:
 
 
 def test_the_servers_token_takes_the_place_of_the_askers() -> None:
+    """(rules 42, 51)"""
     assert sent_on(b'{"_meta":{"progressToken":"theirs","a": 1.0}}', 5) == b'{"_meta":{"a":1.0,"progressToken":5}}'
 
 
@@ -80,6 +82,7 @@ def test_a_token_makes_a_meta_where_there_was_none() -> None:
 )
 @pytest.mark.parametrize("own", [None, 5])
 def test_nothing_of_one_hop_crosses_however_it_is_spelled(meta: bytes, own: Id | None) -> None:
+    """(rules 51, 54)"""
     found = json.loads(sent_on(b'{"_meta":' + meta + b"}", own))
     assert found == {"_meta": {} if own is None else {"progressToken": 5}}
 
@@ -93,10 +96,12 @@ def test_nothing_of_one_hop_crosses_however_it_is_spelled(meta: bytes, own: Id |
     ],
 )
 def test_everything_else_crosses_byte_for_byte(meta: bytes) -> None:
+    """Vendor keys and trace context (rules 3, 4, 53, 55)"""
     assert sent_on(b'{"_meta":' + meta + b"}") == b'{"_meta":' + meta + b"}"
 
 
 def test_a_member_named_by_half_an_emoji_crosses_too() -> None:
+    """(rule 3)"""
     assert sent_on(b'{"_meta":{"\\ud83d":1,"progressToken":2}}') == b'{"_meta":{"\\ud83d":1}}'
 
 
@@ -111,6 +116,7 @@ def test_a_member_named_by_half_an_emoji_crosses_too() -> None:
     st.booleans(),
 )
 def test_what_crosses_is_the_same_for_every_spelling(meta: dict[str, object], own: int | None, escaped: bool) -> None:
+    """(rules 51, 54)"""
     try:
         params = json.dumps({"_meta": meta}, ensure_ascii=escaped).encode()
     except UnicodeEncodeError:

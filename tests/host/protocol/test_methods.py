@@ -101,6 +101,7 @@ def test_a_target_that_cannot_be_read_is_the_callers_mistake(method: str, params
     ],
 )
 def test_only_the_target_is_renamed(method: str, params: bytes, changed: bytes) -> None:
+    """(rules 4, 69, 70)"""
     found = members(params)
     before = dict(found)
     assert bytes(encode_object(with_target(method, found, 'n"w'))) == changed

@@ -23,6 +23,27 @@ def test_any_other_is_answered_with_the_latest(name: str) -> None:
     assert settled_with(name) is LATEST_LEGACY
 
 
-def test_abilities_by_revision() -> None:
-    assert [revision.names_itself_in_http for revision in LEGACY.values()] == [False, False, True, True]
-    assert [revision.has_completions_capability for revision in LEGACY.values()] == [False, True, True, True]
+@pytest.mark.parametrize(
+    ("ability", "first"),
+    [
+        ("has_completions_capability", "2025-03-26"),
+        ("resumes_streams", "2025-03-26"),
+        ("has_audio", "2025-03-26"),
+        ("names_itself_in_http", "2025-06-18"),
+        ("has_resource_links", "2025-06-18"),
+        ("has_structured_content", "2025-06-18"),
+        ("has_elicitation", "2025-06-18"),
+        ("primes_streams", "2025-11-25"),
+        ("has_url_elicitation", "2025-11-25"),
+        ("has_sampling_tools", "2025-11-25"),
+        ("has_choice_schemas", "2025-11-25"),
+    ],
+)
+def test_an_ability_stays_once_it_is_there(ability: str, first: str) -> None:
+    assert [name for name, revision in LEGACY.items() if getattr(revision, ability)] == [
+        name for name in LEGACY if name >= first
+    ]
+
+
+def test_one_revision_alone_has_batches() -> None:
+    assert [name for name, revision in LEGACY.items() if revision.has_batches] == ["2025-03-26"]

@@ -1,0 +1,89 @@
+"""What one caller can be asked and can take: its revision and its declared capabilities, read once, as plain booleans.
+
+Nothing here knows sessions, servers or what is asked; `questions` and `downgrade` go by these booleans alone.
+Source: "ClientCapabilities" of the schemas, and 2025-11-25, "Sampling / Capabilities" and "Elicitation / Capabilities".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from msgspec import Raw
+
+from host.jsonrpc.raw import is_object, members
+from host.protocol.versions import Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What one caller can be asked, and what it can take in an answer."""
+
+    roots: bool
+    sampling: bool
+    sampling_tools: bool
+    """Whether tools may be offered to its model, and messages may hold their calls and results."""
+    form: bool
+    url: bool
+    """Whether its user can be sent to a page."""
+    choice_schemas: bool
+    """Whether it knows forms as 2025-11-25 has them: `mode`, titled and multiple choices, defaults for all types."""
+    audio: bool
+    resource_links: bool
+    structured_content: bool
+
+    @property
+    def takes_everything(self) -> bool:
+        """Whether no answer has to be changed for it."""
+        return self.audio and self.resource_links and self.structured_content
+
+
+NO_ABILITIES = Abilities(
+    roots=False,
+    sampling=False,
+    sampling_tools=False,
+    form=False,
+    url=False,
+    choice_schemas=False,
+    audio=True,
+    resource_links=True,
+    structured_content=True,
+)
+"""Of a caller without a handshake: it takes every answer and can be asked nothing."""
+
+
+ALL_ABILITIES = replace(
+    NO_ABILITIES, roots=True, sampling=True, sampling_tools=True, form=True, url=True, choice_schemas=True
+)
+"""Of whoever might come."""
+
+
+def abilities_of(revision: Revision, capabilities: Raw) -> Abilities:
+    """What a client can that settled on `revision` and declared `capabilities`.
+
+    A capability whose value is no object is not declared: a question that is wrongly sent costs more than one that is
+    not. What a client declares beyond its revision means nothing. Never raises.
+    """
+    declared = _objects(capabilities)
+    sampling = declared.get("sampling")
+    elicitation = declared.get("elicitation") if revision.has_elicitation else None
+    modes = _objects(elicitation) if elicitation is not None and revision.has_url_elicitation else {}
+    return Abilities(
+        roots="roots" in declared,
+        sampling=sampling is not None,
+        sampling_tools=sampling is not None and revision.has_sampling_tools and "tools" in _objects(sampling),
+        # Elicitation without a word on modes means forms, as it did before there were modes.
+        form=elicitation is not None and ("form" in modes or "url" not in modes),
+        url="url" in modes,
+        choice_schemas=revision.has_choice_schemas,
+        audio=revision.has_audio,
+        resource_links=revision.has_resource_links,
+        structured_content=revision.has_structured_content,
+    )
+
+
+def _objects(raw: Raw) -> dict[str, Raw]:
+    """The members that are objects; none if `raw` is no object."""
+    try:
+        return {name: each for name, each in members(raw).items() if is_object(each)}
+    except ValueError:
+        return {}

@@ -1,0 +1,163 @@
+"""Answers and definitions for clients of earlier revisions: what they have no word for, in words they have.
+
+A member that a client does not know is harmless; a content type that it does not know makes it refuse the whole answer.
+So types are translated, structured content moves into text where no text says it, and everything else keeps its bytes.
+Sources: "ContentBlock", "CallToolResult", "PromptMessage" and "Tool" of the schemas of 2024-11-05 to 2025-11-25.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import is_
+
+from msgspec import Raw
+
+from host.jsonrpc.raw import encode, encode_object, items, members, string
+from host.protocol.abilities import Abilities
+from host.protocol.methods import CALL, GET
+
+
+def fit_result(method: str, result: Raw, abilities: Abilities) -> Raw:
+    """The result of `method`, an object, as a client with these abilities can read it; itself if it already can.
+
+    URIs must have their outward form before: the ones that are made up here name nothing at any server.
+    """
+    if abilities.takes_everything or not _may_need(bytes(result), abilities):
+        return result
+    blocks = _Blocks(abilities)
+    if method == CALL.name:
+        fitted = result if abilities.structured_content else _without_structure(result)
+        return _in_member(fitted, "content", lambda content: _in_items(content, blocks.fit))
+    if method == GET.name:
+        return _in_member(
+            result,
+            "messages",
+            lambda messages: _in_items(messages, lambda message: _in_member(message, "content", blocks.fit)),
+        )
+    return result
+
+
+def fit_definition(raw: bytes, *, structured: bool) -> bytes:
+    """A tool's definition, an object, without `execution` (no tasks are served), and without `outputSchema` unless
+    `structured`; itself if it has nothing to lose."""
+    unwanted = ("execution",) if structured else ("execution", "outputSchema")
+    if not _may_spell(raw, unwanted):
+        return raw
+    found = members(raw)
+    kept = {name: each for name, each in found.items() if name not in unwanted}
+    return raw if len(kept) == len(found) else bytes(encode_object(kept))
+
+
+def _may_need(text: bytes, abilities: Abilities) -> bool:
+    unknown = (
+        ("audio", abilities.audio),
+        ("resource_link", abilities.resource_links),
+        ("structuredContent", abilities.structured_content),
+    )
+    return _may_spell(text, tuple(word for word, known in unknown if not known))
+
+
+def _may_spell(text: bytes, words: tuple[str, ...]) -> bool:
+    """Whether it must be opened to know: a letter may also be spelled with an escape."""
+    return any(b'"%b"' % word.encode() in text for word in words) or b"\\u" in text
+
+
+class _Blocks:
+    """Translates the content blocks of one result, and counts those that get a made-up address."""
+
+    def __init__(self, abilities: Abilities) -> None:
+        self._abilities = abilities
+        self._made = 0
+
+    def fit(self, block: Raw) -> Raw:
+        found = _opened(block)
+        kind = _said(found, "type")
+        if kind == "resource_link" and not self._abilities.resource_links:
+            return _link_as_text(block, found)
+        if kind == "audio" and not self._abilities.audio:
+            return self._audio_as_resource(block, found)
+        return block
+
+    def _audio_as_resource(self, block: Raw, found: dict[str, Raw]) -> Raw:
+        if "data" not in found:
+            return _text_block(_json_of(block), found)
+        self._made += 1
+        inner = {"uri": encode(f"audio:{self._made}")}
+        if "mimeType" in found:
+            inner["mimeType"] = found["mimeType"]
+        inner["blob"] = found["data"]
+        return encode_object({"type": encode("resource"), "resource": encode_object(inner), **_kept(found)})
+
+
+def _link_as_text(block: Raw, found: dict[str, Raw]) -> Raw:
+    name, uri, mime_type = _said(found, "name"), _said(found, "uri"), _said(found, "mimeType")
+    if name is None or uri is None:
+        return _text_block(_json_of(block), found)
+    return _text_block(f"{name}: {uri} ({mime_type})" if mime_type else f"{name}: {uri}", found)
+
+
+def _without_structure(result: Raw) -> Raw:
+    """A tool's result without its structured content, which a text block says instead if there is no text at all."""
+    found = _opened(result)
+    structured = found.pop("structuredContent", None)
+    if structured is None:
+        return result
+    try:
+        content = items(found.get("content", Raw(b"[]")))
+    except ValueError:
+        return encode_object(found)
+    if bytes(structured) != b"null" and not any(_is_text(block) for block in content):
+        found["content"] = encode([*content, _text_block(_json_of(structured), {})])
+    return encode_object(found)
+
+
+def _is_text(block: Raw) -> bool:
+    return _said(_opened(block), "type") == "text"
+
+
+def _text_block(text: str, original: dict[str, Raw]) -> Raw:
+    return encode_object({"type": encode("text"), "text": encode(text), **_kept(original)})
+
+
+def _kept(found: dict[str, Raw]) -> dict[str, Raw]:
+    """What every type of block may carry."""
+    return {name: found[name] for name in ("annotations", "_meta") if name in found}
+
+
+def _json_of(raw: Raw) -> str:
+    return bytes(raw).decode()
+
+
+def _opened(raw: Raw) -> dict[str, Raw]:
+    """Its members; none if it is no object, or one nested too deep to be read: such things are left as they are."""
+    try:
+        return members(raw)
+    except ValueError:
+        return {}
+
+
+def _said(found: dict[str, Raw], name: str) -> str | None:
+    try:
+        return string(found[name])
+    except (ValueError, KeyError):
+        return None
+
+
+def _in_member(raw: Raw, name: str, change: Callable[[Raw], Raw]) -> Raw:
+    """`raw` with that member changed; itself, not a copy, if nothing was."""
+    found = _opened(raw)
+    if name not in found:
+        return raw
+    before = found[name]
+    found[name] = change(before)
+    return raw if found[name] is before else encode_object(found)
+
+
+def _in_items(raw: Raw, change: Callable[[Raw], Raw]) -> Raw:
+    """`raw` with every item changed; itself, not a copy, if it is no array or nothing was."""
+    try:
+        before = items(raw)
+    except ValueError:
+        return raw
+    after = [change(item) for item in before]
+    return raw if all(map(is_, before, after)) else encode(after)

@@ -1,0 +1,325 @@
+"""What a server may ask of a client: recognising the question, and making it fit for the client that will get it.
+
+A question is data here: nobody is asked. Which client is meant, whether it may be asked, and whose name the client sees
+are other files' business; so is `_meta` (`meta.py`). What is not changed for a reason keeps its bytes.
+Source: 2025-11-25, "Sampling", "Elicitation", "Roots", and the schemas of the revisions before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+
+from msgspec import Raw
+
+from host.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, Notification
+from host.jsonrpc.raw import encode, encode_object, is_object, items, members, string
+from host.protocol.abilities import Abilities
+from host.protocol.versions import Revision
+
+COMPLETE_NOTICE = "notifications/elicitation/complete"
+URL_REQUIRED = -32042
+"""The error of a server that wants the user to visit pages first (2025-11-25, "URL Elicitation Required Error")."""
+
+SAMPLED_LINKS = (("messages", "*", "content", "content", "*"), ("messages", "*", "content", "*", "content", "*"))
+"""Where a sampling question holds results of tools, whose content may name resources (2025-11-25, "ToolResultContent"):
+a message is one block or an array of them."""
+
+
+class Question(Enum):
+    """The four things a server may ask for."""
+
+    SAMPLING = "sampling"
+    FORM = "form"
+    URL = "url"
+    ROOTS = "roots"
+
+
+SAMPLE = "sampling/createMessage"
+ELICIT = "elicitation/create"
+LIST_ROOTS = "roots/list"
+
+METHODS: dict[str, tuple[Question, ...]] = {
+    SAMPLE: (Question.SAMPLING,),
+    ELICIT: (Question.FORM, Question.URL),
+    LIST_ROOTS: (Question.ROOTS,),
+}
+"""The methods of questions, each with the questions that it may turn out to be."""
+
+
+class CannotAsk(Exception):
+    """The question is not passed on. `code` and `why` are the JSON-RPC error for the server that asked; `why` is one
+    sentence and holds nothing of the client's but what it can do."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+        self.why = why
+
+
+def question_of(method: str, params: Raw | None) -> tuple[Question, dict[str, Raw]] | None:
+    """What is asked, with the members of its params; None for a method that is no question.
+
+    Raises:
+        CannotAsk: the params are not what the method needs (INVALID_PARAMS).
+    """
+    if method not in METHODS:
+        return None
+    found = _opened(method, params)
+    if method == LIST_ROOTS:
+        return Question.ROOTS, found
+    if method == SAMPLE:
+        _need("messages", _is_array(found.get("messages")), "an array")
+        _need("maxTokens", _is_number(found.get("maxTokens")), "a number")
+        return Question.SAMPLING, found
+    return _elicitation(found), found
+
+
+def fit(question: Question, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
+    """The params as a client with these abilities may get them. `params` are those that `question_of` gave.
+
+    `asker` is what people call the server: behind Colonnade a client sees one server, so a message to its user begins
+    with who is really asking. No task is asked for, since none is ever declared.
+
+    Raises:
+        CannotAsk: the client cannot be asked for this at all (METHOD_NOT_FOUND), or not in this mode or with this
+            content (INVALID_PARAMS).
+    """
+    _refuse_undeclared(question, abilities)
+    try:
+        return _fitted(question, params, abilities, asker)
+    except ValueError:  # what a deep stack cannot open although a shallow one could
+        raise CannotAsk(INVALID_PARAMS, "the params are nested too deep") from None
+
+
+def elicitation_id(params: Mapping[str, Raw]) -> str:
+    """The server's id of a Question.URL. `params` are those that `question_of` gave."""
+    return string(params["elicitationId"])
+
+
+def with_elicitation_id(params: Mapping[str, Raw], id: str) -> dict[str, Raw]:
+    """The same params under another id; every other member keeps its bytes."""
+    return {**params, "elicitationId": encode(id)}
+
+
+def completed_id(params: Raw | None) -> str | None:
+    """The id that a COMPLETE_NOTICE names, or None if the notice is malformed (such a notice is ignored)."""
+    try:
+        return string(members(params or b"")["elicitationId"])
+    except (ValueError, KeyError):
+        return None
+
+
+def completion(id: str, params: Raw | None = None) -> Notification:
+    """The notice that what was asked under `id` is done. `params`, an object, may bring other members along."""
+    found = members(params) if params is not None else {}
+    return Notification(COMPLETE_NOTICE, encode_object(with_elicitation_id(found, id)))
+
+
+def rename_elicitations(data: Raw | None, rename: Callable[[str], str]) -> Raw | None:
+    """The `data` of a URL_REQUIRED error with every id renamed, nothing else changed; None if it is not such data."""
+    try:
+        found = members(data or b"")
+        pages = [members(each) for each in items(found["elicitations"])]
+        ids = [elicitation_id(page) for page in pages]
+    except (ValueError, KeyError):
+        return None
+    renamed = [with_elicitation_id(page, rename(id)) for page, id in zip(pages, ids, strict=True)]
+    found["elicitations"] = encode([encode_object(page) for page in renamed])
+    return encode_object(found)
+
+
+def urls_required(data: Raw | None) -> list[tuple[str, str]]:
+    """Message and address of every page that a URL_REQUIRED error names, for clients that must be told in prose."""
+    try:
+        pages = [members(each) for each in items(members(data or b"")["elicitations"]) if is_object(each)]
+    except (ValueError, KeyError):
+        return []
+    return [(_said(page.get("message")) or "", url) for page in pages if (url := _said(page.get("url")))]
+
+
+def refuse_unspoken(question: Question, revision: Revision) -> None:
+    """Refuse a question that does not exist in the revision settled with the server that asks it.
+
+    Raises:
+        CannotAsk: it does not.
+    """
+    if question in METHODS[ELICIT] and not revision.has_elicitation:
+        raise CannotAsk(METHOD_NOT_FOUND, f"{revision.name} has no elicitation")
+    if question is Question.URL and not revision.has_url_elicitation:
+        raise CannotAsk(INVALID_PARAMS, f"{revision.name} has no elicitation in mode url")
+
+
+# Recognising
+
+
+def _opened(method: str, params: Raw | None) -> dict[str, Raw]:
+    if params is None and method == LIST_ROOTS:
+        return {}
+    try:
+        return members(params or b"")
+    except ValueError:
+        raise CannotAsk(INVALID_PARAMS, f"{method} needs params that are an object") from None
+
+
+def _elicitation(found: Mapping[str, Raw]) -> Question:
+    mode = _said(found["mode"]) if "mode" in found else "form"
+    _need("message", _is_string(found.get("message")), "a string")
+    if mode == "form":
+        schema = found.get("requestedSchema")
+        _need("requestedSchema", schema is not None and is_object(schema), "an object")
+        return Question.FORM
+    if mode == "url":
+        _need("url", _said(found.get("url")) is not None, "a string")
+        _need("elicitationId", _said(found.get("elicitationId")) is not None, "a string")
+        return Question.URL
+    raise CannotAsk(INVALID_PARAMS, "the mode of an elicitation is form or url")
+
+
+def _need(member: str, met: bool, shape: str) -> None:
+    if not met:
+        raise CannotAsk(INVALID_PARAMS, f"the member {member!r} is missing or not {shape}")
+
+
+def _is_array(raw: Raw | None) -> bool:
+    return raw is not None and _head(raw) == b"["
+
+
+def _is_string(raw: Raw | None) -> bool:
+    # Not decoded: a message may hold half an emoji, and is passed on all the same.
+    return raw is not None and _head(raw) == b'"'
+
+
+def _is_number(raw: Raw | None) -> bool:
+    return raw is not None and _head(raw) in b"-0123456789"
+
+
+def _head(raw: Raw) -> bytes:
+    return bytes(raw).lstrip()[:1]
+
+
+def _said(raw: Raw | None) -> str | None:
+    """The text of a member that is a string, else None."""
+    try:
+        return None if raw is None else string(raw)
+    except ValueError:
+        return None
+
+
+# Fitting
+
+
+def _fitted(question: Question, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
+    fitted = {name: each for name, each in params.items() if name != "task"}
+    if question is Question.SAMPLING:
+        _refuse_strange_messages(fitted, abilities)
+        # The client would read "this server" as Colonnade, which is every server.
+        if "includeContext" in fitted and _said(fitted["includeContext"]) != "none":
+            fitted["includeContext"] = encode("none")
+    elif question is not Question.ROOTS:
+        fitted["message"] = _signed(fitted["message"], asker)
+    if question is Question.FORM and not abilities.choice_schemas:
+        fitted.pop("mode", None)
+        fitted["requestedSchema"] = _plain_form(fitted["requestedSchema"])
+    return fitted
+
+
+def _refuse_undeclared(question: Question, abilities: Abilities) -> None:
+    can = {
+        Question.SAMPLING: abilities.sampling,
+        Question.FORM: abilities.form,
+        Question.URL: abilities.url,
+        Question.ROOTS: abilities.roots,
+    }
+    if can[question]:
+        return
+    if question in METHODS[ELICIT]:
+        if abilities.form or abilities.url:
+            raise CannotAsk(INVALID_PARAMS, f"the client does not do elicitation in mode {question.value}")
+        raise CannotAsk(METHOD_NOT_FOUND, "the client does not do elicitation")
+    raise CannotAsk(METHOD_NOT_FOUND, f"the client does not do {question.value}")
+
+
+def _refuse_strange_messages(params: Mapping[str, Raw], abilities: Abilities) -> None:
+    """Refuse what this client's revision or its sampling has no words for; nothing is left out in silence."""
+    if not abilities.sampling_tools and ("tools" in params or "toolChoice" in params):
+        raise CannotAsk(INVALID_PARAMS, "the client's sampling does not take tools")
+    if abilities.sampling_tools and abilities.audio:
+        return
+    for content in _contents(params["messages"]):
+        if _is_array(content) and not abilities.sampling_tools:
+            raise CannotAsk(INVALID_PARAMS, "the client's sampling takes one content block in a message, not an array")
+        for block in items(content) if _is_array(content) else [content]:
+            _refuse_strange_block(_type(block), abilities)
+
+
+def _refuse_strange_block(kind: str | None, abilities: Abilities) -> None:
+    if kind in ("tool_use", "tool_result") and not abilities.sampling_tools:
+        raise CannotAsk(INVALID_PARAMS, f"the client's sampling does not take content of type {kind}")
+    if kind == "audio" and not abilities.audio:
+        raise CannotAsk(INVALID_PARAMS, "the client does not take audio")
+
+
+def _contents(messages: Raw) -> Iterator[Raw]:
+    for message in items(messages):
+        if is_object(message):
+            content = members(message).get("content")
+            if content is not None:
+                yield content
+
+
+def _type(raw: Raw) -> str | None:
+    return _said(members(raw).get("type")) if is_object(raw) else None
+
+
+def _signed(message: Raw, asker: str) -> Raw:
+    """The message with who asks before it. Only put before: its own bytes, escapes and all, stay as they are."""
+    return Raw(bytes(encode(f"[{asker}] "))[:-1] + bytes(message).lstrip()[1:])
+
+
+def _plain_form(schema: Raw) -> Raw:
+    """The schema in the words of 2025-06-18; itself, not a copy, if it needs no others."""
+    found = members(schema)
+    properties = found.get("properties")
+    if properties is None or not is_object(properties):
+        return schema
+    before = members(properties)
+    after = {name: _plain_field(each) for name, each in before.items()}
+    if all(after[name] is before[name] for name in before):
+        return schema
+    found["properties"] = encode_object(after)
+    return encode_object(found)
+
+
+def _plain_field(field: Raw) -> Raw:
+    if not is_object(field):
+        return field
+    before = members(field)
+    found = dict(before)
+    kind = _said(found.get("type"))
+    if kind == "array":
+        raise CannotAsk(INVALID_PARAMS, "the client's forms have no field for several choices")
+    # Only booleans had defaults; a strict client would turn the whole form away.
+    if kind in ("string", "number", "integer"):
+        found.pop("default", None)
+    if kind == "string" and "oneOf" in found:
+        found = _plain_choice(found)
+    return field if found == before else encode_object(found)
+
+
+def _plain_choice(found: dict[str, Raw]) -> dict[str, Raw]:
+    """A choice with a title for each value, as values and names side by side, where it stood."""
+    try:
+        choices = [members(each) for each in items(found["oneOf"])]
+        values, names = [each["const"] for each in choices], [each["title"] for each in choices]
+    except (ValueError, KeyError):
+        raise CannotAsk(INVALID_PARAMS, "a choice in the form is not made of const and title") from None
+    if not all(map(_is_string, (*values, *names))):
+        raise CannotAsk(INVALID_PARAMS, "a choice in the form is not made of strings")
+    plain: dict[str, Raw] = {}
+    for name, each in found.items():
+        if name == "oneOf":
+            plain |= {"enum": encode(values), "enumNames": encode(names)}
+        else:
+            plain.setdefault(name, each)
+    return plain

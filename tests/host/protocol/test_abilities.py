@@ -1,0 +1,104 @@
+"""What a client can: its revision and what it declared, and nothing that is only nearly declared."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from host.protocol.abilities import NO_ABILITIES, Abilities, abilities_of
+from host.protocol.versions import LATEST_LEGACY, LEGACY
+
+REVISIONS = list(LEGACY.values())
+ASKED = ("roots", "sampling", "sampling_tools", "form", "url")
+
+
+def can(capabilities: object, revision: str = LATEST_LEGACY.name) -> set[str]:
+    """What may be asked of a client that declares this."""
+    found = abilities_of(LEGACY[revision], Raw(json.dumps(capabilities).encode()))
+    return {name for name in ASKED if getattr(found, name)}
+
+
+@pytest.mark.parametrize(
+    ("elicitation", "modes"),
+    [
+        ({}, {"form"}),
+        ({"form": {}}, {"form"}),
+        ({"form": {"applyDefaults": True}}, {"form"}),
+        ({"url": {}}, {"url"}),
+        ({"form": {}, "url": {}}, {"form", "url"}),
+        ({"form": None, "url": {}}, {"url"}),
+        ({"form": {}, "url": None}, {"form"}),
+        ({"voice": {}}, {"form"}),
+        (None, set()),
+        (True, set()),
+        ([], set()),
+    ],
+)
+def test_elicitation_without_a_mode_means_forms(elicitation: object, modes: set[str]) -> None:
+    assert can({"elicitation": elicitation}) == modes
+
+
+@pytest.mark.parametrize(
+    ("revision", "expected"),
+    [
+        ("2024-11-05", {"roots", "sampling"}),
+        ("2025-03-26", {"roots", "sampling"}),
+        ("2025-06-18", {"roots", "sampling", "form"}),
+        ("2025-11-25", {"roots", "sampling", "sampling_tools", "url"}),
+    ],
+)
+def test_what_a_revision_does_not_know_is_not_declared(revision: str, expected: set[str]) -> None:
+    """Modes and tools mean nothing before 2025-11-25, elicitation nothing before 2025-06-18 (rule 74)."""
+    capabilities: dict[str, object] = {"roots": {}, "sampling": {"tools": {}}, "elicitation": {"url": {}}, "tasks": {}}
+    assert can(capabilities, revision) == expected
+
+
+@pytest.mark.parametrize("sampling", [{}, {"tools": True}, {"tools": None}, {"context": {}}])
+def test_sampling_without_tools(sampling: object) -> None:
+    assert can({"sampling": sampling}) == {"sampling"}
+
+
+@pytest.mark.parametrize("wrong", [None, True, 1, "yes", []])
+def test_a_capability_that_is_no_object_is_not_declared(wrong: object) -> None:
+    assert can({"roots": wrong, "sampling": wrong, "elicitation": wrong}) == set()
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"null", b"[]", b'"roots"', b'{"\\ud83d":{}}', b"\xff"])
+def test_odd_capabilities_are_none(text: bytes) -> None:
+    found = abilities_of(LATEST_LEGACY, Raw(text))
+    assert not any(getattr(found, name) for name in ASKED)
+
+
+def test_what_a_client_takes_is_its_revisions() -> None:
+    found = [abilities_of(revision, Raw(b"{}")) for revision in REVISIONS]
+    assert [each.audio for each in found] == [False, True, True, True]
+    assert [each.resource_links for each in found] == [False, False, True, True]
+    assert [each.structured_content for each in found] == [False, False, True, True]
+    assert [each.takes_everything for each in found] == [False, False, True, True]
+    assert [each.choice_schemas for each in found] == [False, False, False, True]
+
+
+def test_without_a_handshake_nothing_is_asked_and_everything_taken() -> None:
+    assert NO_ABILITIES.takes_everything
+    assert not any(getattr(NO_ABILITIES, name) for name in (*ASKED, "choice_schemas"))
+
+
+VALUES = st.recursive(
+    st.sampled_from([None, True, "x", 1]),
+    lambda inner: st.dictionaries(
+        st.sampled_from(["roots", "sampling", "elicitation", "form", "url", "tools"]), inner, max_size=4
+    ),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(VALUES)
+def test_no_declaration_is_worth_an_error(capabilities: object) -> None:
+    found = abilities_of(LATEST_LEGACY, Raw(json.dumps(capabilities).encode()))
+    assert isinstance(found, Abilities)
+    assert found.sampling or not found.sampling_tools

@@ -1,0 +1,93 @@
+"""What servers mean by their codes: what says that a resource is not there, and what is no client's business."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import Raw
+
+from host.errors import Refused
+from host.protocol.codes import means_not_found, relayed, uri_in
+
+URI = "memo:one"
+
+
+def refusal(code: int, message: str = "no", data: bytes | None = None) -> Refused:
+    return Refused("a", code, message, None if data is None else Raw(data))
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "data"),
+    [
+        (-32002, "no", None),
+        (-32002, "", b"5"),
+        (-32602, "Resource memo:one not found", None),
+        (-32602, "no", b'{"uri":"memo:one"}'),
+        (-32602, "no", b'{"uri":"memo:\\u006fne","more":[1]}'),
+        (0, "Unknown resource: memo:one", None),
+        (0, "RESOURCE NOT FOUND", None),
+        (-32603, "No such file or directory", None),
+        (-32603, "the memo does not exist", None),
+    ],
+)
+def test_every_way_to_say_that_there_is_no_such_resource(code: int, message: str, data: bytes | None) -> None:
+    """By the specification and by the habits of libraries (rule 68)."""
+    assert means_not_found(refusal(code, message, data), URI)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "data"),
+    [
+        (-32602, "not found", None),
+        (-32602, "the argument is not a URI", b'{"uri":"memo:other"}'),
+        (-32602, "no", b'{"uri":["memo:one"]}'),
+        (-32602, "no", b"memo:one"),
+        (0, "busy with memo:one", None),
+        (0, "", b'{"uri":"memo:one"}'),
+        (-32603, "the disk is full", b'{"uri":"memo:one"}'),
+        (-32603, "unfound", None),
+        (-32601, "Method not found", None),
+        (-32600, "not found", None),
+        (-32042, "not found", None),
+        (404, "not found", None),
+        (1, "not found: memo:one", b'{"uri":"memo:one"}'),
+    ],
+)
+def test_what_says_something_else_is_something_else(code: int, message: str, data: bytes | None) -> None:
+    assert not means_not_found(refusal(code, message, data), URI)
+
+
+@pytest.mark.parametrize("code", range(-32029, -32019))
+def test_what_a_server_says_of_its_hop_is_an_internal_error_to_the_client(code: int) -> None:
+    """Words and data say what it was."""
+    before = refusal(code, "the header is missing", b'{"n":1.50}')
+    after = relayed(before)
+    assert (after.server, after.code, after.message) == ("a", -32603, "the header is missing")
+    assert after.data is not None
+    assert bytes(after.data) == b'{"n":1.50}'
+
+
+@pytest.mark.parametrize("code", [0, 1, -1, 404, 2**40, -32000, -32019, -32030, -32042, -32099, -32601, -32603, -32700])
+def test_every_other_refusal_is_the_servers_own(code: int) -> None:
+    before = refusal(code)
+    assert relayed(before) is before
+    assert before.code == code
+
+
+@pytest.mark.parametrize(
+    ("data", "uri"),
+    [
+        (b'{"uri":"memo:one"}', "memo:one"),
+        (b'{ "n": {"uri":"x"} , "uri" : "" }', ""),
+        (b'{"uri":5}', None),
+        (b'{"uri":null}', None),
+        (b'{"uri":"\\ud83d"}', None),
+        (b'{"uris":["memo:one"]}', None),
+        (b'["memo:one"]', None),
+        (b"null", None),
+        (b"", None),
+        (None, None),
+    ],
+)
+def test_the_uri_that_an_error_names(data: bytes | None, uri: str | None) -> None:
+    """(rule 65)"""
+    assert uri_in(None if data is None else Raw(data)) == uri
