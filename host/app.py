@@ -54,12 +54,12 @@ async def open_host(config: Config, journal: Journal) -> AsyncIterator[Host]:
             LeftOut(entry.server, f"{sample(entry.outward)} is offered more than once; all of them are left out")
         )
 
-    gate = Gate({id: spec.consent for id, spec in config.servers.items()})
+    gate = Gate(config.servers)
     catalog = Catalog(list(config.servers), gate.shows, collided)
     become_subreaper()
     async with open_keeper() as keeper:
         open_one = partial(open_link, keeper=keeper, journal=journal)
-        async with open_roster(config.servers, config.start_grace, open_one, catalog, journal) as roster:
+        async with open_roster(config.servers, config.start_grace, open_one, catalog, gate, journal) as roster:
             yield Host(catalog, journal, roster, Router(catalog, gate, roster))
 
 

@@ -15,15 +15,15 @@ from msgspec import Raw
 
 from config import Config
 from host.app import Host, open_host, serve, serve_over_stdio
+from host.asking import BrokenAnswer, PeerError
 from host.background import BackgroundStream
 from host.errors import ColonnadeError, first_of
-from host.exchange import Caller, Exchange
+from host.exchange import Caller, Exchange, Nobody
 from host.journal import Journal
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, members, value
 from host.names import server_of_name
 from host.output import States, Terminal, open_log, printable
-from host.peer import BrokenAnswer, PeerError
 from host.protocol.methods import CALL, LISTINGS, Kind
 from host.remote import fetch_status, open_remote
 from host.upstream.listing import Ask, read_list
@@ -116,7 +116,7 @@ async def _locally(config: Config, journal: Journal, work: Work, server: str | N
 async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
     request = Request(1, method, params)
     caller = Caller("command line", None)
-    return await host.router.answer(Exchange(request, members(params or b"{}"), caller, lambda notice: None))
+    return await host.router.answer(Exchange(request, members(params or b"{}"), caller, Nobody()))
 
 
 async def _status_of(host: Host) -> object:

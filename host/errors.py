@@ -3,12 +3,14 @@
     ColonnadeError
     ├── CallerError              the client asked for something that cannot be done
     │   ├── InvalidRequest       -32600  the message itself is not usable here
-    │   ├── MethodNotFound       -32601
+    │   ├── MethodNotFound       -32601  also: the server that it is for does not offer that
     │   ├── InvalidParams        -32602  members missing or of the wrong type, a bad cursor
     │   ├── UnknownEntry         -32602  no such tool or prompt (or policy hides it: the same words)
     │   └── ResourceNotFound     -32002  no such resource (or policy hides it: the same words)
     └── UpstreamError            a named server failed
         ├── Refused              the server's own JSON-RPC error, passed on as it came
+        ├── Forbidden            403  it wanted something of the client that the configuration does not allow
+        ├── TooMany              429  as many instances of it run, or resources of it are watched, as may be
         ├── Unavailable          503  not connected; says why and when the next attempt is
         ├── BrokeProtocol        502  it answered with something that is no answer
         └── TimedOut             504
@@ -81,6 +83,14 @@ class Refused(UpstreamError):
     def __init__(self, server: str, code: int, message: str, data: Raw | None) -> None:
         super().__init__(server, message, data=data)
         self.code = code
+
+
+class Forbidden(UpstreamError):
+    code = 403
+
+
+class TooMany(UpstreamError):
+    code = LIMITED
 
 
 class Unavailable(UpstreamError):

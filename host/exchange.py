@@ -6,33 +6,73 @@ revision, and there is no ambient request: the exchange is passed as an argument
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from msgspec import Raw
 
 from host.jsonrpc.messages import Notification, Request
+from host.protocol.abilities import NO_ABILITIES, Abilities
+from host.wire.link import LinkLost
+
+Report = Callable[[dict[str, Raw]], None]
+"""Takes the members of one progress report; must not wait."""
 
 
-@dataclass(frozen=True, slots=True)
+class Outlet(Protocol):
+    """A way to a client: the stream of one request, or what is said outside any."""
+
+    def tell(self, notice: Notification) -> None:
+        """Send a notification. Never waits: it is called by whoever reads a server's messages. Once the way is closed
+        it does nothing."""
+
+    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+        """Have the client answer a question, and give its result as it came. Cancelling this withdraws the question.
+        `report` gets the client's progress; None if nobody wants it.
+
+        Raises:
+            PeerError: the client refused.
+            BrokenAnswer: it answered with something that is no answer.
+            LinkLost: there is no way to it (any more).
+        """
+
+
+class Nobody:
+    """The outlet of those who hear nothing but the answer."""
+
+    def tell(self, notice: Notification) -> None:
+        return
+
+    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+        raise LinkLost("the client cannot be asked")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Caller:
-    """Who sent a request. `name` is for the log; without tokens every caller of this host is as good as any other."""
+    """Who sent a request. A caller is itself alone: two of the same name are two.
+
+    `name` is for the log. `identity` is the name of the access token, None where nobody needs one: whoever comes
+    without one is as good as any other.
+    """
 
     name: str
     endpoint: str | None
     """The one server whose own endpoint was asked, or None for the endpoint of all servers."""
+    identity: str | None = None
+    abilities: Abilities = NO_ABILITIES
+    instance: Hashable | None = None
+    """Whose dedicated instances of servers this caller uses; None if every call is a client of its own."""
+    outlet: Outlet = field(default_factory=Nobody)
+    """For what is said to it outside any request."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
-    """One request being answered.
-
-    `tell` sends a notification that belongs to this request. It never waits: it is called by whoever reads the server's
-    messages. After the answer it does nothing.
-    """
+    """One request being answered. After the answer its outlet is closed."""
 
     request: Request
     params: Mapping[str, Raw]
     """The members of the request's params, each undecoded."""
     caller: Caller
-    tell: Callable[[Notification], None]
+    outlet: Outlet

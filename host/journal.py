@@ -46,13 +46,24 @@ class ServerFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class InstanceFailed:
+    """A dedicated instance of a server could not be started, or was lost."""
+
+    server: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: a dedicated instance failed: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """A message was dropped: it was none, or nobody was waiting for it."""
 
     server: str
     what: str
     """One of `invalid message`, `unknown id`, `unknown progress token`, `unexpected notification`, `too many requests`,
-    `unexpected event`, `event stream broken`."""
+    `too many log messages`, `unexpected event`, `event stream broken`."""
     detail: str
 
     def __str__(self) -> str:
@@ -68,6 +79,18 @@ class LeftOut:
 
     def __str__(self) -> str:
         return f"{self.server}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotAsked:
+    """A server wanted to ask a client something, and was refused."""
+
+    server: str
+    question: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.question} refused: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +115,7 @@ class Crashed:
         return f"{self.where}: internal error: {self.problem!r}"
 
 
-Event = ServerReady | ServerFailed | Dropped | LeftOut | Said | Crashed
+Event = ServerReady | ServerFailed | InstanceFailed | Dropped | LeftOut | NotAsked | Said | Crashed
 
 
 class Journal:

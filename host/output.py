@@ -11,7 +11,18 @@ import time
 from typing import ClassVar, TextIO
 
 from host.background import BackgroundStream
-from host.journal import Crashed, Dropped, Event, Journal, LeftOut, Said, ServerFailed, ServerReady
+from host.journal import (
+    Crashed,
+    Dropped,
+    Event,
+    InstanceFailed,
+    Journal,
+    LeftOut,
+    NotAsked,
+    Said,
+    ServerFailed,
+    ServerReady,
+)
 
 
 class Terminal:
@@ -91,6 +102,10 @@ class _Log:
             self._limited((event.server, event.what), event)
         elif isinstance(event, LeftOut):
             self._limited((event.server, "left out"), event)
+        elif isinstance(event, InstanceFailed):
+            self._limited((event.server, "instance"), event)
+        elif isinstance(event, NotAsked):
+            self._limited((event.server, event.question + event.why), event)
         else:
             self._log.info("%s", event)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
@@ -10,10 +10,13 @@ from urllib.parse import urlsplit, urlunsplit
 import trio
 from msgspec import Raw
 
-from host.journal import Journal
-from host.peer import Peer, open_peer
+from host.asking import PeerError
+from host.jsonrpc.messages import METHOD_NOT_FOUND, ErrorBody, Notification, Request
+from host.jsonrpc.raw import EMPTY_OBJECT
+from host.peer import Behind, Peer, open_peer
 from host.protocol.handshake import ServerOffer
-from host.upstream.client import Voice, shake_hands
+from host.protocol.methods import PING
+from host.upstream.client import shake_hands
 from host.wire.http_client import fetch_json, open_http
 
 PATIENCE = 15.0
@@ -21,11 +24,32 @@ PATIENCE = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    peer: Peer
+    peer: Peer[None]
     offer: ServerOffer
 
     async def ask(self, method: str, params: Raw | None) -> Raw:
         return await self.peer.request(method, params)
+
+
+class _OneQuestion:
+    """Hears nothing but the answer."""
+
+    def called(self, peer: Peer[None], request: Request, behind: Behind[None]) -> Callable[[], Awaitable[Raw]]:
+        return _pong if request.method == PING else _refuse
+
+    def told(self, notice: Notification, behind: Behind[None]) -> None:
+        return
+
+    def dropped(self, what: str, detail: str) -> None:
+        return
+
+
+async def _pong() -> Raw:
+    return EMPTY_OBJECT
+
+
+async def _refuse() -> Raw:
+    raise PeerError(ErrorBody(METHOD_NOT_FOUND, "this client does not offer that method"))
 
 
 @asynccontextmanager
@@ -35,10 +59,10 @@ async def open_remote(url: str, headers: Mapping[str, str]) -> AsyncIterator[Rem
     Raises:
         LinkLost, PeerError, BrokenAnswer, ValueError, trio.TooSlowError: there is no MCP server to talk to.
     """
-    voice = Voice("remote", Journal())
-    async with open_http(url, headers, voice.dropped) as link, open_peer(link, voice) as peer:
+    handler = _OneQuestion()
+    async with open_http(url, headers, handler.dropped) as link, open_peer(link, handler) as peer:
         with trio.fail_after(PATIENCE):
-            offered = await shake_hands(link, peer)
+            offered = await shake_hands(link, peer, {})
         yield Remote(peer, offered)
 
 

@@ -21,20 +21,39 @@ from msgspec import Raw
 from host.catalog import Catalog, Entry
 from host.errors import (
     BrokeProtocol,
+    ColonnadeError,
+    Forbidden,
     InvalidParams,
+    InvalidRequest,
     MethodNotFound,
     Refused,
     ResourceNotFound,
     UnknownEntry,
     UpstreamError,
 )
-from host.exchange import Exchange
-from host.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
-from host.jsonrpc.raw import encode, encode_object, members, string
+from host.exchange import Caller, Exchange, Nobody
+from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
 from host.names import inward_uri, outward_uri, server_of_name, template_makes
 from host.policy.gate import Gate, Permit
+from host.protocol.codes import means_not_found, relayed, uri_in
+from host.protocol.downgrade import fit_definition, fit_result
+from host.protocol.levels import level_of
 from host.protocol.links import rename_in_result
-from host.protocol.methods import CALL, COMPLETE, LISTING_BY_METHOD, TARGETED, Kind, Listing, target_of
+from host.protocol.methods import (
+    CALL,
+    COMPLETE,
+    LISTING_BY_METHOD,
+    SET_LEVEL,
+    SUBSCRIBE,
+    TARGETED,
+    UNSUBSCRIBE,
+    UPDATED,
+    Kind,
+    Listing,
+    target_of,
+)
+from host.protocol.questions import URL_REQUIRED, Question, urls_required
 from host.upstream.roster import Roster
 
 PAGE = 250
@@ -61,7 +80,7 @@ class Router:
         self.catalog = catalog
         self._gate = gate
         self._roster = roster
-        self._views: dict[tuple[str | None, Kind], deque[View]] = {}
+        self._views: dict[tuple[str | None, Kind, bool], deque[View]] = {}
         self._seal = secrets.token_bytes(32)
 
     def serves(self, server: str) -> bool:
@@ -81,20 +100,42 @@ class Router:
             return await self._list(exchange, LISTING_BY_METHOD[method])
         if method == COMPLETE:
             return await self._complete(exchange)
+        if method in (SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL) and isinstance(exchange.caller.outlet, Nobody):
+            raise InvalidRequest("this belongs to a session; open one with initialize")
+        if method in (SUBSCRIBE, UNSUBSCRIBE):
+            return await self._watch(exchange)
+        if method == SET_LEVEL:
+            self._roster.levels.want(exchange.caller, level_of(exchange.params))
+            return EMPTY_OBJECT
         raise MethodNotFound(f"there is no method {method[:80]!r} here")
+
+    def roots_changed(self, caller: Caller) -> None:
+        """The caller says that its roots are not what they were."""
+        self._roster.roots_changed(caller)
+
+    def serve_only(self, caller: Caller) -> None:
+        """There is one client, and will be no other."""
+        self._roster.serve_only(caller)
+
+    def forget(self, caller: Caller) -> None:
+        """The caller is gone."""
+        self._roster.forget(caller)
 
     # Listing
 
-    def view(self, endpoint: str | None, kind: Kind) -> View:
-        """What the endpoint shows of `kind` now. Equal definitions mean that nothing a client can see has changed."""
+    def view(self, caller: Caller, kind: Kind) -> View:
+        """What the caller is shown of `kind` now. Equal definitions mean that nothing it can see has changed."""
+        endpoint, structured = caller.endpoint, caller.abilities.structured_content
         shelf = self.catalog.shelf(kind)
-        views = self._views.setdefault((endpoint, kind), deque(maxlen=PAST_VIEWS))
+        views = self._views.setdefault((endpoint, kind, structured), deque(maxlen=PAST_VIEWS))
         if not views or views[-1].version != shelf.version:
             if endpoint is None:
-                shown = tuple(entry.exported for entry in shelf.entries)
+                shown = [entry.exported for entry in shelf.entries]
             else:
-                shown = tuple(entry.definition for entry in shelf.by_server.get(endpoint, ()) if self._shows(entry))
-            views.append(View(shelf.version, shown))
+                shown = [entry.definition for entry in shelf.by_server.get(endpoint, ()) if self._shows(entry)]
+            if kind is Kind.TOOL:
+                shown = [fit_definition(definition, structured=structured) for definition in shown]
+            views.append(View(shelf.version, tuple(shown)))
         return views[-1]
 
     async def instructions(self, endpoint: str | None) -> str:
@@ -124,40 +165,41 @@ class Router:
         return self._gate.shows(entry.server, entry.kind, entry.inward)
 
     async def _list(self, exchange: Exchange, listing: Listing) -> Raw:
-        endpoint = exchange.caller.endpoint
-        await self._roster.wait_settled(endpoint)
-        view = self.view(endpoint, listing.kind)
+        caller = exchange.caller
+        await self._roster.wait_settled(caller.endpoint)
+        view = self.view(caller, listing.kind)
         start = 0
         if "cursor" in exchange.params:
-            view, start = self._resume(endpoint, listing.kind, exchange.params["cursor"])
+            view, start = self._resume(caller, listing.kind, exchange.params["cursor"])
         end = start + PAGE
         page = b'{"%b":[%b]' % (listing.member.encode(), b",".join(view.definitions[start:end]))
         if end < len(view.definitions):
-            page += b',"nextCursor":"%b"' % self._cursor(endpoint, listing.kind, view.version, end)
+            page += b',"nextCursor":"%b"' % self._cursor(caller, listing.kind, view.version, end)
         return Raw(page + b"}")
 
-    def _cursor(self, endpoint: str | None, kind: Kind, version: int, start: int) -> bytes:
+    def _cursor(self, caller: Caller, kind: Kind, version: int, start: int) -> bytes:
         place = b"%d.%d" % (version, start)
-        return base64.urlsafe_b64encode(self._signature(endpoint, kind, place) + place)
+        return base64.urlsafe_b64encode(self._signature(caller, kind, place) + place)
 
-    def _resume(self, endpoint: str | None, kind: Kind, cursor: Raw) -> tuple[View, int]:
+    def _resume(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int]:
         """The view a cursor belongs to, and where in it. An old view is served as it was, or not at all: pages of two
         different lists never make one list."""
         try:
             sealed = base64.b64decode(string(cursor), altchars=b"-_", validate=True)
             signature, place = sealed[:16], sealed[16:]
-            if not hmac.compare_digest(signature, self._signature(endpoint, kind, place)):
+            if not hmac.compare_digest(signature, self._signature(caller, kind, place)):
                 raise ValueError("not one of ours")
             version, start = (int(part) for part in place.split(b"."))
         except (ValueError, binascii.Error):
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
-        for view in self._views.get((endpoint, kind), ()):
+        for view in self._views.get((caller.endpoint, kind, caller.abilities.structured_content), ()):
             if view.version == version:
                 return view, start
         raise InvalidParams("the list has changed since this cursor was given; list again from the start")
 
-    def _signature(self, endpoint: str | None, kind: Kind, place: bytes) -> bytes:
-        said = b"\0".join([b"" if endpoint is None else endpoint.encode(), kind.value.encode(), place])
+    def _signature(self, caller: Caller, kind: Kind, place: bytes) -> bytes:
+        """What makes a cursor ours, for this endpoint, and for whoever it was given to."""
+        said = encode([caller.endpoint, caller.identity, caller.abilities.structured_content, kind.value, place.hex()])
         return hashlib.blake2b(said, key=self._seal, digest_size=16).digest()
 
     # Reaching one entry
@@ -178,36 +220,91 @@ class Router:
     async def _complete(self, exchange: Exchange) -> Raw:
         kind, name = target_of(COMPLETE, exchange.params)
         permit = self._find(exchange, kind, name, listed=True)
-        client = self._roster.ready(permit.server)
-        if not client.offer.completes:
-            return NO_COMPLETION
-        try:
-            return await client.call(permit)
-        except Refused as refusal:
-            if refusal.code == METHOD_NOT_FOUND:
+        async with self._roster.seat(permit.server, exchange) as seat:
+            if not seat.client.offer.completes:
                 return NO_COMPLETION
-            raise
+            try:
+                return await seat.client.call(permit)
+            except Refused as refusal:
+                if refusal.code == METHOD_NOT_FOUND:
+                    return NO_COMPLETION
+                raise self._translated(refusal, permit, name) from None
 
     async def _ask(self, exchange: Exchange, permit: Permit, name: str) -> Raw:
-        """Have the server answer, and give the answer outward names."""
-        client = self._roster.ready(permit.server)
+        """Have the server answer, and give the answer outward names and a form that the caller can read."""
         method = TARGETED[exchange.request.method]
-        if method.capability not in client.offer.capabilities:
-            raise _missing(permit.kind, name)
+        async with self._roster.seat(permit.server, exchange) as seat:
+            if method.capability not in seat.client.offer.capabilities:
+                raise _missing(permit.kind, name)
+            try:
+                result = await seat.client.call(permit)
+            except Refused as refusal:
+                raise self._translated(refusal, permit, name) from None
+        if exchange.caller.endpoint is None:
+            try:
+                result = rename_in_result(result, method.links, _outward(permit.server))
+            except ValueError:
+                raise BrokeProtocol(permit.server, f"{permit.server} sent a result that cannot be read") from None
+        return fit_result(method.name, result, exchange.caller.abilities)
+
+    def _translated(self, refusal: Refused, permit: Permit, name: str) -> ColonnadeError:
+        """A server's refusal, in the terms of the caller and of its revision."""
+        caller = permit.exchange.caller
+        if permit.kind is Kind.RESOURCE and means_not_found(refusal, permit.target):
+            return _missing(permit.kind, name)
+        if refusal.code == URL_REQUIRED:
+            return self._pages_needed(refusal, permit)
+        if caller.endpoint is None:
+            refusal.data = _with_outward_uri(refusal.data, permit, name)
+        return relayed(refusal)
+
+    def _pages_needed(self, refusal: Refused, permit: Permit) -> UpstreamError:
+        """The user must visit pages first: for clients that can send them there, if the server may want that."""
+        server = permit.server
+        if not self._gate.lets_ask(server, Question.URL):
+            text = f"{server} wants a web page to be visited first, which only a server with trust: trusted may ask for"
+            return Forbidden(server, text)
+        # A subscription may be several clients': its pages have no ids that are the caller's own.
+        if permit.exchange.caller.abilities.url and permit.exchange.request.method != SUBSCRIBE:
+            return refusal
+        pages = "; ".join(f"{message} {url}".strip() for message, url in urls_required(refusal.data))
+        return Forbidden(server, f"{server} wants this to be visited first, then ask again: {pages or refusal.message}")
+
+    # Watching a resource
+
+    async def _watch(self, exchange: Exchange) -> Raw:
+        method = exchange.request.method
+        _, name = target_of(method, exchange.params)
+        if method == UNSUBSCRIBE:
+            return self._unwatch(exchange, name)
+        permit = self._find(exchange, Kind.RESOURCE, name)
+
+        def changed(uri: str, notice: dict[str, Raw]) -> None:
+            outward = name if uri == permit.target else self._outward_if_shown(permit, uri)
+            if outward is not None:
+                exchange.caller.outlet.tell(Notification(UPDATED, encode_object({**notice, "uri": encode(outward)})))
+
         try:
-            result = await client.call(permit)
+            await self._roster.watch(permit.server, permit.target, exchange, changed)
         except Refused as refusal:
-            if permit.kind is Kind.RESOURCE and _means_not_found(refusal, permit.target):
-                raise _missing(permit.kind, name) from None
-            if exchange.caller.endpoint is None:
-                refusal.data = _with_outward_uri(refusal.data, permit, name)
-            raise
-        if exchange.caller.endpoint is not None:
-            return result
-        try:
-            return rename_in_result(result, method.links, _outward(permit.server))
-        except ValueError:
-            raise BrokeProtocol(permit.server, f"{permit.server} sent a result that cannot be read") from None
+            raise self._translated(refusal, permit, name) from None
+        return EMPTY_OBJECT
+
+    def _unwatch(self, exchange: Exchange, name: str) -> Raw:
+        """The caller watches it no more, also while its server is away: nothing is asked of the server here."""
+        found = self._owner_by_text(exchange, name) or self._owner_of(name)
+        permit = None if found is None else self._gate.admit(exchange, found[0], Kind.RESOURCE, found[1])
+        if permit is None:
+            raise _missing(Kind.RESOURCE, name)
+        self._roster.unwatch(permit.server, permit.target, exchange.caller)
+        return EMPTY_OBJECT
+
+    def _outward_if_shown(self, permit: Permit, uri: str) -> str | None:
+        if not self._gate.shows(permit.server, Kind.RESOURCE, uri):
+            return None
+        return uri if permit.exchange.caller.endpoint is not None else outward_uri(permit.server, uri)
+
+    # Finding the entry
 
     def _find(self, exchange: Exchange, kind: Kind, name: str, *, listed: bool = False) -> Permit:
         """The permit for what `name` means at the caller's endpoint. With `listed`, only what some list names counts:
@@ -246,8 +343,7 @@ class Router:
         self._roster.upstreams[server].refresh(kind)
 
     def _find_uri(self, exchange: Exchange, uri: str, listed: bool) -> tuple[str, str] | None:
-        endpoint = exchange.caller.endpoint
-        found = (endpoint, uri) if endpoint is not None else inward_uri(uri, self._roster)
+        found = self._owner_by_text(exchange, uri)
         if found is None:
             found = self._owner_of(uri)
         elif not listed:
@@ -257,6 +353,11 @@ class Router:
             self._miss(found[0], Kind.RESOURCE)
             return None
         return found
+
+    def _owner_by_text(self, exchange: Exchange, uri: str) -> tuple[str, str] | None:
+        """The server that the URI itself names, or whose endpoint is asked, and its own URI."""
+        endpoint = exchange.caller.endpoint
+        return (endpoint, uri) if endpoint is not None else inward_uri(uri, self._roster)
 
     def _owner_of(self, uri: str) -> tuple[str, str] | None:
         """The one server that lists the URI, or has the one template that makes it, as servers write their URIs: a web
@@ -301,29 +402,13 @@ def _missing(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:
     return UnknownEntry(f"Unknown {kind.value}: {name[:200]}")
 
 
-def _means_not_found(refusal: Refused, uri: str) -> bool:
-    """Whether a server's refusal to read says that there is no such resource. -32002 says so by definition
-    (2025-11-25, "Resources / Error Handling"); with -32602 only the URI in it tells."""
-    if refusal.code == ResourceNotFound.code:
-        return True
-    return refusal.code == INVALID_PARAMS and (uri in refusal.message or _uri_in(refusal.data) == uri)
-
-
 def _with_outward_uri(data: Raw | None, permit: Permit, asked: str) -> Raw | None:
     """The data of a server's error, with the URI in it as one that the client can bring back."""
-    uri = _uri_in(data)
+    uri = uri_in(data)
     if data is None or uri is None:
         return data
     outward = asked if uri == permit.target else outward_uri(permit.server, uri)
     return encode_object({**members(data), "uri": encode(outward)})
-
-
-def _uri_in(data: Raw | None) -> str | None:
-    """The URI that the data of an error names, if it does."""
-    try:
-        return None if data is None else string(members(data)["uri"])
-    except (ValueError, KeyError):
-        return None
 
 
 def _cut(text: str, limit: int) -> str:

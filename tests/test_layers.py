@@ -16,7 +16,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
     ("host.errors", "host.version", "host.background"),
     ("host.jsonrpc",),
     ("host.protocol",),
-    ("host.wire", "host.peer"),
+    ("host.wire", "host.asking", "host.peer"),
     ("host.journal", "host.names", "host.exchange", "host.catalog"),
     ("host.policy",),
     ("host.upstream",),

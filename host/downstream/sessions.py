@@ -1,48 +1,189 @@
 """What a handshake client and Colonnade know of each other between two messages: a session, over stdio or HTTP alike.
 
-A session turns a request into an exchange, answers what belongs to the hop itself (initialize, ping, cancels), and
-tells its client when its own view of the lists has changed. It knows no transport: streams and status codes are for
-the faces.
+A session turns a request into an exchange, answers what belongs to the hop itself (initialize, ping, cancels), puts
+servers' questions to its client, and tells it when its own view of the lists has changed. It knows no transport:
+streams and status codes are for the faces.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import trio
 from msgspec import Raw
 
+from host.asking import Asking
 from host.downstream.streams import EventStream, History
 from host.errors import ColonnadeError, InvalidParams, InvalidRequest
-from host.exchange import Caller, Exchange
+from host.exchange import Caller, Exchange, Report
 from host.journal import Crashed, Journal
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
-from host.jsonrpc.messages import INTERNAL_ERROR, ErrorBody, Failure, Notification, Request, Success
-from host.jsonrpc.raw import EMPTY_OBJECT, members
+from host.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    ErrorBody,
+    Failure,
+    Id,
+    Malformed,
+    Notification,
+    Request,
+    Success,
+)
+from host.jsonrpc.raw import EMPTY_OBJECT, encode_object, members
 from host.protocol.handshake import Opening, opening, opening_answer
-from host.protocol.methods import INITIALIZE, INITIALIZED, LISTING_BY_METHOD, LISTINGS, PING, Kind
+from host.protocol.levels import UNASKED, level_of, passes
+from host.protocol.meta import for_next_hop
+from host.protocol.methods import (
+    INITIALIZE,
+    INITIALIZED,
+    LISTING_BY_METHOD,
+    LISTINGS,
+    LOGGED,
+    PING,
+    PROGRESS,
+    ROOTS_CHANGED,
+    SET_LEVEL,
+    Kind,
+)
 from host.router import Router
 from host.version import VERSION
+from host.wire.link import LinkLost
 
 SPACING = 0.5
 """Seconds between two rounds of list_changed for one client; changes in between are one."""
+MAX_KEPT_NOTICES = 1000
+"""Notices that wait for a client that does not listen at the moment; beyond that the oldest are lost."""
 
-Tell = Callable[[Notification], None]
+Say = Callable[[Notification | Request], bool]
+"""Puts a message on a client's stream without waiting; False if that stream is closed or full."""
 Send = Callable[[Notification], Awaitable[None]]
 
 
-class Session:
-    """One client at one endpoint. `opening` is what it said in its handshake, None before."""
+class Standing:
+    """What is said to a client outside any request: now, if it listens. Of notices that only say that something
+    changed, the newest of each waits until it does."""
 
-    def __init__(self, name: str, endpoint: str | None, router: Router, journal: Journal) -> None:
+    def __init__(self) -> None:
+        self._say: Say | None = None
+        self._kept: dict[bytes, Notification] = {}
+
+    def say(self, message: Notification | Request) -> bool:
+        """Whether it was said."""
+        return self._say is not None and self._say(message)
+
+    def tell(self, notice: Notification) -> None:
+        """Say it now or later; the same notice is said once."""
+        key = notice.method.encode() + bytes(notice.params or b"")
+        self._kept.pop(key, None)
+        self._kept[key] = notice
+        while len(self._kept) > MAX_KEPT_NOTICES:
+            del self._kept[next(iter(self._kept))]
+        self._flush()
+
+    @contextmanager
+    def listening(self, say: Say) -> Iterator[None]:
+        """The client listens for the block; what waited is said first."""
+        self._say = say
+        self._flush()
+        try:
+            yield
+        finally:
+            if self._say is say:
+                self._say = None
+
+    def _flush(self) -> None:
+        while self._kept:
+            key = next(iter(self._kept))
+            if not self.say(self._kept[key]):
+                return
+            del self._kept[key]
+
+
+class _Outlet:
+    """A way to the session's client. Implements `host.exchange.Outlet`. `scope` holds the request that it is for; None
+    where it is for none."""
+
+    def __init__(self, session: Session, say: Say, scope: trio.CancelScope | None) -> None:
+        self._session = session
+        self._say = say
+        self._scope = scope
+        self._standing = scope is None
+        self._open = 0
+
+    def tell(self, notice: Notification) -> None:
+        if self._scope is not None and self._scope.cancel_called:
+            return  # the client has called it off and wants nothing more of it
+        if notice.method == LOGGED:
+            level = self._session.level
+            # A client that never set a level gets what its own requests cause, and nothing else.
+            if passes(notice, level or UNASKED) and (level is not None or not self._standing):
+                self._say(notice)
+        elif self._standing:
+            self._session.standing.tell(notice)
+        else:
+            self._say(notice)
+
+    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+        asked = dict(params)
+        if report is None:
+            for_next_hop(asked, None)
+            return await self._ask(method, asked)
+        with self._session.asking.progress(report) as token:
+            for_next_hop(asked, token)
+            return await self._ask(method, asked)
+
+    async def _ask(self, method: str, params: dict[str, Raw]) -> Raw:
+        said = False
+
+        async def send(request: Request) -> None:
+            nonlocal said
+            said = self._say(request)
+            await trio.lowlevel.checkpoint()
+            if not said:
+                raise LinkLost("it does not listen")
+
+        async def call_off(id: Id, notice: Notification) -> None:
+            if said and not self._say(notice):
+                self._session.standing.say(notice)
+
+        self._open += 1
+        try:
+            return await self._session.asking.request(method, encode_object(params), send, call_off)
+        finally:
+            self._open -= 1
+
+    async def settle(self) -> None:
+        """Let the questions that ended with the request be called off before it is answered: afterwards their stream is
+        closed. They were cancelled just now, and their tasks have it behind them when two rounds of all are over.
+        One that another request may have caused as well stays open."""
+        for _ in range(2):
+            if self._open:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+
+
+class Session:
+    """One client at one endpoint. `opening` is what it said in its handshake, None before; `identity` is the name of
+    the token it came with, to which everything here belongs."""
+
+    def __init__(
+        self, name: str, endpoint: str | None, router: Router, journal: Journal, identity: str | None = None
+    ) -> None:
         self.endpoint = endpoint
+        self.identity = identity
         self.opening: Opening | None = None
         self.serving: Serving[trio.CancelScope] = Serving()
+        self.asking: Asking[object] = Asking()
+        self.standing = Standing()
+        self.standing_stream: EventStream | None = None
+        """Where that goes over Streamable HTTP."""
+        self.level: str | None = None
+        """What it wants of log messages."""
         self.history = History()
         self.ended = trio.Event()
         self.last_used = trio.current_time()
-        self._caller = Caller(name, endpoint)
+        self._name = name
+        self._caller = Caller(name, endpoint, identity)
         self._router = router
         self._journal = journal
         self._begun = False
@@ -56,19 +197,30 @@ class Session:
         """Answer `initialize`; the session is open if that succeeds. Never called off (2025-11-25, "Cancellation")."""
         return await self._guarded(request, self._initialize)
 
+    def do_without_handshake(self) -> None:
+        """Its client sends one request and no handshake: it can be told nothing but the answer. Whoever has a name has
+        the dedicated instances of that name."""
+        self._begun = True
+        self._ready.set()
+        self._caller = Caller(self._name, self.endpoint, self.identity, instance=self.identity)
+
     def begin(self, request: Request) -> trio.CancelScope:
         """Note a request as soon as it is read: a cancel may be the next thing that is. `answer` must follow."""
         scope = trio.CancelScope()
         self.serving.begin(request.id, scope)
         return scope
 
-    async def answer(self, request: Request, scope: trio.CancelScope, tell: Tell) -> Success | Failure | None:
-        """The answer to a request that was begun; None if the client called it off, which is answered with nothing."""
+    async def answer(self, request: Request, scope: trio.CancelScope, say: Say) -> Success | Failure | None:
+        """The answer to a request that was begun; None if the client called it off, which is answered with nothing.
+        `say` puts on the request's own stream what comes before the answer."""
+        outlet = _Outlet(self, say, scope)
+        answer: Success | Failure | None = None
         try:
             with scope:
                 await trio.lowlevel.checkpoint_if_cancelled()
-                return await self._guarded(request, lambda request: self._result(request, tell))
-            return None
+                answer = await self._guarded(request, lambda request: self._result(request, outlet))
+            await outlet.settle()
+            return answer
         finally:
             self.serving.end(request.id, scope)
             self.last_used = trio.current_time()
@@ -81,20 +233,35 @@ class Session:
             primes=revision is not None and revision.primes_streams,
         )
 
+    @property
+    def sends_batches(self) -> bool:
+        return self.opening is not None and self.opening.revision.has_batches
+
     def told(self, notice: Notification) -> None:
         """Take a notification. Unknown ones mean nothing to us."""
         if notice.method == CANCELLED:
             scope = self.serving.named_by(notice)
             if scope is not None:
                 scope.cancel(cancelled_reason(notice))
+        elif notice.method == PROGRESS:
+            with suppress(ValueError):
+                self.asking.progressed(notice)
+        elif notice.method == ROOTS_CHANGED:
+            self._router.roots_changed(self._caller)
         elif notice.method == INITIALIZED:
             self._initialized.set()
+
+    def answered(self, answer: Success | Failure | Malformed) -> None:
+        """Take the client's answer to a question. One that nobody waits for means nothing."""
+        self.asking.answered(answer)
 
     def end(self) -> None:
         """The client is gone for good: nobody waits for what is in flight, and nothing more is said."""
         self.ended.set()
         for scope in self.serving:
             scope.cancel("the client has ended its session")
+        self.asking.end(LinkLost("the client has ended its session"))
+        self._router.forget(self._caller)
 
     async def tell_changes(self, send: Send) -> None:
         """Tell the client of every list that is no longer as it knows it, until cancelled."""
@@ -114,11 +281,17 @@ class Session:
                 self.last_used = trio.current_time()
                 await trio.sleep(SPACING)
 
+    async def serve_alone(self) -> None:
+        """Once the client is there: it is the only one there can be."""
+        await self._initialized.wait()
+        await self._ready.wait()
+        self._router.serve_only(self._caller)
+
     def _changed(self) -> dict[str, dict[Kind, tuple[bytes, ...]]]:
         """The notices that are due, and what the client knows once it has got them."""
         due: dict[str, dict[Kind, tuple[bytes, ...]]] = {}
         for kind, listing in LISTINGS.items():
-            now = self._router.view(self.endpoint, kind).definitions
+            now = self._router.view(self._caller, kind).definitions
             if self._known.get(kind) != now:
                 due.setdefault(listing.changed, {})[kind] = now
         return due
@@ -130,7 +303,7 @@ class Session:
         except ColonnadeError as error:
             return Failure(ErrorBody(error.code, error.message, error.data), request.id)
         except Exception as problem:  # noqa: BLE001 - one request's trouble must not reach any other
-            self._journal.note(Crashed(f"{request.method[:80]} for {self._caller.name}", problem))
+            self._journal.note(Crashed(f"{request.method[:80]} for {self._name}", problem))
             return Failure(ErrorBody(INTERNAL_ERROR, "Internal error in Colonnade; its log says more"), request.id)
 
     async def _initialize(self, request: Request) -> Raw:
@@ -139,13 +312,15 @@ class Session:
         opened = opening(request.params)
         self._begun = True
         instructions = await self._router.instructions(self.endpoint)
+        outlet = _Outlet(self, self.standing.say, None)
+        self._caller = Caller(self._name, self.endpoint, self.identity, opened.abilities, self, outlet)
         for kind in Kind:
-            self._known[kind] = self._router.view(self.endpoint, kind).definitions
+            self._known[kind] = self._router.view(self._caller, kind).definitions
         self.opening = opened
         self._ready.set()
         return opening_answer(opened.revision, VERSION, instructions)
 
-    async def _result(self, request: Request, tell: Tell) -> Raw:
+    async def _result(self, request: Request, outlet: _Outlet) -> Raw:
         if request.method == PING:
             return EMPTY_OBJECT
         if request.method == INITIALIZE:
@@ -158,10 +333,12 @@ class Session:
             params = members(request.params) if request.params is not None else {}
         except ValueError:
             raise InvalidParams("params is not an object") from None
-        result = await self._router.answer(Exchange(request, params, self._caller, tell))
+        result = await self._router.answer(Exchange(request, params, self._caller, outlet))
+        if request.method == SET_LEVEL:
+            self.level = level_of(params)
         listing = LISTING_BY_METHOD.get(request.method)
         if listing is not None and "cursor" not in params:  # a cursor may show a list of the past
-            self._known[listing.kind] = self._router.view(self.endpoint, listing.kind).definitions
+            self._known[listing.kind] = self._router.view(self._caller, listing.kind).definitions
             self._told.discard(listing.kind)
         return result
 
@@ -180,7 +357,7 @@ class Sessions:
         self._router = router
         self._journal = journal
         self._open: dict[str, Session] = {}
-        self._listening: dict[str, trio.Event] = {}
+        self._listening: dict[str, tuple[trio.Event, trio.CancelScope]] = {}
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._open.values()))
@@ -188,10 +365,11 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def draft(self, endpoint: str | None) -> tuple[str, Session]:
+    def draft(self, endpoint: str | None, identity: str | None) -> tuple[str, Session]:
         """A session that is not yet known by its id."""
         id = secrets.token_urlsafe(24)
-        return id, Session(f"session {id[:6]}", endpoint, self._router, self._journal)
+        name = f"session {id[:6]}" if identity is None else f"{identity}, session {id[:6]}"
+        return id, Session(name, endpoint, self._router, self._journal, identity)
 
     def keep(self, id: str, session: Session) -> bool:
         """Make the session known by its id. False if there are too many and none of them is idle."""
@@ -200,10 +378,10 @@ class Sessions:
         self._open[id] = session
         return True
 
-    def find(self, id: str, endpoint: str | None) -> Session | None:
-        """The session with this id at this endpoint; an id of another endpoint is as good as none."""
+    def find(self, id: str, endpoint: str | None, identity: str | None) -> Session | None:
+        """The session with this id at this endpoint; an id of another endpoint, or of another owner, is none."""
         session = self._open.get(id)
-        if session is None or session.endpoint != endpoint:
+        if session is None or session.endpoint != endpoint or session.identity != identity:
             return None
         session.last_used = trio.current_time()
         return session
@@ -211,19 +389,24 @@ class Sessions:
     def end(self, id: str) -> None:
         self._open.pop(id).end()
 
-    async def listen(self, id: str) -> bool:
+    async def listen(self, id: str, scope: trio.CancelScope, *, takes_over: bool = False) -> bool:
         """Note that the client opens its stream for what we say unasked. False if it has one already: one whose end is
-        only on its way to us is waited for."""
+        only on its way to us is waited for. `takes_over`: the client goes on with that very stream, so the former
+        reader is cut off if it does not end by itself. `scope` is what holds the new one."""
         with trio.move_on_after(OLD_STREAM):
             while id in self._listening:
-                await self._listening[id].wait()
-        if id in self._listening:
-            return False
-        self._listening[id] = trio.Event()
+                await self._listening[id][0].wait()
+        while id in self._listening:
+            if not takes_over:
+                return False
+            ended, former = self._listening[id]
+            former.cancel("its client goes on elsewhere")
+            await ended.wait()
+        self._listening[id] = trio.Event(), scope
         return True
 
     def stop_listening(self, id: str) -> None:
-        self._listening.pop(id).set()
+        self._listening.pop(id)[0].set()
         if id in self._open:
             self._open[id].last_used = trio.current_time()
 

@@ -17,12 +17,13 @@ from host.version import VERSION
 def status(roster: Roster, catalog: Catalog, journal: Journal) -> bytes:
     """`{"colonnade": version, "servers": [...]}`; a server has `id`, `title`, `transport`, `state` (one of `starting`,
     `ready`, `failed`, `disabled`), `detail` in words, `since` and `next_attempt_in` in seconds, `attempts`, `revision`
-    and `says` (what it calls itself), `entries` by kind, and `dropped` (messages dropped, by reason)."""
-    servers = [_server(upstream, catalog, journal) for upstream in roster.upstreams.values()]
+    and `says` (what it calls itself), `entries` by kind, `isolation`, the number of dedicated `instances` that live,
+    and `dropped` (messages dropped, by reason)."""
+    servers = [_server(upstream, roster, catalog, journal) for upstream in roster.upstreams.values()]
     return bytes(encode({"colonnade": VERSION, "servers": servers}))
 
 
-def _server(upstream: Upstream, catalog: Catalog, journal: Journal) -> dict[str, object]:
+def _server(upstream: Upstream, roster: Roster, catalog: Catalog, journal: Journal) -> dict[str, object]:
     state = upstream.state
     id = upstream.spec.id
     now = trio.current_time()
@@ -34,6 +35,8 @@ def _server(upstream: Upstream, catalog: Catalog, journal: Journal) -> dict[str,
         "detail": describe(state),
         "attempts": upstream.attempts,
         "entries": {LISTINGS[kind].member: len(catalog.shelf(kind).by_server.get(id, ())) for kind in Kind},
+        "isolation": upstream.spec.isolation.value,
+        "instances": len(roster.instances.get(id, ())),
         "dropped": dict(journal.dropped.get(id, {})),
     }
     if isinstance(state, Ready):

@@ -13,28 +13,15 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 import trio
 
+from host.downstream.channel import Channel
 from host.downstream.sessions import Session
-from host.errors import LIMITED
-from host.jsonrpc.messages import (
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorBody,
-    Failure,
-    Malformed,
-    Message,
-    Notification,
-    Request,
-    read_strictly,
-    write,
-)
+from host.jsonrpc.messages import Message, write
 from host.jsonrpc.raw import one_line
-from host.protocol.methods import INITIALIZE
 from host.wire.framing import MAX_LINE, LineSplitter, LineTooLong
 from host.wire.pipe import LineWriter, PipeStalled
 
 CHUNK = 65536
 LAST_ANSWERS = 2.0
-MAX_IN_FLIGHT = 1000
 
 
 @contextmanager
@@ -54,32 +41,25 @@ async def serve_stdio(session: Session, stdin: int, stdout: int) -> None:
     """Serve the one client until it closes our input, or stops reading our output."""
     async with _unblocked(stdin, stdout):
         # Only this client can wait for this client: however long it does not read, nobody else is the worse for it.
-        face = _Face(session, LineWriter(stdout, patience=math.inf))
+        face = _Face(LineWriter(stdout, patience=math.inf))
         async with trio.open_nursery() as nursery:
+            channel = Channel(session, face.say, face.send, nursery)
             nursery.start_soon(face.write, nursery.cancel_scope)
             nursery.start_soon(session.tell_changes, face.send)
-            await face.read(stdin, nursery)
+            nursery.start_soon(session.serve_alone)
+            try:
+                with session.standing.listening(face.say):
+                    await _read(channel, stdin)
+            finally:
+                session.end()
             nursery.cancel_scope.cancel("the client closed its end")
         with trio.move_on_after(LAST_ANSWERS):
             await face.flush()
 
 
 class _Face:
-    def __init__(self, session: Session, writer: LineWriter) -> None:
-        self._session = session
+    def __init__(self, writer: LineWriter) -> None:
         self._writer = writer
-
-    async def read(self, stdin: int, nursery: trio.Nursery) -> None:
-        lines = LineSplitter()
-        try:
-            while data := await _receive(stdin):
-                for line in lines.feed(data):
-                    self._take(read_strictly(line), nursery)
-        except LineTooLong:
-            self._tell(Failure(ErrorBody(PARSE_ERROR, f"a message of more than {MAX_LINE} bytes")))
-            return
-        if last := lines.rest():
-            self._take(read_strictly(last), nursery)
 
     async def write(self, serving: trio.CancelScope) -> None:
         try:
@@ -98,44 +78,26 @@ class _Face:
         with suppress(PipeStalled):  # the client is gone; `write` sees the same end and stops the session
             await self._writer.write_in_turn(one_line(write(message)))
 
-    def _tell(self, message: Message) -> None:
-        """What must not wait: refusals and progress. A client that reads so little misses some of it."""
-        with suppress(PipeStalled):
+    def say(self, message: Message) -> bool:
+        """What must not wait: refusals, progress, questions. A client that reads so little misses some of it."""
+        try:
             self._writer.write_line(one_line(write(message)))
+        except PipeStalled:
+            return False
+        return True
 
-    def _take(self, message: Message | Malformed, nursery: trio.Nursery) -> None:
-        if isinstance(message, Request):
-            self._called(message, nursery)
-        elif isinstance(message, Notification):
-            self._session.told(message)
-        elif isinstance(message, Malformed) and not message.answers:
-            self._tell(Failure(ErrorBody(message.code, message.why), message.id))
 
-    def _called(self, request: Request, nursery: trio.Nursery) -> None:
-        serving = self._session.serving
-        if request.method == INITIALIZE and self._session.opening is None:
-            nursery.start_soon(self._open, request)
-        elif request.id in serving:
-            self._tell(Failure(ErrorBody(INVALID_REQUEST, "this id is in flight already"), request.id))
-        elif len(serving) >= MAX_IN_FLIGHT:
-            self._tell(Failure(ErrorBody(LIMITED, f"more than {MAX_IN_FLIGHT} requests at once"), request.id))
-        else:
-            nursery.start_soon(self._answer, request, self._session.begin(request))
-
-    async def _open(self, request: Request) -> None:
-        await self.send(await self._session.open(request))
-
-    async def _answer(self, request: Request, scope: trio.CancelScope) -> None:
-        done = False
-
-        def tell(notice: Notification) -> None:
-            if not done:
-                self._tell(notice)
-
-        answer = await self._session.answer(request, scope, tell)
-        done = True
-        if answer is not None:
-            await self.send(answer)
+async def _read(channel: Channel, stdin: int) -> None:
+    lines = LineSplitter()
+    try:
+        while data := await _receive(stdin):
+            for line in lines.feed(data):
+                channel.take(line)
+    except LineTooLong:
+        channel.refuse(f"a message of more than {MAX_LINE} bytes")
+        return
+    if last := lines.rest():
+        channel.take(last)
 
 
 async def _receive(fd: int) -> bytes:

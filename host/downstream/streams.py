@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from itertools import islice
 
 import trio
 
-from host.jsonrpc.messages import Failure, Notification, Success, write
+from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.wire.asgi import Send
 from host.wire.sse import comment, event, priming
 
@@ -56,14 +57,19 @@ async def respond(send: Send, status: int, headers: Mapping[str, str], data: byt
 
 
 class EventStream:
-    """The events of one reply, numbered from 0. `name` is None where the client's revision knows no resuming."""
+    """The events of one reply, numbered from 0. `name` is None where the client's revision knows no resuming.
+
+    `size` is how many bytes are kept, `unread` how many of them the present reader, or the next, has not taken yet.
+    """
 
     def __init__(self, name: str | None, *, primes: bool) -> None:
         self.size = 0
+        self.unread = 0
         self.ended_at: float | None = None
         self._name = name
         self._events: deque[bytes] = deque()
         self._first = 0
+        self._at = 0
         self._moved = trio.lowlevel.ParkingLot()
         self._readers = 0
         if primes and name is not None:
@@ -76,29 +82,52 @@ class EventStream:
         while self.size > MAX_KEPT and len(self._events) > 1:
             self.forget_one()
 
+    def has_room(self, size: int) -> bool:
+        """Whether so much can be added without pushing out what is not read yet."""
+        return not self.unread or self.unread + size <= MAX_KEPT
+
+    async def moves(self) -> None:
+        """Wait until something is added or taken, or `stir` is called."""
+        await self._moved.park()
+
+    def stir(self) -> None:
+        """Let whoever waits look again."""
+        self._moved.unpark_all()
+
     def end(self) -> None:
         self.ended_at = trio.current_time()
         self._moved.unpark_all()
+
+    def dismiss(self) -> None:
+        """Whoever reads reads no more: another will."""
+        self._readers += 1
+        self._moved.unpark_all()
+
+    def go_on(self) -> None:
+        """It was not the end: its client is here again."""
+        self.ended_at = None
 
     def has_after(self, number: int) -> bool:
         """Whether everything that came after event `number` is still here."""
         return self._first - 1 <= number < self._first + len(self._events)
 
     def forget_one(self) -> None:
-        self.size -= len(self._events.popleft())
+        size = len(self._events.popleft())
+        self.size -= size
         self._first += 1
+        if self._at < self._first:
+            self._at = self._first
+            self.unread -= size
 
     async def pour(self, send: Send, after: int) -> None:
         """Send every event after `after`, and those still to come, to the end; or until another reader takes over."""
-        self._readers += 1
+        self.dismiss()
         turn = self._readers
-        self._moved.unpark_all()
-        at = after + 1
+        self._at = max(after + 1, self._first)
+        self.unread = sum(len(each) for each in islice(self._events, self._at - self._first, None))
         while turn == self._readers:
-            at = max(at, self._first)
-            while turn == self._readers and at < self._first + len(self._events):
-                await body(send, self._events[at - self._first], more=True)
-                at = max(at + 1, self._first)
+            while turn == self._readers and self._at < self._first + len(self._events):
+                await body(send, self._take_one(), more=True)
             if self.ended_at is not None:
                 break
             with trio.move_on_after(HEARTBEAT) as silence:
@@ -107,9 +136,17 @@ class EventStream:
                 await body(send, comment("working"), more=True)
         await body(send, b"", more=False)
 
+    def _take_one(self) -> bytes:
+        data = self._events[self._at - self._first]
+        self._at += 1
+        self.unread -= len(data)
+        self._moved.unpark_all()
+        return data
+
     def _append(self, data: bytes) -> None:
         self._events.append(data)
         self.size += len(data)
+        self.unread += len(data)
         self._moved.unpark_all()
 
 
@@ -207,10 +244,18 @@ class Reply:
         self._ended = False
         self._sent = trio.Event()
 
-    def tell(self, notice: Notification) -> None:
-        """Send a notification before the answer; after it, nothing. Never waits."""
+    def say(self, message: Notification | Request) -> bool:
+        """Send a message before the answer; False, and nothing, after it. Never waits."""
         if not self._ended:
-            self.open().add(write(notice))
+            self.open().add(write(message))
+        return not self._ended
+
+    async def add(self, answer: Success | Failure) -> None:
+        """One of several answers, if the POST held several requests. While the client has much to read, it waits."""
+        stream, data = self.open(), write(answer)
+        while not self._sent.is_set() and not stream.has_room(len(data)):
+            await stream.moves()
+        stream.add(data)
 
     def open(self) -> EventStream:
         """Make it a stream, if it is none yet."""
@@ -220,7 +265,7 @@ class Reply:
         return self._stream
 
     async def finish(self, answer: Success | Failure | None) -> None:
-        """Send the answer and end. None: the client has called the request off and gets nothing more for it."""
+        """Send the answer and end. None: there is nothing (more) to answer: the client called its request off, say."""
         self._ended = True
         if answer is not None and self._stream is None:
             await respond(self._send, 200, {**self._headers, "content-type": "application/json"}, write(answer))
@@ -237,3 +282,4 @@ class Reply:
             await stream.pour(self._send, -1)
         finally:
             self._sent.set()
+            stream.stir()

@@ -13,14 +13,16 @@ from collections.abc import Awaitable, Callable, Iterable
 import trio
 from msgspec import Raw
 
+from host.asking import BrokenAnswer, PeerError
 from host.catalog import Catalog, Definition
 from host.journal import Journal, LeftOut, sample
 from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode, items, members, one_line, string
-from host.peer import BrokenAnswer, Peer, PeerError
+from host.peer import Peer
 from host.protocol.handshake import ServerOffer
 from host.protocol.methods import LISTINGS, Kind, Listing
 from host.upstream.backoff import Pace
+from host.upstream.reverse import Origin
 from host.wire.link import LinkLost
 
 MAX_PAGES = 100
@@ -35,7 +37,7 @@ LAST_AGAIN = 60.0
 class Lister:
     """Keeps the lists of one connected server in the catalog."""
 
-    def __init__(self, server: str, peer: Peer, offer: ServerOffer, catalog: Catalog, journal: Journal) -> None:
+    def __init__(self, server: str, peer: Peer[Origin], offer: ServerOffer, catalog: Catalog, journal: Journal) -> None:
         self._server = server
         self._peer = peer
         self._offer = offer

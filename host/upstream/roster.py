@@ -1,33 +1,97 @@
-"""All configured servers, connected at once, each under its own supervisor."""
+"""All configured servers, connected at once, each under its own supervisor, with their dedicated instances."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from functools import partial
 
 import trio
 
-from config import ServerSpec
+from config import Isolation, ServerSpec
 from host.catalog import Catalog
+from host.errors import MethodNotFound
+from host.exchange import Caller, Exchange
 from host.journal import Journal
+from host.policy.gate import Gate
+from host.protocol.methods import ROOTS_CHANGED
 from host.upstream.client import Client
-from host.upstream.supervisor import Disabled, OpenLink, Upstream
+from host.upstream.connection import OpenLink
+from host.upstream.instances import Instances, Seat
+from host.upstream.levels import Levels
+from host.upstream.supervisor import Disabled, Ready, Upstream
+from host.upstream.watches import Tell
+from host.wire.link import Link, LinkLost
 
 
 class Roster:
-    """The upstreams by id, in the order of the configuration. `grace` ends at most `start_grace` after the start: until
-    then first answers may wait for servers that are still starting."""
+    """The upstreams by id, in the order of the configuration; `levels` holds what callers want of their logs. Within
+    `start_grace` after the start first answers may wait for servers that are still starting."""
 
-    def __init__(self, upstreams: Iterable[Upstream], grace_ends: float) -> None:
-        self.upstreams: Mapping[str, Upstream] = {upstream.spec.id: upstream for upstream in upstreams}
-        self._grace_ends = grace_ends
+    def __init__(
+        self,
+        servers: Mapping[str, ServerSpec],
+        start_grace: float,
+        open_link: OpenLink,
+        catalog: Catalog,
+        gate: Gate,
+        journal: Journal,
+        nursery: trio.Nursery,
+    ) -> None:
+        self.levels = Levels()
+        self.upstreams: Mapping[str, Upstream] = {
+            id: Upstream(spec, catalog, gate, self.levels, journal, lambda: self._sole) for id, spec in servers.items()
+        }
+        self.instances: Mapping[str, Instances] = {
+            id: Instances(
+                upstream.spec, partial(_open_another, open_link, upstream), gate, self.levels, journal, nursery
+            )
+            for id, upstream in self.upstreams.items()
+            if upstream.spec.isolation is not Isolation.SHARED
+        }
+        self._grace_ends = trio.current_time() + start_grace
+        self._nursery = nursery
+        self._sole: Caller | None = None
 
     def __contains__(self, server: object) -> bool:
         return server in self.upstreams
 
     def ready(self, server: str) -> Client:
-        """The server's client; raises Unavailable if it is not connected."""
+        """The client that keeps the server's lists; raises Unavailable if it is not connected."""
         return self.upstreams[server].ready()
+
+    def seat(self, server: str, exchange: Exchange) -> AbstractAsyncContextManager[Seat]:
+        """Where the exchange is carried out, by the isolation of the server: the shared client, or a dedicated one.
+
+        Raises, here or on entering:
+            Unavailable: there is none now.
+            TooMany: there are as many dedicated instances as may be.
+        """
+        upstream = self.upstreams[server]
+        if upstream.spec.isolation is Isolation.SHARED:
+            return nullcontext(Seat(upstream.ready(), upstream.watches))
+        return self.instances[server].seat(exchange)
+
+    async def watch(self, server: str, uri: str, exchange: Exchange, tell: Tell) -> None:
+        """The exchange's caller hears of changes to this resource, through `tell`, until it unwatches it or is gone.
+        Where every call has an instance of its own, the one that lists is watched.
+
+        Raises:
+            UpstreamError: the server did not agree, or cannot be asked.
+            MethodNotFound: it does not offer this.
+        """
+        upstream = self.upstreams[server]
+        dedicated = upstream.spec.isolation is Isolation.PER_CLIENT and exchange.caller.instance is not None
+        shared = Seat(upstream.ready(), upstream.watches)
+        async with self.instances[server].seat(exchange) if dedicated else nullcontext(shared) as seat:
+            if not seat.client.offer.subscribes:
+                raise MethodNotFound(f"{server} does not offer subscriptions to resources")
+            await seat.watches.watch(uri, exchange, tell)
+
+    def unwatch(self, server: str, uri: str, caller: Caller) -> None:
+        self.upstreams[server].watches.unwatch(uri, caller)
+        if server in self.instances:
+            self.instances[server].unwatch(uri, caller)
 
     async def wait_settled(self, server: str | None) -> None:
         """Wait until the server (None: every server) has been tried once, but never past the grace."""
@@ -39,14 +103,52 @@ class Roster:
             for upstream in starting:
                 await upstream.settled.wait()
 
+    def serve_only(self, caller: Caller) -> None:
+        """There is one client, and will be no other: what is shared is its own. Servers that asked for roots before it
+        was there are told to ask again."""
+        self._sole = caller
+        if caller.abilities.roots:
+            self.roots_changed(caller)
+
+    def roots_changed(self, caller: Caller) -> None:
+        """The caller's roots are not what they were. Servers that it shares with others hear nothing of it."""
+        for instances in self.instances.values():
+            self._nursery.start_soon(instances.roots_changed, caller)
+        if caller is self._sole:
+            for upstream in self.upstreams.values():
+                if isinstance(upstream.state, Ready):
+                    self._nursery.start_soon(_tell_roots_changed, upstream.state.client)
+
+    def forget(self, caller: Caller) -> None:
+        """The caller is gone, with all that was kept for it."""
+        self.levels.forget(caller)
+        for upstream in self.upstreams.values():
+            upstream.watches.forget(caller)
+        for instances in self.instances.values():
+            instances.forget(caller)
+
+
+def _open_another(open_link: OpenLink, upstream: Upstream) -> AbstractAsyncContextManager[Link]:
+    return open_link(upstream.spec, upstream.older)
+
+
+async def _tell_roots_changed(client: Client) -> None:
+    with suppress(LinkLost):
+        await client.peer.notify(ROOTS_CHANGED)
+
 
 @asynccontextmanager
 async def open_roster(
-    servers: Mapping[str, ServerSpec], start_grace: float, open_link: OpenLink, catalog: Catalog, journal: Journal
+    servers: Mapping[str, ServerSpec],
+    start_grace: float,
+    open_link: OpenLink,
+    catalog: Catalog,
+    gate: Gate,
+    journal: Journal,
 ) -> AsyncIterator[Roster]:
     """Supervise the servers for the block. When it ends, all are stopped, side by side, and gone when this returns."""
-    roster = Roster((Upstream(spec, catalog, journal) for spec in servers.values()), trio.current_time() + start_grace)
     async with trio.open_nursery() as nursery:
+        roster = Roster(servers, start_grace, open_link, catalog, gate, journal, nursery)
         for upstream in roster.upstreams.values():
             if upstream.spec.disabled:
                 upstream.state = Disabled()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 
 import trio
@@ -18,21 +17,22 @@ import trio
 from config import ServerSpec
 from host.catalog import Catalog
 from host.errors import Unavailable, first_of
+from host.exchange import Caller
 from host.journal import Crashed, Journal, ServerFailed, ServerReady, sample
-from host.peer import BrokenAnswer, Peer, PeerError, open_peer
-from host.protocol.handshake import WrongRevision
-from host.protocol.methods import PING, Kind
-from host.upstream.backoff import Backoff
-from host.upstream.client import Client, Voice, shake_hands
-from host.upstream.connect import redactor
+from host.peer import Peer, open_peer
+from host.policy.gate import Gate
+from host.protocol.abilities import ALL_ABILITIES
+from host.protocol.handshake import ServerOffer, declared
+from host.protocol.methods import Kind
+from host.upstream.backoff import HEALTHY, Backoff
+from host.upstream.client import Client, shake_hands
+from host.upstream.connection import FAILURES, OpenLink, reason, stay_awake
+from host.upstream.levels import Levels
 from host.upstream.listing import Lister
-from host.wire.link import Link, LinkLost
-
-OpenLink = Callable[[ServerSpec], AbstractAsyncContextManager[Link]]
-"""Opens a link to the configured server for a block; LinkLost if it cannot be had."""
-
-PING_EVERY = 30.0
-PING_PATIENCE = 10.0
+from host.upstream.reverse import Origin, Voice
+from host.upstream.watches import Watches
+from host.wire.http_client import SessionEnded
+from host.wire.http_transport import HttpRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +63,32 @@ State = Connecting | Ready | Failed | Disabled
 
 
 class Upstream:
-    """One configured server. `state` is what it is in now; `settled` is set once its first attempt has ended."""
+    """One configured server. `state` is what it is in now; `settled` is set once its first attempt has ended.
 
-    def __init__(self, spec: ServerSpec, catalog: Catalog, journal: Journal) -> None:
+    `sole` tells the one client that there can be, None where there may be several.
+    """
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        catalog: Catalog,
+        gate: Gate,
+        levels: Levels,
+        journal: Journal,
+        sole: Callable[[], Caller | None],
+    ) -> None:
         self.spec = spec
         self.attempts = 0
         self.settled = trio.Event()
         self.state: State = Connecting(trio.current_time(), None)
+        self.watches = Watches(spec.id, spec.timeout)
+        self.older = False
+        """Whether it turned out to speak the transport of old (HTTP+SSE)."""
         self._catalog = catalog
+        self._gate = gate
+        self._levels = levels
         self._journal = journal
+        self._sole = sole
         self._backoff = Backoff()
         self._lister: Lister | None = None
 
@@ -95,24 +112,42 @@ class Upstream:
         """Keep the server connected until cancelled. Never raises."""
         while True:
             self.attempts += 1
+            older = False
             try:
                 await self._connect(open_link)
-            except* _EXPECTED as group:
-                self._fall(redactor(self.spec)(_reason(group)))
+            except* FAILURES as group:
+                older = self._take_for_older(first_of(group))
+                if not older:
+                    self._fall(reason(self.spec, group))
             except* Exception as group:  # noqa: BLE001 - one server's trouble, our own mistakes included, stays with it
                 self._journal.note(Crashed(self.spec.id, group))
                 self._fall("of an internal error")
+            if older:
+                continue
             failed = self._fall("the connection ended")
+            self.older = False
             await trio.sleep_until(failed.next_attempt)
             self.state = Connecting(trio.current_time(), failed.why)
 
-    def _fall(self, why: str) -> Failed:
-        """From now on the server counts as failed. The first reason holds: what comes after it comes of it."""
+    def _take_for_older(self, problem: BaseException) -> bool:
+        """Whether the handshake was refused in a way that servers of old do: then their transport is tried at once
+        (2025-11-25, "Transports / Backwards Compatibility")."""
+        if self.older or not isinstance(self.state, Connecting):
+            return False
+        self.older = isinstance(problem, HttpRefused) and problem.may_be_older
+        return self.older
+
+    def _fall(self, why: str, *, ended: bool = False) -> Failed:
+        """From now on the server counts as failed. The first reason holds: what comes after it comes of it. A session
+        that the server has `ended` is begun anew at once; it is a failure only if that happens again and again."""
         state = self.state
         if isinstance(state, Failed):
             return state
         now = trio.current_time()
-        delay = self._backoff.failed(now - state.since if isinstance(state, Ready) else 0.0, random.random())
+        ready_for = now - state.since if isinstance(state, Ready) else 0.0
+        delay = self._backoff.failed(ready_for, random.random())
+        if ended and ready_for >= HEALTHY:
+            delay = 0.0
         failed = self.state = Failed(now, why, now + delay)
         self._lister = None
         self.settled.set()
@@ -122,10 +157,19 @@ class Upstream:
     async def _connect(self, open_link: OpenLink) -> None:
         """One connection, from its beginning to its end, which is always an error."""
         began = trio.current_time()
-        voice = Voice(self.spec.id, self._journal)
+        voice = Voice(
+            self.spec.id,
+            self.spec.title or self.spec.id,
+            self._gate,
+            self._journal,
+            owner=self._sole,
+            updated=self.watches.updated,
+            listeners=lambda: self._levels.callers(self.spec.id),
+        )
+        asks = declared(self._gate.askable(self.spec.id, ALL_ABILITIES), roots_change=True)
         with trio.fail_after(self.spec.start_timeout) as patience:
-            async with open_link(self.spec) as link, open_peer(link, voice) as peer:
-                offered = await shake_hands(link, peer)
+            async with open_link(self.spec, self.older) as link, open_peer(link, voice) as peer:
+                offered = await shake_hands(link, peer, asks)
                 lister = Lister(self.spec.id, peer, offered, self._catalog, self._journal)
                 voice.changed = lister.mark
                 await lister.read_all()
@@ -133,20 +177,24 @@ class Upstream:
                     raise peer.lost
                 patience.deadline = float("inf")
                 self._lister = lister
-                self.state = Ready(trio.current_time(), Client(self.spec.id, peer, offered, self.spec.timeout))
+                self.state = Ready(trio.current_time(), Client(self.spec.id, peer, offered, self.spec.timeout, voice))
                 self.settled.set()
                 self._journal.note(
                     ServerReady(self.spec.id, sample(offered.server), self._counts(), trio.current_time() - began)
                 )
-                await self._stay(peer, lister)
+                await self._stay(peer, lister, offered)
 
-    async def _stay(self, peer: Peer, lister: Lister) -> None:
+    async def _stay(self, peer: Peer[Origin], lister: Lister, offered: ServerOffer) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lister.run)
-            nursery.start_soon(_watch, peer)
+            nursery.start_soon(stay_awake, peer)
+            if offered.logs:
+                nursery.start_soon(self._levels.tune, self.spec.id, peer, None)
+            if offered.subscribes:
+                nursery.start_soon(self.watches.run, peer)
             await peer.ended.wait()
             # At once: to end what is left of a child may take seconds, and calls must not wait for that.
-            self._fall(str(peer.lost))
+            self._fall(str(peer.lost), ended=isinstance(peer.lost, SessionEnded))
             raise peer.lost
 
     def _counts(self) -> str:
@@ -158,23 +206,6 @@ def counted_out(counts: Iterable[tuple[Kind, int]]) -> str:
     """How many entries of each kind, in words."""
     words = (f"{count} {kind.value}" + ("" if count == 1 else "s") for kind, count in counts if count)
     return ", ".join(words) or "nothing to offer"
-
-
-_EXPECTED = (LinkLost, PeerError, BrokenAnswer, ValueError, trio.TooSlowError)
-
-
-async def _watch(peer: Peer) -> None:
-    """Ask a silent server for a sign of life (2025-11-25, "Ping"). A server that works for us is not asked."""
-    while True:
-        await trio.sleep(PING_EVERY)
-        if peer.in_flight or trio.current_time() - peer.last_heard < PING_EVERY:
-            continue
-        with trio.move_on_after(PING_PATIENCE):
-            with suppress(PeerError, BrokenAnswer):  # a refusal is a sign of life too
-                await peer.request(PING)
-            continue
-        peer.lose(LinkLost(f"it did not answer a ping within {PING_PATIENCE:.0f} s"))
-        return
 
 
 def describe(state: State) -> str:
@@ -189,17 +220,3 @@ def describe(state: State) -> str:
     if state.last_failure is not None:
         return f"it is being connected again after it failed: {state.last_failure}"
     return "it is still starting"
-
-
-def _reason(group: BaseExceptionGroup[BaseException]) -> str:
-    """Why a connection ended, in words."""
-    problem = first_of(group)
-    if isinstance(problem, WrongRevision):
-        return f"it speaks the protocol revision {sample(str(problem))}, which is not supported"
-    if isinstance(problem, trio.TooSlowError):
-        return "it did not finish its start in time (start_timeout)"
-    if isinstance(problem, PeerError):
-        return f"it refused the handshake: {sample(str(problem))}"
-    if isinstance(problem, LinkLost):
-        return str(problem)
-    return f"it answered the handshake with something else: {sample(str(problem))}"

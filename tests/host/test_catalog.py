@@ -36,6 +36,7 @@ def test_it_begins_empty() -> None:
 
 
 def test_entries_stand_in_the_order_of_the_configuration_then_of_the_server() -> None:
+    """(rule 56)"""
     shelves, _ = catalog()
     shelves.publish("b", Kind.TOOL, [tool("2"), tool("1")])
     shelves.publish("a", Kind.TOOL, [tool("9")])
@@ -54,6 +55,7 @@ def test_an_entry_is_found_by_both_of_its_names() -> None:
 
 
 def test_only_the_names_of_a_definition_change_on_the_way_out() -> None:
+    """(rules 4, 56)"""
     shelves, _ = catalog()
     raw = b'{"z":1.0,"name":"t","inputSchema":{"name":"t","\\u00e9":[ ]},"_meta":{"ui":{"resourceUri":"ui://p"}}}'
     shelves.publish("a", Kind.TOOL, [Definition("t", raw)])
@@ -65,6 +67,7 @@ def test_only_the_names_of_a_definition_change_on_the_way_out() -> None:
 
 
 def test_a_template_is_renamed_in_its_own_member() -> None:
+    """(rule 65)"""
     shelves, _ = catalog()
     shelves.publish("a", Kind.TEMPLATE, [Definition("x://{p}", b'{"uriTemplate":"x://{p}","name":"n"}')])
     assert shelves.shelf(Kind.TEMPLATE).entries[0].exported == b'{"uriTemplate":"a+x://{p}","name":"n"}'

@@ -2,29 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from host.exchange import Caller, Exchange
+from host.exchange import Caller, Exchange, Nobody
 from host.jsonrpc.messages import Notification, Request
+from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
+from host.wire.link import LinkLost
+
+
+class Noting(Nobody):
+    """An outlet that notes what is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Notification] = []
+
+    def tell(self, notice: Notification) -> None:
+        self.told.append(notice)
 
 
 def test_an_exchange_is_what_was_asked_by_whom_and_where_news_go() -> None:
-    told: list[Notification] = []
-    exchange = Exchange(Request(1, "m"), {}, Caller("desk", None), told.append)
-    exchange.tell(Notification("n"))
-    assert told == [Notification("n")]
+    outlet = Noting()
+    exchange = Exchange(Request(1, "m"), {}, Caller("desk", None), outlet)
+    exchange.outlet.tell(Notification("n"))
+    assert outlet.told == [Notification("n")]
     assert (exchange.request.id, exchange.caller.name, exchange.caller.endpoint) == (1, "desk", None)
 
 
 def test_an_exchange_and_its_caller_are_frozen() -> None:
-    exchange = Exchange(Request(1, "m"), {}, Caller("desk", "gh"), lambda _: None)
+    exchange = Exchange(Request(1, "m"), {}, Caller("desk", "gh"), Nobody())
     with pytest.raises(FrozenInstanceError):
         exchange.caller = Caller("other", None)  # type: ignore[misc]  # the point of the test
     with pytest.raises(FrozenInstanceError):
         exchange.caller.endpoint = None  # type: ignore[misc]  # the point of the test
+    with pytest.raises(FrozenInstanceError):
+        exchange.caller.abilities = ALL_ABILITIES  # type: ignore[misc]  # the point of the test
 
 
-def test_callers_are_equal_by_what_they_are() -> None:
-    assert Caller("desk", None) == Caller("desk", None) != Caller("desk", "gh")
+def test_a_caller_is_itself_alone() -> None:
+    """Two clients of the same name and token are still two: what is kept for one is not the other's."""
+    one, other = Caller("desk", None, "token"), Caller("desk", None, "token")
+    assert one == one
+    assert one != other
+    assert len({one, other}) == 2
+
+
+async def test_whoever_hears_nothing_can_be_asked_nothing() -> None:
+    caller = Caller("desk", None)
+    assert (caller.abilities, caller.instance, caller.identity) == (NO_ABILITIES, None, None)
+    caller.outlet.tell(Notification("n"))
+    with pytest.raises(LinkLost, match="cannot be asked"):
+        await caller.outlet.ask("roots/list", {}, None)
+
+
+def test_nothing_behind_the_faces_has_a_place_for_a_clients_token() -> None:
+    """What a client proved itself with ends at the door: only the token's name goes on (rule 98)."""
+    assert {field.name for field in fields(Caller)} == {
+        "name",
+        "endpoint",
+        "identity",
+        "abilities",
+        "instance",
+        "outlet",
+    }
+    assert {field.name for field in fields(Exchange)} == {"request", "params", "caller", "outlet"}

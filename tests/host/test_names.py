@@ -119,6 +119,7 @@ URIS = ANY_TEXT | st.builds(
 @CALM
 @given(SERVERS, URIS)
 def test_every_uri_comes_back_exactly(server: str, uri: str) -> None:
+    """Without a list: the text tells whose it is (rules 65, 67)"""
     exported = outward_uri(server, uri)
     if re.match("https?://", uri, re.IGNORECASE):
         assert exported == uri
@@ -173,6 +174,7 @@ def test_templates_agree_with_a_naive_matcher(parts: list[str], uri: str) -> Non
     ],
 )
 def test_what_a_template_makes(template: str, uri: str, makes: bool) -> None:
+    """(rule 67)"""
     assert template_makes(template, uri) is makes
 
 

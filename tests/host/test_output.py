@@ -7,7 +7,17 @@ import logging
 
 import pytest
 
-from host.journal import Crashed, Dropped, Event, LeftOut, Said, ServerFailed, ServerReady
+from host.journal import (
+    Crashed,
+    Dropped,
+    Event,
+    InstanceFailed,
+    LeftOut,
+    NotAsked,
+    Said,
+    ServerFailed,
+    ServerReady,
+)
 from host.output import States, Terminal, _Log, printable
 
 
@@ -73,9 +83,12 @@ def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.
         for _ in range(1000):
             log.note(Dropped("a", "invalid message", "x"))
             log.note(LeftOut("a", "y"))
+            log.note(InstanceFailed("a", "w"))
+            log.note(NotAsked("a", "form question", "v"))
+        log.note(NotAsked("a", "url question", "v"))
         log.note(Dropped("a", "unknown id", "z"))
         log.note(Dropped("b", "invalid message", "x"))
         log.note(ServerReady("a", "", "", 1.0))
         log.note(Crashed("here", ValueError("v")))
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 4 + ["INFO", "ERROR"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 7 + ["INFO", "ERROR"]
     assert caplog.records[-1].exc_info is not None

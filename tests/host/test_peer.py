@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from host.asking import BrokenAnswer, PeerError
 from host.jsonrpc.messages import ErrorBody, Id, Notification, Request
-from host.peer import MAX_SERVED, BrokenAnswer, Peer, PeerError, open_peer
-from host.wire.link import LinkLost
+from host.peer import MAX_SERVED, Behind, Peer, open_peer
+from host.wire.link import LinkLost, Parcel
 from tests.kit.memory import MemoryLink, memory_links
 
 
@@ -23,11 +25,17 @@ class Listener:
 
     def __init__(self) -> None:
         self.notices: list[str] = []
+        self.behind: list[Behind[str]] = []
+        """What each notification and each request may belong to, in the order of their coming."""
         self.complaints: list[str] = []
         self.may_answer = trio.Event()
         self.cancelled = 0
 
-    async def answer(self, request: Request, about: Id | None) -> Raw:
+    def called(self, peer: Peer[str], request: Request, behind: Behind[str]) -> Callable[[], Awaitable[Raw]]:
+        self.behind.append(behind)
+        return partial(self._answer, request)
+
+    async def _answer(self, request: Request) -> Raw:
         if request.method == "refused":
             raise PeerError(ErrorBody(-32601, "no"))
         try:
@@ -37,7 +45,8 @@ class Listener:
             raise
         return Raw(b'{"served":true}')
 
-    def told(self, notice: Notification, about: Id | None) -> None:
+    def told(self, notice: Notification, behind: Behind[str]) -> None:
+        self.behind.append(behind)
         self.notices.append(notice.method)
 
     def dropped(self, what: str, detail: str) -> None:
@@ -50,18 +59,19 @@ class FarEnd:
 
     async def hears(self) -> Any:
         with trio.fail_after(5):
-            return json.loads(await self.link._incoming.receive())
+            data, _ = await self.link._incoming.receive()
+            return json.loads(data)
 
     def hears_nothing(self) -> None:
         with pytest.raises(trio.WouldBlock):
             self.link._incoming.receive_nowait()
 
-    def says(self, **message: Any) -> None:
-        self.link.put(json.dumps({"jsonrpc": "2.0", **message}).encode())
+    def says(self, *, about: Id | None = None, **message: Any) -> None:
+        self.link.put(json.dumps({"jsonrpc": "2.0", **message}).encode(), about)
 
 
 @asynccontextmanager
-async def open_pair() -> AsyncIterator[tuple[Peer, FarEnd, Listener]]:
+async def open_pair() -> AsyncIterator[tuple[Peer[str], FarEnd, Listener]]:
     near, far = memory_links()
     listener = Listener()
     async with open_peer(near, listener) as peer:
@@ -69,6 +79,7 @@ async def open_pair() -> AsyncIterator[tuple[Peer, FarEnd, Listener]]:
 
 
 async def test_an_answer_ends_its_own_request_whatever_the_order() -> None:
+    """(rule 41)"""
     async with open_pair() as (peer, far, _), trio.open_nursery() as nursery:
         got: dict[str, bytes] = {}
 
@@ -108,6 +119,7 @@ async def test_a_refusal_a_broken_answer_and_a_lost_link_are_three_errors() -> N
 
 @pytest.mark.parametrize("id", ["1", 1.0, True, None, 2, -1])
 async def test_an_answer_to_another_id_ends_nothing(id: object) -> None:
+    """Nor one of another type (rule 7)."""
     async with open_pair() as (peer, far, listener), trio.open_nursery() as nursery:
         done = trio.Event()
 
@@ -129,6 +141,7 @@ async def test_an_answer_to_another_id_ends_nothing(id: object) -> None:
 
 
 async def test_whoever_stops_waiting_calls_the_request_off_with_the_reason() -> None:
+    """In the id of this hop; the answer may be on its way already (rule 45)."""
     async with open_pair() as (peer, far, listener), trio.open_nursery() as nursery:
         scope = trio.CancelScope()
 
@@ -143,10 +156,14 @@ async def test_whoever_stops_waiting_calls_the_request_off_with_the_reason() -> 
         assert await far.hears() == {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
         far.says(id=asked["id"], result={})
         await wait_all_tasks_blocked()
+        assert listener.complaints == []  # it may have answered before it heard
+        far.says(id=asked["id"], result={})
+        await wait_all_tasks_blocked()
         assert listener.complaints == ["unknown id"]
 
 
 async def test_initialize_is_never_called_off() -> None:
+    """(rule 46)"""
     async with open_pair() as (peer, far, _):
         with trio.move_on_after(0.01):
             await peer.request("initialize")
@@ -155,6 +172,7 @@ async def test_initialize_is_never_called_off() -> None:
 
 
 async def test_an_answer_that_came_first_beats_the_cancel() -> None:
+    """(rule 47)"""
     async with open_pair() as (peer, far, _), trio.open_nursery() as nursery:
         scope = trio.CancelScope()
 
@@ -191,7 +209,7 @@ async def test_whoever_waits_in_another_task_is_told_when_the_peer_is_given_up()
     async with trio.open_nursery() as nursery:
         near, far = memory_links()
 
-        async def ask(peer: Peer) -> None:
+        async def ask(peer: Peer[str]) -> None:
             with pytest.raises(LinkLost, match="the connection was closed"):
                 await peer.request("x")
 
@@ -223,6 +241,7 @@ async def test_requests_after_the_end_fail_at_once_with_its_reason() -> None:
 
 
 async def test_progress_goes_to_its_own_token_while_it_is_watched() -> None:
+    """(rule 42)"""
     async with open_pair() as (peer, far, listener):
         reports: list[bytes] = []
         with peer.progress(lambda found: reports.append(bytes(found["progress"]))) as token:
@@ -262,6 +281,7 @@ async def test_too_many_requests_of_the_other_side_and_a_reused_id_are_refused()
 
 
 async def test_what_is_no_message_is_dropped_and_the_next_one_taken() -> None:
+    """(rule 1)"""
     async with open_pair() as (_, far, listener):
         for junk in (b"", b"hello", b"{}", b"[]", b"\xff", b'{"jsonrpc":"2.0"}', b"[" * 5000):
             far.link.put(junk)
@@ -269,3 +289,96 @@ async def test_what_is_no_message_is_dropped_and_the_next_one_taken() -> None:
         await wait_all_tasks_blocked()
         assert listener.complaints == ["invalid message"] * 7
         assert listener.notices == ["notifications/x"]
+
+
+async def test_a_flood_of_requests_is_refused_and_then_dropped() -> None:
+    """What a link that takes nothing could pile up is bounded (rule 5)."""
+
+    class Stuck(MemoryLink):
+        async def send(self, parcel: Parcel) -> None:
+            await trio.sleep_forever()
+
+    near, far = memory_links()
+    near.__class__ = Stuck
+    listener = Listener()
+    async with open_peer(near, listener):
+        for id in range(3 * MAX_SERVED):
+            FarEnd(far).says(id=id, method="served")
+        await wait_all_tasks_blocked()
+        assert listener.complaints == ["too many requests"] * MAX_SERVED
+        assert len(listener.behind) == MAX_SERVED
+
+
+async def test_what_a_message_may_belong_to_is_what_was_open_when_it_came(autojump_clock: MockClock) -> None:
+    """Or the one request that the link says it came with, and then nothing else, even if that is over (rule 71)."""
+    async with open_pair() as (peer, far, listener), trio.open_nursery() as nursery:
+        with trio.move_on_after(1):
+            await peer.request("m", None, "gone")
+        for subject in ("first", "second"):
+            nursery.start_soon(peer.request, "m", None, subject)
+            await wait_all_tasks_blocked()
+        far.says(method="n")
+        for id in (1, 2, 3, 4, "2"):
+            far.says(about=id, method="n")
+        far.says(id=2, result={})
+        far.says(id="q", method="served")
+        far.says(about=2, id="r", method="served")
+        await wait_all_tasks_blocked()
+        assert [(each.open, each.abandoned, each.exact) for each in listener.behind] == [
+            (["first", "second"], ["gone"], False),
+            ([], [], True),
+            (["first"], [], True),
+            (["second"], [], True),
+            ([], [], True),
+            ([], [], True),
+            (["second"], ["gone"], False),
+            ([], [], True),
+        ]
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_goes_with_the_request_that_the_question_came_with() -> None:
+    class Noting(MemoryLink):
+        sent: list[Parcel]
+
+        async def send(self, parcel: Parcel) -> None:
+            self.sent.append(parcel)
+
+    near, far = memory_links()
+    near.__class__ = Noting
+    assert isinstance(near, Noting)
+    near.sent = []
+    async with open_peer(near, Listener()) as peer:
+        FarEnd(far).says(about=7, id=1, method="refused")
+        FarEnd(far).says(id=2, method="refused")
+        await wait_all_tasks_blocked()
+        await peer.notify("n", None, 7)
+        await peer.notify("n")
+    assert [parcel.about for parcel in near.sent] == [7, None, 7, None]
+
+
+@pytest.mark.parametrize("id", [3, "4", None, 3.0, True, "", [3], "missing"])
+async def test_a_cancel_that_names_nothing_in_flight_stops_nothing(id: object) -> None:
+    """(rule 47)"""
+    async with open_pair() as (_, far, listener):
+        far.says(id="3", method="served")
+        far.says(id=4, method="served")
+        params = {} if id == "missing" else {"requestId": id}
+        far.says(method="notifications/cancelled", params=params)
+        far.says(method="notifications/cancelled")
+        await wait_all_tasks_blocked()
+        assert (listener.cancelled, listener.notices) == (0, [])
+        listener.may_answer.set()
+        assert {(await far.hears())["id"] for _ in range(2)} == {"3", 4}
+
+
+async def test_after_a_cancel_nothing_is_said_for_that_id() -> None:
+    """Not even an error (rule 47)."""
+    async with open_pair() as (_, far, listener):
+        far.says(id=1, method="served")
+        far.says(method="notifications/cancelled", params={"requestId": 1})
+        listener.may_answer.set()
+        await wait_all_tasks_blocked()
+        far.hears_nothing()
+        far.says(id=1, method="served")  # it is free again
+        assert (await far.hears())["result"] == {"served": True}

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
+from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, KindConsent
+from config import Consent, KindConsent, Trust
 from host import router as router_module
-from host.protocol.versions import LATEST_LEGACY
-from tests.kit.world import Refusal, ScriptedServer, open_world, tool
+from host.asking import PeerError
+from host.downstream.sessions import Session
+from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
+from host.jsonrpc.raw import encode
+from host.protocol.versions import LATEST_LEGACY, LEGACY
+from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, open_world, tool
 
 REVISION = LATEST_LEGACY.name
 
@@ -26,6 +32,7 @@ async def echo(params: dict[str, Any]) -> object:
 
 
 async def test_lists_of_all_servers_are_one_list_in_the_order_of_the_configuration() -> None:
+    """(rule 56)"""
     async with open_world(ScriptedServer("b", tools=["x", "y"]), ScriptedServer("a", tools=["x"])) as world:
         client = await world.client()
         assert await client.names() == ["b__x", "b__y", "a__x"]
@@ -41,6 +48,7 @@ async def test_a_servers_own_endpoint_has_its_own_names() -> None:
 
 
 async def test_a_call_reaches_its_server_under_the_servers_own_name() -> None:
+    """And nothing is added to what it answers (rules 55, 58, 101)."""
     a = ScriptedServer("a", tools=["x"], answers={"tools/call": echo})
     b = ScriptedServer("b", tools=["x"])
     async with open_world(a, b) as world:
@@ -51,6 +59,7 @@ async def test_a_call_reaches_its_server_under_the_servers_own_name() -> None:
 
 
 async def test_definitions_keep_every_member() -> None:
+    """Whatever they are (rules 4, 56)."""
     own = tool("x", title="X", annotations={"readOnlyHint": True}, icons=[{"src": "a"}], _meta={"v/k": 1.50}, more=[1])
     async with open_world(ScriptedServer("a", tools=[own])) as world:
         client = await world.client()
@@ -58,6 +67,8 @@ async def test_definitions_keep_every_member() -> None:
 
 
 async def test_uris_in_results_are_ones_the_client_can_bring_back() -> None:
+    """In the places where URIs stand and nowhere else; none need be in a list (rules 56, 59, 65, 66, 67)."""
+
     async def answer(params: dict[str, Any]) -> object:
         return {
             "content": [
@@ -99,6 +110,8 @@ async def test_uris_in_results_are_ones_the_client_can_bring_back() -> None:
 async def test_what_is_denied_answers_like_what_does_not_exist_and_no_server_is_asked(
     method: str, params: dict[str, Any], code: int
 ) -> None:
+    """(rule 58)"""
+
     async def not_found(params: dict[str, Any]) -> object:
         raise AssertionError("the server was asked")
 
@@ -136,7 +149,7 @@ async def test_what_is_denied_answers_like_what_does_not_exist_and_no_server_is_
     ],
 )
 async def test_a_servers_not_found_reads_like_ours(code: int, message: str, data: object) -> None:
-    """So that nobody can tell a denied resource from an absent one."""
+    """So that nobody can tell a denied resource from an absent one (rule 68)."""
     server = ScriptedServer(
         "a", resources=["memo:x", "memo:denied"], consent=Consent(resources=KindConsent(deny=("memo:denied",)))
     )
@@ -190,6 +203,7 @@ async def test_while_a_server_is_away_nobody_can_tell_denied_from_absent(
 
 
 async def test_a_servers_error_passes_as_it_came() -> None:
+    """(rule 4)"""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -204,6 +218,7 @@ async def test_a_servers_error_passes_as_it_came() -> None:
 
 
 async def test_a_uri_in_an_error_is_one_the_client_can_bring_back() -> None:
+    """(rule 65)"""
     server = ScriptedServer("a", tools=["x"], resources=["memo:1"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -222,6 +237,7 @@ async def test_a_uri_in_an_error_is_one_the_client_can_bring_back() -> None:
 
 
 async def test_a_call_to_a_server_that_is_away_fails_at_once_and_says_why(autojump_clock: MockClock) -> None:
+    """For a model that can be read as the outcome of its call; the list stays (rules 57, 58)."""
     server = ScriptedServer("a", tools=["x"], prompts=["p"])
     async with open_world(server) as world:
         client = await world.client()
@@ -243,6 +259,7 @@ async def test_a_call_to_a_server_that_is_away_fails_at_once_and_says_why(autoju
 
 
 async def test_a_call_in_flight_when_its_server_dies_fails_once(autojump_clock: MockClock) -> None:
+    """It is not sent again when the server is back, and what answers it then is nobody's (rule 107)."""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -259,9 +276,22 @@ async def test_a_call_in_flight_when_its_server_dies_fails_once(autojump_clock: 
         await wait_all_tasks_blocked()
         assert len(results) == 3
         assert all("a was lost while it worked on this" in result["content"][0]["text"] for result in results)
+        await trio.sleep(100)
+        world.roster.ready("a")
+        assert (len(results), server.connections) == (3, 2)
+        server.hears_nothing_more()
+        for id in range(10):
+            server.sends(Success(id, Raw(b'{"content":[]}')))
+        await wait_all_tasks_blocked()
+        assert len(results) == 3
+        nursery.start_soon(call)
+        server.says((await server.hears("tools/call"))["id"], {"content": ["new"]})
+        await wait_all_tasks_blocked()
+        assert results[3:] == [{"content": ["new"]}]
 
 
 async def test_cancelling_a_call_tells_its_server_alone_in_the_servers_own_id() -> None:
+    """(rules 41, 45, 47)"""
     a, b = ScriptedServer("a", tools=["x"]), ScriptedServer("b", tools=["x"])
     async with open_world(a, b) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -284,25 +314,30 @@ async def test_cancelling_a_call_tells_its_server_alone_in_the_servers_own_id() 
     assert outcome == [None, {"content": []}]
 
 
-async def test_an_answer_that_comes_after_the_cancel_is_dropped_and_counted() -> None:
+async def test_an_answer_that_comes_after_the_cancel_is_dropped(autojump_clock: MockClock) -> None:
+    """It was on its way: it is only the second one that nobody can explain (rules 45, 47)."""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
+        outcome: list[Any] = []
 
         async def call() -> None:
-            await client.request("tools/call", {"name": "a__x"}, id=1)
+            outcome.append(await client.request("tools/call", {"name": "a__x"}, id=1))
 
         nursery.start_soon(call)
         asked = await server.hears("tools/call")
         client.notifies("notifications/cancelled", {"requestId": 1})
         await server.hears("notifications/cancelled")
-        assert server.link is not None
-        server.link.put(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % asked["id"])
+        server.sends(Success(asked["id"], Raw(b"{}")))
         await wait_all_tasks_blocked()
-        assert world.journal.dropped["a"] == {"unknown id": 1}
+        assert (outcome, world.journal.dropped) == ([None], {})
+        server.sends(Success(asked["id"], Raw(b"{}")))
+        await wait_all_tasks_blocked()
+        assert (outcome, world.journal.dropped["a"]) == ([None], {"unknown id": 1})
 
 
 async def test_an_id_in_flight_twice_is_served_twice_and_cancelled_never() -> None:
+    """(rule 47)"""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -325,6 +360,7 @@ async def test_an_id_in_flight_twice_is_served_twice_and_cancelled_never() -> No
 
 @pytest.mark.parametrize("token", [7, "7", "a token"])
 async def test_progress_comes_back_under_the_clients_token_and_only_while_it_grows(token: int | str) -> None:
+    """(rules 42, 43)"""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -350,6 +386,7 @@ async def test_progress_comes_back_under_the_clients_token_and_only_while_it_gro
 
 
 async def test_a_server_that_does_not_answer_is_called_off_at_the_deadline(autojump_clock: MockClock) -> None:
+    """Progress puts the deadline off (rule 48)."""
     server = ScriptedServer("a", tools=["x"], timeout=5.0)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -372,6 +409,7 @@ async def test_a_server_that_does_not_answer_is_called_off_at_the_deadline(autoj
 
 
 async def test_progress_puts_the_deadline_off_no_further_than_the_ceiling(autojump_clock: MockClock) -> None:
+    """(rule 48)"""
     server = ScriptedServer("a", tools=["x"], timeout=60.0)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -392,6 +430,7 @@ async def test_progress_puts_the_deadline_off_no_further_than_the_ceiling(autoju
 
 
 async def test_a_cursor_goes_on_where_the_page_ended() -> None:
+    """(rule 94)"""
     names = [f"t{n}" for n in range(2 * router_module.PAGE + 3)]
     async with open_world(ScriptedServer("a", tools=names)) as world:
         client = await world.client()
@@ -411,6 +450,7 @@ async def test_a_cursor_goes_on_where_the_page_ended() -> None:
 
 @pytest.mark.parametrize("cursor", ["", "nonsense", "AAAA", 5, None, "é", "x" * 100_000])
 async def test_a_bad_cursor_is_refused(cursor: object) -> None:
+    """(rule 94)"""
     async with open_world(ScriptedServer("a", tools=["x"])) as world:
         client = await world.client()
         with pytest.raises(Refusal) as refused:
@@ -419,6 +459,7 @@ async def test_a_bad_cursor_is_refused(cursor: object) -> None:
 
 
 async def test_a_cursor_of_one_list_is_none_of_another() -> None:
+    """(rule 94)"""
     names = [f"t{n}" for n in range(router_module.PAGE + 1)]
     async with open_world(ScriptedServer("a", tools=names, prompts=names)) as world:
         client, alone = await world.client(), await world.client("a")
@@ -429,6 +470,7 @@ async def test_a_cursor_of_one_list_is_none_of_another() -> None:
 
 
 async def test_pages_of_two_different_lists_never_make_one(autojump_clock: MockClock) -> None:
+    """(rule 105)"""
     names = [f"t{n}" for n in range(router_module.PAGE + 1)]
     server = ScriptedServer("a", tools=names)
     async with open_world(server) as world:
@@ -450,6 +492,8 @@ async def test_pages_of_two_different_lists_never_make_one(autojump_clock: MockC
 
 
 async def test_a_web_uri_goes_to_the_one_server_that_lists_it() -> None:
+    """(rule 67)"""
+
     async def read(params: dict[str, Any]) -> object:
         return {"contents": [{"uri": params["uri"], "text": "from a"}]}
 
@@ -466,6 +510,8 @@ async def test_a_web_uri_goes_to_the_one_server_that_lists_it() -> None:
 
 
 async def test_a_raw_uri_from_a_text_finds_the_one_server_that_lists_it() -> None:
+    """(rule 67)"""
+
     async def read(params: dict[str, Any]) -> object:
         return {"contents": [{"uri": params["uri"], "text": "t"}]}
 
@@ -476,6 +522,8 @@ async def test_a_raw_uri_from_a_text_finds_the_one_server_that_lists_it() -> Non
 
 
 async def test_completion_goes_to_the_owner_and_is_empty_where_none_is_offered() -> None:
+    """(rule 70)"""
+
     async def complete(params: dict[str, Any]) -> object:
         assert params["ref"] == {"type": "ref/prompt", "name": "p"}
         assert params["context"] == {"arguments": {"a": "b"}}
@@ -526,6 +574,8 @@ async def test_a_method_that_is_not_served_is_refused(method: str) -> None:
 async def test_first_answers_wait_for_a_slow_server_but_no_longer_than_the_grace(
     delay: float, expected: list[str], autojump_clock: MockClock
 ) -> None:
+    """(rule 57)"""
+
     async def slow(params: dict[str, Any]) -> object:
         await trio.sleep(delay)
         return {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
@@ -548,3 +598,829 @@ async def test_instructions_are_merged_under_the_servers_ids() -> None:
         assert "## b\nBBB" in merged
         assert len(merged) <= 8192
         assert await world.router.instructions("a") == "Use x."
+
+
+# Every byte that is not ours
+
+ODD = (
+    b'{"z":1,"a":1.50,"e":1E400,"n":123456789012345678901234567890,"f":-0.0,"s":"\\ud83d","u":"\\u00e9 \xe2\x80\xa8",'
+    b'"$ref":"#/$defs/x","x-mcp-header":"A","uri":"memo:1","name":"a__x","":{"deep":[[[{}]]]},  "spaced" :[ 1 ,2 ]}'
+)
+"""What a library would write differently: order, number text, escapes, spaces."""
+
+
+@pytest.mark.parametrize("endpoint", [None, "a"])
+@pytest.mark.parametrize(
+    ("method", "entry", "members"),
+    [
+        ("tools/call", b'"name":"%s"', b'"arguments":%s,"vendor":%s'),
+        ("prompts/get", b'"name":"%s"', b'"arguments":%s,"_meta":{"v/k":%s}'),
+        ("resources/read", b'"uri":"%s"', b'"one":%s,"two":%s'),
+        ("completion/complete", b'"ref":{"type":"ref/prompt","name":"%s"}', b'"argument":%s,"context":%s'),
+    ],
+)
+async def test_every_byte_reaches_the_server_that_is_not_a_name(
+    endpoint: str | None, method: str, entry: bytes, members: bytes
+) -> None:
+    """(rules 3, 4, 70)"""
+    server = ScriptedServer("a", tools=["x"], prompts=["x"], resources=["x:1"])
+    inward = b"x:1" if method == "resources/read" else b"x"
+    outward = inward if endpoint else b"a+x:1" if method == "resources/read" else b"a__x"
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(endpoint)
+        sent = Request(1, method, Raw(b"{%s,%s}" % (entry % outward, members % (ODD, ODD))))
+        nursery.start_soon(client.answer, sent)
+        heard = await server.hears_whole(method)
+        assert heard.params is not None
+        assert bytes(heard.params) == b"{%s,%s}" % (entry % inward, members % (ODD, ODD))
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("endpoint", [None, "a"])
+@pytest.mark.parametrize(
+    ("method", "params", "before", "after"),
+    [
+        (
+            "tools/call",
+            '{"name":"%s"}',
+            b'{"content":[{"type":"text","text":"memo:1","n":%s}],"structuredContent":%s,"_meta":{"v/k":%s},"x":%s}',
+            b"",
+        ),
+        (
+            "tools/call",
+            '{"name":"%s"}',
+            b'{"structuredContent":%s,"content":[{"uri":"memo:1","type":"resource_link","x":%s},{"x":%s}],"more":%s}',
+            b'{"structuredContent":%s,"content":[{"uri":"a+memo:1","type":"resource_link","x":%s},{"x":%s}],"more":%s}',
+        ),
+        (
+            "prompts/get",
+            '{"name":"%s"}',
+            b'{"description":%s,"messages":[{"role":"user","content":{"type":"text","text":%s}}],"a":%s,"b":%s}',
+            b"",
+        ),
+        (
+            "resources/read",
+            '{"uri":"%s"}',
+            b'{"contents":[{"uri":"memo:1","text":%s,"blob":%s,"_meta":{"ui":{"csp":%s}},"x":%s}]}',
+            b'{"contents":[{"uri":"a+memo:1","text":%s,"blob":%s,"_meta":{"ui":{"csp":%s}},"x":%s}]}',
+        ),
+        (
+            "completion/complete",
+            '{"ref":{"type":"ref/prompt","name":"%s"},"argument":{}}',
+            b'{"completion":{"values":[%s,%s],"total":%s},"x":%s}',
+            b"",
+        ),
+    ],
+)
+async def test_every_byte_comes_back_that_is_not_a_uri(
+    endpoint: str | None, method: str, params: str, before: bytes, after: bytes
+) -> None:
+    """(rules 3, 4, 59, 70)"""
+    server = ScriptedServer("a", tools=["x"], prompts=["x"], resources=["x:1"])
+    inward = "x:1" if method == "resources/read" else "x"
+    outward = inward if endpoint else "a+x:1" if method == "resources/read" else "a__x"
+    filled = (ODD,) * 4
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(endpoint)
+
+        async def answer() -> None:
+            asked = await server.hears(method)
+            server.sends(Success(asked["id"], Raw(before % filled)))
+
+        nursery.start_soon(answer)
+        answered = await client.answer(Request(1, method, Raw((params % outward).encode())))
+        assert isinstance(answered, Success)
+        assert bytes(answered.result) == (after if after and not endpoint else before) % filled
+
+
+async def test_every_byte_of_an_error_comes_back_that_is_not_its_uri() -> None:
+    """(rules 4, 65)"""
+    odd = ODD.replace(b"\\ud83d", b"\\u00e9")
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+
+        async def answer() -> None:
+            for data in (b'{"x":%s,"uri":"memo:1"}' % odd, b"[%s]" % odd, None):
+                asked = await server.hears("tools/call")
+                raw = None if data is None else Raw(data)
+                server.sends(Failure(ErrorBody(-32000, "it says: memo:1 \u2028", raw), asked["id"]))
+
+        nursery.start_soon(answer)
+        for expected in (b'{"x":%s,"uri":"a+memo:1"}' % odd, b"[%s]" % odd, None):
+            answered = await client.answer(Request(1, "tools/call", Raw(b'{"name":"a__x"}')))
+            assert isinstance(answered, Failure)
+            assert (answered.error.code, answered.error.message) == (-32000, "it says: memo:1 \u2028")
+            assert (None if answered.error.data is None else bytes(answered.error.data)) == expected
+
+
+async def test_a_definition_keeps_its_bytes_but_for_its_name_and_its_page() -> None:
+    """Schemas are nobody's to tidy (rules 4, 56)."""
+    schema = b'{"$schema":"x","type":"object","properties":{"b":%s,"a":{"x-mcp-header":"A"}},"$defs":{}}' % ODD
+    whole = b'{"inputSchema":%s,"name":"%s","outputSchema":%s,"annotations":{"title":"T"},"icons":[],"_meta":{%s}}'
+    page = b'"ui":{"resourceUri":"%s","v":1.50},"ui/resourceUri":"%s"'
+
+    async def answer(params: dict[str, Any]) -> object:
+        return Raw(b'{"tools":[%s]}' % (whole % (schema, b"x", schema, page % ((b"ui://p",) * 2))))
+
+    async with open_world(ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})) as world:
+        client = await world.client()
+        answered = await client.answer(Request(1, "tools/list"))
+        assert isinstance(answered, Success)
+        expected = whole % (schema, b"a__x", schema, page % ((b"ui://a+p",) * 2))
+        assert bytes(answered.result) == b'{"tools":[%s]}' % expected
+
+
+async def test_a_call_that_asks_to_be_a_task_is_a_plain_call() -> None:
+    """No task is served, so that a server that has them must not make one of it (rule 60)."""
+    server = ScriptedServer("a", tools=["x"], prompts=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(partial(client.call, task={"ttl": 1}, other=1), "a__x", {"task": 2})
+        asked = await server.hears("tools/call")
+        assert asked == {"id": asked["id"], "name": "x", "arguments": {"task": 2}, "other": 1}
+        nursery.start_soon(client.request, "prompts/get", {"name": "a__x", "task": 3})
+        assert (await server.hears("prompts/get"))["task"] == 3  # only calls can be tasks: this is something else
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_prompts_arguments_are_untouched_and_its_links_can_be_brought_back() -> None:
+    """(rules 65, 69)"""
+    arguments = {"uri": "memo:1", "name": "a__p", "n": "1.50"}
+
+    async def get(params: dict[str, Any]) -> object:
+        assert params == {"name": "p", "arguments": arguments}
+        return {
+            "description": "memo:1",
+            "messages": [
+                {"role": "user", "content": {"type": "resource_link", "uri": "memo:1", "name": "one"}},
+                {"role": "user", "content": {"type": "resource", "resource": {"uri": "memo:2", "text": "memo:3"}}},
+                {"role": "assistant", "content": {"type": "text", "text": "memo:4"}},
+            ],
+        }
+
+    async with open_world(ScriptedServer("a", prompts=["p"], answers={"prompts/get": get})) as world:
+        client = await world.client()
+        result = await client.request("prompts/get", {"name": "a__p", "arguments": arguments})
+        contents = [message["content"] for message in result["messages"]]
+        assert contents[0] == {"type": "resource_link", "uri": "a+memo:1", "name": "one"}
+        assert contents[1]["resource"] == {"uri": "a+memo:2", "text": "memo:3"}
+        assert (contents[2]["text"], result["description"]) == ("memo:4", "memo:1")
+
+
+# Older clients
+
+REVISIONS = list(LEGACY)
+OLDER = REVISIONS[:2]
+
+
+@pytest.mark.parametrize("endpoint", [None, "a"])
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_tools_promise_only_what_a_client_can_take(revision: str, endpoint: str | None) -> None:
+    """No tasks to anybody, and no structure to those who do not know it (rules 60, 61)."""
+    own = tool("x", outputSchema={"type": "object"}, execution={"taskSupport": "required"}, title="X")
+    async with open_world(ScriptedServer("a", tools=[own, "y"])) as world:
+        old, new = await world.client(endpoint, revision), await world.client(endpoint)
+        for _ in range(2):  # one client's view is not another's
+            first, second = (await old.request("tools/list"))["tools"]
+            assert ("outputSchema" in first) is (revision not in OLDER)
+            assert "execution" not in first
+            assert (first["title"], second) == ("X", tool("y" if endpoint else "a__y"))
+            assert "outputSchema" in (await new.request("tools/list"))["tools"][0]
+
+
+@pytest.mark.parametrize("endpoint", [None, "a"])
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_results_are_in_words_that_a_client_has(revision: str, endpoint: str | None) -> None:
+    """With the URIs that it can bring back (rules 59, 61)."""
+    link = {"type": "resource_link", "uri": "memo:1", "name": "one", "mimeType": "text/plain"}
+    sound = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
+
+    async def call(params: dict[str, Any]) -> object:
+        return {"content": [link, sound], "structuredContent": {"n": 1}}
+
+    async def get(params: dict[str, Any]) -> object:
+        return {"messages": [{"role": "user", "content": block} for block in (link, sound)]}
+
+    server = ScriptedServer("a", tools=["x"], prompts=["x"], answers={"tools/call": call, "prompts/get": get})
+    name = "x" if endpoint else "a__x"
+    uri = "memo:1" if endpoint else "a+memo:1"
+    async with open_world(server) as world:
+        client = await world.client(endpoint, revision)
+        result = await client.call(name)
+        messages = (await client.request("prompts/get", {"name": name}))["messages"]
+        said = {"type": "text", "text": f"one: {uri} (text/plain)"}
+        expected_link = said if revision in OLDER else {**link, "uri": uri}
+        assert result["content"][0] == messages[0]["content"] == expected_link
+        if revision == REVISIONS[0]:
+            made = {"uri": "audio:1", "mimeType": "audio/wav", "blob": "AAAA"}
+            assert result["content"][1] == messages[1]["content"] == {"type": "resource", "resource": made}
+        else:
+            assert result["content"][1] == messages[1]["content"] == sound
+        if revision in OLDER:
+            assert "structuredContent" not in result
+        else:
+            assert result["structuredContent"] == {"n": 1}
+            assert len(result["content"]) == 2
+
+
+async def test_a_result_that_is_structure_alone_is_text_for_those_who_do_not_know_it() -> None:
+    """(rule 61)"""
+
+    async def call(params: dict[str, Any]) -> object:
+        return {"content": [], "structuredContent": {"n": 1}}
+
+    async with open_world(ScriptedServer("a", tools=["x"], answers={"tools/call": call})) as world:
+        client = await world.client(revision=OLDER[0])
+        result = await client.call("a__x")
+        assert [json.loads(block["text"]) for block in result["content"]] == [{"n": 1}]
+
+
+# Cursors
+
+
+def many() -> list[str]:
+    return [f"t{n}" for n in range(router_module.PAGE + 1)]
+
+
+async def test_a_cursor_is_good_for_whoever_it_was_given_to_and_nobody_else() -> None:
+    """A session is not an identity: whoever has the token may go on elsewhere (rule 94)."""
+    async with open_world(ScriptedServer("a", tools=many())) as world:
+        clients = {name: await world.client(identity=name) for name in ("ann", "bob", None, "")}
+        cursors = {name: (await each.request("tools/list"))["nextCursor"] for name, each in clients.items()}
+        for owner, cursor in cursors.items():
+            for name, client in clients.items():
+                if name == owner:
+                    last = await client.request("tools/list", {"cursor": cursor})
+                    assert [entry["name"] for entry in last["tools"]] == [f"a__t{router_module.PAGE}"]
+                else:
+                    with pytest.raises(Refusal, match="-32602"):
+                        await client.request("tools/list", {"cursor": cursor})
+        again = await world.client(identity="ann")
+        assert len((await again.request("tools/list", {"cursor": cursors["ann"]}))["tools"]) == 1
+
+
+async def test_a_cursor_of_one_view_is_none_of_another() -> None:
+    """Pages with and without structure make no list together (rules 61, 94)."""
+    async with open_world(ScriptedServer("a", tools=many())) as world:
+        old, new = await world.client(revision=OLDER[0]), await world.client()
+        for one, other in ((old, new), (new, old)):
+            cursor = (await one.request("tools/list"))["nextCursor"]
+            with pytest.raises(Refusal, match="-32602"):
+                await other.request("tools/list", {"cursor": cursor})
+
+
+async def test_no_letter_of_a_cursor_can_be_changed() -> None:
+    """(rule 94)"""
+    async with open_world(ScriptedServer("a", tools=many())) as world:
+        client = await world.client()
+        cursor = (await client.request("tools/list"))["nextCursor"]
+        for at, letter in enumerate(cursor.rstrip("=")):
+            changed = cursor[:at] + ("B" if letter == "A" else "A") + cursor[at + 1 :]
+            with pytest.raises(Refusal, match="-32602"):
+                await client.request("tools/list", {"cursor": changed})
+        assert await client.request("tools/list", {"cursor": cursor})
+
+
+# What a server's errors become
+
+PAGES: dict[str, list[dict[str, object]]] = {
+    "elicitations": [
+        {"mode": "url", "elicitationId": "e1", "url": "https://x/1", "message": "Log in", "more": 1.5},
+        {"mode": "url", "elicitationId": "e2", "url": "https://x/2", "message": "Pay"},
+    ]
+}
+REACHING: list[tuple[str, dict[str, Any]]] = [
+    ("tools/call", {"name": "a__x"}),
+    ("prompts/get", {"name": "a__x"}),
+    ("resources/read", {"uri": "a+x:1"}),
+    ("resources/subscribe", {"uri": "a+x:1"}),
+    ("completion/complete", {"ref": {"type": "ref/prompt", "name": "a__x"}, "argument": {}}),
+    ("completion/complete", {"ref": {"type": "ref/resource", "uri": "a+x:1"}, "argument": {}}),
+]
+"""Every request that one server answers."""
+
+
+def refusing(code: int, message: str, data: object = None, **spec: Any) -> ScriptedServer:
+    """A server that refuses whatever reaches it."""
+
+    async def refuse(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(code, message, None if data is None else Raw(json.dumps(data).encode())))
+
+    return ScriptedServer(
+        "a",
+        tools=["x"],
+        prompts=["x"],
+        resources=["x:1"],
+        capabilities={"tools": {}, "prompts": {}, "resources": {"subscribe": True}, "completions": {}},
+        answers={method: refuse for method, _ in REACHING},
+        **spec,
+    )
+
+
+async def told(client: ScriptedClient, method: str, params: object) -> str:
+    """The error that a request ends with, or the text of a tool's: `code message data`."""
+    try:
+        result = await client.request(method, params)
+    except Refusal as refusal:
+        return f"{refusal.code} {refusal.message} {refusal.data}"
+    assert result["isError"] is True
+    return f"isError {result['content'][0]['text']} None"
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+@pytest.mark.parametrize("elicitation", [None, {}, {"url": {}}])
+@pytest.mark.parametrize(("method", "params"), REACHING)
+async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
+    trust: Trust, elicitation: dict[str, object] | None, method: str, params: object
+) -> None:
+    """To those who cannot it is said in words, and so it is for a subscription, which may be several clients'; for a
+    server that is not trusted not even that (rules 74, 76)."""
+    async with open_world(refusing(-32042, "go there", PAGES, trust=trust)) as world:
+        client = await world.client(capabilities={} if elicitation is None else {"elicitation": elicitation})
+        said = await told(client, method, params)
+        if trust is Trust.STANDARD:
+            assert said.startswith(("isError a wants a web page", "403 a wants a web page"))
+            assert "https:" not in said
+        elif elicitation == {"url": {}} and method != "resources/subscribe":
+            with pytest.raises(Refusal) as refused:
+                await client.request(method, params)
+            assert (refused.value.code, refused.value.message) == (-32042, "go there")
+            pages = refused.value.data["elicitations"]
+            assert [{**page, "elicitationId": ""} for page in pages] == [
+                {**page, "elicitationId": ""} for page in PAGES["elicitations"]
+            ]
+            assert not {page["elicitationId"] for page in pages} & {"e1", "e2"}
+        else:
+            assert said.startswith(("isError a wants this to be visited first", "403 a wants this to be visited first"))
+            assert "Log in https://x/1; Pay https://x/2" in said
+
+
+@pytest.mark.parametrize("data", [None, {}, {"elicitations": 5}, {"elicitations": [{"url": "https://x"}]}, "https://x"])
+async def test_pages_that_cannot_be_read_are_shown_to_nobody(data: object) -> None:
+    """An id that is missing cannot be renamed (rule 76)."""
+    async with open_world(refusing(-32042, "go there", data, trust=Trust.TRUSTED)) as world:
+        elicitations: list[dict[str, object]] = [{}, {"url": {}}]
+        for elicitation in elicitations:
+            client = await world.client(capabilities={"elicitation": elicitation})
+            said = await told(client, "tools/call", {"name": "a__x"})
+            assert "https:" not in said
+            assert "go there" in said
+
+
+@pytest.mark.parametrize(("method", "params"), REACHING)
+@pytest.mark.parametrize("code", [-32029, -32022, -32021, -32020])
+async def test_what_a_server_says_of_its_own_hop_is_an_internal_error(
+    code: int, method: str, params: dict[str, Any]
+) -> None:
+    """A client would believe that it is at odds with us."""
+    async with open_world(refusing(code, "the header is missing", {"n": 1})) as world:
+        client = await world.client()
+        assert await told(client, method, params) == "-32603 the header is missing {'n': 1}"
+
+
+@pytest.mark.parametrize(("method", "params"), REACHING)
+@pytest.mark.parametrize(("code", "message"), [(-32099, "not today"), (7, "odd"), (-32700, "x"), (2**53, "huge")])
+async def test_any_other_code_is_the_servers_own_and_its_uri_one_to_bring_back(
+    code: int, message: str, method: str, params: dict[str, Any]
+) -> None:
+    """(rules 4, 65)"""
+    async with open_world(refusing(code, message, {"uri": "x:1", "n": 1})) as world:
+        client = await world.client()
+        assert await told(client, method, params) == f"{code} {message} {{'uri': 'a+x:1', 'n': 1}}"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [(-32002, "no"), (-32602, "x:1 is unknown"), (0, "Unknown resource: x:1"), (-32603, "No such file: x:1")],
+)
+@pytest.mark.parametrize("method", ["resources/read", "resources/subscribe"])
+async def test_however_a_server_says_it_a_missing_resource_is_missing(code: int, message: str, method: str) -> None:
+    """With the URI as the client wrote it (rules 65, 68)."""
+    async with open_world(refusing(code, message, {"uri": "x:1"})) as world:
+        for endpoint, uri in ((None, "a+x:1"), (None, "x:1"), ("a", "x:1")):
+            client = await world.client(endpoint)
+            assert await told(client, method, {"uri": uri}) == f"-32002 Resource not found {{'uri': '{uri}'}}"
+
+
+# What is denied, away or not offered
+
+
+async def test_annotations_decide_nothing() -> None:
+    """Whatever a tool says of itself, it is listed, reached and denied like any other (rule 63)."""
+    said = [
+        {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False},
+        {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True},
+        {"title": "safe"},
+        None,
+        "trusted",
+    ]
+    tools = [tool(f"{name}{n}", annotations=each) for name in ("x", "denied") for n, each in enumerate(said)]
+    consent = Consent(tools=KindConsent(deny=("denied*",)))
+    async with open_world(ScriptedServer("a", tools=tools, answers={"tools/call": echo}, consent=consent)) as world:
+        client = await world.client()
+        assert await client.names() == [f"a__x{n}" for n in range(len(said))]
+        for n in range(len(said)):
+            assert (await client.call(f"a__x{n}"))["_meta"] == {"saw": f"x{n}"}
+            with pytest.raises(Refusal, match=f"-32602 Unknown tool: a__denied{n}"):
+                await client.call(f"a__denied{n}")
+
+
+WATCHABLE = {"resources": {"subscribe": True}}
+
+
+@pytest.mark.parametrize("method", ["resources/subscribe", "resources/unsubscribe"])
+@pytest.mark.parametrize(
+    ("params", "code"),
+    [
+        ({}, -32602),
+        ({"uri": 5}, -32602),
+        ([], -32602),
+        ({"uri": ""}, -32002),
+        ({"uri": "nobodys:1"}, -32002),
+        ({"uri": "b+memo:1"}, -32002),
+        ({"uri": "a+secret:1"}, -32002),
+    ],
+)
+async def test_what_cannot_be_watched_is_refused_and_no_server_asked(method: str, params: Any, code: int) -> None:
+    server = ScriptedServer(
+        "a",
+        resources=["memo:1", "secret:1"],
+        capabilities=WATCHABLE,
+        consent=Consent(resources=KindConsent(deny=("secret:**",))),
+    )
+    async with open_world(server) as world:
+        client = await world.client()
+        with pytest.raises(Refusal) as refused:
+            await client.request(method, params)
+        assert refused.value.code == code
+        assert method not in server.asked
+
+
+async def test_a_server_that_tells_of_no_changes_is_not_asked_to() -> None:
+    server = ScriptedServer("a", resources=["memo:1"])
+    async with open_world(server) as world:
+        client = await world.client()
+        with pytest.raises(Refusal, match="-32601 a does not offer subscriptions"):
+            await client.request("resources/subscribe", {"uri": "a+memo:1"})
+        assert await client.request("resources/unsubscribe", {"uri": "a+memo:1"}) == {}
+        assert "resources/subscribe" not in server.asked
+
+
+async def test_what_a_server_refuses_to_tell_of_is_not_watched() -> None:
+    """Whoever asked is told, and the next who asks is tried again (rule 88)."""
+    server = ScriptedServer("a", resources=["memo:1"], capabilities=WATCHABLE)
+
+    async def refuse(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32000, "not today"))
+
+    server.answers["resources/subscribe"] = refuse
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.hear_changes)
+        for _ in range(2):
+            with pytest.raises(Refusal, match="-32000 not today"):
+                await client.request("resources/subscribe", {"uri": "a+memo:1"})
+        await server.notifies("notifications/resources/updated", {"uri": "memo:1"})
+        await wait_all_tasks_blocked()
+        assert client.heard("notifications/resources/updated") == []
+        assert server.asked.count("resources/subscribe") == 2
+        del server.answers["resources/subscribe"]
+        assert await client.request("resources/subscribe", {"uri": "a+memo:1"}) == {}
+        await server.notifies("notifications/resources/updated", {"uri": "memo:1", "v/k": 1})
+        await wait_all_tasks_blocked()
+        assert client.heard("notifications/resources/updated") == [{"uri": "a+memo:1", "v/k": 1}]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_part_of_what_is_watched_is_told_under_its_outward_uri_and_never_what_is_denied() -> None:
+    """(rules 65, 66)"""
+    deny = Consent(resources=KindConsent(deny=("memo:1/secret",)))
+    server = ScriptedServer("a", resources=["memo:1"], capabilities=WATCHABLE, consent=deny)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client, alone = await world.client(), await world.client("a")
+        for each, uri in ((client, "memo:1"), (alone, "memo:1")):
+            nursery.start_soon(each.hear_changes)
+            await each.request("resources/subscribe", {"uri": uri})
+        for uri in ("memo:1", "memo:1/part", "memo:1/secret", "https://x"):
+            await server.notifies("notifications/resources/updated", {"uri": uri})
+        await wait_all_tasks_blocked()
+        method = "notifications/resources/updated"
+        # A client that wrote the server's own URI is told the one that it wrote.
+        assert [params["uri"] for params in client.heard(method)] == ["memo:1", "a+memo:1/part", "https://x"]
+        assert [params["uri"] for params in alone.heard(method)] == ["memo:1", "memo:1/part", "https://x"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_watch_is_ended_while_its_server_is_away(autojump_clock: MockClock) -> None:
+    """(rule 88)"""
+    server = ScriptedServer("a", resources=["memo:1"], capabilities=WATCHABLE)
+    async with open_world(server) as world:
+        client = await world.client()
+        await client.request("resources/subscribe", {"uri": "a+memo:1"})
+        server.dies()
+        await wait_all_tasks_blocked()
+        with pytest.raises(Refusal, match="503 a is unavailable"):
+            await client.request("resources/subscribe", {"uri": "a+memo:2"})
+        assert await client.request("resources/unsubscribe", {"uri": "a+memo:1"}) == {}
+        await trio.sleep(100)
+        world.roster.ready("a")
+        assert server.asked.count("resources/subscribe") == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("resources/subscribe", {"uri": "a+memo:1"}),
+        ("resources/unsubscribe", {"uri": "a+memo:1"}),
+        ("logging/setLevel", {"level": "info"}),
+    ],
+)
+async def test_what_only_a_session_can_keep_is_refused_without_one(method: str, params: object) -> None:
+    server = ScriptedServer("a", tools=["x"], resources=["memo:1"], capabilities={**WATCHABLE, "tools": {}})
+    async with open_world(server) as world:
+        session = Session("test", None, world.router, world.journal)
+        session.do_without_handshake()
+        client = ScriptedClient(session)
+        assert await client.names() == ["a__x"]
+        with pytest.raises(Refusal, match="-32600 this belongs to a session"):
+            await client.request(method, params)
+        assert method not in server.asked
+
+
+@pytest.mark.parametrize("params", [{}, {"level": "loud"}, {"level": "DEBUG"}, {"level": 3}, {"level": None}, []])
+async def test_a_level_that_is_none_is_refused_and_changes_nothing(params: object) -> None:
+    """(rule 82)"""
+    server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.request("logging/setLevel", {"level": "error"}) == {}
+        await wait_all_tasks_blocked()
+        with pytest.raises(Refusal, match="-32602"):
+            await client.request("logging/setLevel", params)
+        await wait_all_tasks_blocked()
+        assert server.asked.count("logging/setLevel") == 1
+        assert client.session.level == "error"
+
+
+async def test_a_level_is_set_whatever_servers_say_to_it() -> None:
+    """Nobody waits for them (rule 82)."""
+
+    async def hang(params: dict[str, Any]) -> object:
+        await trio.sleep_forever()
+
+    server = ScriptedServer("a", capabilities={"logging": {}}, answers={"logging/setLevel": hang})
+    async with open_world(server, ScriptedServer("b", tools=["x"])) as world:
+        client = await world.client()
+        assert await client.request("logging/setLevel", {"level": "debug"}) == {}
+        await wait_all_tasks_blocked()
+        assert server.asked.count("logging/setLevel") == 1
+        assert "logging/setLevel" not in world.servers["b"].asked
+
+
+async def test_no_server_hears_of_another() -> None:
+    """Neither names nor errors, instructions, logs or whoever asks (rules 51, 54, 98, 101)."""
+    heard: dict[str, list[str]] = {"a": [], "b": []}
+
+    def answering(id: str) -> dict[str, Any]:
+        def answer(method: str) -> Any:
+            async def note(params: dict[str, Any]) -> object:
+                heard[id].append(f"{method} {json.dumps(params)}")
+                if params.get("name") == "bad":
+                    raise PeerError(ErrorBody(-32000, f"the error of {id}"))
+                return {"content": [{"type": "text", "text": f"the words of {id}"}]}
+
+            return note
+
+        methods = ("tools/call", "tools/list", "resources/subscribe", "completion/complete", "logging/setLevel")
+        return {method: answer(method) for method in methods if method != "tools/list"}
+
+    servers = [
+        ScriptedServer(
+            id,
+            tools=["x", "bad"],
+            resources=[f"memo:{id}"],
+            capabilities={"tools": {}, "resources": {"subscribe": True}, "logging": {}},
+            instructions=f"the instructions of {id}",
+            title=f"Title {id.upper()}",
+            answers=answering(id),
+        )
+        for id in ("a", "b")
+    ]
+    async with open_world(*servers) as world:
+        client = await world.client(identity="the-token-of-ann", capabilities={"roots": {}})
+        await client.request("logging/setLevel", {"level": "debug"})
+        for id in ("a", "b"):
+            meta = {"io.modelcontextprotocol/clientInfo": {"name": "desk"}, "progressToken": "ours"}
+            await client.call(f"{id}__x", _meta=meta)
+            with pytest.raises(Refusal):
+                await client.call(f"{id}__bad")
+            await client.request("resources/subscribe", {"uri": f"{id}+memo:{id}"})
+            await servers[0].notifies("notifications/message", {"level": "error", "data": f"the log of {id}"})
+        await wait_all_tasks_blocked()
+        for server, other in zip(servers, reversed(servers), strict=True):
+            everything = "\n".join([*heard[server.id], json.dumps(server.greeted)])
+            assert len(heard[server.id]) == 4
+            for foreign in (f"of {other.id}", f"memo:{other.id}", f"{other.id}__", f"Title {other.id.upper()}"):
+                assert foreign not in everything
+            for private in ("ann", "desk", "ours", "session", "test", f"{server.id}__", f"{server.id}+"):
+                assert private not in everything
+
+
+# Races
+
+
+@pytest.mark.parametrize("endpoint", [None, "a"])
+async def test_a_name_that_is_gone_is_unknown_and_the_list_is_read_again(
+    endpoint: str | None, autojump_clock: MockClock
+) -> None:
+    """And one that another server has now is that server's (rule 106)."""
+    a = ScriptedServer("a", tools=["x", "stays"], answers={"tools/call": echo})
+    b = ScriptedServer("b", tools=["y"])
+    async with open_world(a, b) as world:
+        client = await world.client(endpoint)
+        name = (await client.names())[0]
+        a.lists["tools"] = [tool("stays"), tool("new")]
+        b.lists["tools"].append(tool("x"))
+        for server in (a, b):
+            await server.notifies("notifications/tools/list_changed")
+        await trio.sleep(20)
+        a.asked.clear()
+        with pytest.raises(Refusal, match=f"-32602 Unknown tool: {name}"):
+            await client.call(name)
+        b.hears_nothing_more()
+        await trio.sleep(20)
+        assert a.asked == ["tools/list"]
+        assert "tools/call" not in a.asked
+
+
+async def test_a_name_that_nobody_announced_is_there_after_it_was_asked_for(autojump_clock: MockClock) -> None:
+    """(rule 106)"""
+    server = ScriptedServer("a", tools=["x"], answers={"tools/call": echo})
+    async with open_world(server) as world:
+        client = await world.client()
+        server.lists["tools"].append(tool("new"))
+        with pytest.raises(Refusal, match="-32602"):
+            await client.call("a__new")
+        await trio.sleep(20)
+        assert (await client.call("a__new"))["_meta"] == {"saw": "new"}
+
+
+async def test_nothing_is_said_for_a_call_after_its_answer(autojump_clock: MockClock) -> None:
+    """Neither progress nor log messages that come behind it, in one piece with it or later (rules 43, 104)."""
+    server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        order: list[object] = []
+
+        def hear(message: Notification | Request) -> bool:
+            order.append(message.method)
+            return True
+
+        async def call() -> None:
+            asked = Request(1, "tools/call", Raw(b'{"name":"a__x","_meta":{"progressToken":1}}'))
+            await client.session.answer(asked, client.session.begin(asked), hear)
+            order.append("answer")
+
+        nursery.start_soon(call)
+        asked = await server.hears("tools/call")
+        token = asked["_meta"]["progressToken"]
+
+        def say(n: int) -> None:
+            progress = encode({"progressToken": token, "progress": n})
+            server.sends(Notification("notifications/progress", progress))
+            server.sends(Notification("notifications/message", Raw(b'{"level":"error","data":1}')))
+
+        say(1)
+        server.sends(Success(asked["id"], Raw(b'{"content":[]}')))
+        say(2)
+        await wait_all_tasks_blocked()
+        assert order[:2] == ["notifications/progress", "notifications/message"]
+        assert order.count("notifications/message") == 1
+        assert order[-1] == "answer"
+        said = len(order)
+        say(3)
+        await wait_all_tasks_blocked()
+        assert len(order) == said
+
+
+async def test_nothing_is_said_for_a_call_that_was_called_off(autojump_clock: MockClock) -> None:
+    """However much the server still says (rule 47)."""
+    server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(partial(client.request, id=9), "tools/call", {"name": "a__x", "_meta": {"progressToken": 1}})
+        asked = await server.hears("tools/call")
+        client.notifies("notifications/cancelled", {"requestId": 9})
+        params = {"progressToken": asked["_meta"]["progressToken"], "progress": 1}
+        for _ in range(2):
+            await server.notifies("notifications/progress", params)
+            await server.notifies("notifications/message", {"level": "error", "data": 1})
+            with pytest.raises(Refusal, match=r"-3260[12]"):
+                await server.asks("elicitation/create", {"message": "m", "requestedSchema": {}})
+            await wait_all_tasks_blocked()
+        server.says(asked["id"], {"content": []})
+        await wait_all_tasks_blocked()
+        assert (client.told, client.asked) == ([], [])
+
+
+async def test_whoever_is_told_of_a_change_finds_it_made(autojump_clock: MockClock) -> None:
+    """The list is read again before anybody hears (rule 97)."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.hear_changes)
+        found: list[list[str]] = []
+
+        async def follow() -> None:
+            seen = 0
+            while True:
+                await trio.sleep(0.01)
+                if len(client.told) > seen:
+                    seen = len(client.told)
+                    found.append(await client.names())
+
+        nursery.start_soon(follow)
+        for name in ("y", "z"):
+            server.lists["tools"].append(tool(name))
+            await server.notifies("notifications/tools/list_changed")
+            await trio.sleep(20)
+        assert found == [["a__x", "a__y"], ["a__x", "a__y", "a__z"]]
+        assert [method for method, _ in client.told] == ["notifications/tools/list_changed"] * 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_comes_late_is_announced(autojump_clock: MockClock) -> None:
+    """Whoever asked before has been given the list without it (rules 57, 111)."""
+
+    async def late(params: dict[str, Any]) -> object:
+        await trio.sleep(10)
+        return {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": {}}
+
+    server = ScriptedServer("late", tools=["x"], answers={"initialize": late})
+    async with open_world(ScriptedServer("a", tools=["x"]), server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.hear_changes)
+        assert await client.names() == ["a__x"]
+        result = await client.call("late__x")
+        assert result["isError"] is True
+        assert "late is unavailable: it is still starting" in result["content"][0]["text"]
+        await trio.sleep(20)
+        assert [method for method, _ in client.told] == ["notifications/tools/list_changed"]
+        assert await client.names() == ["a__x", "late__x"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_pages_of_one_list_are_one_list_while_it_changes(autojump_clock: MockClock) -> None:
+    """What was there when the first page was given, each once; or a clear error (rule 105)."""
+    names = [f"t{n:03}" for n in range(2 * router_module.PAGE + 7)]
+    server = ScriptedServer("a", tools=names)
+    async with open_world(server) as world:
+        client = await world.client()
+        page = await client.request("tools/list")
+        found = [entry["name"] for entry in page["tools"]]
+        for removed in ("t000", "t300"):
+            server.lists["tools"] = [each for each in server.lists["tools"] if each["name"] != removed]
+            await server.notifies("notifications/tools/list_changed")
+            await trio.sleep(20)
+            page = await client.request("tools/list", {"cursor": page["nextCursor"]})
+            found += [entry["name"] for entry in page["tools"]]
+        assert found == [f"a__{name}" for name in names]
+        assert "nextCursor" not in page
+        assert len((await client.request("tools/list"))["tools"]) == router_module.PAGE
+
+
+async def test_the_time_that_a_person_takes_does_not_count(autojump_clock: MockClock) -> None:
+    """The call goes on with the time that it had left (rule 48)."""
+    server = ScriptedServer("a", tools=["x"], timeout=5.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities={"elicitation": {}})
+        results: list[tuple[float, Any]] = []
+
+        async def call() -> None:
+            result = await client.call("a__x")
+            results.append((trio.current_time(), result))
+
+        nursery.start_soon(call)
+        asked = await server.hears("tools/call")
+        await trio.sleep(3)
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await server.asks("elicitation/create", {"message": "m", "requestedSchema": {}}))
+
+        nursery.start_soon(ask)
+        question = await client.is_asked("elicitation/create")
+        await trio.sleep(300)
+        assert results == []
+        client.replies(question["id"], {"action": "decline"})
+        await wait_all_tasks_blocked()
+        assert answers == [{"action": "decline"}]
+        resumed = trio.current_time()
+        await trio.sleep(1.9)
+        assert results == []
+        await trio.sleep(1)
+        ((ended, result),) = results
+        assert ended - resumed == pytest.approx(2)
+        assert "a did not answer within" in result["content"][0]["text"]
+        assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
 
+from config import Listen
+from host.downstream.http import open_http_face
 from host.wire.asgi import ASGIApp, Event
+from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
+from tests.kit.world import ScriptedServer, World, open_world
 
 MCP_HEADERS = {
     "host": "127.0.0.1:8808",
@@ -37,7 +42,11 @@ class Answer:
         """The JSON-RPC messages in it, from either form."""
         if not self.streams:
             return [json.loads(self.body)] if self.body else []
-        return [json.loads(event.data) for event in EventParser().feed(self.body) if event.data]
+        return [json.loads(event.data) for event in self.events() if event.event == "message"]
+
+    def events(self) -> list[SseEvent]:
+        """The events of a stream that have data, with their names and ids."""
+        return [event for event in EventParser().feed(self.body) if event.data]
 
     async def grows_to(self, count: int) -> list[dict[str, Any]]:
         with trio.fail_after(5):
@@ -71,6 +80,20 @@ class Connection:
         self.leaves = trio.Event()
         self.stop = trio.Event()
         """What the host would set when it stops."""
+        self.reads = trio.Event()
+        """Unset, the client takes nothing of any answer."""
+        self.reads.set()
+        self.writes = trio.Event()
+        """Unset, the bodies of its requests do not come."""
+        self.writes.set()
+        self.headers: dict[str, str | None] = {}
+        """What is sent with every request."""
+
+    def another(self, session: str | None = None) -> Connection:
+        """A second connection to the same app, which may go on with a session."""
+        other = Connection(self._app, self._nursery)
+        other.session, other.headers, other.stop = session, dict(self.headers), self.stop
+        return other
 
     def send(
         self,
@@ -86,20 +109,21 @@ class Connection:
         given: dict[str, str | None] = dict(MCP_HEADERS)
         if self.session is not None:
             given["mcp-session-id"] = self.session
-        given |= headers or {}
+        given |= self.headers | dict(headers or {})
+        path, _, query = path.partition("?")
         scope = {
             "type": "http",
             "method": method,
             "raw_path": path.encode(),
             "path": path,
-            "query_string": b"",
+            "query_string": query.encode(),
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value is not None],
         }
         coming = [data] if pieces is None else list(pieces)
         answer = Answer()
 
         async def receive() -> Event:
-            await trio.lowlevel.checkpoint()
+            await self.writes.wait()
             if coming:
                 piece = coming.pop(0)
                 return {"type": "http.request", "body": piece, "more_body": bool(coming) or pieces is not None}
@@ -108,6 +132,7 @@ class Connection:
 
         async def send(event: Event) -> None:
             await trio.lowlevel.checkpoint()
+            await self.reads.wait()
             if not self.leaves.is_set():
                 answer.take(event)
 
@@ -121,9 +146,12 @@ class Connection:
             await answer.whole.wait()
         return answer
 
-    async def open(self, path: str = "/mcp", revision: str = "2025-11-25") -> Answer:
+    async def open(
+        self, path: str = "/mcp", revision: str = "2025-11-25", capabilities: Mapping[str, Any] | None = None
+    ) -> Answer:
         """Shake hands; the session is kept for what follows."""
-        params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        info = {"name": "t", "version": "1"}
+        params = {"protocolVersion": revision, "capabilities": capabilities or {}, "clientInfo": info}
         answer = await self.get("POST", path, {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
         self.session = answer.headers["mcp-session-id"]
         noted = await self.get("POST", path, {"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -134,3 +162,55 @@ class Connection:
         answer = await self.get("POST", path, {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}})
         (message,) = answer.messages()
         return message
+
+    async def tell(self, message: Mapping[str, Any], path: str = "/mcp") -> int:
+        """Post what is answered with nothing: the status."""
+        answer = await self.get("POST", path, {"jsonrpc": "2.0", **message})
+        assert not answer.body or answer.status >= 400
+        return answer.status
+
+
+class Later:
+    """What goes on beside the test, and what becomes of it."""
+
+    def __init__(self, nursery: trio.Nursery, work: Callable[[], Awaitable[Any]]) -> None:
+        self._work = work
+        self._done = trio.Event()
+        self._value: Any = None
+        self._problem: Exception | None = None
+        nursery.start_soon(self._run)
+
+    async def outcome(self) -> Any:
+        """Its value, once it has one; raises what it raised."""
+        with trio.fail_after(5):
+            await self._done.wait()
+        if self._problem is not None:
+            raise self._problem
+        return self._value
+
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    async def _run(self) -> None:
+        try:
+            self._value = await self._work()
+        except Exception as problem:  # noqa: BLE001 - `outcome` raises it
+            self._problem = problem
+        self._done.set()
+
+
+@asynccontextmanager
+async def open_face(
+    *servers: ScriptedServer, listen: Listen | None = None, status: bytes = b"{}"
+) -> AsyncIterator[tuple[World, Connection]]:
+    """The HTTP face with scripted servers behind it, and a client of it."""
+    async with trio.open_nursery() as nursery:
+        async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),))) as world:
+            await world.settled()
+            stop = trio.Event()
+            async with open_http_face(listen or Listen(), world.router, world.journal, lambda: status, stop) as app:
+                connection = Connection(app, nursery)
+                connection.stop = stop
+                yield world, connection
+        nursery.cancel_scope.cancel()

@@ -19,11 +19,11 @@ from msgspec import Raw
 
 from config import Consent, ServerSpec, StdioServer
 from config.interpolate import Secret
+from host.asking import PeerError
 from host.catalog import Catalog
 from host.downstream.sessions import Session
 from host.journal import Event, Journal, LeftOut
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Message, Notification, Request, Success, write
-from host.peer import PeerError
 from host.policy.gate import Gate
 from host.router import Router
 from host.upstream.roster import Roster, open_roster
@@ -31,6 +31,7 @@ from host.wire.link import Arrival, Link, LinkLost
 from tests.kit.memory import MemoryLink, memory_links
 
 Answer = Callable[[dict[str, Any]], Awaitable[object]]
+"""Takes the params of a request and gives the result; a `Raw` goes out as it is."""
 
 
 class ScriptedServer:
@@ -69,7 +70,12 @@ class ScriptedServer:
         self.instructions = instructions
         self.capabilities = capabilities
         self.link: MemoryLink | None = None
+        """The latest connection's."""
         self.connections = 0
+        self.greeted: list[dict[str, Any]] = []
+        """The params of every initialize."""
+        self._last_question = 0
+        self._asking: dict[Id, trio.Event] = {}
         self.asked: list[str] = []
         self.answered: list[Success | Failure] = []
         self._heard, self._hearing = trio.open_memory_channel[Request | Notification](1000)
@@ -85,6 +91,13 @@ class ScriptedServer:
         assert message.method == method, f"{self.id} heard {message.method}, not {method}"
         params: dict[str, Any] = json.loads(bytes(message.params)) if message.params is not None else {}
         return {**params, "id": message.id} if isinstance(message, Request) else params
+
+    async def hears_whole(self, method: str) -> Request | Notification:
+        """The same as `hears`, undecoded."""
+        with trio.fail_after(5):
+            message = await self._hearing.receive()
+        assert message.method == method, f"{self.id} heard {message.method}, not {method}"
+        return message
 
     def hears_nothing_more(self) -> None:
         try:
@@ -107,10 +120,29 @@ class ScriptedServer:
         self.sends(Notification(method, None if params is None else Raw(json.dumps(params).encode())))
         await trio.lowlevel.checkpoint()
 
-    def sends(self, message: Message) -> None:
-        """Say anything at all."""
-        assert self.link is not None
-        self.link.put(write(message))
+    def sends(self, message: Message, *, link: MemoryLink | None = None, about: Id | None = None) -> None:
+        """Say anything at all; over the latest connection, and as belonging to nothing, unless told otherwise."""
+        link = link or self.link
+        assert link is not None
+        link.put(write(message), about)
+
+    async def asks(
+        self,
+        method: str,
+        params: object = None,
+        *,
+        link: MemoryLink | None = None,
+        about: Id | None = None,
+        id: Id | None = None,
+    ) -> Any:
+        """Ask the host something: its result; raises Refusal for an error."""
+        self._last_question += 1
+        id = f"q{self._last_question}" if id is None else id
+        self._asking[id] = trio.Event()
+        raw = None if params is None else Raw(json.dumps(params).encode())
+        self.sends(Request(id, method, raw), link=link, about=about)
+        await self._asking[id].wait()
+        return _outcome(next(answer for answer in reversed(self.answered) if answer.id == id))
 
     def dies(self) -> None:
         assert self.link is not None
@@ -142,6 +174,8 @@ class ScriptedServer:
                 raise AssertionError(f"the host sent {message}")
             else:
                 self.answered.append(message)
+                if message.id in self._asking:
+                    self._asking[message.id].set()
 
         with suppress(LinkLost):
             await link.run(deliver)
@@ -158,7 +192,8 @@ class ScriptedServer:
         self.asked.append(request.method)
         params = json.loads(bytes(request.params)) if request.params is not None else {}
         if request.method in self.answers:
-            return Raw(json.dumps(await self.answers[request.method](params)).encode())
+            answer = await self.answers[request.method](params)
+            return answer if isinstance(answer, Raw) else Raw(json.dumps(answer).encode())
         builtin = self._builtin(request.method, params)
         if builtin is not None:
             return Raw(json.dumps(builtin).encode())
@@ -172,13 +207,14 @@ class ScriptedServer:
 
     def _builtin(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         if method == "initialize":
+            self.greeted.append(params)
             answer = {
                 "protocolVersion": self.revision,
                 "capabilities": self.capabilities if self.capabilities is not None else self._capabilities(),
                 "serverInfo": {"name": self.id, "version": "1"},
             }
             return {**answer, "instructions": self.instructions} if self.instructions else answer
-        if method == "ping":
+        if method in ("ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"):
             return {}
         for member, path in (
             ("tools", "tools/list"),
@@ -207,20 +243,27 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
 
 
 class ScriptedClient:
-    """A client of one endpoint. `told` holds the notifications it got, `answers` come from `request`."""
+    """A client of one endpoint. `told` holds the notifications it got, `asked` the questions that wait for `replies`;
+    results come from `request`."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.told: list[tuple[str, dict[str, Any]]] = []
+        self.asked: list[Request] = []
         self._last = 0
+        self._asked = trio.Event()
 
     async def request(self, method: str, params: object = None, id: Id | None = None) -> Any:
         """The result; raises Refusal for an error, and gives None for a request that was called off."""
         self._last += 1
         raw = None if params is None else Raw(json.dumps(params).encode())
         asked = Request(self._last if id is None else id, method, raw)
-        answer = await self.session.answer(asked, self.session.begin(asked), self._tell)
+        answer = await self.session.answer(asked, self.session.begin(asked), self._hear)
         return _outcome(answer)
+
+    async def answer(self, request: Request) -> Success | Failure | None:
+        """The answer to a request as it is, undecoded."""
+        return await self.session.answer(request, self.session.begin(request), self._hear)
 
     async def call(self, name: str, arguments: object = None, **more: Any) -> Any:
         return await self.request("tools/call", {"name": name, "arguments": arguments or {}, **more})
@@ -232,15 +275,44 @@ class ScriptedClient:
     def notifies(self, method: str, params: object = None) -> None:
         self.session.told(Notification(method, None if params is None else Raw(json.dumps(params).encode())))
 
-    def _tell(self, notice: Notification) -> None:
-        self.told.append((notice.method, json.loads(bytes(notice.params)) if notice.params is not None else {}))
+    async def is_asked(self, method: str, nth: int = 0) -> dict[str, Any]:
+        """The params of the nth question it got, which must be of this method; `id` is put beside them."""
+        with trio.fail_after(5):
+            while len(self.asked) <= nth:
+                await self._asked.wait()
+        question = self.asked[nth]
+        assert question.method == method
+        params: dict[str, Any] = json.loads(bytes(question.params)) if question.params is not None else {}
+        return {**params, "id": question.id}
+
+    def replies(self, id: Id, result: object) -> None:
+        self.session.answered(Success(id, Raw(json.dumps(result).encode())))
+
+    def declines(self, id: Id, code: int, message: str) -> None:
+        self.session.answered(Failure(ErrorBody(code, message), id))
+
+    def heard(self, method: str) -> list[dict[str, Any]]:
+        """The params of every notification of this method."""
+        return [params for told, params in self.told if told == method]
+
+    def _hear(self, message: Notification | Request) -> bool:
+        if isinstance(message, Request):
+            self.asked.append(message)
+            self._asked.set()
+            self._asked = trio.Event()
+        else:
+            self.told.append((message.method, json.loads(bytes(message.params)) if message.params is not None else {}))
+        return True
 
     async def hear_changes(self) -> None:
+        """Listen on the standing stream, until cancelled."""
+
         async def send(notice: Notification) -> None:
-            self._tell(notice)
+            self._hear(notice)
             await trio.lowlevel.checkpoint()
 
-        await self.session.tell_changes(send)
+        with self.session.standing.listening(self._hear):
+            await self.session.tell_changes(send)
 
 
 class Refusal(Exception):
@@ -248,7 +320,7 @@ class Refusal(Exception):
         super().__init__(f"{error.code} {error.message}")
         self.code = error.code
         self.message = error.message
-        self.data = None if error.data is None else json.loads(bytes(error.data))
+        self.data: Any = None if error.data is None else json.loads(bytes(error.data))
 
 
 def _outcome(answer: Success | Failure | None) -> Any:
@@ -257,6 +329,38 @@ def _outcome(answer: Success | Failure | None) -> Any:
     if isinstance(answer, Failure):
         raise Refusal(answer.error)
     return json.loads(bytes(answer.result))
+
+
+class Later:
+    """What will come of something that runs beside the test: see `later`."""
+
+    def __init__(self) -> None:
+        self.ended = trio.Event()
+        self.result: Any = None
+        self.refusal: Refusal | None = None
+
+    async def comes(self) -> Any:
+        """The result; raises Refusal for an error."""
+        with trio.fail_after(5):
+            await self.ended.wait()
+        if self.refusal is not None:
+            raise self.refusal
+        return self.result
+
+
+def later(nursery: trio.Nursery, work: Callable[..., Awaitable[Any]], *args: Any, **more: Any) -> Later:
+    """Begin `work`, a request of a scripted client or a question of a scripted server, in the background."""
+    begun = Later()
+
+    async def run() -> None:
+        try:
+            begun.result = await work(*args, **more)
+        except Refusal as refusal:
+            begun.refusal = refusal
+        begun.ended.set()
+
+    nursery.start_soon(run)
+    return begun
 
 
 class World:
@@ -271,10 +375,17 @@ class World:
         self.events: list[Event] = []
         journal.subscribe(self.events.append)
 
-    async def client(self, endpoint: str | None = None, revision: str = "2025-11-25") -> ScriptedClient:
+    async def client(
+        self,
+        endpoint: str | None = None,
+        revision: str = "2025-11-25",
+        capabilities: Mapping[str, Any] | None = None,
+        identity: str | None = None,
+    ) -> ScriptedClient:
         """A client that has shaken hands."""
-        session = Session("test", endpoint, self.router, self.journal)
-        params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        session = Session("test", endpoint, self.router, self.journal, identity)
+        info = {"name": "test", "version": "1"}
+        params = {"protocolVersion": revision, "capabilities": capabilities or {}, "clientInfo": info}
         client = ScriptedClient(session)
         client.opened = _outcome(  # type: ignore[attr-defined]  # for the few tests that look at it
             await session.open(Request(0, "initialize", Raw(json.dumps(params).encode())))
@@ -292,11 +403,11 @@ async def open_world(*servers: ScriptedServer, start_grace: float = 3.0) -> Asyn
     journal = Journal()
     by_id = {server.id: server for server in servers}
     specs = {server.id: server.spec for server in servers}
-    gate = Gate({id: spec.consent for id, spec in specs.items()})
+    gate = Gate(specs)
     catalog = Catalog(list(by_id), gate.shows, lambda entry: journal.note(LeftOut(entry.server, entry.outward)))
 
-    def open_link(spec: ServerSpec) -> AbstractAsyncContextManager[Link]:
+    def open_link(spec: ServerSpec, older: bool) -> AbstractAsyncContextManager[Link]:
         return by_id[spec.id].open_link()
 
-    async with open_roster(specs, start_grace, open_link, catalog, journal) as roster:
+    async with open_roster(specs, start_grace, open_link, catalog, gate, journal) as roster:
         yield World(servers, roster, catalog, Router(catalog, gate, roster), journal)

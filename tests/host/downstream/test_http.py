@@ -1,400 +1,17 @@
-"""The HTTP face: what is refused before anything is read, sessions, and the two forms of an answer."""
+"""The HTTP door: who may come in, which path leads where, and what needs no token."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
-import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Listen
-from host.downstream import sessions as sessions_module
-from host.downstream.http import BODY_PATIENCE, open_http_face
+from config import Listen, Secret
 from host.downstream.security import MAX_BODY
-from host.downstream.streams import HEARTBEAT, KEPT, OPEN_AFTER
-from tests.kit.asgi import Connection
-from tests.kit.world import ScriptedServer, World, open_world, tool
+from tests.kit.asgi import open_face
+from tests.kit.world import ScriptedServer
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
-PROGRESS_CALL = {**CALL, "params": {"name": "a__x", "_meta": {"progressToken": "t"}}}
-
-
-@asynccontextmanager
-async def open_face(*servers: ScriptedServer, listen: Listen | None = None) -> AsyncIterator[tuple[World, Connection]]:
-    async with trio.open_nursery() as nursery:
-        async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),))) as world:
-            await world.settled()
-            stop = trio.Event()
-            async with open_http_face(listen or Listen(), world.router, world.journal, lambda: b"{}", stop) as app:
-                connection = Connection(app, nursery)
-                connection.stop = stop
-                yield world, connection
-        nursery.cancel_scope.cancel()
-
-
-async def test_an_answer_alone_is_json() -> None:
-    async with open_face() as (_, connection):
-        opened = await connection.open()
-        assert opened.status == 200
-        assert opened.headers["content-type"] == "application/json"
-        result = opened.messages()[0]["result"]
-        assert result["protocolVersion"] == "2025-11-25"
-        assert result["serverInfo"]["name"] == "colonnade"
-        answer = await connection.get("POST", body=PING)
-        assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
-        assert answer.messages() == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
-
-
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_each_handshake_revision_is_served_as_asked_for(revision: str) -> None:
-    async with open_face() as (_, connection):
-        result = (await connection.open(revision=revision)).messages()[0]["result"]
-        assert result["protocolVersion"] == revision
-        assert ("completions" in result["capabilities"]) == (revision != "2024-11-05")
-        assert [tool["name"] for tool in (await connection.ask("tools/list"))["result"]["tools"]] == ["a__x"]
-
-
-@pytest.mark.parametrize("revision", ["2023-01-01", "2026-07-28", "", "x" * 1000])
-async def test_another_revision_is_answered_with_our_latest(revision: str) -> None:
-    async with open_face() as (_, connection):
-        result = (await connection.open(revision=revision)).messages()[0]["result"]
-        assert result["protocolVersion"] == "2025-11-25"
-
-
-async def test_progress_opens_a_stream_and_comes_before_the_answer() -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        params = {"name": "a__x", "_meta": {"progressToken": "t"}}
-        call = connection.send("POST", body={"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params})
-        asked = await server.hears("tools/call")
-        await wait_all_tasks_blocked()
-        assert not call.begun.is_set()
-        await server.notifies(
-            "notifications/progress", {"progressToken": asked["_meta"]["progressToken"], "progress": 1}
-        )
-        await call.grows_to(1)
-        assert call.streams
-        assert not call.whole.is_set()
-        server.says(asked["id"], {"content": []})
-        await call.whole.wait()
-        progress, answer = call.messages()
-        assert progress["params"] == {"progressToken": "t", "progress": 1}
-        assert answer == {"jsonrpc": "2.0", "id": 7, "result": {"content": []}}
-
-
-async def test_a_call_that_takes_long_becomes_a_stream_with_signs_of_life(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        call = connection.send("POST", body=CALL)
-        asked = await server.hears("tools/call")
-        await trio.sleep(OPEN_AFTER / 2)
-        assert not call.begun.is_set()
-        await trio.sleep(2 * HEARTBEAT + OPEN_AFTER)
-        assert call.streams
-        assert call.body == b"id: 1-0\nretry: 1000\ndata:\n\n" + b": working\n\n" * 2
-        server.says(asked["id"], {"content": []})
-        await call.whole.wait()
-        assert call.messages() == [{"jsonrpc": "2.0", "id": 7, "result": {"content": []}}]
-
-
-@pytest.mark.parametrize(
-    ("revision", "begins"),
-    [
-        ("2024-11-05", b"data: "),
-        ("2025-03-26", b"id: 1-0\ndata: "),
-        ("2025-06-18", b"id: 1-0\ndata: "),
-        ("2025-11-25", b"id: 1-0\nretry: 1000\ndata:\n\nid: 1-1\ndata: "),
-    ],
-)
-async def test_streams_begin_as_the_revision_has_them(revision: str, begins: bytes, autojump_clock: MockClock) -> None:
-    """Clients before 2025-11-25 fail on an event without data."""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open(revision=revision)
-        call = connection.send("POST", body=CALL)
-        asked = await server.hears("tools/call")
-        await trio.sleep(1)
-        server.says(asked["id"], {"content": []})
-        await call.whole.wait()
-        assert call.body.startswith(begins)
-
-
-async def test_a_broken_stream_goes_on_where_it_was(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        call = connection.send("POST", body=PROGRESS_CALL)
-        asked = await server.hears("tools/call")
-        token = asked["_meta"]["progressToken"]
-        for progress in (1, 2):
-            await server.notifies("notifications/progress", {"progressToken": token, "progress": progress})
-        await call.grows_to(2)
-        connection.leaves.set()
-        await server.notifies("notifications/progress", {"progressToken": token, "progress": 3})
-        again = Connection(connection._app, connection._nursery)
-        again.session = connection.session
-        rest = again.send("GET", headers={"last-event-id": "1-1"})
-        assert [message["params"]["progress"] for message in await rest.grows_to(2)] == [2, 3]
-        server.says(asked["id"], {"content": []})
-        await rest.whole.wait()
-        assert rest.messages()[-1]["result"] == {"content": []}
-        late = await again.get("GET", headers={"last-event-id": "1-3"})
-        assert late.messages() == [rest.messages()[-1]]
-
-
-@pytest.mark.parametrize("last", ["", "1", "1-", "1-9", "1--1", "2-0", "x-0", "1-99999999999999999999", "1-\u00b2"])
-async def test_an_event_id_that_is_not_ours_resumes_nothing(last: str, autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        connection.send("POST", body=CALL)
-        await server.hears("tools/call")
-        await trio.sleep(1)
-        assert (await connection.get("GET", headers={"last-event-id": last})).status == 400
-
-
-async def test_a_stream_of_another_session_resumes_nothing(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        connection.send("POST", body=CALL)
-        await server.hears("tools/call")
-        await trio.sleep(1)
-        other = Connection(connection._app, connection._nursery)
-        await other.open()
-        assert (await other.get("GET", headers={"last-event-id": "1-0"})).status == 400
-
-
-async def test_a_finished_stream_is_kept_for_a_while_and_no_longer(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        call = connection.send("POST", body=CALL)
-        asked = await server.hears("tools/call")
-        await trio.sleep(1)
-        server.says(asked["id"], {"content": []})
-        await call.whole.wait()
-        await trio.sleep(KEPT - 10)
-        assert len((await connection.get("GET", headers={"last-event-id": "1-0"})).messages()) == 1
-        await trio.sleep(80)
-        assert (await connection.get("GET", headers={"last-event-id": "1-0"})).status == 400
-
-
-async def test_a_cancelled_call_gets_nothing_more() -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
-        call = connection.send("POST", body=body)
-        asked = await server.hears("tools/call")
-        notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
-        assert (await connection.get("POST", body=notice)).status == 202
-        assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
-        await call.whole.wait()
-        assert (call.status, call.messages()) == (200, [])
-
-
-async def test_a_client_that_leaves_does_not_cancel_its_call() -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
-        connection.send("POST", body=body)
-        asked = await server.hears("tools/call")
-        connection.leaves.set()
-        await wait_all_tasks_blocked()
-        server.hears_nothing_more()
-        server.says(asked["id"], {"content": []})
-        await wait_all_tasks_blocked()
-
-
-async def test_many_calls_with_one_id_are_answered_each_at_its_own_caller() -> None:
-    async def answer(params: dict[str, Any]) -> object:
-        await trio.lowlevel.checkpoint()
-        return {"content": [params["arguments"]["n"]]}
-
-    servers = [ScriptedServer(id, tools=["x"], answers={"tools/call": answer}) for id in ("a", "b")]
-    async with open_face(*servers) as (_, connection):
-        await connection.open()
-        calls = []
-        for n in range(200):
-            params = {"name": f"{'ab'[n % 2]}__x", "arguments": {"n": n}, "_meta": {"progressToken": 1}}
-            calls.append(
-                connection.send("POST", body={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-            )
-        for n, call in enumerate(calls):
-            await call.whole.wait()
-            assert call.messages() == [{"jsonrpc": "2.0", "id": 1, "result": {"content": [n]}}]
-
-
-async def test_the_standing_stream_tells_what_changed_in_this_clients_view() -> None:
-    a, b = ScriptedServer("a", tools=["x"]), ScriptedServer("b", tools=["x"])
-    async with open_face(a, b) as (_, connection):
-        await connection.open()
-        stream = connection.send("GET", headers={"accept": "text/event-stream"})
-        alone = Connection(connection._app, connection._nursery)
-        await alone.open("/mcp/a")
-        other = alone.send("GET", "/mcp/a", headers={"accept": "text/event-stream"})
-        await wait_all_tasks_blocked()
-        assert (stream.status, other.status) == (200, 200)
-        b.lists["tools"].append(tool("new"))
-        await b.notifies("notifications/tools/list_changed")
-        assert await stream.grows_to(1) == [{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}]
-        assert other.messages() == []
-        a.lists["tools"][0]["description"] = "changed"
-        await a.notifies("notifications/tools/list_changed")
-        await other.grows_to(1)
-        await stream.grows_to(2)
-
-
-async def test_a_list_changed_that_changes_nothing_is_not_passed_on(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        stream = connection.send("GET")
-        await server.notifies("notifications/tools/list_changed")
-        await trio.sleep(5)
-        assert stream.messages() == []
-
-
-async def test_a_change_while_no_stream_was_open_is_told_when_one_opens(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        server.lists["tools"].append(tool("new"))
-        await server.notifies("notifications/tools/list_changed")
-        await trio.sleep(1)
-        stream = connection.send("GET")
-        await stream.grows_to(1)
-
-
-async def test_a_client_that_comes_back_at_once_is_not_taken_for_a_second_one(autojump_clock: MockClock) -> None:
-    async with open_face() as (_, connection):
-        await connection.open()
-        first = connection.send("GET")
-        await first.begun.wait()
-        again = Connection(connection._app, connection._nursery)
-        again.session = connection.session
-        second = again.send("GET")
-        await trio.sleep(0.1)
-        connection.leaves.set()
-        await second.begun.wait()
-        assert second.status == 200
-
-
-async def test_a_notice_that_perhaps_was_not_heard_is_repeated_on_the_next_stream(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        first = connection.send("GET")
-        server.lists["tools"].append(tool("y"))
-        await server.notifies("notifications/tools/list_changed")
-        await first.grows_to(1)
-        connection.leaves.set()
-        again = Connection(connection._app, connection._nursery)
-        again.session = connection.session
-        second = again.send("GET")
-        assert await second.grows_to(1) == [{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}]
-        await again.ask("tools/list")
-        again.leaves.set()
-        last = Connection(connection._app, connection._nursery)
-        last.session = connection.session
-        third = last.send("GET")
-        await trio.sleep(5)
-        assert third.messages() == []
-
-
-async def test_a_second_stream_is_refused_and_the_first_goes_on(autojump_clock: MockClock) -> None:
-    async with open_face() as (_, connection):
-        await connection.open()
-        first = connection.send("GET")
-        await first.begun.wait()
-        assert (await connection.get("GET")).status == 409
-        assert not first.whole.is_set()
-
-
-async def test_the_standing_stream_ends_when_the_host_stops() -> None:
-    async with open_face() as (_, connection):
-        await connection.open()
-        stream = connection.send("GET")
-        await stream.begun.wait()
-        connection.stop.set()
-        await stream.whole.wait()
-
-
-async def test_a_deleted_session_is_gone_and_its_calls_are_called_off() -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        await connection.open()
-        connection.send("POST", body={"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}})
-        asked = await server.hears("tools/call")
-        assert (await connection.get("DELETE")).status == 204
-        assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
-        for method in ("POST", "GET", "DELETE"):
-            assert (await connection.get(method, body=PING if method == "POST" else b"")).status == 404
-
-
-async def test_a_deleted_sessions_stream_ends_with_it() -> None:
-    async with open_face() as (_, connection):
-        await connection.open()
-        stream = connection.send("GET")
-        await stream.begun.wait()
-        await connection.get("DELETE")
-        await stream.whole.wait()
-
-
-async def test_a_session_is_known_only_at_its_own_endpoint() -> None:
-    async with open_face() as (_, connection):
-        await connection.open("/mcp/a")
-        assert (await connection.get("POST", "/mcp/a", PING)).status == 200
-        for method in ("POST", "GET", "DELETE"):
-            assert (await connection.get(method, "/mcp", PING if method == "POST" else b"")).status == 404
-
-
-async def test_unknown_dead_and_foreign_sessions_are_answered_alike() -> None:
-    async with open_face() as (_, connection):
-        await connection.open("/mcp/a")
-        foreign = await connection.get("POST", "/mcp", PING)
-        connection.session = "never-was"
-        unknown = await connection.get("POST", "/mcp", PING)
-        assert (unknown.status, unknown.body) == (foreign.status, foreign.body)
-        assert unknown.messages()[0]["id"] == 1
-
-
-@pytest.mark.parametrize("id", ["", "a b", "é", "x" * 129, "../../etc/passwd\x7f"])
-async def test_what_cannot_be_a_session_id_is_refused(id: str) -> None:
-    async with open_face() as (_, connection):
-        assert (await connection.get("POST", body=PING, headers={"mcp-session-id": id})).status in (400, 404)
-
-
-async def test_a_second_initialize_in_a_session_is_refused() -> None:
-    async with open_face() as (_, connection):
-        await connection.open()
-        message = await connection.ask("initialize", {"protocolVersion": "2024-11-05"})
-        assert message["error"]["code"] == -32600
-
-
-async def test_a_request_without_a_session_is_refused() -> None:
-    async with open_face() as (_, connection):
-        answer = await connection.get("POST", body=PING)
-        assert (answer.status, answer.messages()[0]["error"]["code"], answer.messages()[0]["id"]) == (400, -32600, 1)
-
-
-@pytest.mark.parametrize(
-    ("header", "status"),
-    [(None, 200), ("2025-11-25", 200), ("2024-11-05", 400), ("2026-07-28", 400), ("", 400), ("nonsense", 400)],
-)
-async def test_the_version_header_names_the_sessions_own_revision(header: str | None, status: int) -> None:
-    async with open_face() as (_, connection):
-        await connection.open()
-        assert (await connection.get("POST", body=PING, headers={"mcp-protocol-version": header})).status == status
 
 
 @pytest.mark.parametrize(
@@ -448,13 +65,6 @@ async def test_other_spellings_of_the_path_are_nothing(path: str) -> None:
         assert (await connection.get("POST", path, PING)).status == 404
 
 
-@pytest.mark.parametrize("method", ["PUT", "PATCH", "HEAD", "TRACE"])
-async def test_other_methods_are_refused(method: str) -> None:
-    async with open_face() as (_, connection):
-        answer = await connection.get(method)
-        assert (answer.status, "POST" in answer.headers["allow"]) == (405, True)
-
-
 async def test_a_listed_origin_gets_cross_origin_answers() -> None:
     listen = Listen(origins=("https://app.example",))
     async with open_face(listen=listen) as (_, connection):
@@ -478,86 +88,6 @@ async def test_a_listed_host_is_ours() -> None:
             assert (await connection.get("POST", body=PING, headers={"host": host})).status == status
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        (b"", -32700),
-        (b"{", -32700),
-        (b"{} {}", -32700),
-        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":1,"a":2}}', -32700),
-        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":1e400}}', -32700),
-        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"\xff"}}', -32700),
-        (b"[" * 100_000, -32700),
-        (b"[" + b"{}," * 200_000 + b"{}]", -32700),
-        (b"[]", -32600),
-        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600),
-        (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', -32600),
-        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600),
-        (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600),
-        (b'{"jsonrpc":"2.0","id":1.0,"method":"ping"}', -32600),
-        (b'{"jsonrpc":"2.0","id":1,"Method":"ping"}', -32600),
-    ],
-)
-async def test_a_body_that_is_no_message_is_refused(body: bytes, code: int) -> None:
-    async with open_face() as (_, connection):
-        await connection.open()
-        answer = await connection.get("POST", body=body)
-        assert (answer.status, answer.messages()[0]["error"]["code"]) == (400, code)
-        assert (await connection.get("POST", body=PING)).status == 200
-
-
-async def test_a_body_over_the_limit_is_refused_while_it_comes() -> None:
-    async with open_face() as (_, connection):
-        answer = await connection.get("POST", pieces=[b" " * MAX_BODY, b" "])
-        assert answer.status == 413
-
-
-async def test_a_body_that_does_not_come_is_given_up(autojump_clock: MockClock) -> None:
-    async with open_face() as (_, connection):
-        began = trio.current_time()
-        answer = await connection.get("POST", pieces=[b'{"jsonrpc"'])
-        assert answer.status == 408
-        assert trio.current_time() - began == pytest.approx(BODY_PATIENCE, abs=0.1)
-
-
-async def test_an_answer_to_nobodys_question_is_taken_and_dropped() -> None:
-    async with open_face() as (_, connection):
-        await connection.open()
-        for body in (
-            {"jsonrpc": "2.0", "id": 1, "result": {}},
-            {"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}},
-        ):
-            assert (await connection.get("POST", body=body)).status == 202
-
-
-async def test_the_oldest_idle_session_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
-        most = sessions_module.MAX_SESSIONS
-        await connection.open()
-        busy = connection.session
-        connection.send("POST", body={"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}})
-        asked = await server.hears("tools/call")
-        connection.session = None
-        await connection.open()
-        oldest = connection.session
-        for _ in range(most - 1):
-            connection.session = None
-            await connection.open()
-        connection.session = oldest
-        assert (await connection.get("POST", body=PING)).status == 404
-        connection.session = busy
-        assert (await connection.get("POST", body=PING)).status == 200
-        server.says(asked["id"], {"content": []})
-
-
-async def test_sessions_that_nobody_uses_are_forgotten(autojump_clock: MockClock) -> None:
-    async with open_face() as (_, connection):
-        await connection.open()
-        await trio.sleep(sessions_module.IDLE + 120)
-        assert (await connection.get("POST", body=PING)).status == 404
-
-
 async def test_health_and_status_answer_under_the_same_guards() -> None:
     async with open_face() as (_, connection):
         assert (await connection.get("GET", "/healthz")).body == b"ok\n"
@@ -578,3 +108,178 @@ async def test_our_own_mistake_is_one_requests_trouble() -> None:
         assert "secret" not in json.dumps(message)
         assert any("ZeroDivisionError" in str(event) for event in world.events)
         assert (await connection.ask("ping"))["result"] == {}
+
+
+# Tokens
+
+LAPTOP, DESK = "laptop-0123456789abcdef", "desk-0123456789abcdef"
+GUARDED = Listen(tokens={"laptop": Secret(LAPTOP), "desk": Secret(DESK)}, origins=("https://app.example",))
+EVERYWHERE = [
+    ("POST", "/mcp"),
+    ("GET", "/mcp"),
+    ("DELETE", "/mcp"),
+    ("PUT", "/mcp"),
+    ("HEAD", "/mcp"),
+    ("POST", "/mcp/a"),
+    ("POST", "/mcp/none"),
+    ("GET", "/sse"),
+    ("GET", "/sse/a"),
+    ("POST", "/message"),
+    ("POST", "/message?session_id=x"),
+    ("POST", "/message/a"),
+    ("GET", "/status"),
+    ("HEAD", "/status"),
+    ("POST", "/healthz"),
+    ("GET", "/"),
+    ("GET", "/no/such"),
+    ("POST", "/%6dcp"),
+]
+
+
+def bearing(token: str) -> dict[str, str | None]:
+    return {"authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize(("method", "path"), EVERYWHERE)
+async def test_every_request_of_every_kind_needs_a_token(method: str, path: str) -> None:
+    """Before it is looked up whether there is anything (rule 30)."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server, listen=GUARDED) as (_, connection):
+        joint = "&" if "?" in path else "?"
+        for headers, url, error in (
+            ({}, path, ""),
+            (bearing("wrong-0123456789abcdef"), path, ', error="invalid_token"'),
+            (bearing(LAPTOP[:-1]), path, ', error="invalid_token"'),
+            ({"authorization": f"Basic {LAPTOP}"}, path, ""),
+            ({"authorization": LAPTOP}, path, ""),
+            ({}, f"{path}{joint}access_token={LAPTOP}", ""),
+        ):
+            answer = await connection.get(method, url, PING, headers=headers)
+            assert (answer.status, answer.headers["www-authenticate"]) == (401, f'Bearer realm="colonnade"{error}')
+            assert LAPTOP.encode() not in answer.body
+            assert b"wrong-" not in answer.body
+        assert server.asked.count("tools/call") == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [({"origin": "http://evil.com"}, 403), ({"host": "evil.com"}, 421), ({"host": None}, 400)],
+)
+async def test_a_token_opens_no_door_to_other_pages_and_names(headers: dict[str, str | None], status: int) -> None:
+    """(rule 18)"""
+    async with open_face(listen=GUARDED) as (_, connection):
+        for path in ("/mcp", "/sse", "/message", "/status", "/healthz"):
+            answer = await connection.get("GET", path, headers=headers | bearing(LAPTOP))
+            assert (answer.status, "www-authenticate" in answer.headers) == (status, False)
+
+
+async def test_health_and_preflights_need_no_token() -> None:
+    async with open_face(listen=GUARDED) as (_, connection):
+        assert (await connection.get("GET", "/healthz")).status == 200
+        assert (await connection.get("HEAD", "/healthz")).status == 200
+        asked = {"origin": "https://app.example", "access-control-request-method": "POST"}
+        for path in ("/mcp", "/mcp/a", "/sse", "/message"):
+            preflight = await connection.get("OPTIONS", path, headers=asked)
+            assert (preflight.status, "authorization" in preflight.headers["access-control-allow-headers"]) == (
+                204,
+                True,
+            )
+            foreign = await connection.get("OPTIONS", path, headers={"origin": "http://localhost:3000"})
+            assert foreign.status == 403
+        assert (await connection.get("OPTIONS", "/mcp/none", headers=asked)).status == 404
+
+
+async def test_a_page_of_a_listed_origin_can_read_that_it_needs_a_token() -> None:
+    async with open_face(listen=GUARDED) as (_, connection):
+        answer = await connection.get("POST", body=PING, headers={"origin": "https://app.example"})
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (401, "https://app.example")
+        assert "www-authenticate" in answer.headers["access-control-expose-headers"]
+
+
+async def test_with_a_token_everything_is_as_ever() -> None:
+    async with open_face(listen=GUARDED, status=b'{"colonnade": "x"}') as (_, connection):
+        connection.headers = bearing(LAPTOP)
+        await connection.open()
+        assert (await connection.ask("tools/list"))["result"]["tools"]
+        assert (await connection.get("GET", "/status")).messages() == [{"colonnade": "x"}]
+        assert (await connection.get("GET", "/no/such")).status == 404
+        assert (await connection.get("DELETE")).status == 204
+
+
+async def test_a_session_is_unknown_to_whoever_has_another_token() -> None:
+    """To POST, GET, resuming and DELETE alike, and in the same words as one that never was; its owner notices nothing
+    (rules 19 and 30)."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server, listen=GUARDED) as (_, connection):
+        connection.headers = bearing(LAPTOP)
+        await connection.open()
+        call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
+        under_way = connection.send("POST", body=call)
+        asked = await server.hears("tools/call")
+        foreign, stranger = connection.another(connection.session), connection.another("never-was")
+        foreign.headers = stranger.headers = bearing(DESK)
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+        answer = {"jsonrpc": "2.0", "id": 1, "result": {}}
+        for method, body, headers in (
+            ("POST", PING, {}),
+            ("POST", call, {}),
+            ("POST", cancel, {}),
+            ("POST", answer, {}),
+            ("GET", b"", {}),
+            ("GET", b"", {"last-event-id": "1-0"}),
+            ("DELETE", b"", {}),
+        ):
+            theirs = await foreign.get(method, body=body, headers=headers)
+            never = await stranger.get(method, body=body, headers=headers)
+            assert (theirs.status, theirs.body, theirs.headers) == (404, never.body, never.headers)
+        server.hears_nothing_more()
+        server.says(asked["id"], {"content": []})
+        await under_way.whole.wait()
+        assert under_way.messages()[0]["result"] == {"content": []}
+        for token in ("", LAPTOP + "x"):
+            foreign.headers = bearing(token)
+            assert (await foreign.get("POST", body=PING)).status == 401
+
+
+async def test_tokens_stand_in_no_text() -> None:
+    """Neither in answers nor in the journal, nor in the names that the log shows."""
+    async with open_face(listen=GUARDED) as (world, connection):
+        connection.headers = bearing(LAPTOP)
+        await connection.open()
+
+        def broken(*_: object) -> object:
+            raise ZeroDivisionError
+
+        world.router.view = broken  # type: ignore[method-assign, assignment]
+        answers = [
+            await connection.get("POST", body={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+            await connection.get("POST", "/message", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+            await connection.get("GET", "/status"),
+        ]
+        said = [str(event) for event in world.events]
+        assert sum("laptop" in each for each in said) == 2
+        for text in (*said, *(str((answer.headers, answer.body)) for answer in answers)):
+            assert LAPTOP not in text
+
+
+# Routes
+
+
+async def test_what_is_not_http_is_not_served() -> None:
+    async with open_face() as (_, connection):
+        with pytest.raises(RuntimeError, match="no websocket here"):
+            await connection._app({"type": "websocket"}, None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ["/sse/", "/sse/none", "/message/none", "/message/", "/SSE", "/status/", "/healthz/x"])
+async def test_other_spellings_of_other_paths_are_nothing(path: str) -> None:
+    async with open_face() as (_, connection):
+        for method in ("GET", "POST"):
+            assert (await connection.get(method, path, PING)).status == 404
+
+
+async def test_the_main_path_is_where_the_configuration_says() -> None:
+    async with open_face(listen=Listen(path="/tools")) as (_, connection):
+        await connection.open("/tools")
+        assert (await connection.ask("ping", path="/tools"))["result"] == {}
+        assert (await connection.get("POST", "/mcp", PING)).status == 404

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
+import pytest
 import trio
 from msgspec import Raw
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.downstream.sessions import IDLE, Sessions
-from host.jsonrpc.messages import Notification, Request
+from config import Isolation
+from host.downstream.sessions import IDLE, MAX_KEPT_NOTICES, OLD_STREAM, Sessions, Standing, _Outlet
+from host.jsonrpc.messages import Id, Notification, Request
 from host.protocol.methods import PROMPTS_CHANGED, TOOLS_CHANGED
 from host.router import PAGE
+from tests.kit.asgi import Later
+from tests.kit.memory import MemoryLink
+from tests.kit.world import Refusal as Refused
 from tests.kit.world import ScriptedServer, World, open_world, tool
 
 
@@ -24,10 +30,12 @@ async def test_ids_are_long_random_and_of_one_endpoint() -> None:
         sessions = opened(world)
         ids = set()
         for endpoint in (None, "a") * 20:
-            id, session = sessions.draft(endpoint)
+            id, session = sessions.draft(endpoint, "laptop")
             assert sessions.keep(id, session)
-            assert sessions.find(id, endpoint) is session
-            assert sessions.find(id, "a" if endpoint is None else None) is None
+            assert sessions.find(id, endpoint, "laptop") is session
+            assert sessions.find(id, "a" if endpoint is None else None, "laptop") is None
+            assert sessions.find(id, endpoint, "desk") is None
+            assert sessions.find(id, endpoint, None) is None
             ids.add(id)
         assert len(ids) == 40
         assert min(map(len, ids)) >= 32
@@ -40,14 +48,14 @@ async def test_a_session_in_use_is_not_idle(autojump_clock: MockClock) -> None:
         sessions = opened(world)
         kept = {}
         for name in ("calling", "listening", "idle"):
-            id, kept[name] = sessions.draft(None)
+            id, kept[name] = sessions.draft(None, None)
             sessions.keep(id, kept[name])
             params = {"protocolVersion": "2025-11-25", "capabilities": {}}
             await kept[name].open(Request(0, "initialize", Raw(json.dumps(params).encode())))
             if name == "listening":
-                await sessions.listen(id)
+                await sessions.listen(id, trio.CancelScope())
         call = Request(1, "tools/call", Raw(b'{"name":"a__x"}'))
-        nursery.start_soon(kept["calling"].answer, call, kept["calling"].begin(call), lambda notice: None)
+        nursery.start_soon(kept["calling"].answer, call, kept["calling"].begin(call), lambda message: True)
         await server.hears("tools/call")
         await trio.sleep(30)
         for session in kept.values():
@@ -134,7 +142,7 @@ async def test_many_changes_in_a_moment_are_few_notices(autojump_clock: MockCloc
 async def test_a_client_is_told_nothing_before_it_has_said_that_it_is_ready(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
-        _, session = opened(world).draft(None)
+        _, session = opened(world).draft(None, None)
         told: list[str] = []
 
         async def send(notice: object) -> None:
@@ -148,3 +156,176 @@ async def test_a_client_is_told_nothing_before_it_has_said_that_it_is_ready(auto
         await trio.sleep(5)
         assert told == []
         nursery.cancel_scope.cancel()
+
+
+async def test_a_newcomer_waits_for_the_former_stream_and_only_its_heir_cuts_it_off(autojump_clock: MockClock) -> None:
+    async with open_world(ScriptedServer("a", tools=["x"])) as world:
+        sessions = opened(world)
+        id, session = sessions.draft(None, None)
+        sessions.keep(id, session)
+        first = trio.CancelScope()
+        assert await sessions.listen(id, first)
+        assert not await sessions.listen(id, trio.CancelScope())
+        assert not first.cancel_called
+
+        async def stay() -> None:
+            with first:
+                await trio.sleep_forever()
+            sessions.stop_listening(id)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stay)
+            began = trio.current_time()
+            assert await sessions.listen(id, trio.CancelScope(), takes_over=True)
+            assert trio.current_time() - began == OLD_STREAM
+        assert not await sessions.listen(id, trio.CancelScope())
+
+
+def test_notices_wait_for_a_listener_the_newest_of_each() -> None:
+    """Bounded, oldest first out (rule 22)."""
+    standing = Standing()
+    told: list[str] = []
+    room = [3]
+
+    def say(message: Notification | Request) -> bool:
+        if not room[0]:
+            return False
+        room[0] -= 1
+        told.append(message.method)
+        return True
+
+    for n in range(MAX_KEPT_NOTICES + 2):
+        standing.tell(Notification(str(n)))
+    standing.tell(Notification("5"))
+    with standing.listening(say):
+        assert told == ["2", "3", "4"]
+        room[0] = 10_000
+        standing.tell(Notification("new"))
+        assert told[3:6] == ["6", "7", "8"]
+        assert told[-2:] == ["5", "new"]
+        assert len(told) == MAX_KEPT_NOTICES + 1
+    standing.tell(Notification("late"))
+    assert told[-1] == "new"
+    assert not standing.say(Notification("log"))
+    with standing.listening(say):
+        assert told[-1] == "late"
+
+
+def test_who_listens_last_is_told_and_stays_so_when_the_former_ends() -> None:
+    standing = Standing()
+    told: list[str] = []
+
+    def say(who: str, message: Notification | Request) -> bool:
+        told.append(who)
+        return True
+
+    with standing.listening(partial(say, "first")):
+        second = standing.listening(partial(say, "second"))
+        second.__enter__()
+    standing.tell(Notification("x"))
+    assert told == ["second"]
+    second.__exit__(None, None, None)
+    assert not standing.say(Notification("x"))
+
+
+async def test_without_a_level_a_client_hears_logs_of_its_own_calls_from_info_up() -> None:
+    """And of nothing else; with a level, what it asked for, wherever it comes from."""
+    server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client = await world.client()
+        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.call, "a__x")
+        asked = await server.hears("tools/call")
+        for level, about in (("debug", asked["id"]), ("info", asked["id"]), ("emergency", None)):
+            params = Raw(json.dumps({"level": level, "data": [level, about]}).encode())
+            server.sends(Notification("notifications/message", params), about=about)
+        await wait_all_tasks_blocked()
+        assert [each["level"] for each in client.heard("notifications/message")] == ["info", "emergency"]
+        await client.request("logging/setLevel", {"level": "error"})
+        server.says(asked["id"], {"content": []})
+        await wait_all_tasks_blocked()
+        for level in ("warning", "error"):
+            await server.notifies("notifications/message", {"level": level, "data": 1})
+        await wait_all_tasks_blocked()
+        assert [each["level"] for each in client.heard("notifications/message")][2:] == ["error"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_session_that_ended_asks_nobody(autojump_clock: MockClock) -> None:
+    """(rule 109)"""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client = await world.client(capabilities={"roots": {}})
+        nursery.start_soon(client.call, "a__x")
+        asked = await server.hears("tools/call")
+        question = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        await client.is_asked("roots/list")
+        client.session.end()
+        with pytest.raises(Refused):
+            await question.outcome()
+        assert client.session.ended.is_set()
+        client.replies(client.asked[0].id, {"roots": []})
+
+
+async def test_without_a_level_a_client_hears_no_logs_that_belong_to_no_call(autojump_clock: MockClock) -> None:
+    """Not even from a server that serves it alone."""
+    server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}}, isolation=Isolation.PER_CLIENT)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client = await world.client()
+        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.call, "a__x")
+        server.says((await server.hears("tools/call"))["id"], {"content": []})
+        await wait_all_tasks_blocked()
+        await server.notifies("notifications/message", {"level": "emergency", "data": 1})
+        await wait_all_tasks_blocked()
+        assert client.told == []
+        await client.request("logging/setLevel", {"level": "debug"})
+        await server.notifies("notifications/message", {"level": "debug", "data": 2})
+        await wait_all_tasks_blocked()
+        assert [each["data"] for each in client.heard("notifications/message")] == [2]
+        nursery.cancel_scope.cancel()
+
+
+async def test_while_a_call_is_being_called_off_its_progress_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """The server is slow to take the cancel (rule 47)."""
+
+    async def slowly(link: MemoryLink, id: Id, notice: Notification) -> None:
+        await trio.sleep(1)
+
+    monkeypatch.setattr(MemoryLink, "call_off", slowly)
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client = await world.client()
+        params = {"name": "a__x", "_meta": {"progressToken": "t"}}
+        nursery.start_soon(client.request, "tools/call", params, 5)
+        token = (await server.hears("tools/call"))["_meta"]["progressToken"]
+        await server.notifies("notifications/progress", {"progressToken": token, "progress": 1})
+        await wait_all_tasks_blocked()
+        client.notifies("notifications/cancelled", {"requestId": 5})
+        await trio.sleep(0.5)
+        await server.notifies("notifications/progress", {"progressToken": token, "progress": 2})
+        await trio.sleep(1)
+        assert [each["progress"] for each in client.heard("notifications/progress")] == [1]
+
+
+async def test_a_question_that_never_went_out_is_not_called_off() -> None:
+    """There was no room for it, and then it was withdrawn."""
+    tried: list[object] = []
+
+    def say(message: Notification | Request) -> bool:
+        tried.append(type(message))
+        return False
+
+    async with open_world(ScriptedServer("a", tools=["x"])) as world:
+        client = await world.client()
+        outlet = _Outlet(client.session, say, trio.CancelScope())
+        with trio.CancelScope() as withdrawn:
+            withdrawn.cancel()
+            await outlet.ask("roots/list", {}, None)
+        assert Notification not in tried

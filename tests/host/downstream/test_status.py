@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
+from config import Isolation
 from host.downstream.status import status
 from tests.kit.world import ScriptedServer, open_world
 
@@ -47,5 +48,29 @@ async def test_every_state_is_told_with_what_belongs_to_it(autojump_clock: MockC
             "detail": "it is disabled in the configuration",
             "attempts": 0,
             "entries": {"tools": 0, "resources": 0, "resourceTemplates": 0, "prompts": 0},
+            "isolation": "shared",
+            "instances": 0,
             "dropped": {},
         }
+
+
+async def test_dedicated_instances_are_counted(autojump_clock: MockClock) -> None:
+    async def answer(params: dict[str, Any]) -> object:
+        return {"content": []}
+
+    own = ScriptedServer("own", tools=["x"], answers={"tools/call": answer}, isolation=Isolation.PER_CLIENT)
+    async with open_world(own) as world:
+
+        async def told() -> tuple[str, int]:
+            (server,) = json.loads(status(world.roster, world.catalog, world.journal))["servers"]
+            return server["isolation"], server["instances"]
+
+        clients = [await world.client() for _ in range(3)]
+        assert await told() == ("per-client", 0)
+        for client in clients[:2]:
+            await client.call("own__x")
+            await client.call("own__x")
+        assert await told() == ("per-client", 2)
+        clients[0].session.end()
+        await wait_all_tasks_blocked()
+        assert await told() == ("per-client", 1)

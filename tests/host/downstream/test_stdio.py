@@ -10,16 +10,21 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.sessions import Session
 from host.downstream.stdio import own_stdout, serve_stdio
+from host.jsonrpc.messages import Notification
 from host.protocol.versions import LATEST_LEGACY
 from host.wire.framing import MAX_LINE, LineSplitter
 from host.wire.pipe import MAX_BACKLOG
+from tests.kit.asgi import Later
+from tests.kit.world import Refusal as Refused
 from tests.kit.world import ScriptedServer, World, open_world, tool
 
 REVISION = LATEST_LEGACY.name
+FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
 
 
 class Client:
@@ -43,8 +48,9 @@ class Client:
                 self._lines.extend(self._splitter.feed(bytes(await self.from_host.receive_some(65536))))
         return json.loads(self._lines.pop(0))
 
-    async def shakes_hands(self) -> Any:
-        params = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    async def shakes_hands(self, revision: str = REVISION, capabilities: dict[str, Any] | None = None) -> Any:
+        info = {"name": "t", "version": "1"}
+        params = {"protocolVersion": revision, "capabilities": capabilities or {}, "clientInfo": info}
         await self.says({"id": 0, "method": "initialize", "params": params}, {"method": "notifications/initialized"})
         return await self.hears()
 
@@ -251,3 +257,157 @@ def test_what_others_print_does_not_get_between_the_messages(capfd: pytest.Captu
     os.write(1, b"after\n")
     out, err = capfd.readouterr()
     assert (out, err) == ("message\nafter\n", "stray\n")
+
+
+# Batches
+
+
+async def test_a_batch_is_answered_line_by_line() -> None:
+    """(rule 6)"""
+    async with open_stdio() as (_, client):
+        await client.shakes_hands("2025-03-26")
+        ping = {"jsonrpc": "2.0", "method": "ping"}
+        mixed = [{**ping, "id": 1}, {**ping, "id": "1"}, {"jsonrpc": "2.0", "method": "x"}, {**ping, "id": None}]
+        await client.says(json.dumps(mixed).encode())
+        answers = [await client.hears() for _ in range(3)]
+        assert {repr(each.get("id")): "error" in each for each in answers} == {"1": False, "'1'": False, "None": True}
+        await client.says(b'[{"jsonrpc":"2.0","method":"x"}]', b"[]", {"id": 2, "method": "ping"})
+        assert (await client.hears())["error"]["code"] == -32600
+        assert await client.hears() == {"jsonrpc": "2.0", "id": 2, "result": {}}
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
+async def test_clients_of_other_revisions_send_no_batches(revision: str) -> None:
+    """(rule 6)"""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client):
+        await client.shakes_hands(revision)
+        await client.says(b'[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__x"}}]')
+        assert (await client.hears())["error"]["code"] == -32600
+        await wait_all_tasks_blocked()
+        server.hears_nothing_more()
+
+
+# Questions
+
+
+async def test_a_question_is_a_line_and_so_is_its_answer() -> None:
+    """Answers that fit no question mean nothing, and get no answer themselves (rule 7)."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client), trio.open_nursery() as nursery:
+        await client.shakes_hands(capabilities={"elicitation": {}})
+        await client.says({"id": 1, "method": "tools/call", "params": {"name": "a__x"}})
+        asked = await server.hears("tools/call")
+        question = Later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
+        put = await client.hears()
+        assert (put["method"], put["params"]["message"]) == ("elicitation/create", "[a] Who?")
+        accept = {"result": {"action": "accept", "content": {}}}
+        await client.says({"id": 99, **accept}, {"id": str(put["id"]), **accept}, {"id": None, "error": {}})
+        await client.says({"id": 2, "method": "ping"})
+        assert await client.hears() == {"jsonrpc": "2.0", "id": 2, "result": {}}
+        assert not question.done
+        await client.says({"id": put["id"], "result": {"action": "decline"}}, {"id": put["id"], **accept})
+        assert await question.outcome() == {"action": "decline"}
+        server.says(asked["id"], {"content": []})
+        assert (await client.hears())["id"] == 1
+
+
+async def test_a_question_still_open_when_its_call_is_answered_is_withdrawn() -> None:
+    """(rule 103)"""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client), trio.open_nursery() as nursery:
+        await client.shakes_hands(capabilities={"roots": {}})
+        await server.hears("notifications/roots/list_changed")
+        await client.says({"id": 1, "method": "tools/call", "params": {"name": "a__x"}})
+        asked = await server.hears("tools/call")
+        question = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        put = await client.hears()
+        server.says(asked["id"], {"content": []})
+        withdrawn, answer = await client.hears(), await client.hears()
+        assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", put["id"])
+        assert answer["id"] == 1
+        with pytest.raises(Refused):
+            await question.outcome()
+
+
+async def test_a_question_that_belongs_to_no_call_is_asked_of_the_one_client_there_is() -> None:
+    async with open_stdio(server := ScriptedServer("a", tools=["x"])) as (_, client), trio.open_nursery() as nursery:
+        await client.shakes_hands(capabilities={"roots": {}})
+        await wait_all_tasks_blocked()
+        question = Later(nursery, lambda: server.asks("roots/list"))
+        heard = await client.hears()
+        assert heard["method"] == "roots/list"
+        await client.says({"id": heard["id"], "result": {"roots": [{"uri": "file:///x"}]}})
+        assert await question.outcome() == {"roots": [{"uri": "file:///x"}]}
+
+
+# Its end
+
+
+async def test_at_the_end_of_input_everything_ends_at_once(autojump_clock: MockClock) -> None:
+    """Calls are called off, questions of any kind get an error, watches are given up (rules 17, 45 and 109)."""
+    server = ScriptedServer(
+        "a", tools=["x"], resources=["r://1"], capabilities={"tools": {}, "resources": {"subscribe": True}}
+    )
+    async with open_stdio(server) as (_, client), trio.open_nursery() as nursery:
+        await client.shakes_hands(capabilities={"roots": {}})
+        await client.says({"id": 1, "method": "resources/subscribe", "params": {"uri": "a+r://1"}})
+        assert (await client.hears())["result"] == {}
+        await server.hears("notifications/roots/list_changed")
+        unrelated = Later(nursery, lambda: server.asks("roots/list"))
+        assert (await client.hears())["method"] == "roots/list"
+        await client.says({"id": 2, "method": "tools/call", "params": {"name": "a__x"}})
+        asked = await server.hears("tools/call")
+        related = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        assert (await client.hears())["method"] == "roots/list"
+        began = trio.current_time()
+        await client.to_host.aclose()
+        await client.over.wait()
+        assert trio.current_time() - began < 1
+        assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
+        for question in (unrelated, related):
+            with pytest.raises(Refused):
+                await question.outcome()
+        await wait_all_tasks_blocked()
+        assert server.asked.count("resources/unsubscribe") == 1
+
+
+async def test_a_last_line_without_an_end_is_heard_before_the_end() -> None:
+    """(rule 17)"""
+    async with open_stdio() as (_, client):
+        await client.shakes_hands()
+        await client.to_host.send_all(b'{"jsonrpc":"2.0","id":')
+        await client.to_host.send_all(b'null,"method":"ping"}')
+        await client.to_host.aclose()
+        assert (await client.hears())["error"]["code"] == -32600
+
+
+async def test_after_a_cancel_nothing_more_is_said_of_the_call() -> None:
+    """(rule 47)"""
+    server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
+    async with open_stdio(server) as (_, client):
+        await client.shakes_hands()
+        params = {"name": "a__x", "_meta": {"progressToken": "t"}}
+        await client.says({"id": 5, "method": "tools/call", "params": params})
+        asked = await server.hears("tools/call")
+        await client.says({"method": "notifications/cancelled", "params": {"requestId": 5}})
+        await server.hears("notifications/cancelled")
+        progress = {"progressToken": asked["_meta"]["progressToken"], "progress": 1}
+        await server.notifies("notifications/progress", progress)
+        server.sends(Notification("notifications/message", Raw(b'{"level":"error","data":1}')), about=asked["id"])
+        server.says(asked["id"], {"content": []})
+        await wait_all_tasks_blocked()
+        await client.says({"id": 6, "method": "ping"})
+        assert await client.hears() == {"jsonrpc": "2.0", "id": 6, "result": {}}
+
+
+async def test_a_ping_is_answered_in_any_phase_and_never_passed_on() -> None:
+    """(rule 16)"""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client):
+        await client.says({"id": 1, "method": "ping"})
+        assert (await client.hears())["result"] == {}
+        await client.shakes_hands()
+        await client.says({"id": 2, "method": "tools/call", "params": {"name": "a__x"}}, {"id": 3, "method": "ping"})
+        assert (await client.hears())["id"] == 3
+        assert "ping" not in server.asked

@@ -135,7 +135,7 @@ async def test_one_replys_trouble_is_its_own(autojump_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, crashes.append)
         reply = replies.begin(broken, {}, lambda: EventStream(None, primes=False))
-        reply.tell(Notification("x"))
+        reply.say(Notification("x"))
         await reply.finish(Success(1, Raw(b"{}")))
         assert str(crashes[0]) == "no such state"
 
@@ -145,12 +145,12 @@ async def test_nothing_is_said_after_the_answer() -> None:
     async with trio.open_nursery() as nursery:
         taker = Taker()
         reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: EventStream(None, primes=False))
-        reply.tell(Notification("before"))
+        reply.say(Notification("before"))
         await wait_all_tasks_blocked()
         taker.held = trio.Event()
         nursery.start_soon(reply.finish, Success(1, Raw(b"{}")))
         await wait_all_tasks_blocked()
-        reply.tell(Notification("after"))
+        reply.say(Notification("after"))
         taker.held.set()
     assert [message.get("method", "answer") for message in taker.messages] == ["before", "answer"]  # type: ignore[attr-defined]
 
@@ -163,3 +163,71 @@ async def test_a_reply_ends_once_whatever_its_form(answer: Success | None) -> No
         reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: EventStream(None, primes=False))
         await reply.finish(answer)
         assert (taker.started, taker.ended) == ([200], True)
+
+
+async def test_what_a_reader_has_not_taken_is_counted_and_what_it_has_is_not() -> None:
+    stream = EventStream("1", primes=False)
+    taker = Taker()
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            stream.add(b"0")
+        assert stream.unread == stream.size
+        nursery.start_soon(stream.pour, taker, 0)
+        await wait_all_tasks_blocked()
+        assert (stream.unread, stream.size > 0, taker.messages) == (0, True, [0, 0])
+        taker.held = trio.Event()
+        for _ in range(3):
+            stream.add(b"0")
+        await wait_all_tasks_blocked()
+        assert stream.unread == stream.size // 3  # of three, one is on its way
+        for _ in range(6):
+            stream.forget_one()
+        assert (stream.unread, stream.size) == (0, 0)
+        stream.end()
+        taker.held.set()
+
+
+async def test_a_reader_from_further_back_has_more_to_read() -> None:
+    stream = EventStream("1", primes=False)
+    for _ in range(4):
+        stream.add(b"0")
+    for after, left in ((-1, 4), (1, 2), (3, 0)):
+        taker = Taker()
+        taker.held = trio.Event()
+        with trio.move_on_after(0):
+            await stream.pour(taker, after)
+        assert stream.unread == stream.size // 4 * max(left - 1, 0)
+
+
+async def test_several_answers_wait_for_a_reader_and_for_nobody_who_is_gone() -> None:
+    """Answers are not pushed out of a stream; when nobody takes them any more, it does not hold up its work."""
+    crashes: list[Exception] = []
+    answer = Success(1, Raw(b'"' + b"x" * (MAX_KEPT // 2) + b'"'))
+    async with trio.open_nursery() as nursery:
+        taker = Taker()
+        taker.held = trio.Event()
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: EventStream("1", primes=True))
+
+        async def add_all() -> None:
+            for _ in range(5):
+                await reply.add(answer)
+            await reply.finish(None)
+
+        nursery.start_soon(add_all)
+        await wait_all_tasks_blocked()
+        assert reply.open().unread < MAX_KEPT
+        taker.held.set()
+        await wait_all_tasks_blocked()
+        assert (len(taker.messages), taker.ended) == (5, True)
+
+    async def gone(event: Event) -> None:
+        await hang.wait()
+        raise OSError("gone")
+
+    hang = trio.Event()
+    async with trio.open_nursery() as nursery:
+        reply = Replies(nursery, crashes.append).begin(gone, {}, lambda: EventStream("1", primes=True))
+        nursery.start_soon(add_all)
+        await wait_all_tasks_blocked()
+        hang.set()
+    assert [str(each) for each in crashes] == ["gone"]

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from config import Consent, KindConsent
-from host.exchange import Caller, Exchange
+from config import Consent, HttpServer, KindConsent, Trust
+from config.interpolate import Secret
+from host.exchange import Caller, Exchange, Nobody
 from host.jsonrpc.messages import Request
 from host.policy.gate import Gate, Permit
+from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
 from host.protocol.methods import Kind
+from host.protocol.questions import Question
 
-EXCHANGE = Exchange(Request(1, "tools/call"), {}, Caller("desk", None), lambda _: None)
+EXCHANGE = Exchange(Request(1, "tools/call"), {}, Caller("desk", None), Nobody())
+STRICT = Consent(tools=KindConsent(allow=("get_*",), deny=("get_secret",)))
+HARMLESS = (Question.FORM, Question.ROOTS)
 
 
 def gate() -> Gate:
-    return Gate({"open": Consent(), "strict": Consent(tools=KindConsent(allow=("get_*",), deny=("get_secret",)))})
+    url = Secret("https://x/mcp")
+    return Gate(
+        {
+            "open": HttpServer(id="open", url=url),
+            "strict": HttpServer(id="strict", url=url, consent=STRICT),
+            "trusted": HttpServer(id="trusted", url=url, consent=STRICT, trust=Trust.TRUSTED),
+        }
+    )
 
 
 def test_a_permit_says_what_may_reach_what() -> None:
@@ -49,3 +63,22 @@ def test_an_unknown_server_has_no_consent_to_fall_back_on() -> None:
 def test_nobody_else_makes_a_permit(forged: object) -> None:
     with pytest.raises(TypeError, match="only the gate"):
         Permit(EXCHANGE, "strict", Kind.TOOL, "delete", forged)
+
+
+def test_trust_opens_no_door_that_consent_closes() -> None:
+    assert gate().admit(EXCHANGE, "trusted", Kind.TOOL, "get_secret") is None
+
+
+@pytest.mark.parametrize("question", list(Question))
+def test_a_server_that_is_not_trusted_asks_only_what_costs_nothing(question: Question) -> None:
+    assert gate().lets_ask("trusted", question)
+    for server in ("open", "strict", "stranger"):
+        assert gate().lets_ask(server, question) is (question in HARMLESS)
+
+
+def test_of_a_clients_abilities_a_server_may_use_what_it_may_ask_for() -> None:
+    """Nothing is added to what the client can, and what belongs to no question stays as it is."""
+    assert gate().askable("trusted", ALL_ABILITIES) == ALL_ABILITIES
+    assert gate().askable("open", ALL_ABILITIES) == replace(ALL_ABILITIES, sampling=False, url=False)
+    for server in ("open", "trusted"):
+        assert gate().askable(server, NO_ABILITIES) == NO_ABILITIES

@@ -9,10 +9,12 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from host.upstream.client import BURST, REPORTS_A_SECOND
 from tests.kit.world import Refusal, ScriptedServer, open_world
 
 
 async def test_nothing_of_the_clients_hop_reaches_the_server() -> None:
+    """Trace context and vendor keys do (rules 42, 51, 53, 54)"""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -26,6 +28,7 @@ async def test_nothing_of_the_clients_hop_reaches_the_server() -> None:
 
 
 async def test_a_server_is_asked_for_progress_only_if_somebody_wants_it() -> None:
+    """(rule 42)"""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -66,6 +69,7 @@ async def test_a_result_that_is_no_object_is_a_broken_server(result: object) -> 
 
 
 async def test_a_prompt_that_does_not_come_is_an_error_and_called_off(autojump_clock: MockClock) -> None:
+    """(rules 45, 48)"""
     server = ScriptedServer("a", prompts=["p"], timeout=2.0)
     async with open_world(server) as world:
         client = await world.client()
@@ -74,3 +78,28 @@ async def test_a_prompt_that_does_not_come_is_an_error_and_called_off(autojump_c
         assert (refused.value.code, refused.value.message) == (504, "a did not answer within 2 s")
         asked = await server.hears("prompts/get")
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
+
+
+async def test_reports_that_come_too_fast_are_heard_less_and_still_put_the_deadline_off(
+    autojump_clock: MockClock,
+) -> None:
+    """What is passed on only grows (rules 43, 48)."""
+    server = ScriptedServer("a", tools=["x"], timeout=5.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.request, "tools/call", {"name": "a__x", "_meta": {"progressToken": 1}})
+        token = (await server.hears("tools/call"))["_meta"]["progressToken"]
+        for n in range(1000):
+            await server.notifies("notifications/progress", {"progressToken": token, "progress": n})
+        await wait_all_tasks_blocked()
+        assert [params["progress"] for _, params in client.told] == list(range(int(BURST)))
+        for n in range(1000, 1400):
+            await trio.sleep(0.01)
+            await server.notifies("notifications/progress", {"progressToken": token, "progress": n})
+        told = [params["progress"] for _, params in client.told]
+        assert len(told) == pytest.approx(BURST + 4 * REPORTS_A_SECOND, abs=2)
+        assert told == sorted(set(told))
+        await trio.sleep(4)
+        server.hears_nothing_more()
+        await trio.sleep(1.1)
+        await server.hears("notifications/cancelled")

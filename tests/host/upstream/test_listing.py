@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 import trio
+from msgspec import Raw
 from trio.testing import MockClock
 
+from host.asking import PeerError
 from host.journal import LeftOut
 from host.jsonrpc.messages import ErrorBody
-from host.peer import PeerError
 from host.protocol.methods import Kind
 from host.upstream import listing
 from tests.kit.world import ScriptedServer, World, open_world, tool
@@ -32,6 +34,7 @@ def paged(pages: dict[str | None, dict[str, Any]]) -> ScriptedServer:
 
 
 async def test_every_page_is_walked_and_the_order_kept() -> None:
+    """(rules 56, 94)"""
     server = paged(
         {
             None: {"tools": [tool("c"), tool("a")], "nextCursor": "p2"},
@@ -45,8 +48,38 @@ async def test_every_page_is_walked_and_the_order_kept() -> None:
         assert complaints(world) == []
 
 
+@pytest.mark.parametrize("cursor", ["", None])
+async def test_an_empty_cursor_ends_the_list_like_a_missing_one(cursor: str | None) -> None:
+    """(rule 94)"""
+    server = paged({None: {"tools": [tool("a")], "nextCursor": cursor}})
+    async with open_world(server) as world:
+        await world.settled()
+        assert (names(world), complaints(world)) == (["a"], [])
+        assert server.asked.count("tools/list") == 1
+
+
+async def test_a_cursor_goes_back_as_it_came() -> None:
+    """Whatever it looks like, it is the server's own (rule 94)."""
+    cursor = b'"\\u0041\\ud83d \\/ \xe2\x80\xa8"'
+    server = ScriptedServer("a", tools=["unused"], answers={})
+    asked: list[dict[str, Any]] = []
+
+    async def answer(params: dict[str, Any]) -> object:
+        asked.append(params)
+        if "cursor" in params:
+            return {"tools": [tool("b")]}
+        return Raw(b'{"tools":[{"name":"a"}],"nextCursor":%s}' % cursor)
+
+    server.answers["tools/list"] = answer
+    async with open_world(server) as world:
+        await world.settled()
+        assert names(world) == ["a", "b"]
+        assert asked == [{}, {"cursor": json.loads(cursor)}]
+
+
 @pytest.mark.parametrize("cursor", ["p2", "p3"])
 async def test_cursors_that_go_round_end_the_walk(cursor: str) -> None:
+    """(rule 94)"""
     server = paged(
         {
             None: {"tools": [tool("a")], "nextCursor": "p2"},
@@ -61,6 +94,8 @@ async def test_cursors_that_go_round_end_the_walk(cursor: str) -> None:
 
 
 async def test_an_endless_list_is_cut_and_said_to_be() -> None:
+    """(rules 5, 94)"""
+
     async def answer(params: dict[str, Any]) -> object:
         page = int(params.get("cursor", "0"))
         return {"tools": [tool(f"t{page}_{n}") for n in range(150)], "nextCursor": str(page + 1)}
@@ -86,6 +121,8 @@ async def test_entries_that_cannot_be_exported_are_left_out_and_the_others_stay(
 
 @pytest.mark.parametrize("answer", [{"tools": 5}, {"tools": {}}, [], {"tools": [], "nextCursor": 5}, {}])
 async def test_a_list_that_is_none_does_not_keep_the_server_away(answer: object) -> None:
+    """(rule 57)"""
+
     async def give(params: dict[str, Any]) -> object:
         return answer
 
@@ -118,6 +155,7 @@ async def test_kinds_that_are_not_declared_are_not_asked_for() -> None:
 
 
 async def test_ten_notices_are_one_reading(autojump_clock: MockClock) -> None:
+    """(rule 85)"""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
@@ -143,6 +181,7 @@ async def test_a_server_that_never_stops_announcing_is_read_ever_more_slowly(aut
 
 
 async def test_a_list_that_cannot_be_read_again_stays_as_it_was(autojump_clock: MockClock) -> None:
+    """(rule 57)"""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
@@ -187,6 +226,8 @@ async def test_a_list_that_could_not_be_read_is_tried_again_until_it_can(
 
 
 async def test_a_list_that_takes_too_long_is_given_up(autojump_clock: MockClock) -> None:
+    """(rules 5, 57)"""
+
     async def slow(params: dict[str, Any]) -> object:
         if "cursor" in params:
             await trio.sleep(1000)

@@ -10,8 +10,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.errors import Unavailable
 from host.journal import Crashed, ServerFailed, ServerReady
-from host.upstream.supervisor import PING_EVERY, PING_PATIENCE, Failed, Ready, describe
-from tests.kit.world import ScriptedServer, World, open_world
+from host.upstream.connection import PING_EVERY, PING_PATIENCE
+from host.upstream.supervisor import Failed, Ready, describe
+from tests.kit.memory import MemoryLink
+from tests.kit.world import Refusal, ScriptedServer, World, open_world
 
 
 def failures(world: World) -> list[str]:
@@ -85,7 +87,7 @@ async def test_attempts_come_ever_later_and_begin_anew_after_a_healthy_time(auto
 
 
 async def test_one_servers_trouble_is_not_the_others(autojump_clock: MockClock) -> None:
-    """Not even a mistake of our own about one server."""
+    """Not even a mistake of our own about one server (rules 57, 101)."""
     bad, good = ScriptedServer("bad", tools=["x"]), ScriptedServer("good", tools=["x"])
     bad.open_link = lambda: 1 / 0  # type: ignore[assignment, method-assign, return-value]
     async with open_world(bad, good) as world:
@@ -97,6 +99,7 @@ async def test_one_servers_trouble_is_not_the_others(autojump_clock: MockClock) 
 
 
 async def test_a_silent_server_is_asked_for_a_sign_of_life_and_let_go_without_one(autojump_clock: MockClock) -> None:
+    """(rule 16)"""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
@@ -123,18 +126,17 @@ async def test_a_server_that_works_is_not_asked_for_a_sign_of_life(autojump_cloc
         server.says(asked["id"], {"content": []})
 
 
-async def test_the_revision_is_named_over_http_only_where_it_has_a_header() -> None:
-    for revision, header in (("2025-03-26", None), ("2025-06-18", "2025-06-18"), ("2025-11-25", "2025-11-25")):
-        server = ScriptedServer("a", tools=["x"], revision=revision)
-        opened = server.open_link
-        links = []
-
-        async with open_world(server) as world:
-            await world.settled()
-            client = world.roster.ready("a")
-            links.append(client._peer._link)
-            assert links[0].protocol_header == header  # type: ignore[attr-defined]
-        assert opened is not None
+@pytest.mark.parametrize(
+    ("revision", "header"),
+    [("2024-11-05", None), ("2025-03-26", None), ("2025-06-18", "2025-06-18"), ("2025-11-25", "2025-11-25")],
+)
+async def test_the_revision_is_named_over_http_only_where_it_has_a_header(revision: str, header: str | None) -> None:
+    """(rule 34)"""
+    async with open_world(ScriptedServer("a", tools=["x"], revision=revision)) as world:
+        await world.settled()
+        link = world.roster.ready("a").peer._link
+        assert isinstance(link, MemoryLink)
+        assert link.protocol_header == header
 
 
 async def test_states_in_words(autojump_clock: MockClock) -> None:
@@ -172,13 +174,14 @@ async def test_dropped_messages_are_counted_and_fatal_to_nobody(autojump_clock: 
         assert await client.names() == ["a__x"]
 
 
-async def test_a_servers_own_questions_are_answered_with_a_pong_or_a_refusal() -> None:
+async def test_a_servers_own_questions_are_answered_with_a_pong_no_roots_or_a_refusal() -> None:
+    """A ping is answered here and goes no further, and while there is no client there are no roots (rules 16, 72)."""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
-        assert server.link is not None
-        server.link.put(b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
-        server.link.put(b'{"jsonrpc":"2.0","id":2,"method":"roots/list"}')
-        await wait_all_tasks_blocked()
-        answers = {message.id: type(message).__name__ for message in server.answered}
-        assert answers == {1: "Success", 2: "Failure"}
+        assert await server.asks("ping", id=1) == {}
+        assert await server.asks("roots/list", id=2) == {"roots": []}
+        for method in ("sampling/createMessage", "elicitation/create", "tasks/list", "tools/list", "", "vendor/x"):
+            with pytest.raises(Refusal, match=r"-3260[12]"):
+                await server.asks(method, {"message": "m", "requestedSchema": {}, "messages": [], "maxTokens": 1})
+        assert {type(answer.id) for answer in server.answered} == {int, str}

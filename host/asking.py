@@ -1,0 +1,189 @@
+"""Our requests to one other side, from the moment they are sent to their one end: an answer, an error, or giving up.
+
+Both directions use this: a peer asks its server, a session asks its client. Here is the one place that catches
+`trio.Cancelled`: whoever stops waiting for an answer, for whatever reason, thereby calls the request off at the other
+side, in the other side's id. How a message travels is the caller's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+import trio
+from msgspec import Raw
+
+from host.jsonrpc.conversation import Asked
+from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
+from host.jsonrpc.raw import members, value
+from host.protocol.meta import TOKEN
+from host.protocol.methods import INITIALIZE
+from host.wire.link import LinkLost
+
+CALL_OFF_GRACE = 2.0
+ABANDONED = 600.0
+"""Seconds for which an abandoned request still counts as one that the other side may be working for: as long as the
+longest call."""
+MAX_ABANDONED = 10_000
+
+T = TypeVar("T")
+
+
+class PeerError(Exception):
+    """The other side answered a request with a JSON-RPC error."""
+
+    def __init__(self, error: ErrorBody) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class BrokenAnswer(Exception):
+    """The other side answered a request with something that is no answer."""
+
+
+class _Waiter(Generic[T]):
+    __slots__ = ("arrived", "outcome", "subject")
+
+    def __init__(self, subject: T | None) -> None:
+        self.arrived = trio.Event()
+        self.outcome: Raw | Exception | None = None
+        self.subject = subject
+
+    def end(self, outcome: Raw | Exception) -> None:
+        self.outcome = outcome
+        self.arrived.set()
+
+
+class Asking(Generic[T]):
+    """The requests in flight. Each may have a subject: what it is sent for, which the other side's own messages are
+    held against (`subject_of`, `subjects`)."""
+
+    def __init__(self) -> None:
+        self._asked: Asked[_Waiter[T]] = Asked()
+        self._abandoned: dict[int, tuple[T | None, float]] = {}
+        self._progress: dict[int, Callable[[dict[str, Raw]], None]] = {}
+        self._last_token = 0
+        self._lost: LinkLost | None = None
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    async def request(
+        self,
+        method: str,
+        params: Raw | None,
+        send: Callable[[Request], Awaitable[None]],
+        call_off: Callable[[Id, Notification], Awaitable[None]],
+        subject: T | None = None,
+    ) -> Raw:
+        """Ask, and wait for the result. Cancelling this calls the request off at the other side.
+
+        Raises:
+            PeerError: the other side refused.
+            BrokenAnswer: it answered with something that is no answer.
+            LinkLost: the way to it was, or is now, gone. Whether the request was carried out is then unknown.
+        """
+        if self._lost is not None:
+            raise LinkLost(str(self._lost))
+        waiter = _Waiter(subject)
+        request = self._asked.ask(method, params, waiter)
+        assert isinstance(request.id, int)
+        try:
+            await send(request)
+            await waiter.arrived.wait()
+        except trio.Cancelled as cancelled:
+            notice = self._abandon(request.id, subject, cancelled.reason or "the caller no longer waits")
+            # initialize must not be called off (2025-11-25, "Cancellation"): whoever gives up on it leaves altogether.
+            if notice is not None and method != INITIALIZE and self._lost is None:
+                with trio.move_on_after(CALL_OFF_GRACE, shield=True):
+                    await call_off(request.id, notice)
+            raise
+        except LinkLost:
+            # The answer may have come before the exchange broke: then it counts.
+            if waiter.outcome is None:
+                self._abandon(request.id, subject, None)
+                raise
+        outcome = waiter.outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        assert outcome is not None
+        return outcome
+
+    def answered(self, message: Success | Failure | Malformed) -> bool:
+        """Take an answer, or what should have been one. False if nobody waits for it, nor ever did: an answer to a
+        request that was called off meanwhile is lawful, and means nothing."""
+        waiter = self._asked.answer(message)
+        if waiter is None:
+            return type(message.id) is int and self._abandoned.pop(message.id, None) is not None
+        if isinstance(message, Success):
+            waiter.end(message.result)
+        elif isinstance(message, Failure):
+            waiter.end(PeerError(message.error))
+        else:
+            waiter.end(BrokenAnswer(message.why))
+        return True
+
+    def subject_of(self, id: Id) -> T | None:
+        """What the request in flight with this id is for."""
+        waiter = self._asked.waiter(id)
+        return None if waiter is None else waiter.subject
+
+    def subjects(self) -> tuple[list[T], list[T]]:
+        """What the other side may be working for: the subjects of the requests in flight, oldest first; and those of
+        requests that were abandoned a moment ago, which it may not yet know."""
+        in_flight = [waiter.subject for waiter in self._asked if waiter.subject is not None]
+        self._forget()
+        return in_flight, [subject for subject, _ in self._abandoned.values() if subject is not None]
+
+    @contextmanager
+    def progress(self, report: Callable[[dict[str, Raw]], None]) -> Iterator[int]:
+        """A token under which the other side may report progress while the block runs; `report` gets the members of
+        each report and must not wait."""
+        self._last_token += 1
+        token = self._last_token
+        self._progress[token] = report
+        try:
+            yield token
+        finally:
+            del self._progress[token]
+
+    def progressed(self, notice: Notification) -> str | None:
+        """Take a progress notification. The token if nobody wants progress under it (any more).
+
+        Raises:
+            ValueError: it has no token.
+        """
+        try:
+            found = members(notice.params or b"")
+            token = value(found[TOKEN])
+        except (ValueError, KeyError):
+            raise ValueError("a progress notification without a token") from None
+        report = self._progress.get(token) if type(token) is int else None
+        if report is None:
+            return f"{token!r:.80}"
+        report(found)
+        return None
+
+    def end(self, lost: LinkLost) -> None:
+        """The other side is gone: nobody waits for it any more."""
+        if self._lost is None:
+            self._lost = lost
+            for waiter in self._asked.drain():
+                waiter.end(LinkLost(str(lost)))  # each its own: an exception collects the stacks it is raised in
+
+    def _abandon(self, id: int, subject: T | None, reason: str | None) -> Notification | None:
+        notice = self._asked.abandon(id, reason)
+        if notice is not None:
+            self._forget()
+            self._abandoned[id] = subject, trio.current_time() + ABANDONED
+        return notice
+
+    def _forget(self) -> None:
+        """Let go of what was abandoned long ago; the oldest stand first."""
+        now = trio.current_time()
+        while self._abandoned:
+            id, (_, until) = next(iter(self._abandoned.items()))
+            if until > now and len(self._abandoned) < MAX_ABANDONED:
+                return
+            del self._abandoned[id]

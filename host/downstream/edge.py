@@ -1,0 +1,98 @@
+"""What every way in over HTTP shares: how a body is read, how a request is turned away, and how a client's leaving is
+noticed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import trio
+
+from host.downstream.security import MAX_BODY, Headers, Refusal
+from host.downstream.streams import respond
+from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id
+from host.wire.asgi import Receive, Send
+
+BODY_PATIENCE = 10.0
+JSON = {"content-type": "application/json"}
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class Rejected(Exception):
+    """The HTTP answer is a refusal; `id` is echoed where there is one."""
+
+    def __init__(self, refusal: Refusal, code: int = INVALID_REQUEST, id: Id | None = None) -> None:
+        super().__init__(refusal.why)
+        self.refusal = refusal
+        self.code = code
+        self.id = id
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One HTTP request that has passed the door."""
+
+    method: str
+    endpoint: str | None
+    """The one server whose own endpoint is asked, or None for the endpoint of all servers."""
+    query: str
+    headers: Headers
+    identity: str | None
+    """The name of the token that it came with; None if nobody needs one."""
+    allowed: Mapping[str, str]
+    """Headers for every answer: those that let a page of a listed origin read it."""
+    receive: Receive
+    send: Send
+
+    async def respond(self, status: int, headers: Mapping[str, str] = NO_HEADERS, data: bytes = b"") -> None:
+        await respond(self.send, status, {**self.allowed, **headers}, data)
+
+
+class Gone(Exception):
+    """The client left while it was sending its request."""
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole body, within the limits of size and time.
+
+    Raises:
+        Rejected: it is too long, or too slow.
+        Gone: it will not come.
+    """
+    parts: list[bytes] = []
+    size = 0
+    with trio.move_on_after(BODY_PATIENCE):
+        while True:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                raise Gone
+            parts.append(event.get("body", b""))
+            size += len(parts[-1])
+            if size > MAX_BODY:
+                raise Rejected(Refusal(413, f"a message is at most {MAX_BODY} bytes", {"connection": "close"}))
+            if not event.get("more_body", False):
+                return b"".join(parts)
+    why = f"the body did not come within {BODY_PATIENCE:.0f} s"
+    raise Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR)
+
+
+@asynccontextmanager
+async def until_gone(receive: Receive) -> AsyncIterator[trio.Nursery]:
+    """The block ends when the client leaves, at the latest."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
+async def cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()

@@ -1,0 +1,166 @@
+"""The transport of 2024-11-05, for clients that know no other ("Transports / HTTP with SSE").
+
+    GET   /sse                         the one stream of a session: its first event says where to send messages, and
+                                       everything we say follows, answers included
+    POST  /message?session_id=...      a message of the client; its answer comes on the stream
+    POST  /message                     a request without a session; its answer is the body
+
+The stream is the session: when it ends, the session does, with everything that is in flight.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from urllib.parse import parse_qs
+
+import trio
+
+from host.downstream.channel import Channel
+from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, until_gone
+from host.downstream.security import Refusal, refuse_accept, refuse_body
+from host.downstream.sessions import MAX_SESSIONS, Session
+from host.downstream.streams import MAX_KEPT, STREAM_HEADERS, body, start
+from host.errors import LIMITED
+from host.journal import Journal
+from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, read_strictly, write
+from host.protocol.methods import INITIALIZE
+from host.router import Router
+from host.wire.asgi import Send
+from host.wire.sse import event
+
+PING_EVERY = 30.0
+SESSION = "session_id"
+
+
+class SseFace:
+    """When `stop` is set, the streams end."""
+
+    def __init__(self, router: Router, journal: Journal, stop: trio.Event) -> None:
+        self._router = router
+        self._journal = journal
+        self._stop = stop
+        self._open: dict[str, tuple[Session, Channel]] = {}
+
+    async def serve_stream(self, visit: Visit) -> None:
+        if visit.method != "GET":
+            raise Rejected(Refusal(405, "expected GET", {"allow": "GET, OPTIONS"}))
+        refusal = refuse_accept(visit.headers, "text/event-stream")
+        if refusal is not None:
+            raise Rejected(refusal)
+        if len(self._open) >= MAX_SESSIONS:
+            raise Rejected(Refusal(503, "too many sessions are open", {"retry-after": "5"}), LIMITED)
+        id = secrets.token_urlsafe(24)
+        name = f"sse session {id[:6]}" if visit.identity is None else f"{visit.identity}, sse session {id[:6]}"
+        session = Session(name, visit.endpoint, self._router, self._journal, visit.identity)
+        try:
+            await self._serve(visit, id, session)
+        finally:
+            session.end()
+        await body(visit.send, b"", more=False)
+
+    async def _serve(self, visit: Visit, id: str, session: Session) -> None:
+        there = "/message" if visit.endpoint is None else f"/message/{visit.endpoint}"
+        outgoing = _Outgoing()
+        outgoing.put(event(f"{there}?{SESSION}={id}".encode(), event="endpoint"))
+        async with until_gone(visit.receive) as nursery:
+            self._open[id] = session, Channel(session, outgoing.say, outgoing.send, nursery)
+            try:
+                await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
+                nursery.start_soon(outgoing.ping)
+                nursery.start_soon(session.tell_changes, outgoing.send)
+                nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
+                with session.standing.listening(outgoing.say):
+                    await outgoing.pour(visit.send)
+            finally:
+                del self._open[id]  # before its nursery is gone, which takes in what is sent to it
+
+    async def serve_message(self, visit: Visit) -> None:
+        if visit.method != "POST":
+            raise Rejected(Refusal(405, "expected POST", {"allow": "POST, OPTIONS"}))
+        refusal = refuse_body(visit.headers)
+        if refusal is not None:
+            raise Rejected(refusal)
+        named = parse_qs(visit.query, keep_blank_values=True).get(SESSION)
+        if named is None:
+            await self._answer_alone(visit)
+            return
+        self._find(visit, named)
+        data = await read_body(visit.receive)
+        session, channel = self._find(visit, named)  # again: it may have ended meanwhile
+        message = read_strictly(data)
+        if isinstance(message, Malformed) and not message.answers and not session.sends_batches:
+            raise Rejected(Refusal(400, message.why), message.code, message.id)
+        channel.take(data)
+        await visit.respond(202)
+
+    def _find(self, visit: Visit, named: list[str]) -> tuple[Session, Channel]:
+        found = self._open.get(named[0]) if len(named) == 1 else None
+        if found is None or found[0].endpoint != visit.endpoint or found[0].identity != visit.identity:
+            raise Rejected(Refusal(404, "this session is not known here; open one with GET /sse"))
+        return found
+
+    async def _answer_alone(self, visit: Visit) -> None:
+        """A message of nobody's session: who sends it can be told nothing but the answer, and nowhere else, so a client
+        that leaves calls its request off."""
+        message = read_strictly(await read_body(visit.receive))
+        if isinstance(message, Malformed) and not message.answers:
+            raise Rejected(Refusal(400, message.why), message.code, message.id)
+        if not isinstance(message, Request):
+            await visit.respond(202)
+            return
+        name = visit.identity or "no session"
+        session = Session(name, visit.endpoint, self._router, self._journal, visit.identity)
+        answer: Success | Failure | None = None
+        async with until_gone(visit.receive):
+            if message.method == INITIALIZE:
+                answer = await session.open(message)
+            else:
+                session.do_without_handshake()
+                answer = await session.answer(message, session.begin(message), lambda message: False)
+        if answer is not None:
+            await visit.respond(200, JSON, write(answer))
+
+
+class _Outgoing:
+    """What waits to be read by the client."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[bytes] = deque()
+        self._size = 0
+        self._moved = trio.lowlevel.ParkingLot()
+
+    def put(self, data: bytes) -> None:
+        self._waiting.append(data)
+        self._size += len(data)
+        self._moved.unpark_all()
+
+    def say(self, message: Message) -> bool:
+        """What must not wait. A client that reads so little misses it."""
+        if self._size > MAX_KEPT:
+            return False
+        self.put(event(write(message), event="message"))
+        return True
+
+    async def send(self, message: Message) -> None:
+        """What is never lost: while the client does not read, it waits."""
+        while self._size > MAX_KEPT:
+            await self._moved.park()
+        self.put(event(write(message), event="message"))
+        await trio.lowlevel.checkpoint()
+
+    async def ping(self) -> None:
+        """A sign of life, for clients and for what stands between them and us."""
+        while True:
+            await trio.sleep(PING_EVERY)
+            if not self._waiting:
+                self.put(event(b"{}", event="ping"))
+
+    async def pour(self, send: Send) -> None:
+        while True:
+            while self._waiting:
+                data = self._waiting.popleft()
+                self._size -= len(data)
+                await body(send, data, more=True)
+                self._moved.unpark_all()
+            await self._moved.park()

@@ -1,0 +1,266 @@
+"""The MCP endpoint over Streamable HTTP (2025-03-26 to 2025-11-25, "Transports / Streamable HTTP").
+
+    POST    one message, or a batch where the revision has them; a request is answered here, as JSON or as a stream
+    GET     the stream for what we say unasked (one for each session), or the rest of one that broke
+    DELETE  the client ends its session
+
+Here a disconnect is not a cancel: a call whose client left goes on to its end, and its answer can be fetched.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from host.downstream.channel import messages_in, refuse_flood
+from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, until_gone
+from host.downstream.security import Headers, Refusal, refuse_accept, refuse_body
+from host.downstream.sessions import Session, Sessions
+from host.downstream.streams import (
+    MAX_KEPT,
+    STREAM_HEADERS,
+    EventStream,
+    Replies,
+    Reply,
+    body,
+    start,
+)
+from host.errors import LIMITED
+from host.journal import Journal
+from host.jsonrpc.messages import (
+    ErrorBody,
+    Failure,
+    Id,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    read_strictly,
+    write,
+)
+from host.protocol.methods import INITIALIZE
+from host.protocol.versions import LEGACY
+from host.router import Router
+from host.wire.sse import comment
+
+SWEEP = 60.0
+SESSION = "mcp-session-id"
+VERSION = "mcp-protocol-version"
+MAX_SESSION_ID = 128
+
+
+class StreamableFace:
+    """`sweep` must run beside it. When `stop` is set, the standing streams end."""
+
+    def __init__(self, router: Router, journal: Journal, stop: trio.Event, replies: Replies) -> None:
+        self._stop = stop
+        self._sessions = Sessions(router, journal)
+        self._replies = replies
+
+    async def sweep(self) -> None:
+        while True:
+            await trio.sleep(SWEEP)
+            self._sessions.sweep()
+
+    async def serve(self, visit: Visit) -> None:
+        if visit.method == "POST":
+            await self._post(visit)
+        elif visit.method == "GET":
+            await self._get(visit)
+        elif visit.method == "DELETE":
+            id, _ = self._session(visit, None)
+            self._sessions.end(id)
+            await visit.respond(204)
+        else:
+            raise Rejected(Refusal(405, "expected POST, GET or DELETE", {"allow": "POST, GET, DELETE, OPTIONS"}))
+
+    # POST
+
+    async def _post(self, visit: Visit) -> None:
+        refusal = refuse_body(visit.headers) or refuse_accept(visit.headers, "application/json", "text/event-stream")
+        if refusal is not None:
+            raise Rejected(refusal)
+        data = await read_body(visit.receive)
+        message = read_strictly(data)
+        if isinstance(message, Request) and message.method == INITIALIZE and not visit.headers.all(SESSION):
+            await self._open(visit, message)
+            return
+        if isinstance(message, Malformed) and not message.answers:
+            wrong = await self._take_batch(visit, data, message)
+            if wrong is not None:
+                raise Rejected(Refusal(400, wrong.why), wrong.code, wrong.id)
+            return
+        session_id, session = self._session(visit, message.id if isinstance(message, Request) else None)
+        if isinstance(message, Request):
+            await self._answer(visit, session, session_id, message)
+        else:
+            _take(session, message)
+            await visit.respond(202)
+
+    async def _take_batch(self, visit: Visit, data: bytes, malformed: Malformed) -> Malformed | None:
+        """Serve the batch in `data`. What is wrong with it, if it is none, or none that may be sent here."""
+        if not visit.headers.all(SESSION):
+            return malformed
+        session_id, session = self._session(visit, None)
+        messages, batched = messages_in(data, session)
+        only = messages[0] if len(messages) == 1 else None
+        if not batched or (isinstance(only, Malformed) and not only.answers):
+            return only if isinstance(only, Malformed) else malformed
+        requests = [each for each in messages if isinstance(each, Request)]
+        refused = [each for each in messages if isinstance(each, Malformed) and not each.answers]
+        for each in messages:
+            if not isinstance(each, Request) and each not in refused:
+                _take(session, each)
+        if not requests and not refused:
+            await visit.respond(202)
+            return None
+        reply = self._replies.begin(visit.send, {**visit.allowed, SESSION: session_id}, session.begin_stream)
+        self._replies.end(reply)  # it is a stream from the start
+        reply.open()
+        async with trio.open_nursery() as nursery:
+            for request in requests:
+                refusal = refuse_flood(session, request)
+                if refusal is not None:
+                    await reply.add(refusal)
+                else:
+                    nursery.start_soon(_answer_one, session, request, session.begin(request), reply)
+            for each in refused:
+                await reply.add(Failure(ErrorBody(each.code, each.why), each.id))
+        await reply.finish(None)
+        return None
+
+    async def _open(self, visit: Visit, request: Request) -> None:
+        version = visit.headers.one(VERSION)
+        if version is not None and version not in LEGACY:
+            raise Rejected(_unserved(), id=request.id)
+        session_id, session = self._sessions.draft(visit.endpoint, visit.identity)
+        answer = await session.open(request)
+        headers = JSON
+        if session.opening is not None:
+            if not self._sessions.keep(session_id, session):
+                raise Rejected(Refusal(503, "too many sessions are open", {"retry-after": "5"}), LIMITED, request.id)
+            headers = {**JSON, SESSION: session_id}
+        await visit.respond(200, headers, write(answer))
+
+    async def _answer(self, visit: Visit, session: Session, session_id: str, request: Request) -> None:
+        refusal = refuse_flood(session, request)  # those whose clients left are in flight too
+        if refusal is not None:
+            await visit.respond(200, {**JSON, SESSION: session_id}, write(refusal))
+            return
+        reply = self._replies.begin(visit.send, {**visit.allowed, SESSION: session_id}, session.begin_stream)
+        try:
+            answer = await session.answer(request, session.begin(request), reply.say)
+        finally:
+            self._replies.end(
+                reply
+            )  # before it is sent: a client that is slow to take an answer is not waiting for one
+        await reply.finish(answer)
+
+    # GET
+
+    async def _get(self, visit: Visit) -> None:
+        refusal = refuse_accept(visit.headers, "text/event-stream")
+        if refusal is not None:
+            raise Rejected(refusal)
+        if not visit.headers.all(SESSION):
+            raise Rejected(Refusal(405, "a stream belongs to a session", {"allow": "POST"}))
+        id, session = self._session(visit, None)
+        if not visit.headers.all("last-event-id"):
+            await self._stand(visit, session, id, None)
+            return
+        found = session.history.resume(visit.headers.one("last-event-id") or "")
+        if found is None:
+            raise Rejected(Refusal(400, "the stream of this event is not, or no longer, here"))
+        stream, after = found
+        if stream is session.standing_stream:
+            stream.dismiss()  # at the next event, if it can: a reader that is stuck is cut off
+            await self._stand(visit, session, id, after)
+            return
+        async with until_gone(visit.receive):
+            await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS, SESSION: id})
+            await stream.pour(visit.send, after)
+
+    async def _stand(self, visit: Visit, session: Session, id: str, after: int | None) -> None:
+        """The stream for what we say unasked: the former one from after that event on, or a new one (None)."""
+        scope = trio.CancelScope()
+        if not await self._sessions.listen(id, scope, takes_over=after is not None):
+            raise Rejected(Refusal(409, "this session has its stream already"))
+        try:
+            stream = session.standing_stream
+            if stream is None or after is None:
+                after = -1
+                stream = session.standing_stream = session.begin_stream()
+            stream.go_on()
+            try:
+                with scope:
+                    await self._pour(visit, session, id, stream, after)
+            finally:
+                stream.end()
+        finally:
+            self._sessions.stop_listening(id)
+
+    async def _pour(self, visit: Visit, session: Session, id: str, stream: EventStream, after: int) -> None:
+        def say(message: Message) -> bool:
+            if stream.unread > MAX_KEPT // 2:
+                return False  # it does not read
+            stream.add(write(message))
+            return True
+
+        async def send(notice: Notification) -> None:
+            stream.add(write(notice))
+            await trio.lowlevel.checkpoint()
+
+        whole = False
+        async with until_gone(visit.receive) as nursery:
+            await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS, SESSION: id})
+            await body(visit.send, comment("listening"), more=True)
+            nursery.start_soon(session.tell_changes, send)
+            nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
+            nursery.start_soon(cancel_when, session.ended, nursery.cancel_scope)
+            with session.standing.listening(say):
+                await stream.pour(visit.send, after)
+            whole = True
+        if not whole:
+            await body(visit.send, b"", more=False)
+
+    # Sessions
+
+    def _session(self, visit: Visit, id: Id | None) -> tuple[str, Session]:
+        """The session that the request names, which must be one of this endpoint, of this identity, and of the revision
+        named with it."""
+        session_id = visit.headers.one(SESSION)
+        if session_id is None:
+            raise Rejected(Refusal(400, "expected one Mcp-Session-Id header: send initialize first"), id=id)
+        if not session_id.isascii() or not session_id.isprintable() or len(session_id) > MAX_SESSION_ID:
+            raise Rejected(Refusal(400, "this is no session id"), id=id)
+        session = self._sessions.find(session_id, visit.endpoint, visit.identity)
+        if session is None or session.opening is None:
+            raise Rejected(Refusal(404, "this session is not known here; send initialize again"), id=id)
+        _check_version(visit.headers, session.opening.revision.name, id)
+        return session_id, session
+
+
+def _check_version(headers: Headers, settled: str, id: Id | None) -> None:
+    versions = headers.all(VERSION)
+    if versions and versions != [settled]:
+        if any(version not in LEGACY for version in versions):
+            raise Rejected(_unserved(), id=id)
+        raise Rejected(Refusal(400, "this session was opened with another protocol version"), id=id)
+
+
+def _take(session: Session, message: Message | Malformed) -> None:
+    """What is answered with nothing: a notification, or the answer to a question of ours."""
+    if isinstance(message, Notification):
+        session.told(message)
+    elif not isinstance(message, Request):
+        session.answered(message)
+
+
+async def _answer_one(session: Session, request: Request, scope: trio.CancelScope, reply: Reply) -> None:
+    """One request of a batch."""
+    answer = await session.answer(request, scope, reply.say)
+    if answer is not None:
+        await reply.add(answer)
+
+
+def _unserved() -> Refusal:
+    return Refusal(400, f"this protocol version is not served; served are {', '.join(reversed(LEGACY))}")

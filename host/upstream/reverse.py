@@ -1,0 +1,426 @@
+"""What a server says by itself: notices, log messages, and questions for the client it is working for.
+
+A question reaches the one client that it is certainly meant for, on the stream of the request it belongs to, or nobody.
+Certain is: the transport says which request it came with; or the connection serves one client alone; or everything that
+the server may be working on at that moment is from one client. Anything else would be a guess, and a wrong guess shows
+one client's affairs to another.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+
+import trio
+from msgspec import Raw
+
+from host.asking import BrokenAnswer, PeerError
+from host.errors import InvalidParams
+from host.exchange import Caller, Exchange, Outlet
+from host.journal import Crashed, Dropped, Journal, NotAsked, sample
+from host.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    ErrorBody,
+    Id,
+    Notification,
+    Request,
+)
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, string
+from host.names import outward_uri
+from host.peer import Behind, Peer
+from host.policy.gate import Gate
+from host.protocol.levels import named
+from host.protocol.links import rename_in_result
+from host.protocol.meta import TOKEN, progress_token
+from host.protocol.methods import LISTINGS, LOGGED, PING, PROGRESS, UPDATED, Kind
+from host.protocol.questions import (
+    COMPLETE_NOTICE,
+    SAMPLED_LINKS,
+    CannotAsk,
+    Question,
+    completed_id,
+    completion,
+    elicitation_id,
+    fit,
+    question_of,
+    refuse_unspoken,
+    with_elicitation_id,
+)
+from host.protocol.versions import LATEST_LEGACY, Revision
+from host.wire.link import LinkLost
+
+CEILING = 600.0
+"""Seconds after which a call ends even while it reports progress; what a question waits for a person is not counted."""
+ANSWER_PATIENCE = 600.0
+"""Seconds that a question waits for its answer."""
+MAX_QUESTIONS = 8
+"""Questions that may be open for one call at once."""
+NOBODY_ANSWERED = 408
+MAX_ELICITATIONS = 1000
+"""Visits to pages that one connection remembers; of older ones nobody hears that they are done."""
+LOGS_A_SECOND = 200
+NO_ROOTS = Raw(b'{"roots":[]}')
+
+
+class Patience:
+    """The deadline of one call: put off by progress, up to a ceiling, and standing still while a person is asked."""
+
+    def __init__(self, seconds: float) -> None:
+        now = trio.current_time()
+        self.scope = trio.CancelScope(deadline=now + seconds)
+        self._seconds = seconds
+        self._ceiling = now + CEILING
+        self._waiting = 0
+        self._stopped_at = 0.0
+
+    def progressed(self) -> None:
+        if not self._waiting:
+            self.scope.deadline = min(trio.current_time() + self._seconds, self._ceiling)
+
+    def stop(self) -> None:
+        """A person is asked. Each `stop` is followed by one `go_on`."""
+        if not self._waiting:
+            self._stopped_at = trio.current_time()
+            self._left = self.scope.deadline - self._stopped_at
+            self.scope.deadline = float("inf")
+        self._waiting += 1
+
+    def go_on(self) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            now = trio.current_time()
+            self._ceiling += now - self._stopped_at
+            self.scope.deadline = now + self._left
+
+
+class _Hold:
+    """What keeps a question open: the origins it may belong to. When the last of them is over, it is withdrawn. A
+    question that belongs to none goes to `standing`."""
+
+    def __init__(self, origins: list[Origin], standing: Outlet) -> None:
+        self._standing = standing
+        self.scope = trio.CancelScope()
+        self._origins = list(origins)
+        self._stopped: list[Origin] = []
+        for origin in self._origins:
+            origin.questions.add(self)
+
+    @property
+    def outlet(self) -> Outlet:
+        """Where the question goes now: the stream of the newest request that it may belong to and that is not over."""
+        return self._origins[-1].exchange.outlet if self._origins else self._standing
+
+    def over(self, origin: Origin) -> None:
+        self._origins.remove(origin)
+        if not self._origins:
+            self.scope.cancel("the request that this belongs to is over")
+
+    def stop_clocks(self) -> None:
+        self._stopped = list(self._origins)
+        for origin in self._stopped:
+            origin.patience.stop()
+
+    def release(self) -> None:
+        for origin in self._stopped:
+            origin.patience.go_on()
+        for origin in self._origins:
+            origin.questions.discard(self)
+
+
+@dataclass(eq=False)
+class Origin:
+    """An exchange that a server works for, from before it is sent to its end."""
+
+    exchange: Exchange
+    patience: Patience
+    questions: set[_Hold] = field(default_factory=set)
+
+    def end(self) -> None:
+        """It is over: nobody is left who would answer for it."""
+        held, self.questions = self.questions, set()
+        for hold in held:
+            hold.over(self)
+
+
+class Elicitations:
+    """The visits to pages that users were asked for, by the server's id: who was asked, and under which id. A server
+    to which all clients are one may send several of them to the same page."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[Caller, str]] = {}
+        self._count = 0
+
+    def mint(self, caller: Caller, id: str) -> str:
+        """The id that the client gets instead of the server's: two servers may use the same."""
+        known = self._known.get(id, {})
+        if caller in known:
+            return known[caller]
+        while self._count >= MAX_ELICITATIONS:
+            self.done(next(iter(self._known)))
+        minted = secrets.token_urlsafe(12)
+        self._known.setdefault(id, {})[caller] = minted
+        self._count += 1
+        return minted
+
+    def done(self, id: str) -> list[tuple[Caller, str]]:
+        """Whoever was asked under the server's id, and under which; known no more from now on."""
+        known = self._known.pop(id, {})
+        self._count -= len(known)
+        return list(known.items())
+
+
+class Voice:
+    """Hears one connection of a server.
+
+    Args:
+        title: what people call the server.
+        owner: the one client that the connection serves, None as long as it may serve several.
+        updated: told of the URI of a resource that changed, with all members of the notice.
+        listeners: whoever wants log messages that belong to no request.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        title: str,
+        gate: Gate,
+        journal: Journal,
+        *,
+        owner: Callable[[], Caller | None],
+        updated: Callable[[str, dict[str, Raw]], None],
+        listeners: Callable[[], Collection[Caller]] = tuple,
+    ) -> None:
+        self.changed: Callable[[list[Kind]], None] | None = None
+        """Told of the kinds whose lists may have changed; None where nobody lists over this connection."""
+        self.spoken: Revision = LATEST_LEGACY
+        """The revision settled with the server."""
+        self.elicitations = Elicitations()
+        self.guests: list[Origin] = []
+        """Exchanges that wait for this connection to be ready: it is opened on their behalf."""
+        self._server = server
+        self._title = title
+        self._gate = gate
+        self._journal = journal
+        self._owner = owner
+        self._updated = updated
+        self._listeners = listeners
+        self._logs = (0, 0)
+
+    def dropped(self, what: str, detail: str) -> None:
+        self._journal.note(Dropped(self._server, what, detail))
+
+    # Notifications
+
+    def told(self, notice: Notification, behind: Behind[Origin]) -> None:
+        kinds = [listing.kind for listing in LISTINGS.values() if listing.changed == notice.method]
+        if kinds:
+            if self.changed is not None:
+                self.changed(kinds)
+        elif notice.method == UPDATED:
+            self._tell_updated(notice)
+        elif notice.method == LOGGED:
+            self._log(notice, behind)
+        elif notice.method == COMPLETE_NOTICE:
+            self._complete(notice)
+        else:
+            self.dropped("unexpected notification", sample(notice.method))
+
+    def _tell_updated(self, notice: Notification) -> None:
+        try:
+            found = members(notice.params or b"")
+            uri = string(found["uri"])
+        except (ValueError, KeyError):
+            self.dropped("invalid message", f"{UPDATED} without a uri")
+        else:
+            self._updated(uri, found)
+
+    def _log(self, notice: Notification, behind: Behind[Origin]) -> None:
+        """A log message goes where its request goes; one that belongs to none, to whoever asked for log messages."""
+        second, count = self._logs
+        now = int(trio.current_time())
+        self._logs = now, count + 1 if now == second else 1
+        if self._logs[1] > LOGS_A_SECOND:
+            self.dropped("too many log messages", f"more than {LOGS_A_SECOND} in one second")
+            return
+        found = self._origins(behind)
+        if found:
+            self._say(notice, found[-1].exchange.caller, found[-1].exchange.outlet)
+            return
+        owner = self._owner()
+        if owner is None and behind.exact:
+            return  # it belonged to one request, which is over: nobody else's affair
+        for caller in list(self._listeners()) if owner is None else [owner]:
+            self._say(notice, caller, caller.outlet)
+
+    def _say(self, notice: Notification, caller: Caller, outlet: Outlet) -> None:
+        # At a server's own endpoint nothing is renamed.
+        outlet.tell(named(notice, self._server) if caller.endpoint is None else notice)
+
+    def _complete(self, notice: Notification) -> None:
+        id = completed_id(notice.params)
+        for caller, minted in self.elicitations.done(id) if id is not None else ():
+            caller.outlet.tell(completion(minted, notice.params))
+
+    # Questions
+
+    def called(self, peer: Peer[Origin], request: Request, behind: Behind[Origin]) -> Callable[[], Awaitable[Raw]]:
+        if request.method == PING:
+            return _pong
+        try:
+            asked = question_of(request.method, request.params)
+            if asked is None:
+                raise CannotAsk(METHOD_NOT_FOUND, "this client does not offer that method")
+            question, params = asked
+            refuse_unspoken(question, self.spoken)
+            if not self._gate.lets_ask(self._server, question):
+                why = "only a server with trust: trusted may ask for this"
+                code = INVALID_PARAMS if question is Question.URL else METHOD_NOT_FOUND
+                raise self._not_asked(question, code, why)
+            return self._whom(peer, request, question, params, behind)
+        except CannotAsk as refusal:
+            return partial(_refuse, refusal)
+
+    def _whom(
+        self,
+        peer: Peer[Origin],
+        request: Request,
+        question: Question,
+        params: dict[str, Raw],
+        behind: Behind[Origin],
+    ) -> Callable[[], Awaitable[Raw]]:
+        """Find the client that is meant. From now on the question ends with what it belongs to."""
+        origins = self._origins(behind)
+        owner = self._owner()
+        if origins:
+            caller = origins[-1].exchange.caller
+        elif owner is not None and (question is Question.ROOTS or not behind.abandoned):
+            caller = owner  # it may be asked out of the blue, but not for a request that it has just called off
+        elif question is Question.ROOTS and not behind.open:
+            return _no_roots  # servers ask as soon as they are greeted, when there is no client yet
+        else:
+            raise self._not_asked(question, INVALID_PARAMS, self._uncertain(behind))
+        asked = {hold for origin in origins for hold in origin.questions}
+        if origins and len(asked) >= MAX_QUESTIONS * len(origins):
+            raise self._not_asked(question, INVALID_PARAMS, f"more than {MAX_QUESTIONS} questions for one call")
+        try:
+            fitted = fit(question, params, caller.abilities, self._title)
+            token = progress_token(params)
+        except InvalidParams as problem:
+            raise CannotAsk(INVALID_PARAMS, problem.message) from None
+        if question is Question.SAMPLING and caller.endpoint is None:
+            fitted = _with_outward_links(fitted, self._server)
+        if question is Question.URL:
+            fitted = with_elicitation_id(fitted, self.elicitations.mint(caller, elicitation_id(fitted)))
+        hold = _Hold(origins, caller.outlet)
+        return partial(self._held, hold, partial(_ask, peer, hold, request.method, fitted, token, behind.about))
+
+    def _origins(self, behind: Behind[Origin]) -> list[Origin]:
+        """The exchanges in flight that a message may belong to, all of one client; none if that is not certain."""
+        if behind.exact:
+            return behind.open
+        if self._owner() is not None:
+            return behind.open or self.guests
+        callers = {origin.exchange.caller for origin in (*behind.open, *behind.abandoned)}
+        return behind.open if len(callers) == 1 else []
+
+    def _uncertain(self, behind: Behind[Origin]) -> str:
+        if behind.exact:
+            return "the request that it belongs to is over"
+        if not behind.open:
+            return "no client's request is in flight"
+        return "it is not certain which client is meant (with isolation: per-client it would be)"
+
+    def _not_asked(self, question: Question, code: int, why: str) -> CannotAsk:
+        self._journal.note(NotAsked(self._server, f"{question.value} question", why))
+        return CannotAsk(code, why)
+
+    async def _held(self, hold: _Hold, ask: Callable[[], Awaitable[Raw]]) -> Raw:
+        hold.stop_clocks()
+        try:
+            with hold.scope:
+                await trio.lowlevel.checkpoint_if_cancelled()  # what is over already is not even asked
+                return await ask()
+            raise PeerError(ErrorBody(INTERNAL_ERROR, "the request that this belongs to is over"))
+        except PeerError:
+            raise
+        except (BrokenAnswer, LinkLost) as problem:
+            raise PeerError(ErrorBody(INTERNAL_ERROR, f"the client did not answer: {problem}")) from None
+        except Exception as problem:  # noqa: BLE001 - one question's trouble must not end the connection
+            self._journal.note(Crashed(self._server, problem))
+            raise PeerError(ErrorBody(INTERNAL_ERROR, "Internal error in Colonnade")) from None
+        finally:
+            hold.release()
+
+
+def _with_outward_links(params: dict[str, Raw], server: str) -> dict[str, Raw]:
+    """The params of a sampling question whose tool results name resources as the client can bring them back."""
+    renamed = rename_in_result(encode_object(params), SAMPLED_LINKS, lambda uri: outward_uri(server, uri))
+    return members(renamed)
+
+
+async def _pong() -> Raw:
+    return EMPTY_OBJECT
+
+
+async def _no_roots() -> Raw:
+    return NO_ROOTS
+
+
+async def _refuse(refusal: CannotAsk) -> Raw:
+    raise PeerError(ErrorBody(refusal.code, refusal.why))
+
+
+async def _ask(
+    peer: Peer[Origin], hold: _Hold, method: str, params: dict[str, Raw], token: Id | None, about: Id | None
+) -> Raw:
+    with trio.move_on_after(ANSWER_PATIENCE):
+        if token is None:
+            answer = await hold.outlet.ask(method, params, None)
+        else:
+            answer = await _ask_with_progress(peer, hold.outlet, method, params, token, about)
+        if not is_object(answer):
+            raise PeerError(ErrorBody(INTERNAL_ERROR, "the client's answer is not an object"))
+        return answer
+    raise PeerError(ErrorBody(NOBODY_ANSWERED, f"nobody answered within {ANSWER_PATIENCE:.0f} s"))
+
+
+async def _ask_with_progress(
+    peer: Peer[Origin], outlet: Outlet, method: str, params: dict[str, Raw], token: Id, about: Id | None
+) -> Raw:
+    """The same, while the client's progress goes to the server under the server's own token. Reports that come faster
+    than they can be sent are one: the newest."""
+    newest: dict[str, Raw] | None = None
+    some = trio.Event()
+
+    def report(found: dict[str, Raw]) -> None:
+        nonlocal newest
+        newest = found
+        some.set()
+
+    async def relay() -> None:
+        nonlocal newest, some
+        while True:
+            await some.wait()
+            some = trio.Event()
+            found, newest = newest, None
+            if found is not None:
+                try:
+                    await peer.notify(PROGRESS, encode_object({**found, TOKEN: encode(token)}), about)
+                except LinkLost:
+                    return  # the server is gone, or this one message was lost: it has nothing that anybody waits for
+
+    answer: Raw | PeerError | BrokenAnswer | LinkLost
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(relay)
+        try:
+            answer = await outlet.ask(method, params, report)
+        except (PeerError, BrokenAnswer, LinkLost) as problem:
+            answer = problem
+        nursery.cancel_scope.cancel()
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

@@ -1,0 +1,132 @@
+"""What every way in over HTTP shares: reading a body, and noticing that a client has left."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from host.downstream.edge import BODY_PATIENCE, Gone, Rejected, cancel_when, read_body, until_gone
+from host.downstream.security import MAX_BODY
+from host.journal import Crashed
+from host.wire.asgi import Event
+from tests.kit.asgi import open_face
+from tests.kit.world import ScriptedServer
+
+
+async def test_a_body_over_the_limit_is_refused_while_it_comes() -> None:
+    async with open_face() as (_, connection):
+        answer = await connection.get("POST", pieces=[b" " * MAX_BODY, b" "])
+        assert answer.status == 413
+
+
+async def test_a_body_that_does_not_come_is_given_up(autojump_clock: MockClock) -> None:
+    async with open_face() as (_, connection):
+        began = trio.current_time()
+        answer = await connection.get("POST", pieces=[b'{"jsonrpc"'])
+        assert answer.status == 408
+        assert trio.current_time() - began == pytest.approx(BODY_PATIENCE, abs=0.1)
+
+
+async def test_a_body_is_put_together_from_its_parts() -> None:
+    events: list[Event] = [
+        {"type": "http.request", "body": b"a", "more_body": True},
+        {"type": "http.request", "more_body": True},
+        {"type": "http.request", "body": b"b", "more_body": True},
+        {"type": "http.request", "body": b"c", "more_body": False},
+    ]
+
+    async def receive() -> Event:
+        await trio.lowlevel.checkpoint()
+        return events.pop(0)
+
+    assert await read_body(receive) == b"abc"
+
+
+async def test_a_client_that_leaves_while_it_sends_is_gone() -> None:
+    events: list[Event] = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> Event:
+        await trio.lowlevel.checkpoint()
+        return events.pop(0)
+
+    with pytest.raises(Gone):
+        await read_body(receive)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(MAX_BODY, True), (MAX_BODY + 1, False)])
+async def test_a_body_has_a_largest_size(size: int, fits: bool) -> None:
+    """(rule 5)"""
+    parts = [b"x" * (size // 2), b"x" * (size - size // 2)]
+
+    async def receive() -> Event:
+        await trio.lowlevel.checkpoint()
+        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+    if fits:
+        assert len(await read_body(receive)) == size
+        return
+    with pytest.raises(Rejected) as refused:
+        await read_body(receive)
+    assert (refused.value.refusal.status, refused.value.refusal.headers) == (413, {"connection": "close"})
+
+
+async def test_a_body_that_trickles_has_no_more_time_than_one_that_does_not_come(autojump_clock: MockClock) -> None:
+    async def receive() -> Event:
+        await trio.sleep(BODY_PATIENCE / 4)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    began = trio.current_time()
+    with pytest.raises(Rejected) as refused:
+        await read_body(receive)
+    assert refused.value.refusal.status == 408
+    assert trio.current_time() - began == pytest.approx(BODY_PATIENCE)
+
+
+async def test_the_block_ends_when_the_client_leaves_and_not_before(autojump_clock: MockClock) -> None:
+    async def receive() -> Event:
+        if trio.current_time() - began < 3:
+            await trio.sleep(1)
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.disconnect"}
+
+    began = trio.current_time()
+    async with until_gone(receive):
+        await trio.sleep(60)
+    assert trio.current_time() - began == pytest.approx(3)
+
+
+async def test_a_block_that_is_done_does_not_wait_for_the_client(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        stop = trio.Event()
+        scope = trio.CancelScope()
+        nursery.start_soon(cancel_when, stop, scope)
+        with trio.fail_after(1):
+            async with until_gone(trio.sleep_forever) as inner:
+                inner.start_soon(trio.sleep_forever)
+        assert not scope.cancel_called
+        stop.set()
+        with scope:
+            await trio.sleep_forever()
+        assert scope.cancelled_caught
+
+
+async def test_a_refusal_echoes_the_id_where_there_is_one() -> None:
+    async with open_face() as (_, connection):
+        answer = await connection.get("POST", body={"jsonrpc": "2.0", "id": "mine", "method": "ping"})
+        assert (answer.status, answer.messages()[0]["id"]) == (400, "mine")
+        answer = await connection.get("POST", body=b"{")
+        assert (answer.status, "id" in answer.messages()[0]) == (400, False)
+        assert answer.headers["content-type"] == "application/json"
+
+
+async def test_a_client_that_leaves_before_it_has_said_anything_is_answered_with_nothing() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server) as (world, connection):
+        await connection.open()
+        answer = connection.send("POST", pieces=[b'{"jsonrpc"'])
+        await wait_all_tasks_blocked()
+        connection.leaves.set()
+        await wait_all_tasks_blocked()
+        assert not answer.begun.is_set()
+        assert not any(isinstance(event, Crashed) for event in world.events)

@@ -1,0 +1,373 @@
+"""Requests to one other side, each with exactly one end, whatever the other side says and however often."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from random import Random
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from host.asking import ABANDONED, CALL_OFF_GRACE, MAX_ABANDONED, Asking, BrokenAnswer, PeerError
+from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
+from host.wire.link import LinkLost
+
+
+class Wire:
+    """What was sent, and what was called off."""
+
+    def __init__(self) -> None:
+        self.sent: list[Request] = []
+        self.called_off: list[dict[str, object]] = []
+
+    async def send(self, request: Request) -> None:
+        self.sent.append(request)
+        await trio.lowlevel.checkpoint()
+
+    async def call_off(self, id: Id, notice: Notification) -> None:
+        told = json.loads(bytes(notice.params or b""))
+        assert (notice.method, told["requestId"]) == ("notifications/cancelled", id)
+        self.called_off.append(told)
+        await trio.lowlevel.checkpoint()
+
+
+class Broken(Wire):
+    """Breaks while it sends, after `meanwhile`."""
+
+    def __init__(self, meanwhile: Callable[[Request], object] = lambda request: None) -> None:
+        super().__init__()
+        self._meanwhile = meanwhile
+
+    async def send(self, request: Request) -> None:
+        await super().send(request)
+        self._meanwhile(request)
+        raise LinkLost("the exchange broke")
+
+
+async def ask(asking: Asking[str], wire: Wire, method: str = "m", subject: str | None = None) -> Raw:
+    return await asking.request(method, None, wire.send, wire.call_off, subject)
+
+
+async def called_off(asking: Asking[str], wire: Wire, subject: str | None = None) -> Id:
+    """The id of a request for whose answer nobody waits any more. For a clock that jumps."""
+    with trio.move_on_after(1):
+        await ask(asking, wire, subject=subject)
+    return wire.sent[-1].id
+
+
+def result(id: Id) -> Success:
+    return Success(id, Raw(b'{"n":1.50}'))
+
+
+async def test_an_answer_is_given_as_it_came_and_only_once() -> None:
+    asking, wire, got = Asking[str](), Wire(), list[bytes]()
+
+    async def wait() -> None:
+        got.append(bytes(await ask(asking, wire)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert (len(asking), asking.answered(result(1)), len(asking)) == (1, True, 0)
+    assert got == [b'{"n":1.50}']
+    assert not asking.answered(result(1))
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Failure(ErrorBody(5, "no"), 1), PeerError),
+        (Malformed(INVALID_REQUEST, "both a result and an error", 1, True), BrokenAnswer),
+    ],
+)
+async def test_a_refusal_and_a_broken_answer_are_ends_too(answer: Failure | Malformed, error: type[Exception]) -> None:
+    asking, wire = Asking[str](), Wire()
+
+    async def wait() -> None:
+        with pytest.raises(error, match=r"^(no|both .*)$"):
+            await ask(asking, wire)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert asking.answered(answer)
+    assert wire.called_off == []
+
+
+@pytest.mark.parametrize("id", ["1", 2, 0, -1])
+async def test_an_answer_to_what_was_never_asked_is_nobodys(id: Id) -> None:
+    """An id of another type is another id (rule 7)."""
+    asking, wire = Asking[str](), Wire()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, asking, wire)
+        await wait_all_tasks_blocked()
+        assert not asking.answered(result(id))
+        assert not asking.answered(Failure(ErrorBody(5, "no"), None))
+        assert not asking.answered(Malformed(INVALID_REQUEST, "no id", None, True))
+        assert len(asking) == 1
+        assert asking.answered(result(1))
+
+
+async def test_ids_are_counted_up_and_never_used_again(autojump_clock: MockClock) -> None:
+    """Whatever became of the requests before (rule 41)."""
+    asking, wire, broken = Asking[str](), Wire(), Broken()
+    await called_off(asking, wire)
+    with pytest.raises(LinkLost):
+        await ask(asking, broken)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, asking, wire)
+        await wait_all_tasks_blocked()
+        asking.answered(result(3))
+    await called_off(asking, wire)
+    assert [request.id for request in wire.sent] == [1, 3, 4]
+    assert broken.sent[0].id == 2
+    assert len(asking) == 0
+
+
+# Giving up
+
+
+async def test_giving_up_calls_the_request_off_with_the_reason() -> None:
+    """The id is that of this hop (rule 45)."""
+    asking, wire, scope = Asking[str](), Wire(), trio.CancelScope()
+
+    async def wait() -> None:
+        with scope:
+            await ask(asking, wire)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        scope.cancel("the user went home")
+    assert wire.called_off == [{"requestId": 1, "reason": "the user went home"}]
+    assert scope.cancelled_caught
+
+
+async def test_initialize_is_never_called_off(autojump_clock: MockClock) -> None:
+    """(rule 46)"""
+    asking, wire = Asking[str](), Wire()
+    with trio.move_on_after(1):
+        await ask(asking, wire, "initialize")
+    assert (len(wire.sent), wire.called_off, len(asking)) == (1, [], 0)
+
+
+async def test_whichever_comes_first_answer_or_cancel_is_what_happened() -> None:
+    """A request that is answered is not called off, even if nobody has seen the answer yet (rule 47)."""
+    asking, wire, scope = Asking[str](), Wire(), trio.CancelScope()
+
+    async def wait() -> None:
+        with scope:
+            await ask(asking, wire)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert asking.answered(result(1))
+        scope.cancel()
+    assert wire.called_off == []
+
+
+async def test_a_late_answer_is_lawful_once_and_ends_nobody_elses_request(autojump_clock: MockClock) -> None:
+    """The id of what was called off stays taken until then (rule 45)."""
+    asking, wire = Asking[str](), Wire()
+    late = await called_off(asking, wire)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, asking, wire)
+        await wait_all_tasks_blocked()
+        assert [asking.answered(result(late)) for _ in range(2)] == [True, False]
+        assert len(asking) == 1
+        asking.answered(result(2))
+
+
+async def test_a_calling_off_that_does_not_end_is_given_up(autojump_clock: MockClock) -> None:
+    class Stuck(Wire):
+        async def call_off(self, id: Id, notice: Notification) -> None:
+            await trio.sleep_forever()
+
+    began = trio.current_time()
+    await called_off(Asking[str](), Stuck())
+    assert trio.current_time() - began == pytest.approx(1 + CALL_OFF_GRACE)
+
+
+async def test_a_request_that_cannot_be_sent_is_not_called_off_and_its_answer_no_surprise() -> None:
+    """It may have arrived all the same."""
+    asking, wire = Asking[str](), Broken()
+    with pytest.raises(LinkLost, match="the exchange broke"):
+        await ask(asking, wire)
+    assert (wire.called_off, len(asking)) == ([], 0)
+    assert [asking.answered(result(1)) for _ in range(2)] == [True, False]
+
+
+async def test_an_answer_that_came_before_its_exchange_broke_counts() -> None:
+    asking = Asking[str]()
+    wire = Broken(lambda request: asking.answered(result(request.id)))
+    assert bytes(await ask(asking, wire)) == b'{"n":1.50}'
+
+
+# The end
+
+
+async def test_at_the_end_everybody_is_told_and_nothing_is_sent_any_more(autojump_clock: MockClock) -> None:
+    asking, wire, errors = Asking[str](), Wire(), list[LinkLost]()
+
+    async def wait() -> None:
+        try:
+            await ask(asking, wire)
+        except LinkLost as lost:
+            errors.append(lost)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        asking.end(LinkLost("it exited"))
+        asking.end(LinkLost("and again"))
+    await wait()
+    assert [str(error) for error in errors] == ["it exited"] * 4
+    assert len({id(error) for error in errors}) == 4  # each collects the stack that it is raised in
+    assert (len(wire.sent), wire.called_off, len(asking)) == (3, [], 0)
+
+
+# What a request is for
+
+
+async def test_the_other_side_may_work_for_what_is_in_flight_and_for_what_was_just_called_off(
+    autojump_clock: MockClock,
+) -> None:
+    asking, wire = Asking[str](), Wire()
+    gone = await called_off(asking, wire, "gone")
+    async with trio.open_nursery() as nursery:
+        for subject in ("first", None, "second"):
+            nursery.start_soon(ask, asking, wire, "m", subject)
+            await wait_all_tasks_blocked()
+        assert asking.subjects() == (["first", "second"], ["gone"])
+        assert [asking.subject_of(id) for id in (gone, 2, 3, 4, 5, "2")] == [None, "first", None, "second", None, None]
+        asking.answered(result(2))
+        assert asking.subjects() == (["second"], ["gone"])  # at once, not when its waiter has woken
+        asking.answered(result(gone))
+        assert asking.subjects() == (["second"], [])  # it has answered: it works for that no more
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_was_called_off_long_ago_is_forgotten(autojump_clock: MockClock) -> None:
+    asking, wire = Asking[str](), Wire()
+    early = await called_off(asking, wire, "early")
+    await trio.sleep(ABANDONED / 2)
+    await called_off(asking, wire, "late")
+    await trio.sleep(ABANDONED / 2 - 1.5)
+    assert asking.subjects() == ([], ["early", "late"])
+    await trio.sleep(1)
+    assert asking.subjects() == ([], ["late"])
+    assert not asking.answered(result(early))
+
+
+async def test_no_more_than_so_much_is_remembered() -> None:
+    """(rule 5)"""
+    asking, wire = Asking[str](), Broken()
+    for n in range(MAX_ABANDONED + 5):
+        with pytest.raises(LinkLost):
+            await ask(asking, wire, subject=str(n))
+    _, abandoned = asking.subjects()
+    assert len(abandoned) <= MAX_ABANDONED
+    assert abandoned[-1] == str(MAX_ABANDONED + 4)
+
+
+# Progress
+
+
+def report(token: object, **more: object) -> Notification:
+    return Notification("notifications/progress", Raw(json.dumps({"progressToken": token, **more}).encode()))
+
+
+def test_progress_goes_to_whoever_has_its_token_and_only_as_long() -> None:
+    """Tokens are counted up and never used again; a late one is nobody's (rule 42)."""
+    asking, one, other = Asking[str](), list[bytes](), list[bytes]()
+    with asking.progress(lambda found: one.append(bytes(found["progress"]))) as first:
+        with asking.progress(lambda found: other.append(bytes(found["progress"]))) as second:
+            assert asking.progressed(report(first, progress=1)) is None
+            assert asking.progressed(report(second, progress=2)) is None
+        assert asking.progressed(report(second, progress=3)) == str(second)
+    with asking.progress(lambda found: None) as third:
+        assert len({first, second, third}) == 3
+        assert asking.progressed(report(first, progress=4)) == str(first)
+    assert (one, other) == ([b"1"], [b"2"])
+
+
+@pytest.mark.parametrize("token", ["1", True, 1.0, None, [1], {}, 10**30, "x" * 100_000])
+def test_a_token_that_was_not_given_is_nobodys(token: object) -> None:
+    asking, heard = Asking[str](), list[object]()
+    with asking.progress(heard.append):
+        unknown = asking.progressed(report(token, progress=1))
+    assert heard == []
+    assert unknown is not None
+    assert len(unknown) <= 80
+
+
+@pytest.mark.parametrize("params", [None, b"[]", b"{}", b"5", b'{"progress":1}', b"", b'{"progressToken":}'])
+def test_progress_without_a_token_is_none(params: bytes | None) -> None:
+    with pytest.raises(ValueError, match="without a token"):
+        Asking[str]().progressed(Notification("notifications/progress", None if params is None else Raw(params)))
+
+
+# All of it at once
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.sampled_from(["ask", "answer", "answer again", "refuse", "break", "cancel", "stranger", "end"]),
+        max_size=25,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_every_request_ends_exactly_once(steps: list[str], random: Random) -> None:
+    """Whatever happens in whatever order (rule 47)."""
+    ends: dict[int, list[str]] = {}
+
+    async def main() -> None:
+        asking, wire = Asking[str](), Wire()
+        scopes: dict[int, trio.CancelScope] = {}
+
+        async def wait(n: int) -> None:
+            with scopes[n]:
+                try:
+                    await ask(asking, wire, subject=str(n))
+                    ends[n].append("result")
+                except (PeerError, BrokenAnswer, LinkLost) as problem:
+                    ends[n].append(type(problem).__name__)
+                return
+            ends[n].append("cancelled")
+
+        async with trio.open_nursery() as nursery:
+            for step in steps:
+                id = random.randint(1, max(len(scopes), 1))
+                if step == "ask":
+                    n = len(scopes) + 1
+                    scopes[n], ends[n] = trio.CancelScope(), []
+                    nursery.start_soon(wait, n)
+                elif step == "refuse":
+                    asking.answered(Failure(ErrorBody(1, "no"), id))
+                elif step == "break":
+                    asking.answered(Malformed(INVALID_REQUEST, "no", id, True))
+                elif step == "cancel" and id in scopes:
+                    scopes[id].cancel()
+                elif step == "stranger":
+                    assert not asking.answered(result(10**6))
+                elif step == "end":
+                    asking.end(LinkLost("gone"))
+                else:
+                    asking.answered(result(id))
+                if random.random() < 0.5:
+                    await wait_all_tasks_blocked()
+            await wait_all_tasks_blocked()
+            asking.end(LinkLost("gone"))
+        assert len(asking) == 0
+        assert asking.subjects()[0] == []
+
+    trio.run(main)
+    assert [len(each) for each in ends.values()] == [1] * len(ends)

@@ -1,0 +1,237 @@
+"""What every connection has in common: its end in words, signs of life; and how the transport of old is found."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import MockClock
+
+from config import Consent, HttpServer, ServerSpec, StdioServer
+from config.interpolate import Secret
+from host.asking import BrokenAnswer, PeerError
+from host.catalog import Catalog
+from host.journal import Event, Journal, ServerFailed
+from host.jsonrpc.messages import ErrorBody, Notification, Request
+from host.peer import Behind, Peer, open_peer
+from host.policy.gate import Gate
+from host.protocol.handshake import WrongRevision
+from host.upstream.connection import PING_EVERY, PING_PATIENCE, reason, stay_awake
+from host.upstream.reverse import Origin
+from host.upstream.roster import Roster, open_roster
+from host.upstream.supervisor import Ready
+from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
+from host.wire.link import Link, LinkLost, Parcel
+from tests.kit.memory import MemoryLink, memory_links
+from tests.kit.world import ScriptedServer
+
+SECRET = "tok-123456"
+CHILD = StdioServer(id="a", program=Secret("x"), args=(), cwd=Path("/"), env={"TOKEN": Secret(SECRET)})
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (LinkLost("it exited with status 3"), "it exited with status 3"),
+        (LinkLost(f"HTTP 500: {SECRET} is wrong"), "HTTP 500: *** is wrong"),
+        (WrongRevision("1999-01-01"), "it speaks the protocol revision 1999-01-01, which is not supported"),
+        (trio.TooSlowError(), "it did not finish its start in time (start_timeout)"),
+        (PeerError(ErrorBody(-1, f"bad {SECRET}\n")), "it refused the handshake: bad ***\\n"),
+        (BrokenAnswer("no result"), "it answered the handshake with something else: no result"),
+        (ValueError("no object"), "it answered the handshake with something else: no object"),
+    ],
+)
+def test_the_end_of_a_connection_in_words_without_secrets(problem: Exception, said: str) -> None:
+    group = ExceptionGroup("", [ExceptionGroup("", [problem]), LinkLost("another")])
+    assert reason(CHILD, group) == said
+
+
+class Deaf:
+    """A handler that hears nothing."""
+
+    def called(self, peer: Peer[Origin], request: Request, behind: Behind[Origin]) -> Callable[[], Awaitable[Raw]]:
+        raise NotImplementedError
+
+    def told(self, notice: Notification, behind: Behind[Origin]) -> None:
+        return
+
+    def dropped(self, what: str, detail: str) -> None:
+        return
+
+
+@pytest.mark.parametrize(
+    "answer", [b'"result":{}', b'"error":{"code":-32601,"message":"no"}', b'"result":{},"error":5']
+)
+async def test_any_answer_is_a_sign_of_life(answer: bytes, autojump_clock: MockClock) -> None:
+    """(rule 16)"""
+    near, far = memory_links()
+    async with open_peer(near, Deaf()) as peer, trio.open_nursery() as nursery:
+        nursery.start_soon(stay_awake, peer)
+        for number in range(1, 4):
+            data, _ = await far._incoming.receive()
+            assert b'"ping"' in data
+            assert trio.current_time() >= number * PING_EVERY - 1
+            far.put(b'{"jsonrpc":"2.0","id":%d,%b}' % (number, answer))
+        await trio.sleep(PING_PATIENCE + 1)
+        assert not peer.ended.is_set()
+        nursery.cancel_scope.cancel()
+
+
+async def test_whoever_says_anything_at_all_is_not_asked(autojump_clock: MockClock) -> None:
+    """(rule 16)"""
+    near, far = memory_links()
+    async with open_peer(near, Deaf()) as peer, trio.open_nursery() as nursery:
+        nursery.start_soon(stay_awake, peer)
+        for _ in range(10):
+            await trio.sleep(PING_EVERY - 1)
+            far.put(b'{"jsonrpc":"2.0","method":"notifications/x"}')
+        with pytest.raises(trio.WouldBlock):
+            far._incoming.receive_nowait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_without_a_sign_of_life_the_connection_is_given_up(autojump_clock: MockClock) -> None:
+    """(rule 16)"""
+    near, _far = memory_links()
+    async with open_peer(near, Deaf()) as peer:
+        began = trio.current_time()
+        await stay_awake(peer)
+        assert trio.current_time() - began == pytest.approx(PING_EVERY + PING_PATIENCE)
+        assert str(peer.lost) == "it did not answer a ping within 10 s"
+
+
+# The transport of old
+
+
+class Refusing(MemoryLink):
+    """A link over which `initialize` is refused."""
+
+    problem: LinkLost
+
+    async def send(self, parcel: Parcel) -> None:
+        await trio.lowlevel.checkpoint()
+        raise self.problem
+
+
+class TwoTransports:
+    """A server at a URL. Over Streamable HTTP it refuses with `problem`, if there is one; over HTTP+SSE with `older`.
+    `tried` are the attempts: whether each was over the transport of old."""
+
+    def __init__(self, problem: LinkLost | None, older: LinkLost | None = None) -> None:
+        self.server = ScriptedServer("a", tools=["x"])
+        self.problems = {False: problem, True: older}
+        self.tried: list[bool] = []
+        self.spec = HttpServer(id="a", url=Secret("https://a.example/mcp"), consent=Consent())
+        self.events: list[Event] = []
+
+    def open_link(self, spec: ServerSpec, older: bool) -> AbstractAsyncContextManager[Link]:
+        self.tried.append(older)
+        problem = self.problems[older]
+        return self.server.open_link() if problem is None else self._refuse(problem)
+
+    @asynccontextmanager
+    async def _refuse(self, problem: LinkLost) -> AsyncIterator[Link]:
+        near, _far = memory_links()
+        near.__class__ = Refusing
+        near.problem = problem  # type: ignore[attr-defined]
+        yield near
+
+    @property
+    def failures(self) -> list[str]:
+        return [event.why for event in self.events if isinstance(event, ServerFailed)]
+
+
+@asynccontextmanager
+async def open_both(server: TwoTransports) -> AsyncIterator[Roster]:
+    journal = Journal()
+    journal.subscribe(server.events.append)
+    specs = {"a": server.spec}
+    gate = Gate(specs)
+    catalog = Catalog(["a"], gate.shows, lambda entry: None)
+    async with open_roster(specs, 3.0, server.open_link, catalog, gate, journal) as roster:
+        await roster.upstreams["a"].settled.wait()
+        yield roster
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 406, 415])
+async def test_a_server_that_refuses_the_handshake_is_tried_by_the_transport_of_old_at_once(
+    status: int, autojump_clock: MockClock
+) -> None:
+    """(rule 9)"""
+    server = TwoTransports(HttpRefused(status, "no"))
+    began = trio.current_time()
+    async with open_both(server) as roster:
+        assert isinstance(roster.upstreams["a"].state, Ready)
+        assert trio.current_time() == began
+        assert (server.tried, server.failures) == ([False, True], [])
+        assert roster.upstreams["a"].older
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        AuthNeeded(401, "no"),
+        HttpRefused(403, "no"),
+        HttpRefused(429, "no"),
+        HttpRefused(500, "no"),
+        HttpRefused(302, "no"),
+        Unreachable("no connection"),
+        LinkLost("broken"),
+    ],
+)
+async def test_other_trouble_says_nothing_about_the_transport(problem: LinkLost, autojump_clock: MockClock) -> None:
+    server = TwoTransports(problem)
+    async with open_both(server) as roster:
+        assert (server.tried, server.failures) == ([False], [str(problem)])
+        await trio.sleep(20)
+        assert set(server.tried) == {False}
+        assert not roster.upstreams["a"].older
+
+
+async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_old_one(
+    autojump_clock: MockClock,
+) -> None:
+    """Not even if it refuses later: then it knows us."""
+    server = TwoTransports(None)
+    async with open_both(server) as roster:
+        peer = roster.ready("a").peer
+        peer.lose(HttpRefused(404, "gone"))
+        await trio.sleep(2)
+        assert server.tried == [False, False]
+
+
+async def test_where_both_transports_fail_the_reason_is_the_last_ones_and_both_are_tried_again(
+    autojump_clock: MockClock,
+) -> None:
+    server = TwoTransports(HttpRefused(405, "no"), HttpRefused(404, "not that either"))
+    async with open_both(server) as roster:
+        assert server.failures == ["not that either (HTTP 404)"]
+        assert server.tried == [False, True]
+        await trio.sleep(20)
+        count = len(server.tried)
+        assert count < 20
+        assert server.tried == [False, True] * (count // 2)
+        server.problems[False] = None
+        await trio.sleep(60)
+        assert isinstance(roster.upstreams["a"].state, Ready)
+        assert not roster.upstreams["a"].older
+
+
+async def test_after_a_connection_of_old_has_ended_the_present_transport_is_tried_first(
+    autojump_clock: MockClock,
+) -> None:
+    server = TwoTransports(HttpRefused(404, "no"))
+    async with open_both(server) as roster:
+        server.server.dies()
+        await trio.sleep(2)
+        assert server.tried == [False, True, False, True]
+        assert len(server.failures) == 1
+        server.problems[False] = None
+        server.server.dies()
+        await trio.sleep(5)
+        assert isinstance(roster.upstreams["a"].state, Ready)
+        assert not roster.upstreams["a"].older

@@ -1,0 +1,497 @@
+"""Dedicated instances: what one client does in its own is nobody else's, and their number and life are bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from config import Isolation, Trust
+from host.downstream.sessions import Session
+from host.errors import Unavailable
+from host.journal import Crashed, InstanceFailed
+from host.jsonrpc.messages import Id, Notification, Request, Success, write
+from host.wire.link import Link, LinkLost
+from tests.kit.memory import MemoryLink
+from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
+
+CAN = {"roots": {"listChanged": True}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}}
+BOTH = [Isolation.PER_CLIENT, Isolation.PER_CALL]
+
+
+class Stateful(ScriptedServer):
+    """Every connection is an instance with a memory: `x` adds `say` to it and gives it back, with the number of the
+    instance; with `wait` it does so when `gate` is set. Number 0 is the one that lists."""
+
+    def __init__(self, isolation: Isolation = Isolation.PER_CLIENT, **more: Any) -> None:
+        super().__init__("a", tools=["x"], prompts=["p"], isolation=isolation, **more)
+        self.links: list[MemoryLink] = []
+        self.alive: set[int] = set()
+        self.calls: list[int] = []
+        self.gate = trio.Event()
+        self.roots_told: list[int] = []
+        """The instances that were told that roots changed."""
+        self._memory: dict[int, list[str]] = {}
+
+    @asynccontextmanager
+    async def open_link(self) -> AsyncIterator[Link]:
+        async with super().open_link() as host_end:
+            assert self.link is not None
+            number = len(self.links)
+            self.links.append(self.link)
+            self.alive.add(number)
+            assert isinstance(host_end, MemoryLink)
+            put = host_end.put
+
+            def noting(data: bytes, about: Id | None = None) -> None:
+                if b"notifications/roots/list_changed" in data:
+                    self.roots_told.append(number)
+                put(data, about)
+
+            host_end.put = noting  # type: ignore[method-assign]
+            try:
+                yield host_end
+            finally:
+                self.alive.discard(number)
+
+    async def _reply(self, link: MemoryLink, request: Request) -> None:
+        if request.method != "tools/call":
+            return await super()._reply(link, request)
+        number = self.links.index(link)
+        arguments = json.loads(bytes(request.params or b""))["arguments"]
+        self.calls.append(number)
+        if arguments.get("wait"):
+            await self.gate.wait()
+        memory = self._memory.setdefault(number, [])
+        memory.append(arguments.get("say", ""))
+        said = json.dumps({"instance": number, "said": memory})
+        with suppress(LinkLost):
+            link.put(
+                write(Success(request.id, Raw(json.dumps({"content": [{"type": "text", "text": said}]}).encode())))
+            )
+
+
+async def says(client: ScriptedClient, word: str = "", **more: Any) -> tuple[int, list[str]]:
+    """The instance that heard it, and all that it has heard."""
+    result = await client.call("a__x", {"say": word, **more})
+    assert "isError" not in result, result
+    heard = json.loads(result["content"][0]["text"])
+    return heard["instance"], heard["said"]
+
+
+async def fails(client: ScriptedClient, **more: Any) -> str:
+    result = await client.call("a__x", more)
+    assert result["isError"] is True
+    return str(result["content"][0]["text"])
+
+
+def without_handshake(world: World, identity: str | None) -> ScriptedClient:
+    session = Session("one request", None, world.router, world.journal, identity)
+    session.do_without_handshake()
+    return ScriptedClient(session)
+
+
+def failed(world: World) -> list[str]:
+    return [event.why for event in world.events if isinstance(event, InstanceFailed)]
+
+
+# Who has which
+
+
+async def test_what_one_client_does_is_invisible_to_another() -> None:
+    server = Stateful()
+    async with open_world(server) as world:
+        first, second = [await world.client() for _ in range(2)]
+        assert await says(first, "a") == (1, ["a"])
+        assert await says(second, "b") == (2, ["b"])
+        assert await says(first, "c") == (1, ["a", "c"])
+        assert await says(second, "d") == (2, ["b", "d"])
+        assert (len(world.roster.instances["a"]), server.alive) == (2, {0, 1, 2})
+
+
+async def test_where_every_call_has_its_own_instance_nothing_is_left_of_it() -> None:
+    server = Stateful(Isolation.PER_CALL)
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await says(client, "a") == (1, ["a"])
+        assert await says(client, "b") == (2, ["b"])
+        await wait_all_tasks_blocked()
+        assert (len(world.roster.instances["a"]), server.alive) == (0, {0})
+
+
+async def test_clients_of_one_token_are_two_clients_and_requests_without_a_session_are_one() -> None:
+    server = Stateful()
+    async with open_world(server) as world:
+        assert await says(await world.client(identity="alice"), "a") == (1, ["a"])
+        assert await says(await world.client(identity="alice"), "b") == (2, ["b"])
+        assert await says(without_handshake(world, "alice"), "c") == (3, ["c"])
+        assert await says(without_handshake(world, "alice"), "d") == (3, ["c", "d"])
+        assert await says(without_handshake(world, "bob"), "e") == (4, ["e"])
+        assert await says(without_handshake(world, None), "f") == (5, ["f"])
+        assert await says(without_handshake(world, None), "g") == (6, ["g"])
+
+
+@pytest.mark.parametrize(("isolation", "started"), [(Isolation.PER_CLIENT, 1), (Isolation.PER_CALL, 5)])
+async def test_calls_at_once_start_as_many_instances_as_are_needed(
+    isolation: Isolation, started: int, autojump_clock: MockClock
+) -> None:
+    server = Stateful(isolation)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        await world.settled()
+        slow_start(server)
+        calls = [later(nursery, says, client) for _ in range(5)]
+        for call in calls:
+            await call.comes()
+        assert len(server.links) == 1 + started
+
+
+def slow_start(server: ScriptedServer, seconds: float = 2.0) -> None:
+    async def initialize(params: dict[str, Any]) -> object:
+        await trio.sleep(seconds)
+        return server._builtin("initialize", params)
+
+    server.answers["initialize"] = initialize
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+async def test_the_catalog_is_no_business_of_dedicated_instances(isolation: Isolation) -> None:
+    server = Stateful(isolation)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        call = later(nursery, says, client, wait=True)
+        await wait_all_tasks_blocked()
+        server.lists["tools"] = []
+        listed = server.asked.count("tools/list")
+        server.sends(Notification("notifications/tools/list_changed"), link=server.links[1])
+        await wait_all_tasks_blocked()
+        server.gate.set()
+        await call.comes()
+        server.links[1].close()
+        await wait_all_tasks_blocked()
+        assert server.asked.count("tools/list") == listed == 1
+        assert await client.names() == ["a__x"]
+
+
+# What an instance may ask
+
+
+@pytest.mark.parametrize(
+    ("isolation", "trust", "capabilities", "declared"),
+    [
+        (Isolation.SHARED, Trust.STANDARD, {}, {"roots": {"listChanged": True}, "elicitation": {"form": {}}}),
+        (
+            Isolation.SHARED,
+            Trust.TRUSTED,
+            {},
+            {
+                "roots": {"listChanged": True},
+                "elicitation": {"form": {}, "url": {}},
+                "sampling": {"tools": {}},
+            },
+        ),
+        (Isolation.PER_CLIENT, Trust.TRUSTED, {}, {}),
+        (Isolation.PER_CLIENT, Trust.TRUSTED, {"tasks": {}, "experimental": {"x": {}}}, {}),
+        (Isolation.PER_CLIENT, Trust.TRUSTED, {"sampling": {}}, {"sampling": {}}),
+        (Isolation.PER_CLIENT, Trust.TRUSTED, {"elicitation": {}}, {"elicitation": {"form": {}}}),
+        (Isolation.PER_CALL, Trust.TRUSTED, {"elicitation": {"url": {}}}, {"elicitation": {"url": {}}}),
+        (Isolation.PER_CALL, Trust.STANDARD, {"elicitation": {"url": {}}}, {}),
+        (Isolation.PER_CALL, Trust.STANDARD, CAN, {"roots": {"listChanged": True}, "elicitation": {"form": {}}}),
+    ],
+)
+async def test_a_server_is_told_what_whoever_is_behind_its_connection_may_be_asked(
+    isolation: Isolation, trust: Trust, capabilities: dict[str, Any], declared: dict[str, Any]
+) -> None:
+    """(rule 9, rule 10)"""
+    server = Stateful(isolation, trust=trust)
+    async with open_world(server) as world:
+        await says(await world.client(capabilities=capabilities))
+        assert server.greeted[-1]["capabilities"] == declared
+        assert server.greeted[-1]["protocolVersion"] == "2025-11-25"
+        assert server.greeted[-1]["clientInfo"]["name"] == "colonnade"
+        assert len(server.greeted) == server.connections == (1 if isolation is Isolation.SHARED else 2)
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+async def test_what_an_instance_asks_as_it_starts_reaches_the_client_on_the_stream_of_the_call(
+    isolation: Isolation,
+) -> None:
+    """(rule 71) The client listens to nothing else, and another client's call starts another instance meanwhile."""
+    server = Stateful(isolation)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        clients = [await world.client(capabilities=CAN) for _ in range(2)]
+        await world.settled()
+
+        async def initialize(params: dict[str, Any]) -> object:
+            link = server.link
+            later(nursery, server.asks, "roots/list", link=link)
+            return server._builtin("initialize", params)
+
+        server.answers["initialize"] = initialize
+        calls = []
+        for client in clients:
+            calls.append(later(nursery, says, client))
+            asked = await client.is_asked("roots/list")
+            client.replies(asked["id"], {"roots": [{"uri": "file:///home"}]})
+        for call in calls:
+            await call.comes()
+        await wait_all_tasks_blocked()
+        assert [len(client.asked) for client in clients] == [1, 1]
+        answers = [json.loads(bytes(each.result)) for each in server.answered if isinstance(each, Success)]
+        assert answers == [{"roots": [{"uri": "file:///home"}]}] * 2
+
+
+async def test_a_question_of_an_instance_that_starts_ends_with_the_call_that_it_was_started_for() -> None:
+    """(rule 50)"""
+    server = Stateful()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        await world.settled()
+
+        async def initialize(params: dict[str, Any]) -> object:
+            return await server.asks("roots/list")
+
+        server.answers["initialize"] = initialize
+        later(nursery, client.request, "tools/call", {"name": "a__x", "arguments": {}}, "c")
+        asked = await client.is_asked("roots/list")
+        client.notifies("notifications/cancelled", {"requestId": "c"})
+        await wait_all_tasks_blocked()
+        assert [told["requestId"] for told in client.heard("notifications/cancelled")] == [asked["id"]]
+        nursery.cancel_scope.cancel()
+
+
+async def test_roots_that_change_are_told_to_the_clients_own_instance_alone() -> None:
+    """(rule 81)"""
+    server = Stateful()
+    async with open_world(server) as world:
+        first, second, third = [await world.client(capabilities=CAN) for _ in range(3)]
+        for client in (first, second):
+            await says(client)
+        second.notifies("notifications/roots/list_changed")
+        third.notifies("notifications/roots/list_changed")
+        await wait_all_tasks_blocked()
+        assert server.roots_told == [2]
+
+
+# How many, and how long
+
+
+async def test_there_are_only_so_many_instances() -> None:
+    server = Stateful(max_instances=2)
+    async with open_world(server) as world:
+        clients = [await world.client() for _ in range(3)]
+        for client in clients[:2]:
+            await says(client)
+        text = "a has 2 instances already, which is its max_instances; try again later, or raise it"
+        assert await fails(clients[2]) == text
+        with pytest.raises(Refusal) as refused:
+            await clients[2].request("prompts/get", {"name": "a__p"})
+        assert (refused.value.code, refused.value.message) == (429, text)
+        assert await says(clients[0], "still") == (1, ["", "still"])
+        clients[0].session.end()
+        await wait_all_tasks_blocked()
+        assert await says(clients[2]) == (3, [""])
+
+
+async def test_calls_with_their_own_instances_are_bounded_too() -> None:
+    server = Stateful(Isolation.PER_CALL, max_instances=2)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        calls = [later(nursery, says, client, wait=True) for _ in range(2)]
+        await wait_all_tasks_blocked()
+        assert "max_instances" in await fails(client)
+        server.gate.set()
+        for call in calls:
+            await call.comes()
+        await wait_all_tasks_blocked()
+        await says(client)
+
+
+async def test_an_instance_that_nobody_uses_is_stopped(autojump_clock: MockClock) -> None:
+    server = Stateful(idle_timeout=30.0)
+    async with open_world(server) as world:
+        client = await world.client()
+        for _ in range(3):
+            assert (await says(client))[0] == 1
+            await trio.sleep(29)
+        await trio.sleep(2)
+        assert (len(world.roster.instances["a"]), server.alive) == (0, {0})
+        assert await says(client, "again") == (2, ["again"])
+        assert failed(world) == []
+
+
+async def test_an_instance_that_works_is_in_use(autojump_clock: MockClock) -> None:
+    server = Stateful(idle_timeout=30.0, timeout=500.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        call = later(nursery, says, client, wait=True)
+        await trio.sleep(200)
+        assert server.alive == {0, 1}
+        server.gate.set()
+        assert (await call.comes())[0] == 1
+        await trio.sleep(29)
+        assert server.alive == {0, 1}
+        await trio.sleep(2)
+        assert server.alive == {0}
+
+
+@pytest.mark.parametrize("at", ["idle", "working", "starting"])
+async def test_an_instance_ends_with_its_client(at: str, autojump_clock: MockClock) -> None:
+    """(rule 29)"""
+    server = Stateful()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client, other = [await world.client() for _ in range(2)]
+        await says(other)
+        if at == "starting":
+            slow_start(server)
+            later(nursery, client.call, "a__x")
+        elif at == "working":
+            later(nursery, client.call, "a__x", {"wait": True})
+        else:
+            await says(client)
+        await wait_all_tasks_blocked()
+        assert server.alive == {0, 1, 2}
+        client.session.end()
+        await wait_all_tasks_blocked()
+        assert (len(world.roster.instances["a"]), server.alive) == (1, {0, 1})
+        assert await says(other, "still") == (1, ["", "still"])
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_call_that_is_called_off_takes_its_own_instance_with_it() -> None:
+    """(rule 45)"""
+    server = Stateful(Isolation.PER_CALL)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        params = {"name": "a__x", "arguments": {"wait": True}}
+        call = later(nursery, client.request, "tools/call", params, "c")
+        await wait_all_tasks_blocked()
+        assert server.alive == {0, 1}
+        client.notifies("notifications/cancelled", {"requestId": "c"})
+        assert await call.comes() is None
+        await wait_all_tasks_blocked()
+        assert server.alive == {0}
+
+
+async def test_nothing_is_left_when_the_host_stops() -> None:
+    server = Stateful()
+    async with open_world(server) as world:
+        for _ in range(3):
+            await says(await world.client())
+        assert len(server.alive) == 4
+    assert server.alive == set()
+
+
+# Trouble
+
+
+async def test_calls_of_a_lost_instance_fail_once_and_the_next_one_starts_another() -> None:
+    """(rule 107)"""
+    server = Stateful()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client, other = [await world.client() for _ in range(2)]
+        await says(other)
+        calls = [later(nursery, fails, client, wait=True) for _ in range(2)]
+        await wait_all_tasks_blocked()
+        assert server.calls == [1, 2, 2]
+        server.links[2].close()
+        for call in calls:
+            assert (await call.comes()).startswith("a was lost while it worked on this")
+        assert await says(client, "again") == (3, ["again"])
+        assert await says(other, "still") == (1, ["", "still"])
+        assert server.calls == [1, 2, 2, 3, 1]
+        assert failed(world) == ["the other end was closed"]
+
+
+async def test_an_instance_lives_while_the_one_that_lists_is_away(autojump_clock: MockClock) -> None:
+    server = Stateful()
+    async with open_world(server) as world:
+        client, other = [await world.client() for _ in range(2)]
+        await says(client, "a")
+        server.links[0].close()
+        await wait_all_tasks_blocked()
+        with pytest.raises(Unavailable):
+            world.roster.ready("a")
+        assert await says(client, "b") == (1, ["a", "b"])
+        assert await says(other) == (2, [""])
+        await trio.sleep(2)
+        assert server.alive == {1, 2, 3}
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+async def test_an_instance_that_does_not_start_is_not_tried_too_often(
+    isolation: Isolation, autojump_clock: MockClock
+) -> None:
+    server = Stateful(isolation)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        await world.settled()
+
+        async def broken(params: dict[str, Any]) -> object:
+            return {}
+
+        server.answers["initialize"] = broken
+        calls = [later(nursery, fails, client) for _ in range(2)]
+        for call in calls:
+            assert "a is unavailable: it answered the handshake with something else" in await call.comes()
+        tried = server.connections
+        for _ in range(10):
+            assert "its last instance failed; the next may be started in" in await fails(client)
+        assert server.connections == tried
+        for _ in range(600):
+            await fails(client)
+            await trio.sleep(0.1)
+        assert server.connections < tried + 10
+        del server.answers["initialize"]
+        await trio.sleep(70)
+        await says(client)
+        assert await client.names() == ["a__x"]
+        assert not any(isinstance(event, Crashed) for event in world.events)
+
+
+async def test_an_instance_that_hangs_in_the_handshake_fails_in_time(autojump_clock: MockClock) -> None:
+    server = Stateful(start_timeout=7.0)
+    async with open_world(server) as world:
+        client = await world.client()
+        await world.settled()
+        slow_start(server, 1000.0)
+        began = trio.current_time()
+        assert "did not finish its start in time (start_timeout)" in await fails(client)
+        assert trio.current_time() - began == pytest.approx(7, abs=0.1)
+        assert len(world.roster.instances["a"]) == 0
+
+
+async def test_our_own_mistake_about_one_instance_stays_with_it() -> None:
+    server = Stateful()
+    async with open_world(server) as world:
+        client = await world.client()
+        await world.settled()
+        server.open_link = lambda: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+        assert "of an internal error" in await fails(client)
+        assert any(isinstance(event, Crashed) for event in world.events)
+        assert await client.names() == ["a__x"]
+        assert world.roster.ready("a") is not None
+
+
+async def test_a_silent_instance_is_asked_for_a_sign_of_life(autojump_clock: MockClock) -> None:
+    """(rule 16)"""
+    server = Stateful(idle_timeout=10_000.0)
+    async with open_world(server) as world:
+        client = await world.client()
+        await says(client)
+
+        async def hang(params: dict[str, Any]) -> object:
+            await trio.sleep_forever()
+
+        server.answers["ping"] = hang
+        await trio.sleep(100)
+        assert failed(world) == ["it did not answer a ping within 10 s"]
+        del server.answers["ping"]
+        await trio.sleep(100)
+        await says(client)

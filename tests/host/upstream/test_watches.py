@@ -1,0 +1,480 @@
+"""Watched resources: one subscription at the server for all who want it, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from config import Consent, Isolation, KindConsent
+from host.asking import PeerError
+from host.jsonrpc.messages import ErrorBody, Request
+from host.upstream import watches
+from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world
+
+D, E, F = "file:///d", "file:///e", "file:///f"
+SUBSCRIBES = {"resources": {"subscribe": True}, "tools": {}}
+UPDATED = "notifications/resources/updated"
+
+
+class Watched(ScriptedServer):
+    """A server that notes what it is asked to watch: `+` and `-` with the URI in `log`, and what holds in `subscribed`.
+    It takes `delay` seconds for each, and refuses what is in `refuses`."""
+
+    def __init__(self, id: str = "a", *, delay: float = 0.0, **more: Any) -> None:
+        more.setdefault("capabilities", SUBSCRIBES)
+        super().__init__(id, tools=["x"], resources=[D, E, F], **more)
+        self.log: list[str] = []
+        self._subscribed: set[str] = set()
+        self.refuses_uris: set[str] = set()
+        self.overlapped = False
+        self.delay = delay
+        self._busy: set[str] = set()
+        self._seen = 0
+
+    @property
+    def subscribed(self) -> set[str]:
+        """What holds on the latest connection."""
+        if self._seen != self.connections:
+            self._subscribed, self._busy, self._seen = set(), set(), self.connections
+        return self._subscribed
+
+    async def _answer(self, request: Request) -> Raw:
+        if request.method not in ("resources/subscribe", "resources/unsubscribe"):
+            return await super()._answer(request)
+        on, uri = request.method == "resources/subscribe", json.loads(bytes(request.params or b""))["uri"]
+        held = self.subscribed
+        self.log.append(f"{'+' if on else '-'}{uri}")
+        self.overlapped |= uri in self._busy
+        self._busy.add(uri)
+        await trio.sleep(self.delay)
+        self._busy.discard(uri)
+        if on and uri in self.refuses_uris:
+            raise PeerError(ErrorBody(-32000, "not that one"))
+        (held.add if on else held.discard)(uri)
+        return Raw(b"{}")
+
+    async def says_updated(self, *uris: str) -> None:
+        for uri in uris:
+            await self.notifies(UPDATED, {"uri": uri, "vendor": 1.50})
+        await wait_all_tasks_blocked()
+
+
+def watch(nursery: trio.Nursery, client: ScriptedClient, uri: str = D, prefix: str = "a+") -> Later:
+    return later(nursery, client.request, "resources/subscribe", {"uri": prefix + uri})
+
+
+async def unwatch(client: ScriptedClient, uri: str = D, prefix: str = "a+") -> None:
+    assert await client.request("resources/unsubscribe", {"uri": prefix + uri}) == {}
+    await wait_all_tasks_blocked()
+
+
+async def listeners(world: World, nursery: trio.Nursery, count: int) -> list[ScriptedClient]:
+    clients = [await world.client() for _ in range(count)]
+    for client in clients:
+        nursery.start_soon(client.hear_changes)
+    await wait_all_tasks_blocked()
+    return clients
+
+
+def updates(client: ScriptedClient) -> list[str]:
+    return [params["uri"] for params in client.heard(UPDATED)]
+
+
+async def test_a_resource_is_subscribed_to_once_and_given_up_with_its_last_watcher() -> None:
+    """(rule 88)"""
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        first, second, third = await listeners(world, nursery, 3)
+        for client in (first, second, second):
+            assert await watch(nursery, client).comes() == {}
+        assert server.log == [f"+{D}"]
+        await server.says_updated(D)
+        assert [updates(client) for client in (first, second, third)] == [[f"a+{D}"], [f"a+{D}"], []]
+        assert first.heard(UPDATED) == [{"uri": f"a+{D}", "vendor": 1.5}]
+        await unwatch(first)
+        await unwatch(third)
+        await unwatch(third, E)
+        assert server.log == [f"+{D}"]
+        await server.says_updated(D)
+        assert [len(updates(client)) for client in (first, second, third)] == [1, 2, 0]
+        await unwatch(second)
+        assert server.log == [f"+{D}", f"-{D}"]
+        await server.says_updated(D)
+        assert [len(updates(client)) for client in (first, second, third)] == [1, 2, 0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_clients_at_once_make_one_subscription(autojump_clock: MockClock) -> None:
+    """(rule 88, rule 110)"""
+    server = Watched(delay=1.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        clients = await listeners(world, nursery, 5)
+        began = trio.current_time()
+        for watching in [watch(nursery, client) for client in clients]:
+            assert await watching.comes() == {}
+        assert trio.current_time() - began == pytest.approx(1, abs=0.1)
+        assert server.log == [f"+{D}"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_other_resources_wait_for_nobody(autojump_clock: MockClock) -> None:
+    """(rule 110)"""
+    server = Watched(delay=1.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        (client,) = await listeners(world, nursery, 1)
+        began = trio.current_time()
+        for watching in [watch(nursery, client, uri) for uri in (D, E, F)]:
+            assert await watching.comes() == {}
+        assert trio.current_time() - began == pytest.approx(1, abs=0.1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_whoever_watches_while_the_server_is_told_to_stop_waits_for_the_new_subscription(
+    autojump_clock: MockClock,
+) -> None:
+    """(rule 88, rule 110) And hears of it if there is none."""
+    server = Watched(delay=1.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        first, second = await listeners(world, nursery, 2)
+        await watch(nursery, first).comes()
+        nursery.start_soon(first.request, "resources/unsubscribe", {"uri": f"a+{D}"})
+        await wait_all_tasks_blocked()
+        assert server.log == [f"+{D}", f"-{D}"]
+        assert await watch(nursery, second).comes() == {}
+        assert server.subscribed == {D}
+        nursery.start_soon(second.request, "resources/unsubscribe", {"uri": f"a+{D}"})
+        await wait_all_tasks_blocked()
+        server.refuses_uris = {D}
+        with pytest.raises(Refusal, match="-32000 not that one"):
+            await watch(nursery, first).comes()
+        assert not server.overlapped
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_refused_subscription_is_told_to_whoever_asked_and_tried_again_for_the_next(
+    autojump_clock: MockClock,
+) -> None:
+    """(rule 88)"""
+    server = Watched(delay=1.0)
+    server.refuses_uris = {D}
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        clients = await listeners(world, nursery, 3)
+        for watching in [watch(nursery, client) for client in clients[:2]]:
+            with pytest.raises(Refusal, match="-32000 not that one"):
+                await watching.comes()
+        assert server.log == [f"+{D}"]
+        await server.says_updated(D)
+        assert [updates(client) for client in clients] == [[], [], []]
+        server.refuses_uris = set()
+        assert await watch(nursery, clients[2]).comes() == {}
+        assert server.log == [f"+{D}", f"+{D}"]
+        await server.says_updated(D)
+        assert [updates(client) for client in clients] == [[], [], [f"a+{D}"]]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_does_not_answer_is_an_error_in_time(autojump_clock: MockClock) -> None:
+    server = Watched(delay=1000.0, timeout=5.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        (client,) = await listeners(world, nursery, 1)
+        watching = watch(nursery, client)
+        await watching.ended.wait()
+        with pytest.raises(Refusal, match="504 a did not answer within 5 s"):
+            await watching.comes()
+        assert (await server.hears("notifications/cancelled"))["requestId"] is not None
+        nursery.cancel_scope.cancel()
+
+
+async def test_after_a_reconnect_all_is_subscribed_to_again_and_counts_as_changed(autojump_clock: MockClock) -> None:
+    """(rule 88, rule 32)"""
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        first, second = await listeners(world, nursery, 2)
+        for client, uri in ((first, D), (second, D), (second, E), (first, F)):
+            await watch(nursery, client, uri).comes()
+        await unwatch(first, F)
+        server.log.clear()
+        server.dies()
+        await trio.sleep(2)
+        assert server.connections == 2
+        assert sorted(server.log) == [f"+{D}", f"+{E}"]
+        assert updates(first) == [f"a+{D}"]
+        assert sorted(updates(second)) == [f"a+{D}", f"a+{E}"]
+        await server.says_updated(E)
+        assert sorted(updates(second)) == [f"a+{D}", f"a+{E}", f"a+{E}"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_a_server_refused_when_it_came_back_is_asked_for_when_it_comes_back_again(
+    autojump_clock: MockClock,
+) -> None:
+    """(rule 88) Whoever was told yes goes on watching."""
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        (client,) = await listeners(world, nursery, 1)
+        await watch(nursery, client).comes()
+        for refused in ({D}, set[str]()):
+            server.refuses_uris = refused
+            server.dies()
+            await trio.sleep(5)
+            assert server.subscribed == {D} - refused
+        await server.says_updated(D)
+        assert updates(client) == [f"a+{D}"] * 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_given_up_while_the_server_is_away_is_not_asked_for_again(autojump_clock: MockClock) -> None:
+    """(rule 88)"""
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        first, second = await listeners(world, nursery, 2)
+        await watch(nursery, first).comes()
+        await watch(nursery, second, E).comes()
+        server.log.clear()
+        server.dies()
+        await wait_all_tasks_blocked()
+        second.session.end()
+        await unwatch(first)
+        await trio.sleep(2)
+        assert server.connections == 2
+        assert server.log == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_is_lost_in_between_is_an_error_for_whoever_asked(autojump_clock: MockClock) -> None:
+    """(rule 107)"""
+    server = Watched(delay=10.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        (client,) = await listeners(world, nursery, 1)
+        watching = watch(nursery, client)
+        await wait_all_tasks_blocked()
+        server.dies()
+        with pytest.raises(Refusal, match="503 a was lost"):
+            await watching.comes()
+        with pytest.raises(Refusal, match="503 a is unavailable"):
+            await watch(nursery, client, E).comes()
+        await trio.sleep(2)
+        assert (server.connections, server.log) == (2, [f"+{D}"])
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_calls_its_request_off_watches_nothing(autojump_clock: MockClock) -> None:
+    """(rule 88, rule 45)"""
+    server = Watched(delay=5.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        (first,) = await listeners(world, nursery, 1)
+        watching = later(nursery, first.request, "resources/subscribe", {"uri": f"a+{D}"}, "w")
+        await wait_all_tasks_blocked()
+        first.notifies("notifications/cancelled", {"requestId": "w"})
+        await wait_all_tasks_blocked()
+        assert watching.result is None
+        await trio.sleep(20)
+        assert server.log == [f"+{D}", f"-{D}"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_is_gone_watches_nothing() -> None:
+    """(rule 88, rule 29)"""
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        first, second = await listeners(world, nursery, 2)
+        for client, uri in ((first, D), (first, E), (second, E)):
+            await watch(nursery, client, uri).comes()
+        first.session.end()
+        await wait_all_tasks_blocked()
+        assert server.log == [f"+{D}", f"+{E}", f"-{D}"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ("file:///d", {"d"}),
+        ("file:///d/x", {"d"}),
+        ("file:///d?x", {"d"}),
+        ("file:///d#x", {"d"}),
+        ("file:///d/sub/x", {"d", "sub"}),
+        ("file:///d/sub", {"d"}),
+        ("file:///d/sub/", {"sub"}),
+        ("file:///dx", {"d", "sub", "db"}),
+        ("odd:x", {"d", "sub", "db"}),
+        ("db://w/a", {"db"}),
+    ],
+)
+async def test_a_change_of_a_part_is_told_to_whoever_watches_the_whole(changed: str, told: set[str]) -> None:
+    """(rule 66)"""
+    server = Watched()
+    watched = {"d": "file:///d", "sub": "file:///d/sub/", "db": "db://w/"}
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        clients = dict(zip(watched, await listeners(world, nursery, 3), strict=True))
+        for name, uri in watched.items():
+            await watch(nursery, clients[name], uri).comes()
+        await server.says_updated(changed)
+        assert {name: updates(client) for name, client in clients.items()} == {
+            name: [f"a+{changed}"] if name in told else [] for name in watched
+        }
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_change_is_told_by_the_name_under_which_it_is_watched() -> None:
+    """(rule 65) At the server's own endpoint by its own; and what is denied is told to nobody."""
+    server = Watched(consent=Consent(resources=KindConsent(deny=("file:///d/secret",))))
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client("a")
+        nursery.start_soon(client.hear_changes)
+        await watch(nursery, client, prefix="").comes()
+        with pytest.raises(Refusal, match="-32002"):
+            await watch(nursery, client, "file:///d/secret", prefix="").comes()
+        await server.says_updated(D, "file:///d/secret", "file:///d/open")
+        assert updates(client) == [D, "file:///d/open"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_servers_do_not_hear_of_each_others_watches() -> None:
+    """(rule 101)"""
+    servers = [Watched("a"), Watched("b")]
+    async with open_world(*servers) as world, trio.open_nursery() as nursery:
+        (client,) = await listeners(world, nursery, 1)
+        await watch(nursery, client).comes()
+        assert (servers[0].log, servers[1].log) == ([f"+{D}"], [])
+        await servers[1].says_updated(D)
+        assert updates(client) == []
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("capability", [{}, {"subscribe": False}, {"subscribe": "true"}])
+async def test_a_server_that_cannot_be_watched_is_not_asked(capability: dict[str, Any]) -> None:
+    """(rule 89)"""
+    server = Watched(capabilities={"resources": capability})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        with pytest.raises(Refusal, match="-32601 a does not offer subscriptions to resources"):
+            await watch(nursery, client).comes()
+        await unwatch(client)
+        assert server.log == []
+
+
+async def test_only_so_many_resources_of_a_server_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "MAX_WATCHED", 2)
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        first, second = await listeners(world, nursery, 2)
+        for uri in (D, E):
+            await watch(nursery, first, uri).comes()
+        with pytest.raises(Refusal, match="429 2 resources of a are watched already"):
+            await watch(nursery, second, F).comes()
+        await watch(nursery, second, E).comes()
+        await unwatch(first, D)
+        await watch(nursery, second, F).comes()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_dedicated_instance_is_watched_by_its_own_client_and_kept_for_it(autojump_clock: MockClock) -> None:
+    """(rule 88) Lost, it is started again, since nobody else would tell of changes."""
+    server = Watched(isolation=Isolation.PER_CLIENT, idle_timeout=30.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        first, second = await listeners(world, nursery, 2)
+        shared = server.link
+        await watch(nursery, first).comes()
+        assert server.link is not shared
+        await trio.sleep(500)
+        assert (server.connections, server.log) == (2, [f"+{D}"])
+        await server.says_updated(D)
+        server.dies()
+        await trio.sleep(2)
+        assert (server.connections, server.log) == (3, [f"+{D}", f"+{D}"])
+        assert updates(first) == [f"a+{D}", f"a+{D}"]
+        assert updates(second) == []
+        assert len(world.roster.instances["a"]) == 1
+        await unwatch(first)
+        assert server.log == [f"+{D}", f"+{D}", f"-{D}"]
+        await trio.sleep(31)
+        assert len(world.roster.instances["a"]) == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_where_every_call_has_its_own_instance_the_one_that_lists_is_watched() -> None:
+    """(rule 88)"""
+    server = Watched(isolation=Isolation.PER_CALL)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        first, second = await listeners(world, nursery, 2)
+        for client in (first, second):
+            await watch(nursery, client).comes()
+        assert (server.connections, server.log) == (1, [f"+{D}"])
+        nursery.cancel_scope.cancel()
+
+
+Step = tuple[str, int, str, float]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["watch", "watch", "unwatch", "cancel", "end", "die", "refuse", "allow"]),
+        st.integers(0, 2),
+        st.sampled_from([D, E]),
+        st.sampled_from([0.0, 0.0, 0.3, 1.0, 3.0]),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS)
+def test_whatever_the_order_the_server_has_in_the_end_what_is_wanted(steps: list[Step]) -> None:
+    """(rule 88, rule 110) One request at a time for each resource, and whoever was told yes has a subscription."""
+    trio.run(play, steps, clock=MockClock(autojump_threshold=0))
+
+
+async def play(steps: Sequence[Step]) -> None:
+    server = Watched(delay=0.5)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        clients = await listeners(world, nursery, 3)
+        wanted: dict[tuple[int, str], bool] = {}
+        last: dict[tuple[int, str], int] = {}
+
+        async def ask(client: int, uri: str, number: int) -> None:
+            said_yes = False
+            connection = server.connections
+            with suppress(Refusal):
+                said_yes = await clients[client].request("resources/subscribe", {"uri": f"a+{uri}"}, number) is not None
+            if last[client, uri] == number:
+                wanted[client, uri] = said_yes
+                last[client, uri] = number if said_yes else -1
+                if said_yes and connection == server.connections and not clients[client].session.ended.is_set():
+                    assert uri in server.subscribed
+
+        for number, (what, client, uri, pause) in enumerate(steps):
+            ended = clients[client].session.ended.is_set()
+            if what == "watch" and not ended and last.get((client, uri), -1) < 0:
+                last[client, uri] = number
+                nursery.start_soon(ask, client, uri, number)
+            elif what == "unwatch" and not ended:
+                last[client, uri] = -1
+                wanted[client, uri] = False
+                await clients[client].request("resources/unsubscribe", {"uri": f"a+{uri}"}, number)
+            elif what == "cancel" and last.get((client, uri), -1) >= 0:
+                clients[client].notifies("notifications/cancelled", {"requestId": last[client, uri]})
+            elif what == "end":
+                clients[client].session.end()
+                wanted.update({(client, each): False for each in (D, E)})
+                last.update({(client, each): -1 for each in (D, E)})
+            elif what == "die":
+                server.dies()
+            elif what in ("refuse", "allow"):
+                server.refuses_uris = {uri} if what == "refuse" else set()
+            await trio.sleep(pause)
+        server.refuses_uris = set()
+        await trio.sleep(100)
+        held = {uri for (_, uri), still in wanted.items() if still}
+        assert not server.overlapped
+        assert server.subscribed <= held
+        if not any(what == "refuse" for what, *_ in steps):  # one refused after a reconnect waits for the next who asks
+            assert server.subscribed == held
+        nursery.cancel_scope.cancel()
