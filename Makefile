@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 
-.PHONY: run test check conformance left-behind clean
+.PHONY: run test check conformance matrix left-behind soak clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -18,8 +18,14 @@ test: $(INSTALLED_DEV)  ## style, types, layers and tests
 conformance: $(INSTALLED_DEV)  ## the official suite, against the reference server and through Colonnade
 	$(BIN)/python tests/conformance/run.py
 
+matrix: $(INSTALLED_DEV)  ## every revision and transport against every other, through Colonnade: docs/matrix.md
+	$(BIN)/python -m tests.matrix.run $(MATRIX)
+
 left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process may stay
 	$(BIN)/python tests/real/left_behind.py
+
+soak: $(INSTALLED_DEV)  ## 12000 calls whose servers ask back: every question must find its one client
+	$(BIN)/python -m tests.real.soak
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

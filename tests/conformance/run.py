@@ -1,17 +1,19 @@
-"""Hold Colonnade against the official MCP conformance suite, with the reference server behind it.
+"""Hold Colonnade against the official MCP conformance suite, as a server and as a client.
 
     python tests/conformance/run.py [--only SCENARIO] [--direct-only] [--spec-version 2025-11-25]
 
-Each scenario runs twice: against `examples/servers/everything.py` itself, and against the same server through
-`colonnade serve`, at the mount that keeps its names (`/mcp/everything`). What passes directly has to pass there too.
+As a server: each scenario runs twice, against `examples/servers/everything.py` itself, and against the same server
+through `colonnade serve`, at the mount that keeps its names (`/mcp/everything`). What passes directly has to pass there
+too. As a client: the suite is the server, and `client.py` puts Colonnade before it. What is not run stands in
+`NOT_RUN`, with the reason.
 
-It knows how the suite is installed, run and read, and which scenarios come later (`later.txt`). It refuses to know
-what a scenario asks: the verdicts are the suite's, made stricter in one point (see `judge`). It owns
-`build/conformance`: the suite and a Node 22 for it, both from the npm registry, and under `results/` every check as
-the suite wrote it and what the servers printed.
+It knows how the suite is installed, run and read. It refuses to know what a scenario asks: the verdicts are the
+suite's, made stricter in one point (see `judge`). It owns `build/conformance`: the suite and a Node 22 for it, both
+from the npm registry, and under `results/` every check as the suite wrote it and what the servers printed.
 
-The last line reads `N passed, M failed`, counted in the second column over the scenarios that pass directly. The exit
-status is 0 when M is 0 and every scenario passes directly, 1 when not, and 2 when there was nothing to judge.
+The last line reads `N passed, M failed`: the scenarios that pass directly, counted as they end through Colonnade, and
+those for clients. The exit status is 0 when M is 0 and every scenario passes directly, 1 when not, and 2 when there was
+nothing to judge.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +38,6 @@ import trio
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "conformance"
 RESULTS = BUILD / "results"
-LATER = Path(__file__).with_name("later.txt")
 EVERYTHING = ROOT / "examples" / "servers" / "everything.py"
 COLONNADE = Path(sys.executable).with_name("colonnade")
 
@@ -44,8 +46,14 @@ NODE_VERSION = "22.23.3"  # the suite needs 22; machines often have an older one
 
 JOBS = 2  # scenarios at a time: each is a Node process, and the servers need a core as well
 SCENARIO_SECONDS = 15  # the slowest takes two; one that hangs should not hold up the others for long
+CLIENT_SECONDS = 60  # more than `client.py` allows itself, so that it always ends what it started
 START_SECONDS = 30  # Python's imports on a busy machine
 STOP_SECONDS = 5
+
+NOT_RUN = {
+    "auth/": "they are about OAuth: Colonnade sends what `headers` says, and signs in nowhere by itself",
+}
+"""Scenarios for clients that Colonnade is not held against, by how their names begin, and why not."""
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/mcp")
 
@@ -70,13 +78,13 @@ class Suite:
         """The command line for the suite with `arguments`."""
         return [str(self.node), str(self.script), *arguments]
 
-    def scenarios(self) -> dict[str, list[str]]:
-        """Every server scenario the suite has, with the revisions it applies to, in the suite's order."""
-        listing = subprocess.run(self.command("list", "--server"), capture_output=True, text=True, check=True).stdout
+    def scenarios(self, role: str, version: str) -> list[str]:
+        """The scenarios for this revision that test a `server` or a `client`, in the suite's order."""
+        listing = subprocess.run(self.command("list", f"--{role}"), capture_output=True, text=True, check=True).stdout
         rows = re.findall(r"^\s+- (\S+) \[(.*)\]$", listing, re.MULTILINE)
         if not rows:
-            raise CannotRun(f"The suite lists no scenarios; it said:\n{listing}")
-        return {name: versions.split(",") for name, versions in rows}
+            raise CannotRun(f"The suite lists no scenarios for a {role}; it said:\n{listing}")
+        return [name for name, versions in rows if version in versions.split(",")]
 
 
 def node_package() -> str:
@@ -115,15 +123,6 @@ def install_suite() -> Suite:
             raise CannotRun(f"npm could not install the conformance suite (exit status {done.returncode}).")
     modules = BUILD / "node_modules"
     return Suite(modules / node_package() / "bin" / "node", modules / SUITE_PACKAGE / "dist" / "index.js")
-
-
-def read_later(known: dict[str, list[str]]) -> frozenset[str]:
-    """The scenarios that are not counted yet."""
-    lines = (line.partition("#")[0].strip() for line in LATER.read_text(encoding="utf-8").splitlines())
-    names = frozenset(line for line in lines if line)
-    if unknown := sorted(names - known.keys()):
-        raise CannotRun(f"{LATER.relative_to(ROOT)} names scenarios that the suite does not have: {', '.join(unknown)}")
-    return names
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -180,28 +179,54 @@ def read_outcome(folder: Path) -> Outcome:
     return judge(json.loads(found[-1].read_text(encoding="utf-8")))
 
 
-async def run_scenario(suite: Suite, name: str, version: str, url: str, folder: Path) -> Outcome:
-    """Run one scenario against `url`; its files go to `folder`."""
+async def run_suite(command: list[str], folder: Path, seconds: float) -> int | None:
+    """Run the suite's command; what it prints goes to `folder`. Its exit status, `None` when it had to be ended."""
     await trio.Path(folder).mkdir(parents=True)
+    with (folder / "output.txt").open("wb") as output:
+        # The suite ends a scenario by itself; this limit is for the case that it cannot.
+        with trio.move_on_after(seconds + STOP_SECONDS):
+            done = await trio.run_process(command, stdout=output, stderr=subprocess.STDOUT, check=False, cwd=ROOT)
+            return done.returncode
+    return None
+
+
+async def run_scenario(suite: Suite, name: str, version: str, url: str, folder: Path) -> Outcome:
+    """Run one scenario for servers against `url`; its files go to `folder`."""
     command = suite.command(
         *("server", "--url", url, "--scenario", name, "--spec-version", version),
         *("--output-dir", str(folder), "--timeout", str(SCENARIO_SECONDS * 1000)),
     )
-    with (folder / "output.txt").open("wb") as output:
-        # The suite ends a scenario by itself; this limit is for the case that it cannot.
-        with trio.move_on_after(SCENARIO_SECONDS + STOP_SECONDS):
-            await trio.run_process(command, stdout=output, stderr=subprocess.STDOUT, check=False)
+    await run_suite(command, folder, SCENARIO_SECONDS)
     return read_outcome(folder)
 
 
-async def run_column(suite: Suite, names: list[str], version: str, url: str, folder: Path) -> dict[str, Outcome]:
-    """Run all scenarios against `url`, a few at a time."""
+async def run_client_scenario(suite: Suite, name: str, version: str, folder: Path) -> Outcome:
+    """Run one scenario for clients against Colonnade; its files go to `folder`."""
+    client = shlex.join([sys.executable, "-m", "tests.conformance.client", str(folder)])
+    command = suite.command(
+        *("client", "--command", client, "--scenario", name, "--spec-version", version),
+        *("--output-dir", str(folder), "--timeout", str(CLIENT_SECONDS * 1000)),
+    )
+    status = await run_suite(command, folder, CLIENT_SECONDS)
+    outcome = read_outcome(folder)
+    if outcome.failures or (status == 0 and outcome.passed):
+        return outcome
+    # The suite says with its status what no check says: that the client ended badly. And it lets no client off with a
+    # warning, so neither does this.
+    return Outcome(outcome.warnings or ["what Colonnade was to be made to do could not be done"])
+
+
+Runner = Callable[[str], Awaitable[Outcome]]
+
+
+async def run_all(names: list[str], run: Runner) -> dict[str, Outcome]:
+    """Run the scenarios, a few at a time."""
     outcomes: dict[str, Outcome] = {}
     places = trio.CapacityLimiter(JOBS)
 
     async def run_one(name: str) -> None:
         async with places:
-            outcomes[name] = await run_scenario(suite, name, version, url, folder / name)
+            outcomes[name] = await run(name)
 
     async with trio.open_nursery() as nursery:
         for name in names:
@@ -266,7 +291,9 @@ def open_colonnade(upstream: str) -> contextlib.AbstractAsyncContextManager[str]
     if not COLONNADE.is_file():
         raise CannotRun(f"There is no {COLONNADE}: install the project into this environment first.")
     path = RESULTS / "colonnade.yaml"
-    lines = ('listen: {address: "127.0.0.1:0"}', "servers:", f'  everything: {{url: "{upstream}"}}')
+    # Trusted, as scenarios for sampling are among those that have to pass.
+    server = f'  everything: {{url: "{upstream}", trust: trusted}}'
+    lines = ('listen: {address: "127.0.0.1:0"}', "servers:", server)
     path.write_text("\n".join((*lines, "")), encoding="utf-8")
     ready = re.compile(r"^.*\beverything\b.*\bready\b", re.MULTILINE)
     return open_server("colonnade", [str(COLONNADE), "serve", str(path)], ready)
@@ -277,17 +304,12 @@ def open_colonnade(upstream: str) -> contextlib.AbstractAsyncContextManager[str]
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def print_table(
-    names: list[str], later: frozenset[str], direct: dict[str, Outcome], through: dict[str, Outcome] | None
-) -> None:
-    """One line per scenario, both columns."""
-    width = max(len(name) for name in ("scenario", *names)) + 2
-    print(f"\n{'scenario':{width}}{'directly':18}{'' if through is None else 'through Colonnade'}".rstrip())
+def print_table(title: str, names: list[str], columns: dict[str, dict[str, Outcome]]) -> None:
+    """One line per scenario, with its verdict in each column."""
+    width = max(len(name) for name in (title, *names)) + 2
+    print(f"\n{title:{width}}{''.join(f'{column:18}' for column in columns)}".rstrip())
     for name in names:
-        second = ""
-        if through is not None:
-            second = f"later ({through[name].verdict})" if name in later else through[name].verdict
-        print(f"{name:{width}}{direct[name].verdict:18}{second}".rstrip())
+        print(f"{name:{width}}{''.join(f'{outcomes[name].verdict:18}' for outcomes in columns.values())}".rstrip())
 
 
 def print_messages(title: str, messages: dict[str, list[str]]) -> None:
@@ -301,44 +323,137 @@ def print_messages(title: str, messages: dict[str, list[str]]) -> None:
             print(f"    {line}")
 
 
-def report(
-    names: list[str], later: frozenset[str], direct: dict[str, Outcome], through: dict[str, Outcome] | None
-) -> int:
-    """Print everything; the exit status."""
-    print_table(names, later, direct, through)
+@dataclass(frozen=True)
+class Count:
+    """How many scenarios ended which way; `broken` are those that already fail without Colonnade."""
+
+    passed: int = 0
+    failed: int = 0
+    broken: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.passed + other.passed, self.failed + other.failed, self.broken + other.broken)
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed"
+
+
+def count(outcomes: Iterable[Outcome], broken: int = 0) -> Count:
+    """The verdicts, counted."""
+    every = list(outcomes)
+    failed = sum(bool(outcome.failures) for outcome in every)
+    return Count(sum(outcome.verdict == "passed" for outcome in every), failed, broken)
+
+
+def report_server(names: list[str], direct: dict[str, Outcome], through: dict[str, Outcome] | None) -> Count:
+    """Print both columns, and what was lost between them."""
+    columns = {"directly": direct} if through is None else {"directly": direct, "through Colonnade": through}
+    print_table("scenario", names, columns)
     broken = {name: direct[name].failures for name in names if direct[name].failures}
     print_messages("The reference server itself fails, so these say nothing about Colonnade:", broken)
     if through is None:
-        passed = sum(direct[name].verdict == "passed" for name in names)
-        print(f"\n{passed} passed, {len(broken)} failed")
-        return 1 if broken else 0
-    counted = [name for name in names if direct[name].verdict == "passed" and name not in later]
-    lost = {name: through[name].failures for name in counted if through[name].failures}
+        return count(direct.values())
+    counted = {name: through[name] for name in names if direct[name].verdict == "passed"}
+    lost = {name: outcome.failures for name, outcome in counted.items() if outcome.failures}
     print_messages("Lost on the way through Colonnade:", lost)
     weaker = {
-        name: [*through[name].warnings, *(f"{check}: not shown" for check in sorted(unseen))]
-        for name in counted
-        if name not in lost and (unseen := direct[name].passed - through[name].passed)
+        name: [*outcome.warnings, *(f"{check}: not shown" for check in sorted(unseen))]
+        for name, outcome in counted.items()
+        if name not in lost and (unseen := direct[name].passed - outcome.passed)
     }
     print_messages("Allowed, but less than the server does by itself (not counted as failed):", weaker)
-    passed = sum(through[name].verdict == "passed" for name in counted)
-    print(f"\n{passed} passed, {len(lost)} failed")
-    return 1 if lost or broken else 0
+    return count(counted.values(), len(broken))
 
 
-async def compare(suite: Suite, names: list[str], later: frozenset[str], version: str, direct_only: bool) -> int:
-    """Run both columns and report them; the exit status."""
+def report_client(names: list[str], outcomes: dict[str, Outcome], left_out: list[str]) -> Count:
+    """Print the verdicts on Colonnade as a client, and what was left out."""
+    print_table("scenario for clients", names, {"Colonnade": outcomes})
+    failures = {name: outcomes[name].failures for name in names if outcomes[name].failures}
+    print_messages("Not kept by Colonnade as a client:", failures)
+    if failures:
+        print(f"What happened in each: {(RESULTS / 'client').relative_to(ROOT)}/SCENARIO/, output.txt and *.stderr")
+    for beginning, reason in NOT_RUN.items():
+        if number := sum(name.startswith(beginning) for name in left_out):
+            print(f"\nNot run: the {number} that begin with {beginning}, since {reason}.")
+    return count(outcomes.values())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The run
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run."""
+
+    version: str
+    server: list[str]
+    client: list[str]
+    left_out: list[str]
+    direct_only: bool
+
+
+async def run_server_side(suite: Suite, plan: Plan) -> Count:
+    """Run both columns and report them."""
+
+    async def run_column(url: str, folder: str) -> dict[str, Outcome]:
+        return await run_all(
+            plan.server, lambda name: run_scenario(suite, name, plan.version, url, RESULTS / folder / name)
+        )
+
     async with open_everything() as upstream:
-        direct = await run_column(suite, names, version, upstream, RESULTS / "direct")
-        if direct_only:
-            return report(names, later, direct, None)
+        direct = await run_column(upstream, "direct")
+        if plan.direct_only:
+            return report_server(plan.server, direct, None)
         try:
             async with open_colonnade(upstream) as endpoint:
-                through = await run_column(suite, names, version, f"{endpoint}/everything", RESULTS / "colonnade")
+                through = await run_column(f"{endpoint}/everything", "colonnade")
         except CannotRun as obstacle:
             print(f"\n{obstacle}")
-            through = {name: Outcome(["not run: Colonnade did not start"]) for name in names}
-    return report(names, later, direct, through)
+            through = {name: Outcome(["not run: Colonnade did not start"]) for name in plan.server}
+    return report_server(plan.server, direct, through)
+
+
+async def run_client_side(suite: Suite, plan: Plan) -> Count:
+    """Run the scenarios for clients and report them."""
+    outcomes = await run_all(
+        plan.client, lambda name: run_client_scenario(suite, name, plan.version, RESULTS / "client" / name)
+    )
+    return report_client(plan.client, outcomes, plan.left_out)
+
+
+async def run_plan(suite: Suite, plan: Plan) -> int:
+    """Run and report everything; the exit status."""
+    server = await run_server_side(suite, plan) if plan.server else Count()
+    client = await run_client_side(suite, plan) if plan.client else Count()
+    print()
+    if plan.server and plan.client:
+        print(f"as a server: {server}")
+        print(f"as a client: {client}")
+    total = server + client
+    print(total)
+    return 1 if total.failed or total.broken else 0
+
+
+def make_plan(suite: Suite, version: str, only: list[str] | None, direct_only: bool) -> Plan:
+    """What the command line asks for.
+
+    Raises:
+        CannotRun: there is no such scenario, or none at all.
+    """
+    server = suite.scenarios("server", version)
+    listed = [] if direct_only else suite.scenarios("client", version)
+    left_out = [name for name in listed if name.startswith(tuple(NOT_RUN))]
+    client = [name for name in listed if name not in left_out]
+    if only:
+        if unknown := sorted(set(only) - {*server, *client}):
+            raise CannotRun(f"Not among the scenarios that are run for {version}: {', '.join(unknown)}")
+        server = [name for name in server if name in only]
+        client, left_out = [name for name in client if name in only], []
+    if not server and not client:
+        raise CannotRun(f"The suite has no scenarios for {version}.")
+    return Plan(version, server, client, left_out, direct_only)
 
 
 def main(arguments: list[str]) -> int:
@@ -350,18 +465,10 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         suite = install_suite()
-        known = suite.scenarios()
-        later = read_later(known)
-        names = [name for name, versions in known.items() if options.spec_version in versions]
-        if options.only:
-            if unknown := sorted(set(options.only) - set(names)):
-                raise CannotRun(f"Not among the scenarios for {options.spec_version}: {', '.join(unknown)}")
-            names = [name for name in names if name in options.only]
-        if not names:
-            raise CannotRun(f"The suite has no scenarios for {options.spec_version}.")
+        plan = make_plan(suite, options.spec_version, options.only, options.direct_only)
         shutil.rmtree(RESULTS, ignore_errors=True)
         RESULTS.mkdir(parents=True)
-        return trio.run(compare, suite, names, later, options.spec_version, options.direct_only)
+        return trio.run(run_plan, suite, plan)
     except CannotRun as obstacle:
         print(obstacle, file=sys.stderr)
         return 2

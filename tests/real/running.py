@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -43,6 +44,12 @@ def recorder(log: Path) -> dict[str, Any]:
 def sdk_server(*arguments: str) -> dict[str, Any]:
     """The configuration of `tests/kit/servers/sdk_server.py` as a program."""
     return {"command": [sys.executable, str(SERVERS / "sdk_server.py"), *arguments]}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port: int = bound.getsockname()[1]
+        return port
 
 
 def write_config(folder: Path, servers: Mapping[str, object], **more: object) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ import trio
 from mcp.types import PromptReference, ResourceTemplateReference, TextContent, TextResourceContents
 
 from .clients import SDK_LEAKS, by_hand, eventually, sdk, text_of
-from .running import SERVERS, START, Running, listening, sdk_server, serving, until, write_config
+from .running import SERVERS, START, Running, free_port, listening, sdk_server, serving, until, write_config
 
 pytestmark = SDK_LEAKS
 
@@ -39,12 +38,6 @@ class Setting:
 
 def http_command(log: Path, port: int) -> list[str]:
     return [sys.executable, str(SERVERS / "sdk_server.py"), str(log), "--http", str(port)]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port: int = bound.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

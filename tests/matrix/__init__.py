@@ -1,0 +1,1 @@
+"""Every revision against every revision, over every transport: `make matrix`."""

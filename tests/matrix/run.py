@@ -1,0 +1,378 @@
+"""Every revision as a client against every revision as a server, over every transport on both sides, for every feature.
+
+    python -m tests.matrix.run             prints the table and writes it to docs/matrix.md
+    python -m tests.matrix.run --check     fails if docs/matrix.md says something else
+    python -m tests.matrix.run --direct    clients against servers of their own revision with nothing in between: what
+                                           works there and fails otherwise is the fault of what stands in between
+
+One `colonnade serve` has all twelve servers, and so has one `colonnade serve --stdio` for each revision. Clients of
+one host work side by side, but never with the same server at the same time: over one pipe nothing else would tell whose
+call a question belongs to. This file owns the processes and the order of things; what a cell must be stands in
+`expectations.py`, what is done in it in `checks.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import trio
+
+from tests.matrix.checks import CHECKS, Meeting, NotSo, shows, tools
+from tests.matrix.clients import START, Client, over_http, over_sse, over_stdio
+from tests.matrix.expectations import REVISIONS, TRANSPORTS, Cell, Expected, Feature, Note, Verdict, cells, expected
+from tests.real.running import BARE_PYTHON, COLONNADE, ROOT, SERVERS, Running, listening, serving, write_config
+
+DOCUMENT = ROOT / "docs" / "matrix.md"
+CELL_PATIENCE = 15.0
+LIMIT = 170.0
+"""Seconds for all cells: what has not been run by then has failed."""
+LOG = 4000
+"""Characters of the host's log that are shown when something is wrong."""
+SETTLED = 0.05
+"""Seconds between two looks at whether all servers are there."""
+
+INTRODUCTION = """\
+# Revisions and transports
+
+What a client of one revision of the protocol can do with a server of another, over each transport on either side.
+`make matrix` runs every cell with a real host, servers that speak exactly one revision and clients written by hand that
+do the same, and writes this page. Servers are configured with `trust: trusted`, clients declare everything that their
+revision has.
+
+**W** works. **T** works, translated for the client's revision. **I** is impossible by the revisions themselves: the
+server gets a clean error, the client is asked nothing, and the call ends as usual. Numbers are explained below; with
+**W** they are what is refused within a feature that works.
+
+Everywhere: names of tools and prompts and URIs of resources are those of the host, not the server's; the message of an
+elicitation begins with the name of the server that asks; and a request for sampling includes the context of no server.
+"""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A revision over a transport: one of twelve clients, or one of twelve servers."""
+
+    revision: str
+    transport: str
+
+    @property
+    def id(self) -> str:
+        return f"v{self.revision}-{self.transport}"
+
+
+def cell_of(client: Side, server: Side, feature: Feature) -> Cell:
+    return Cell(client.revision, client.transport, server.revision, server.transport, feature)
+
+
+SIDES = [Side(revision, transport) for revision, transport in product(REVISIONS, TRANSPORTS)]
+NOTHING_SEEN = "it was not run"
+
+
+@dataclass
+class Results:
+    """What was wrong in each cell; nothing if it is as expected. `general` belongs to no cell."""
+
+    seen: dict[Cell, str | None] = field(default_factory=dict)
+    general: list[str] = field(default_factory=list)
+    log: str = ""
+    """What the shared host wrote to standard error."""
+
+    def wrong(self, cell: Cell) -> str | None:
+        return self.seen.get(cell, NOTHING_SEEN)
+
+
+@dataclass
+class Party:
+    """The clients of one host and the servers behind it."""
+
+    clients: list[tuple[Side, Client]]
+    servers: Sequence[Side]
+    results: Results
+    features: Sequence[Feature]
+    direct: bool = False
+
+    def __post_init__(self) -> None:
+        self._turns = {server: trio.Lock() for server in self.servers}
+
+    async def meet(self) -> None:
+        """Every cell of this host."""
+        # Over one pipe, a call that was called off leaves it open for a while whose call a question belongs to: whoever
+        # is asked something is asked before anybody cancels.
+        for features in ([each for each in CHECKS if each is not Feature.CANCEL], [Feature.CANCEL]):
+            async with trio.open_nursery() as nursery:
+                for start, (side, client) in enumerate(self.clients):
+                    nursery.start_soon(
+                        self._walk, side, client, start, [each for each in features if each in self.features]
+                    )
+        if Feature.LIST_CHANGED in self.features:
+            for turn, server in enumerate(self.servers):
+                await self._change(server, turn)
+        for side, client in self.clients:
+            self.results.general += [f"{side.id}: {stray}" for stray in strays(client)]
+
+    async def _walk(self, side: Side, client: Client, start: int, features: Sequence[Feature]) -> None:
+        """One client's way through all servers; everyone begins at another one."""
+        start %= len(self.servers) or 1
+        for server in [*self.servers[start:], *self.servers[:start]]:
+            async with self._turns[server]:
+                for feature in features:
+                    at = self._meeting(side, client, server, feature)
+                    if directly_wanted(at.cell) or not self.direct:
+                        await self._judge(at)
+
+    def _meeting(self, side: Side, client: Client, server: Side, feature: Feature) -> Meeting:
+        return Meeting(client, cell_of(side, server, feature), "" if self.direct else server.id)
+
+    async def _judge(self, at: Meeting) -> None:
+        """Run a cell and write down what was wrong. What the client complains of meanwhile is wrong, too."""
+        before = len(at.client.complaints)
+        self.results.seen[at.cell] = await _wrong(partial(CHECKS[at.cell.feature], at))
+        if complaints := at.client.complaints[before:]:
+            self.results.seen[at.cell] = f"{self.results.seen[at.cell] or ''} {complaints}".strip()
+
+    async def _change(self, server: Side, turn: int) -> None:
+        """A tool comes and goes. Every client of this host must notice; nothing else changes meanwhile."""
+        meetings = [self._meeting(side, client, server, Feature.LIST_CHANGED) for side, client in self.clients]
+        caller = meetings[turn % len(meetings)]
+        for tool, there in (("grow", True), ("shrink", False)):
+            marks = {at.cell: len(at.client.heard) for at in meetings}
+            problem = await _wrong(partial(caller.call, tool, f"grown{turn}"))
+            async with trio.open_nursery() as nursery:
+                for at in meetings:
+                    nursery.start_soon(self._notice, at, problem, f"grown{turn}", there, marks[at.cell])
+
+    async def _notice(self, at: Meeting, problem: str | None, tool: str, there: bool, mark: int) -> None:
+        wrong = problem or await _wrong(partial(shows, at, tool, there, mark))
+        self.results.seen[at.cell] = self.results.seen.get(at.cell) or wrong
+
+
+async def _wrong(work: Callable[[], Awaitable[object]]) -> str | None:
+    """Do it; what was wrong, if anything. An answer of an unforeseen shape is the cell's failure, not the run's."""
+    try:
+        with trio.fail_after(CELL_PATIENCE):
+            await work()
+    except NotSo as problem:
+        return str(problem)
+    except Exception as problem:  # noqa: BLE001 - see above
+        return f"{type(problem).__name__}: {problem}"
+    return None
+
+
+def strays(client: Client) -> list[str]:
+    """What reached this client and was meant for another: nothing may (rule 71)."""
+    asked = [str(each.message) for each in client.asked if each.method != "roots/list"]
+    updated = [str(each.message) for each in client.heard if each.method == "notifications/resources/updated"]
+    return [f"meant for somebody else: {said}" for said in (*asked, *updated) if client.name not in said]
+
+
+async def listed(client: Client) -> list[Side]:
+    """The servers that the client sees: all of them, as soon as it does; else those that it sees in the end."""
+    at = Meeting(client, Cell("", "", "", "", Feature.CALL), "-")
+    found: list[Side] = []
+    with trio.move_on_after(START):
+        while True:
+            names = {tool["name"] for tool in await tools(at)}
+            found = [server for server in SIDES if f"{server.id}__echo" in names]
+            if len(found) == len(SIDES):
+                break
+            await trio.sleep(SETTLED)
+    return found
+
+
+Target = str | list[str]
+"""A URL, or a command to start."""
+Where = Mapping[str, Target]
+"""Where clients of each transport go."""
+
+
+def connect(side: Side, where: Where) -> AbstractAsyncContextManager[Client]:
+    target = where[side.transport]
+    name = f"client-{side.revision}-{side.transport}"
+    if isinstance(target, list):
+        return over_stdio(name, side.revision, target)
+    return (over_http if side.transport == "http" else over_sse)(name, side.revision, target)
+
+
+@asynccontextmanager
+async def gathered(sides: Sequence[Side], where: Where, results: Results) -> AsyncIterator[list[tuple[Side, Client]]]:
+    """Those clients that could connect; why the others could not is noted."""
+    async with AsyncExitStack() as stack:
+        clients = []
+        for side in sides:
+            try:
+                clients.append((side, await stack.enter_async_context(connect(side, where))))
+            except Exception as problem:  # noqa: BLE001 - whatever it is, its cells are not run, and this says why
+                results.general.append(f"{side.id} could not connect: {problem!r}")
+        yield clients
+
+
+async def through_host(sides: Sequence[Side], where: Where, features: Sequence[Feature], results: Results) -> None:
+    async with gathered(sides, where, results) as clients:
+        servers = await listed(clients[0][1]) if clients else []
+        missing = [server.id for server in SIDES if server not in servers]
+        if missing:
+            results.general.append(f"{sides[0].id} and its like do not see {', '.join(missing)}")
+        await Party(clients, servers, results, features).meet()
+
+
+async def directly(side: Side, where: Where, features: Sequence[Feature], results: Results) -> None:
+    async with gathered([side], where, results) as clients:
+        await Party(clients, [side], results, features, direct=True).meet()
+
+
+def server_command(side: Side) -> list[str]:
+    program = [*BARE_PYTHON, str(SERVERS / "any_revision.py")]
+    return [*program, "--revision", side.revision, "--transport", side.transport]
+
+
+@contextmanager
+def started_servers(folder: Path) -> Iterator[dict[Side, Target]]:
+    """The twelve servers by where they are: a URL where they run, a command where their host starts them."""
+    with ExitStack() as stack:
+        found: dict[Side, Target] = {}
+        for side in SIDES:
+            command = server_command(side)
+            found[side] = command
+            if side.transport != "stdio":
+                _, found[side] = stack.enter_context(listening(*command, folder=folder))
+        yield found
+
+
+def run(features: Sequence[Feature]) -> Results:
+    """All cells of these features."""
+    results = Results()
+    with tempfile.TemporaryDirectory(prefix="matrix-") as name, started_servers(Path(name)) as servers:
+        entries = {side.id: _entry(where) for side, where in servers.items()}
+        file = write_config(Path(name), entries)
+        with serving(file, stop=False) as host:
+            base = host.url.rpartition("/")[0]
+            where: dict[str, Target] = {
+                "http": host.url,
+                "sse": f"{base}/sse",
+                "stdio": [COLONNADE, "serve", str(file), "--stdio"],
+            }
+            trio.run(_all, where, features, results)
+            results.log = host.errors
+            _stop(host, results)
+    return results
+
+
+def _stop(host: Running, results: Results) -> None:
+    """The host must end as it should even now."""
+    try:
+        host.stop()
+    except (AssertionError, subprocess.TimeoutExpired) as problem:
+        results.general.append(f"the host did not stop in order: {problem}")
+
+
+def _entry(where: Target) -> dict[str, object]:
+    return {"url" if isinstance(where, str) else "command": where, "trust": "trusted"}
+
+
+async def _all(where: Where, features: Sequence[Feature], results: Results) -> None:
+    with trio.move_on_after(LIMIT):
+        async with trio.open_nursery() as nursery:
+            parties = [[side for side in SIDES if side.transport != "stdio"]]
+            parties += [[side] for side in SIDES if side.transport == "stdio"]
+            for sides in parties:
+                nursery.start_soon(through_host, sides, where, features, results)
+
+
+def run_directly(features: Sequence[Feature]) -> Results:
+    """The cells in which both sides are the same, with nothing in between."""
+    results = Results()
+    with tempfile.TemporaryDirectory(prefix="matrix-") as name, started_servers(Path(name)) as servers:
+        trio.run(_all_directly, servers, features, results)
+    return results
+
+
+async def _all_directly(servers: Mapping[Side, Target], features: Sequence[Feature], results: Results) -> None:
+    with trio.move_on_after(LIMIT):
+        async with trio.open_nursery() as nursery:
+            for side, where in servers.items():
+                nursery.start_soon(directly, side, {side.transport: where}, features, results)
+
+
+def document(results: Results) -> str:
+    """The page, which is the same for the same verdicts."""
+    blocks = "\n\n".join(block(feature, results) for feature in Feature)
+    notes = "\n".join(f"{note.number}. {note.value[0].upper()}{note.value[1:]}." for note in Note)
+    return f"{INTRODUCTION}\n## Why\n\n{notes}\n\n## Cells\n\nRows are clients, columns servers.\n\n{blocks}\n"
+
+
+def block(feature: Feature, results: Results) -> str:
+    """One feature as a table; X is what is not as expected."""
+    width = 6
+    lines = [
+        f"### {feature.value}",
+        "",
+        "```text",
+        " " * 18 + "".join(revision.ljust(width * len(TRANSPORTS)) for revision in REVISIONS),
+        " " * 18 + "".join(transport.ljust(width) for _ in REVISIONS for transport in TRANSPORTS),
+    ]
+    for client in SIDES:
+        row = [_letter(cell_of(client, server, feature), results) for server in SIDES]
+        lines.append(f"{client.revision} {client.transport}".ljust(18) + "".join(each.ljust(width) for each in row))
+    return "\n".join([*(line.rstrip() for line in lines), "```"])
+
+
+def _letter(cell: Cell, results: Results) -> str:
+    found: Expected | str = "X" if results.wrong(cell) else expected(cell)
+    return str(found)
+
+
+def directly_wanted(cell: Cell) -> bool:
+    """Whether the cell can be run with nothing in between: where nobody refuses, nothing may have to be refused."""
+    alike = (cell.client, cell.client_transport) == (cell.server, cell.server_transport)
+    return alike and expected(cell).verdict is not Verdict.IMPOSSIBLE
+
+
+def failures(results: Results, wanted: Sequence[Cell]) -> list[str]:
+    wrong = [f"{cell}: expected {expected(cell)}; {seen}" for cell in wanted if (seen := results.wrong(cell))]
+    return [*results.general, *wrong]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="client revision x transport x server revision x transport x feature")
+    parser.add_argument("--check", action="store_true", help="compare with docs/matrix.md instead of writing it")
+    parser.add_argument("--direct", action="store_true", help="nothing in between; only sides that are the same")
+    parser.add_argument("--only", nargs="+", metavar="FEATURE", choices=[each.value for each in Feature])
+    chosen = parser.parse_args()
+    features = [feature for feature in Feature if not chosen.only or feature.value in chosen.only]
+    wanted = [cell for cell in cells() if cell.feature in features]
+    if chosen.direct:
+        wanted = [cell for cell in wanted if directly_wanted(cell)]
+    results = (run_directly if chosen.direct else run)(features)
+    wrong = failures(results, wanted)
+    whole = not chosen.direct and not chosen.only
+    if not chosen.direct:
+        print("\n\n".join(block(feature, results) for feature in features), end="\n\n")
+    print(*wrong, sep="\n")
+    if wrong and results.log:
+        print("The host wrote:", results.log[-LOG:], sep="\n")
+    print(f"{len(wanted)} cells, {sum(results.wrong(cell) is not None for cell in wanted)} not as expected")
+    if wrong or not whole:
+        return int(bool(wrong))
+    return _keep(document(results), check=chosen.check)
+
+
+def _keep(page: str, *, check: bool) -> int:
+    if not check:
+        DOCUMENT.write_text(page)
+    elif not DOCUMENT.exists() or DOCUMENT.read_text() != page:
+        print("docs/matrix.md says something else: run `make matrix`")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

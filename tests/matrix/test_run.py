@@ -1,0 +1,34 @@
+"""The matrix's own clients and servers, without a host between them: where both speak the same, everything works."""
+
+from __future__ import annotations
+
+from tests.matrix.checks import CHECKS
+from tests.matrix.expectations import REVISIONS, Cell, Feature, cells
+from tests.matrix.run import Results, block, directly_wanted, document, failures, run_directly
+
+
+def test_clients_and_servers_of_one_revision_understand_each_other() -> None:
+    """Every possible feature, in every revision, over every transport."""
+    assert failures(run_directly(list(Feature)), [cell for cell in cells() if directly_wanted(cell)]) == []
+
+
+def test_every_feature_has_a_check() -> None:
+    """The lists that change are not checked cell by cell: they concern every client at once."""
+    assert {*CHECKS, Feature.LIST_CHANGED} == set(Feature)
+
+
+def test_a_cell_that_was_not_run_has_failed() -> None:
+    (wrong,) = failures(Results(), [Cell(REVISIONS[0], "stdio", REVISIONS[0], "stdio", Feature.READ)])
+    assert wrong == "read: client 2024-11-05 over stdio, server 2024-11-05 over stdio: expected W; it was not run"
+
+
+def test_the_table_shows_what_is_wrong_and_where() -> None:
+    results = Results(dict.fromkeys(cells()))
+    assert "X" not in block(Feature.READ, results)
+    results.seen[Cell("2025-03-26", "http", "2025-11-25", "sse", Feature.READ)] = "nothing came"
+    (row,) = [line for line in block(Feature.READ, results).splitlines() if "X" in line]
+    assert row.split() == ["2025-03-26", "http", *["W"] * 11, "X"]
+
+
+def test_the_page_is_the_same_for_the_same_verdicts() -> None:
+    assert document(Results(dict.fromkeys(cells()))) == document(Results(dict.fromkeys(reversed(list(cells())))))
