@@ -46,8 +46,9 @@ class Host:
 
 
 @asynccontextmanager
-async def open_host(config: Config, journal: Journal) -> AsyncIterator[Host]:
-    """All servers of the configuration, being connected, for the block; none is left when it ends."""
+async def open_host(config: Config, journal: Journal, *, alone: bool = False) -> AsyncIterator[Host]:
+    """All servers of the configuration, being connected, for the block; none is left when it ends. `alone`: they will
+    have one client only."""
 
     def collided(entry: Entry) -> None:
         journal.note(
@@ -59,7 +60,9 @@ async def open_host(config: Config, journal: Journal) -> AsyncIterator[Host]:
     become_subreaper()
     async with open_keeper() as keeper:
         open_one = partial(open_link, keeper=keeper, journal=journal)
-        async with open_roster(config.servers, config.start_grace, open_one, catalog, gate, journal) as roster:
+        async with open_roster(
+            config.servers, config.start_grace, open_one, catalog, gate, journal, alone=alone
+        ) as roster:
             yield Host(catalog, journal, roster, Router(catalog, gate, roster))
 
 
@@ -76,7 +79,11 @@ async def serve(config: Config, bound: socket.socket, journal: Journal) -> None:
 async def serve_over_stdio(config: Config, journal: Journal) -> None:
     """Serve the one client on our standard input and output until it leaves or a signal says stop."""
     with own_stdout() as stdout:
-        async with _open_stop() as stop, open_host(config, journal) as opened, trio.open_nursery() as nursery:
+        async with (
+            _open_stop() as stop,
+            open_host(config, journal, alone=True) as opened,
+            trio.open_nursery() as nursery,
+        ):
 
             async def stopped() -> None:
                 await stop.wait()

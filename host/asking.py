@@ -7,13 +7,14 @@ side, in the other side's id. How a message travels is the caller's to say.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import trio
 from msgspec import Raw
 
+from host.errors import again
 from host.jsonrpc.conversation import Asked
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.jsonrpc.raw import members, value
@@ -23,8 +24,7 @@ from host.wire.link import LinkLost
 
 CALL_OFF_GRACE = 2.0
 ABANDONED = 600.0
-"""Seconds for which an abandoned request still counts as one that the other side may be working for: as long as the
-longest call."""
+"""Seconds for which an abandoned request still counts as one that the other side may be working for."""
 MAX_ABANDONED = 10_000
 
 T = TypeVar("T")
@@ -57,11 +57,12 @@ class _Waiter(Generic[T]):
 
 class Asking(Generic[T]):
     """The requests in flight. Each may have a subject: what it is sent for, which the other side's own messages are
-    held against (`subject_of`, `subjects`)."""
+    held against (`subject_of`, `subjects`). Of one that was abandoned no more is kept than `whose` says of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, whose: Callable[[T], Hashable] = id) -> None:
+        self._whose = whose
         self._asked: Asked[_Waiter[T]] = Asked()
-        self._abandoned: dict[int, tuple[T | None, float]] = {}
+        self._abandoned: dict[int, tuple[Hashable | None, float]] = {}
         self._progress: dict[int, Callable[[dict[str, Raw]], None]] = {}
         self._last_token = 0
         self._lost: LinkLost | None = None
@@ -85,7 +86,7 @@ class Asking(Generic[T]):
             LinkLost: the way to it was, or is now, gone. Whether the request was carried out is then unknown.
         """
         if self._lost is not None:
-            raise LinkLost(str(self._lost))
+            raise again(self._lost)
         waiter = _Waiter(subject)
         request = self._asked.ask(method, params, waiter)
         assert isinstance(request.id, int)
@@ -99,10 +100,13 @@ class Asking(Generic[T]):
                 with trio.move_on_after(CALL_OFF_GRACE, shield=True):
                     await call_off(request.id, notice)
             raise
-        except LinkLost:
+        except LinkLost as lost:
             # The answer may have come before the exchange broke: then it counts.
             if waiter.outcome is None:
-                self._abandon(request.id, subject, None)
+                if lost.nothing_begun:
+                    self._asked.abandon(request.id, None)
+                else:
+                    self._abandon(request.id, subject, None)
                 raise
         outcome = waiter.outcome
         if isinstance(outcome, Exception):
@@ -129,12 +133,14 @@ class Asking(Generic[T]):
         waiter = self._asked.waiter(id)
         return None if waiter is None else waiter.subject
 
-    def subjects(self) -> tuple[list[T], list[T]]:
-        """What the other side may be working for: the subjects of the requests in flight, oldest first; and those of
-        requests that were abandoned a moment ago, which it may not yet know."""
-        in_flight = [waiter.subject for waiter in self._asked if waiter.subject is not None]
+    def subjects(self) -> list[T]:
+        """The subjects of the requests in flight, oldest first."""
+        return [waiter.subject for waiter in self._asked if waiter.subject is not None]
+
+    def abandoned(self) -> set[Hashable]:
+        """Whose requests were abandoned not long ago: the other side may not know yet, and still work for them."""
         self._forget()
-        return in_flight, [subject for subject, _ in self._abandoned.values() if subject is not None]
+        return {whose for whose, _ in self._abandoned.values() if whose is not None}
 
     @contextmanager
     def progress(self, report: Callable[[dict[str, Raw]], None]) -> Iterator[int]:
@@ -170,13 +176,14 @@ class Asking(Generic[T]):
         if self._lost is None:
             self._lost = lost
             for waiter in self._asked.drain():
-                waiter.end(LinkLost(str(lost)))  # each its own: an exception collects the stacks it is raised in
+                waiter.end(again(lost))
 
     def _abandon(self, id: int, subject: T | None, reason: str | None) -> Notification | None:
         notice = self._asked.abandon(id, reason)
         if notice is not None:
             self._forget()
-            self._abandoned[id] = subject, trio.current_time() + ABANDONED
+            whose = None if subject is None else self._whose(subject)
+            self._abandoned[id] = whose, trio.current_time() + ABANDONED
         return notice
 
     def _forget(self) -> None:

@@ -109,7 +109,8 @@ def _url(text: str) -> str:
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
-        raise argparse.ArgumentTypeError(f"expected NAME: VALUE, found {text!r}")
+        # What was found may be a secret that lost its name.
+        raise argparse.ArgumentTypeError("expected NAME: VALUE, for instance 'Authorization: Bearer TOKEN'")
     return name.strip(), value.strip()
 
 

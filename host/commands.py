@@ -28,6 +28,7 @@ from host.protocol.methods import CALL, LISTINGS, Kind
 from host.remote import fetch_status, open_remote
 from host.upstream.listing import Ask, read_list
 from host.upstream.supervisor import counted_out
+from host.wire.http_transport import AuthNeeded
 from host.wire.link import LinkLost
 
 DONE, FAILED, UNREACHED = 0, 1, 3
@@ -91,7 +92,10 @@ def _with_host(whose: Whose, server: str | None, work: Work) -> int:
         elif whose.config is not None:
             code = trio.run(_locally, whose.config, open_log(whose.log_level), work, server)
     except* UNREACHABLE as group:
-        print(f"colonnade: {whose.url or 'the host'}: {first_of(group)}", file=sys.stderr)
+        problem = first_of(group)
+        needed = isinstance(problem, AuthNeeded)
+        remedy = "; credentials are given by --header 'Authorization: Bearer TOKEN'" if needed else ""
+        print(f"colonnade: {whose.url or 'the host'}: {problem}{remedy}", file=sys.stderr)
         code = UNREACHED
     except* (PeerError, ColonnadeError) as group:
         print(f"colonnade: {first_of(group)}", file=sys.stderr)

@@ -8,7 +8,7 @@
     │   ├── UnknownEntry         -32602  no such tool or prompt (or policy hides it: the same words)
     │   └── ResourceNotFound     -32002  no such resource (or policy hides it: the same words)
     └── UpstreamError            a named server failed
-        ├── Refused              the server's own JSON-RPC error, passed on as it came
+        ├── Refused              the server's own JSON-RPC error, in terms that the caller knows
         ├── Forbidden            403  it wanted something of the client that the configuration does not allow
         ├── TooMany              429  as many instances of it run, or resources of it are watched, as may be
         ├── Unavailable          503  not connected; says why and when the next attempt is
@@ -23,8 +23,12 @@ Codes: JSON-RPC 2.0 section 5.1 and MCP 2025-11-25 "Resources / Error Handling";
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from msgspec import Raw
 
+NOBODY_ANSWERED = 408
+"""The code of a question to a person that was not answered in time."""
 LIMITED = 429
 """The code of what is refused because there is too much of it at once, at any face or link."""
 
@@ -103,6 +107,16 @@ class BrokeProtocol(UpstreamError):
 
 class TimedOut(UpstreamError):
     code = 504
+
+
+E = TypeVar("E", bound=Exception)
+
+
+def again(error: E) -> E:
+    """The same error, to be raised in another task: an exception collects the stacks that it is raised in."""
+    made = type(error).__new__(type(error), *error.args)
+    made.__dict__.update(error.__dict__)
+    return made
 
 
 def first_of(group: BaseException) -> BaseException:

@@ -48,7 +48,7 @@ class Nobody:
         raise LinkLost("the client cannot be asked")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Caller:
     """Who sent a request. A caller is itself alone: two of the same name are two.
 
@@ -65,6 +65,8 @@ class Caller:
     """Whose dedicated instances of servers this caller uses; None if every call is a client of its own."""
     outlet: Outlet = field(default_factory=Nobody)
     """For what is said to it outside any request."""
+    mark: Hashable = field(default_factory=object)
+    """Stands for this caller where the caller itself must not be kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -63,7 +63,7 @@ class Dropped:
     server: str
     what: str
     """One of `invalid message`, `unknown id`, `unknown progress token`, `unexpected notification`, `too many requests`,
-    `too many log messages`, `unexpected event`, `event stream broken`."""
+    `request repeated`, `too many log messages`, `unexpected event`, `event stream broken`."""
     detail: str
 
     def __str__(self) -> str:
@@ -94,6 +94,17 @@ class NotAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """Somebody came without a token that is known, or with a wrong one."""
+
+    path: str
+    """Escaped and cut, without its query."""
+
+    def __str__(self) -> str:
+        return f"turned away at {self.path}: no token that is known"
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """A server wrote a line to its standard error."""
 
@@ -115,7 +126,7 @@ class Crashed:
         return f"{self.where}: internal error: {self.problem!r}"
 
 
-Event = ServerReady | ServerFailed | InstanceFailed | Dropped | LeftOut | NotAsked | Said | Crashed
+Event = ServerReady | ServerFailed | InstanceFailed | Dropped | LeftOut | NotAsked | TurnedAway | Said | Crashed
 
 
 class Journal:

@@ -22,6 +22,7 @@ from host.journal import (
     Said,
     ServerFailed,
     ServerReady,
+    TurnedAway,
 )
 
 
@@ -104,6 +105,8 @@ class _Log:
             self._limited((event.server, "left out"), event)
         elif isinstance(event, InstanceFailed):
             self._limited((event.server, "instance"), event)
+        elif isinstance(event, TurnedAway):
+            self._limited(("", "turned away"), event)
         elif isinstance(event, NotAsked):
             self._limited((event.server, event.question + event.why), event)
         else:

@@ -6,9 +6,8 @@ or calls the handler; it waits for nobody.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import trio
@@ -17,7 +16,7 @@ from msgspec import Raw
 from host.asking import Asking, PeerError
 from host.errors import LIMITED
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
-from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
+from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.protocol.methods import PROGRESS
 from host.wire.link import Arrival, Link, LinkLost, Parcel
 
@@ -27,25 +26,40 @@ MAX_SERVED = 64
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class Behind(Generic[T]):
-    """What a message of the other side may belong to, as it was when the message came.
+    """What a message of the other side may belong to. To be asked at once: a moment later it may be different.
 
-    `exact`: the transport says which request of ours it belongs to; then `open` holds that one's subject, or nothing
-    once that request is over. Otherwise `open` holds the subjects of all requests in flight, oldest first, and
-    `abandoned` those of requests called off a moment ago, which the other side may not yet know of.
+    `exact`: the transport says which request of ours it belongs to. Then `open` holds that one's subject, or nothing if
+    that request is over. Otherwise `open` holds the subjects of all requests in flight, oldest first; and `abandoned`
+    says whose requests were called off not long ago, which the other side may not know yet.
     """
 
-    about: Id | None
-    open: list[T]
-    abandoned: list[T]
+    __slots__ = ("_asking", "about")
+
+    def __init__(self, asking: Asking[T], about: Id | None) -> None:
+        self._asking = asking
+        self.about = about
 
     @property
     def exact(self) -> bool:
         return self.about is not None
 
+    @property
+    def open(self) -> list[T]:
+        if self.about is None:
+            return self._asking.subjects()
+        subject = self._asking.subject_of(self.about)
+        return [] if subject is None else [subject]
+
+    @property
+    def abandoned(self) -> set[Hashable]:
+        return set() if self.exact else self._asking.abandoned()
+
 
 class Handler(Protocol[T]):
+    def whose(self, subject: T) -> Hashable:
+        """Whom a request is sent for: what is still known of it after it was called off."""
+
     def called(self, peer: Peer[T], request: Request, behind: Behind[T]) -> Callable[[], Awaitable[Raw]]:
         """A request of the other side came. The work that gives its result; the work raises PeerError to refuse. What
         must be known as of now is looked up here: when the work begins, the next messages may have been heard."""
@@ -64,7 +78,7 @@ class Peer(Generic[T]):
         self._link = link
         self._handler = handler
         self._nursery = nursery
-        self._asking: Asking[T] = Asking()
+        self._asking: Asking[T] = Asking(handler.whose)
         self._serving: Serving[trio.CancelScope] = Serving()
         self._refusing = 0
         self.ended = trio.Event()
@@ -145,7 +159,7 @@ class Peer(Generic[T]):
             if scope is not None:
                 scope.cancel(cancelled_reason(notice))
         else:
-            self._handler.told(notice, self._behind(about))
+            self._handler.told(notice, Behind(self._asking, about))
 
     def _progressed(self, notice: Notification) -> None:
         try:
@@ -156,23 +170,18 @@ class Peer(Generic[T]):
             if unknown is not None:
                 self._handler.dropped("unknown progress token", unknown)
 
-    def _behind(self, about: Id | None) -> Behind[T]:
-        if about is None:
-            return Behind(None, *self._asking.subjects())
-        subject = self._asking.subject_of(about)
-        return Behind(about, [] if subject is None else [subject], [])
-
     def _called(self, request: Request, about: Id | None) -> None:
         if self._refusing >= MAX_SERVED:
             self._handler.dropped("too many requests", f"{request.method:.80}")
         elif request.id in self._serving:
-            self._refuse_soon(request, INVALID_REQUEST, "this id is in flight already")
+            # An error under this id would end the request that is being served, which may be the same one once more.
+            self._handler.dropped("request repeated", f"{request.method:.80}")
         elif len(self._serving) >= MAX_SERVED:
             self._refuse_soon(request, LIMITED, f"more than {MAX_SERVED} requests at once")
         else:
             scope = trio.CancelScope()
             self._serving.begin(request.id, scope)
-            work = self._handler.called(self, request, self._behind(about))
+            work = self._handler.called(self, request, Behind(self._asking, about))
             self._nursery.start_soon(self._serve, request.id, work, about, scope)
 
     async def _serve(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
@@ -33,6 +33,9 @@ class Remote:
 
 class _OneQuestion:
     """Hears nothing but the answer."""
+
+    def whose(self, subject: None) -> Hashable:
+        return None
 
     def called(self, peer: Peer[None], request: Request, behind: Behind[None]) -> Callable[[], Awaitable[Raw]]:
         return _pong if request.method == PING else _refuse

@@ -101,7 +101,7 @@ class Router:
         if method == COMPLETE:
             return await self._complete(exchange)
         if method in (SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL) and isinstance(exchange.caller.outlet, Nobody):
-            raise InvalidRequest("this belongs to a session; open one with initialize")
+            raise InvalidRequest("this belongs to a session: open one at /mcp or /sse")
         if method in (SUBSCRIBE, UNSUBSCRIBE):
             return await self._watch(exchange)
         if method == SET_LEVEL:
@@ -255,7 +255,8 @@ class Router:
         if refusal.code == URL_REQUIRED:
             return self._pages_needed(refusal, permit)
         if caller.endpoint is None:
-            refusal.data = _with_outward_uri(refusal.data, permit, name)
+            data = _with_outward_uri(refusal.data, permit, name)
+            refusal = Refused(refusal.server, refusal.code, refusal.message, data)
         return relayed(refusal)
 
     def _pages_needed(self, refusal: Refused, permit: Permit) -> UpstreamError:
@@ -285,7 +286,7 @@ class Router:
                 exchange.caller.outlet.tell(Notification(UPDATED, encode_object({**notice, "uri": encode(outward)})))
 
         try:
-            await self._roster.watch(permit.server, permit.target, exchange, changed)
+            await self._roster.watch(permit, changed)
         except Refused as refusal:
             raise self._translated(refusal, permit, name) from None
         return EMPTY_OBJECT

@@ -27,9 +27,9 @@ from host.protocol.methods import INITIALIZE
 MAX_IN_FLIGHT = 1000
 
 
-def messages_in(data: bytes, session: Session) -> tuple[list[Message | Malformed], bool]:
-    """What the client said; and whether that was a batch, which only clients of one revision may send."""
-    message = read_strictly(data)
+def messages_in(data: bytes, message: Message | Malformed, session: Session) -> tuple[list[Message | Malformed], bool]:
+    """What the client said in `data`, which was read as `message`; and whether that was a batch, which only clients of
+    one revision may send."""
     if isinstance(message, Malformed) and session.sends_batches:
         batch = read_batch_strictly(data)
         if batch is not None:
@@ -65,10 +65,11 @@ class Channel:
         self._send = send
         self._nursery = nursery
 
-    def take(self, data: bytes) -> None:
-        """One message from the client, or a batch of them if its revision has batches."""
-        for message in messages_in(data, self._session)[0]:
-            self._take(message)
+    def take(self, data: bytes, message: Message | Malformed | None = None) -> None:
+        """One message from the client, or a batch of them if its revision has batches. `message` is what `data` was
+        read as, if it was read already."""
+        for each in messages_in(data, message or read_strictly(data), self._session)[0]:
+            self._take(each)
 
     def refuse(self, why: str) -> None:
         """What came could not be read at all."""

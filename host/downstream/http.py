@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import trio
 
@@ -23,7 +22,7 @@ from host.downstream.security import Doorkeeper, Headers, Refusal
 from host.downstream.sse import SseFace
 from host.downstream.streamable import StreamableFace
 from host.downstream.streams import Replies, respond
-from host.journal import Crashed, Journal
+from host.journal import Crashed, Journal, TurnedAway, sample
 from host.jsonrpc.messages import ErrorBody, Failure, write
 from host.router import Router
 from host.wire.asgi import ASGIApp, Receive, Scope, Send
@@ -42,7 +41,7 @@ async def open_http_face(
         nursery.start_soon(replies.watch)
         nursery.start_soon(streamable.sweep)
         try:
-            yield _App(listen, router, status, streamable, old).serve
+            yield _App(listen, router, journal, status, streamable, old).serve
         finally:
             nursery.cancel_scope.cancel()
 
@@ -52,6 +51,7 @@ class _App:
         self,
         listen: Listen,
         router: Router,
+        journal: Journal,
         status: Callable[[], bytes],
         streamable: StreamableFace,
         old: SseFace | None,
@@ -61,44 +61,47 @@ class _App:
             self._doors |= {"/sse": old.serve_stream, "/message": old.serve_message}
         self._door = Doorkeeper(listen)
         self._router = router
+        self._journal = journal
         self._status = status
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"no {scope['type']} here")
         headers = Headers(scope["headers"])
-        query = scope.get("query_string", b"").decode("latin-1")
         allowed = self._door.cross_origin(headers)
-        visit = Visit(scope["method"], None, query, headers, None, allowed, receive, send)
         try:
             refusal = self._door.refuse(headers)
             if refusal is not None:
                 raise Rejected(refusal)
-            # The path as it was sent: spellings that only mean the same after decoding are no path of ours.
-            await self._route(scope["raw_path"].decode("latin-1"), visit)
+            await self._route(scope, headers, allowed, receive, send)
         except Rejected as rejected:
             answer = Failure(ErrorBody(rejected.code, rejected.refusal.why), rejected.id)
             await respond(send, rejected.refusal.status, {**allowed, **JSON, **rejected.refusal.headers}, write(answer))
         except Gone:
             return
 
-    async def _route(self, path: str, visit: Visit) -> None:
-        if path == "/healthz" and visit.method in ("GET", "HEAD"):
-            await respond(visit.send, 200, {"content-type": "text/plain"}, b"ok\n")
+    async def _route(
+        self, scope: Scope, headers: Headers, allowed: dict[str, str], receive: Receive, send: Send
+    ) -> None:
+        # The path as it was sent: spellings that only mean the same after decoding are no path of ours.
+        path = scope["raw_path"].decode("latin-1")
+        method = scope["method"]
+        if path == "/healthz" and method in ("GET", "HEAD"):
+            await respond(send, 200, {"content-type": "text/plain"}, b"ok\n")
             return
-        if visit.method == "OPTIONS":  # carries no token: browsers see to that
-            self._find(path)
-            await self._preflight(visit)
+        if method == "OPTIONS":  # carries no token: browsers see to that
+            await self._preflight(headers, send)
             return
-        identity = self._door.identify(visit.headers)
+        identity = self._door.identify(headers)
         if isinstance(identity, Refusal):
+            self._journal.note(TurnedAway(sample(path)))
             raise Rejected(identity)
-        visit = replace(visit, identity=identity)
-        if path == "/status" and visit.method in ("GET", "HEAD"):
-            await visit.respond(200, {**JSON, "cache-control": "no-store"}, self._status())
+        if path == "/status" and method in ("GET", "HEAD"):
+            await respond(send, 200, {**allowed, **JSON, "cache-control": "no-store"}, self._status())
             return
         serve, endpoint = self._find(path)
-        await serve(replace(visit, endpoint=endpoint))
+        query = scope.get("query_string", b"").decode("latin-1")
+        await serve(Visit(method, endpoint, query, headers, identity, allowed, receive, send))
 
     def _find(self, path: str) -> tuple[Callable[[Visit], Awaitable[None]], str | None]:
         """Who serves a path, and the one server whose own endpoint it names."""
@@ -110,8 +113,8 @@ class _App:
                 return serve, endpoint
         raise Rejected(Refusal(404, "there is no such endpoint"))
 
-    async def _preflight(self, visit: Visit) -> None:
-        preflight = self._door.preflight(visit.headers)
+    async def _preflight(self, headers: Headers, send: Send) -> None:
+        preflight = self._door.preflight(headers)
         if isinstance(preflight, Refusal):
             raise Rejected(preflight)
-        await respond(visit.send, 204, preflight)
+        await respond(send, 204, preflight)

@@ -169,22 +169,21 @@ def refuse_body(headers: Headers) -> Refusal | None:
 def refuse_accept(headers: Headers, *wanted: str) -> Refusal | None:
     """Why the client could not read our answer. No Accept header at all means that it takes anything."""
     given = headers.all("accept")
-    taken = {kind: weighs for value in given for kind, weighs in _accepted(value).items()}
-    if not given or all(_takes(taken, kind) for kind in wanted):
+    if not given or _reads(tuple(given), wanted):
         return None
     return Refusal(406, f"expected Accept: {', '.join(wanted)}")
+
+
+@lru_cache(maxsize=64)  # clients send the same few values with every message
+def _reads(given: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    taken = {kind: weighs for value in given for kind, weighs in _ranges(value)}
+    return all(_takes(taken, kind) for kind in wanted)
 
 
 def _takes(taken: Mapping[str, bool], kind: str) -> bool:
     """What is said about the kind itself counts before what is said about all kinds (RFC 9110, 12.5.1)."""
     ranges = (kind, f"{kind.split('/')[0]}/*", "*/*")
     return next((taken[each] for each in ranges if each in taken), False)
-
-
-@lru_cache(maxsize=64)  # clients send the same few values with every message
-def _accepted(value: str) -> Mapping[str, bool]:
-    """Each media range, and whether it is taken at all."""
-    return dict(_ranges(value))
 
 
 def _ranges(value: str) -> Iterable[tuple[str, bool]]:

@@ -8,6 +8,7 @@ streams and status codes are for the faces.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -109,7 +110,6 @@ class _Outlet:
         self._say = say
         self._scope = scope
         self._standing = scope is None
-        self._open = 0
 
     def tell(self, notice: Notification) -> None:
         if self._scope is not None and self._scope.cancel_called:
@@ -145,20 +145,16 @@ class _Outlet:
 
         async def call_off(id: Id, notice: Notification) -> None:
             if said and not self._say(notice):
-                self._session.standing.say(notice)
+                self._session.say_anywhere(notice)
 
-        self._open += 1
-        try:
-            return await self._session.asking.request(method, encode_object(params), send, call_off)
-        finally:
-            self._open -= 1
+        return await self._session.asking.request(method, encode_object(params), send, call_off)
 
     async def settle(self) -> None:
         """Let the questions that ended with the request be called off before it is answered: afterwards their stream is
         closed. They were cancelled just now, and their tasks have it behind them when two rounds of all are over.
         One that another request may have caused as well stays open."""
         for _ in range(2):
-            if self._open:
+            if len(self._session.asking):
                 await trio.lowlevel.cancel_shielded_checkpoint()
 
 
@@ -192,6 +188,8 @@ class Session:
         # What the client has been shown or told of each kind: it is told again only when its view differs from this.
         self._known: dict[Kind, tuple[bytes, ...]] = {}
         self._told: set[Kind] = set()
+        self._streams: list[Say] = []
+        """Those of the requests under way."""
 
     async def open(self, request: Request) -> Success | Failure:
         """Answer `initialize`; the session is open if that succeeds. Never called off (2025-11-25, "Cancellation")."""
@@ -208,12 +206,15 @@ class Session:
         """Note a request as soon as it is read: a cancel may be the next thing that is. `answer` must follow."""
         scope = trio.CancelScope()
         self.serving.begin(request.id, scope)
+        if self.ended.is_set():
+            scope.cancel("the client has ended its session")
         return scope
 
     async def answer(self, request: Request, scope: trio.CancelScope, say: Say) -> Success | Failure | None:
         """The answer to a request that was begun; None if the client called it off, which is answered with nothing.
         `say` puts on the request's own stream what comes before the answer."""
         outlet = _Outlet(self, say, scope)
+        self._streams.append(say)
         answer: Success | Failure | None = None
         try:
             with scope:
@@ -222,8 +223,14 @@ class Session:
             await outlet.settle()
             return answer
         finally:
+            self._streams.remove(say)
             self.serving.end(request.id, scope)
             self.last_used = trio.current_time()
+
+    def say_anywhere(self, message: Notification | Request) -> None:
+        """Say it on whichever stream of the client is open: what it must hear though the stream for it is gone."""
+        if not self.standing.say(message):
+            any(say(message) for say in reversed(self._streams))
 
     def begin_stream(self) -> EventStream:
         """A stream for one reply, as the client's revision has them."""
@@ -262,6 +269,8 @@ class Session:
             scope.cancel("the client has ended its session")
         self.asking.end(LinkLost("the client has ended its session"))
         self._router.forget(self._caller)
+        # Whoever still holds on to the session shall not hold on to what it kept.
+        self.history, self._known = History(), {}
 
     async def tell_changes(self, send: Send) -> None:
         """Tell the client of every list that is no longer as it knows it, until cancelled."""
@@ -365,6 +374,11 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def listening(self) -> int:
+        """How many have their stream open for what we say unasked."""
+        return len(self._listening)
+
     def draft(self, endpoint: str | None, identity: str | None) -> tuple[str, Session]:
         """A session that is not yet known by its id."""
         id = secrets.token_urlsafe(24)
@@ -421,8 +435,10 @@ class Sessions:
         return not len(session.serving) and id not in self._listening
 
     def _forget_one(self) -> bool:
+        """Forget the oldest idle session of whoever has most of those: one client's many are no other's trouble."""
         idle = [(session.last_used, id) for id, session in self._open.items() if self._idle(id, session)]
         if not idle:
             return False
-        self.end(min(idle)[1])
+        most = Counter(self._open[id].identity for _, id in idle).most_common(1)[0][0]
+        self.end(min(each for each in idle if self._open[each[1]].identity == most)[1])
         return True

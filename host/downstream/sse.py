@@ -19,8 +19,8 @@ import trio
 from host.downstream.channel import Channel
 from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, until_gone
 from host.downstream.security import Refusal, refuse_accept, refuse_body
-from host.downstream.sessions import MAX_SESSIONS, Session
-from host.downstream.streams import MAX_KEPT, STREAM_HEADERS, body, start
+from host.downstream.sessions import Session
+from host.downstream.streams import MAX_KEPT, MAX_STREAMS, STREAM_HEADERS, body, start
 from host.errors import LIMITED
 from host.journal import Journal
 from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, read_strictly, write
@@ -48,7 +48,7 @@ class SseFace:
         refusal = refuse_accept(visit.headers, "text/event-stream")
         if refusal is not None:
             raise Rejected(refusal)
-        if len(self._open) >= MAX_SESSIONS:
+        if len(self._open) >= MAX_STREAMS:
             raise Rejected(Refusal(503, "too many sessions are open", {"retry-after": "5"}), LIMITED)
         id = secrets.token_urlsafe(24)
         name = f"sse session {id[:6]}" if visit.identity is None else f"{visit.identity}, sse session {id[:6]}"
@@ -91,7 +91,7 @@ class SseFace:
         message = read_strictly(data)
         if isinstance(message, Malformed) and not message.answers and not session.sends_batches:
             raise Rejected(Refusal(400, message.why), message.code, message.id)
-        channel.take(data)
+        channel.take(data, message)
         await visit.respond(202)
 
     def _find(self, visit: Visit, named: list[str]) -> tuple[Session, Channel]:

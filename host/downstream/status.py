@@ -17,8 +17,8 @@ from host.version import VERSION
 def status(roster: Roster, catalog: Catalog, journal: Journal) -> bytes:
     """`{"colonnade": version, "servers": [...]}`; a server has `id`, `title`, `transport`, `state` (one of `starting`,
     `ready`, `failed`, `disabled`), `detail` in words, `since` and `next_attempt_in` in seconds, `attempts`, `revision`
-    and `says` (what it calls itself), `entries` by kind, `isolation`, the number of dedicated `instances` that live,
-    and `dropped` (messages dropped, by reason)."""
+    and `says` (what it calls itself), `entries` by kind, `isolation`, the number of dedicated `instances` that live
+    and may live (`max_instances`), and `dropped` (messages dropped, by reason)."""
     servers = [_server(upstream, roster, catalog, journal) for upstream in roster.upstreams.values()]
     return bytes(encode({"colonnade": VERSION, "servers": servers}))
 
@@ -30,13 +30,14 @@ def _server(upstream: Upstream, roster: Roster, catalog: Catalog, journal: Journ
     told: dict[str, object] = {
         "id": id,
         "title": upstream.spec.title,
-        "transport": "http" if isinstance(upstream.spec, HttpServer) else "stdio",
+        "transport": "stdio" if not isinstance(upstream.spec, HttpServer) else "sse" if upstream.older else "http",
         "state": "disabled",
         "detail": describe(state),
         "attempts": upstream.attempts,
         "entries": {LISTINGS[kind].member: len(catalog.shelf(kind).by_server.get(id, ())) for kind in Kind},
         "isolation": upstream.spec.isolation.value,
         "instances": len(roster.instances.get(id, ())),
+        "max_instances": upstream.spec.max_instances if id in roster.instances else 0,
         "dropped": dict(journal.dropped.get(id, {})),
     }
     if isinstance(state, Ready):

@@ -17,6 +17,7 @@ from host.downstream.security import Headers, Refusal, refuse_accept, refuse_bod
 from host.downstream.sessions import Session, Sessions
 from host.downstream.streams import (
     MAX_KEPT,
+    MAX_STREAMS,
     STREAM_HEADERS,
     EventStream,
     Replies,
@@ -85,9 +86,7 @@ class StreamableFace:
             await self._open(visit, message)
             return
         if isinstance(message, Malformed) and not message.answers:
-            wrong = await self._take_batch(visit, data, message)
-            if wrong is not None:
-                raise Rejected(Refusal(400, wrong.why), wrong.code, wrong.id)
+            await self._take_batch(visit, data, message)
             return
         session_id, session = self._session(visit, message.id if isinstance(message, Request) else None)
         if isinstance(message, Request):
@@ -96,37 +95,33 @@ class StreamableFace:
             _take(session, message)
             await visit.respond(202)
 
-    async def _take_batch(self, visit: Visit, data: bytes, malformed: Malformed) -> Malformed | None:
-        """Serve the batch in `data`. What is wrong with it, if it is none, or none that may be sent here."""
+    async def _take_batch(self, visit: Visit, data: bytes, malformed: Malformed) -> None:
+        """Serve the batch in `data`, which is no single message.
+
+        Raises:
+            Rejected: it is none, or none that may be sent here.
+        """
         if not visit.headers.all(SESSION):
-            return malformed
+            raise _unusable(malformed)
         session_id, session = self._session(visit, None)
-        messages, batched = messages_in(data, session)
-        only = messages[0] if len(messages) == 1 else None
-        if not batched or (isinstance(only, Malformed) and not only.answers):
-            return only if isinstance(only, Malformed) else malformed
-        requests = [each for each in messages if isinstance(each, Request)]
-        refused = [each for each in messages if isinstance(each, Malformed) and not each.answers]
-        for each in messages:
-            if not isinstance(each, Request) and each not in refused:
-                _take(session, each)
-        if not requests and not refused:
+        messages, batched = messages_in(data, malformed, session)
+        if not batched:
+            raise _unusable(malformed)
+        if len(messages) == 1 and isinstance(messages[0], Malformed) and not messages[0].answers:
+            raise _unusable(messages[0])
+        requests, refusals = _begin(session, messages)
+        if not requests and not refusals:
             await visit.respond(202)
-            return None
+            return
         reply = self._replies.begin(visit.send, {**visit.allowed, SESSION: session_id}, session.begin_stream)
         self._replies.end(reply)  # it is a stream from the start
         reply.open()
         async with trio.open_nursery() as nursery:
-            for request in requests:
-                refusal = refuse_flood(session, request)
-                if refusal is not None:
-                    await reply.add(refusal)
-                else:
-                    nursery.start_soon(_answer_one, session, request, session.begin(request), reply)
-            for each in refused:
-                await reply.add(Failure(ErrorBody(each.code, each.why), each.id))
+            for request, scope in requests:
+                nursery.start_soon(_answer_one, session, request, scope, reply)
+            for refusal in refusals:
+                await reply.add(refusal)
         await reply.finish(None)
-        return None
 
     async def _open(self, visit: Visit, request: Request) -> None:
         version = visit.headers.one(VERSION)
@@ -150,9 +145,8 @@ class StreamableFace:
         try:
             answer = await session.answer(request, session.begin(request), reply.say)
         finally:
-            self._replies.end(
-                reply
-            )  # before it is sent: a client that is slow to take an answer is not waiting for one
+            # Before it is sent: a client that is slow to take an answer is not waiting for one.
+            self._replies.end(reply)
         await reply.finish(answer)
 
     # GET
@@ -181,6 +175,8 @@ class StreamableFace:
 
     async def _stand(self, visit: Visit, session: Session, id: str, after: int | None) -> None:
         """The stream for what we say unasked: the former one from after that event on, or a new one (None)."""
+        if self._sessions.listening >= MAX_STREAMS:
+            raise Rejected(Refusal(503, "too many streams are open", {"retry-after": "5"}), LIMITED)
         scope = trio.CancelScope()
         if not await self._sessions.listen(id, scope, takes_over=after is not None):
             raise Rejected(Refusal(409, "this session has its stream already"))
@@ -253,6 +249,30 @@ def _take(session: Session, message: Message | Malformed) -> None:
         session.told(message)
     elif not isinstance(message, Request):
         session.answered(message)
+
+
+def _begin(
+    session: Session, messages: list[Message | Malformed]
+) -> tuple[list[tuple[Request, trio.CancelScope]], list[Failure]]:
+    """Take the messages of a batch in their order: the requests that are to be answered, and the refusals."""
+    requests: list[tuple[Request, trio.CancelScope]] = []
+    refusals: list[Failure] = []
+    for message in messages:
+        if isinstance(message, Request):
+            refusal = refuse_flood(session, message)
+            if refusal is None:
+                requests.append((message, session.begin(message)))
+            else:
+                refusals.append(refusal)
+        elif isinstance(message, Malformed) and not message.answers:
+            refusals.append(Failure(ErrorBody(message.code, message.why), message.id))
+        else:
+            _take(session, message)
+    return requests, refusals
+
+
+def _unusable(malformed: Malformed) -> Rejected:
+    return Rejected(Refusal(400, malformed.why), malformed.code, malformed.id)
 
 
 async def _answer_one(session: Session, request: Request, scope: trio.CancelScope, reply: Reply) -> None:

@@ -31,6 +31,9 @@ KEPT = 300.0
 MAX_KEPT = 1024 * 1024
 """Bytes that one stream keeps at most, beyond which its oldest events go; and that the finished streams of one session
 keep together, beyond which the oldest go."""
+MAX_STREAMS = 400
+"""Streams of one transport that stand open for what is said unasked: each holds a connection, of which there may only
+be so many, and messages need some too."""
 MAX_FINISHED = 100
 """Finished streams that one session keeps at most."""
 
@@ -245,10 +248,15 @@ class Reply:
         self._sent = trio.Event()
 
     def say(self, message: Notification | Request) -> bool:
-        """Send a message before the answer; False, and nothing, after it. Never waits."""
-        if not self._ended:
-            self.open().add(write(message))
-        return not self._ended
+        """Send a message before the answer; False, and nothing, after it. Never waits. A notice that would push out
+        what is not read yet is lost instead: answers and questions count for more."""
+        if self._ended:
+            return False
+        stream, data = self.open(), write(message)
+        if isinstance(message, Notification) and not stream.has_room(len(data)):
+            return False
+        stream.add(data)
+        return True
 
     async def add(self, answer: Success | Failure) -> None:
         """One of several answers, if the POST held several requests. While the client has much to read, it waits."""

@@ -67,6 +67,7 @@ class Serving(Generic[T]):
 
     def __init__(self) -> None:
         self._work: dict[tuple[type, Id], list[T]] = {}
+        self._count = 0
 
     def __contains__(self, id: Id) -> bool:
         return (type(id), id) in self._work
@@ -76,14 +77,16 @@ class Serving(Generic[T]):
             yield from list(work)
 
     def __len__(self) -> int:
-        return sum(len(work) for work in self._work.values())
+        return self._count
 
     def begin(self, id: Id, work: T) -> None:
         self._work.setdefault((type(id), id), []).append(work)
+        self._count += 1
 
     def end(self, id: Id, work: T) -> None:
         left = self._work[(type(id), id)]
         left.remove(work)
+        self._count -= 1
         if not left:
             del self._work[(type(id), id)]
 

@@ -22,6 +22,8 @@ class Abilities:
     sampling: bool
     sampling_tools: bool
     """Whether tools may be offered to its model, and messages may hold their calls and results."""
+    sampling_arrays: bool
+    """Whether one message may hold several pieces of content."""
     form: bool
     url: bool
     """Whether its user can be sent to a page."""
@@ -41,6 +43,7 @@ NO_ABILITIES = Abilities(
     roots=False,
     sampling=False,
     sampling_tools=False,
+    sampling_arrays=False,
     form=False,
     url=False,
     choice_schemas=False,
@@ -52,7 +55,14 @@ NO_ABILITIES = Abilities(
 
 
 ALL_ABILITIES = replace(
-    NO_ABILITIES, roots=True, sampling=True, sampling_tools=True, form=True, url=True, choice_schemas=True
+    NO_ABILITIES,
+    roots=True,
+    sampling=True,
+    sampling_tools=True,
+    sampling_arrays=True,
+    form=True,
+    url=True,
+    choice_schemas=True,
 )
 """Of whoever might come."""
 
@@ -71,6 +81,7 @@ def abilities_of(revision: Revision, capabilities: Raw) -> Abilities:
         roots="roots" in declared,
         sampling=sampling is not None,
         sampling_tools=sampling is not None and revision.has_sampling_tools and "tools" in _objects(sampling),
+        sampling_arrays=sampling is not None and revision.has_sampling_tools,
         # Elicitation without a word on modes means forms, as it did before there were modes.
         form=elicitation is not None and ("form" in modes or "url" not in modes),
         url="url" in modes,

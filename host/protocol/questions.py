@@ -116,16 +116,22 @@ def completion(id: str, params: Raw | None = None) -> Notification:
     return Notification(COMPLETE_NOTICE, encode_object(with_elicitation_id(found, id)))
 
 
-def rename_elicitations(data: Raw | None, rename: Callable[[str], str]) -> Raw | None:
-    """The `data` of a URL_REQUIRED error with every id renamed, nothing else changed; None if it is not such data."""
+def fit_elicitations(data: Raw | None, rename: Callable[[str], str], asker: str) -> Raw | None:
+    """The `data` of a URL_REQUIRED error with every id renamed and every message signed by the `asker`, nothing else
+    changed; None if it is not such data, or names something else than pages."""
     try:
         found = members(data or b"")
         pages = [members(each) for each in items(found["elicitations"])]
         ids = [elicitation_id(page) for page in pages]
     except (ValueError, KeyError):
         return None
-    renamed = [with_elicitation_id(page, rename(id)) for page, id in zip(pages, ids, strict=True)]
-    found["elicitations"] = encode([encode_object(page) for page in renamed])
+    if not all(_is_page(_said(page.get("url"))) for page in pages):
+        return None
+    fitted = [with_elicitation_id(page, rename(id)) for page, id in zip(pages, ids, strict=True)]
+    for page in fitted:
+        if _is_string(page.get("message")):
+            page["message"] = _signed(page["message"], asker)
+    found["elicitations"] = encode([encode_object(page) for page in fitted])
     return encode_object(found)
 
 
@@ -170,7 +176,7 @@ def _elicitation(found: Mapping[str, Raw]) -> Question:
         _need("requestedSchema", schema is not None and is_object(schema), "an object")
         return Question.FORM
     if mode == "url":
-        _need("url", _said(found.get("url")) is not None, "a string")
+        _need("url", _is_page(_said(found.get("url"))), "an http or https URL")
         _need("elicitationId", _said(found.get("elicitationId")) is not None, "a string")
         return Question.URL
     raise CannotAsk(INVALID_PARAMS, "the mode of an elicitation is form or url")
@@ -192,6 +198,11 @@ def _is_string(raw: Raw | None) -> bool:
 
 def _is_number(raw: Raw | None) -> bool:
     return raw is not None and _head(raw) in b"-0123456789"
+
+
+def _is_page(url: str | None) -> bool:
+    """Whether a browser may be sent there: other schemes run programs, or read files."""
+    return url is not None and url.lower().startswith(("https://", "http://"))
 
 
 def _head(raw: Raw) -> bytes:
@@ -247,7 +258,7 @@ def _refuse_strange_messages(params: Mapping[str, Raw], abilities: Abilities) ->
     if abilities.sampling_tools and abilities.audio:
         return
     for content in _contents(params["messages"]):
-        if _is_array(content) and not abilities.sampling_tools:
+        if _is_array(content) and not abilities.sampling_arrays:
             raise CannotAsk(INVALID_PARAMS, "the client's sampling takes one content block in a message, not an array")
         for block in items(content) if _is_array(content) else [content]:
             _refuse_strange_block(_type(block), abilities)

@@ -4,23 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TypeVar
 
 import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
-from host.errors import BrokeProtocol, Refused, TimedOut, Unavailable
-from host.exchange import Caller, Outlet
+from host.errors import BrokeProtocol, Refused, TimedOut, Unavailable, UpstreamError
+from host.exchange import Outlet
 from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode, encode_object, is_object, value
 from host.peer import Peer
 from host.policy.gate import Permit
-from host.protocol.handshake import ServerOffer, greeting, offer
+from host.protocol.handshake import ServerOffer, WrongRevision, greeting, offer
 from host.protocol.meta import TOKEN, for_next_hop, progress_token
 from host.protocol.methods import INITIALIZE, INITIALIZED, PROGRESS, with_target
-from host.protocol.questions import URL_REQUIRED, rename_elicitations
-from host.upstream.reverse import Origin, Patience, Voice
+from host.protocol.questions import URL_REQUIRED, fit_elicitations
+from host.upstream.origin import Origin, Patience
+from host.upstream.reverse import Voice
 from host.version import VERSION
 from host.wire.link import Link, LinkLost
 
@@ -35,10 +37,16 @@ async def shake_hands(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> 
     """Open the conversation as its client, which may be asked for `asks` (2025-11-25, "Lifecycle / Initialization").
 
     Raises:
-        PeerError, BrokenAnswer, LinkLost: the server refused, or is gone.
-        WrongRevision, ValueError: it answered with a revision we do not speak, or with something else.
+        PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
+        WrongRevision: it answered with a revision that we do not speak.
     """
-    offered = offer(await peer.request(INITIALIZE, greeting(VERSION, asks)))
+    result = await peer.request(INITIALIZE, greeting(VERSION, asks))
+    try:
+        offered = offer(result)
+    except WrongRevision:
+        raise
+    except ValueError as problem:
+        raise BrokenAnswer(str(problem)) from None
     link.settle(offered.revision)
     await peer.notify(INITIALIZED)
     return offered
@@ -53,7 +61,6 @@ class Client:
         self.peer = peer
         self._timeout = timeout
         self._voice = voice
-        voice.spoken = offer.revision
 
     async def call(self, permit: Permit) -> Raw:
         """Have the server carry out the permitted exchange, and give its result as it came: a JSON object.
@@ -78,31 +85,39 @@ class Client:
                 relay = _Relay(token, exchange.outlet, origin.patience)
                 with self.peer.progress(relay.report) as ours:
                     for_next_hop(params, ours)
-                    return await self._request(exchange.request.method, params, origin)
+                    result = await self._request(exchange.request.method, params, origin)
+                relay.flush()
+                return result
         finally:
             origin.end()
-        waited = trio.current_time() - started
-        raise TimedOut(self.server, f"{self.server} did not answer within {waited:.0f} s")
+        raise too_late(self.server, trio.current_time() - started)
 
     async def _request(self, method: str, params: dict[str, Raw], origin: Origin) -> Raw:
         try:
             result = await self.peer.request(method, encode_object(params), origin)
-        except PeerError as refusal:
-            raise self._refused(refusal, origin.exchange.caller) from None
-        except BrokenAnswer as problem:
-            raise BrokeProtocol(self.server, f"{self.server} sent an answer that is none: {problem}") from None
-        except LinkLost as lost:
-            raise Unavailable(self.server, f"{self.server} was lost while it worked on this: {lost}") from None
+        except (PeerError, BrokenAnswer, LinkLost) as problem:
+            failed = failure(self.server, problem)
+            if failed.code == URL_REQUIRED:
+                caller = origin.exchange.caller
+                mint = partial(self._voice.elicitations.mint, caller)
+                failed.data = fit_elicitations(failed.data, mint, self._voice.title)
+            raise failed from None
         if not is_object(result):
             raise BrokeProtocol(self.server, f"{self.server} sent a result that is not an object")
         return result
 
-    def _refused(self, refusal: PeerError, caller: Caller) -> Refused:
-        error = refusal.error
-        data = error.data
-        if error.code == URL_REQUIRED:
-            data = rename_elicitations(data, lambda id: self._voice.elicitations.mint(caller, id))
-        return Refused(self.server, error.code, error.message, data)
+
+def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:
+    """What became of a request to a server, for whoever asked."""
+    if isinstance(problem, PeerError):
+        return Refused(server, problem.error.code, problem.error.message, problem.error.data)
+    if isinstance(problem, BrokenAnswer):
+        return BrokeProtocol(server, f"{server} sent an answer that is none: {problem}")
+    return Unavailable(server, f"{server} was lost while it worked on this: {problem}")
+
+
+def too_late(server: str, seconds: float) -> TimedOut:
+    return TimedOut(server, f"{server} did not answer within {seconds:.0f} s")
 
 
 class _Relay:
@@ -113,6 +128,7 @@ class _Relay:
         self._outlet = outlet
         self._patience = patience
         self._last: float | None = None
+        self._held: dict[str, Raw] | None = None
         self._allowance = BURST
         self._counted = trio.current_time()
 
@@ -131,6 +147,13 @@ class _Relay:
         now = trio.current_time()
         self._allowance = min(self._allowance + (now - self._counted) * REPORTS_A_SECOND, BURST)
         self._counted = now
+        self._held = found
         if self._allowance >= 1:
             self._allowance -= 1
-            self._outlet.tell(Notification(PROGRESS, encode_object({**found, TOKEN: self._token})))
+            self.flush()
+
+    def flush(self) -> None:
+        """Pass on the newest report, if it was held back."""
+        if self._held is not None:
+            self._outlet.tell(Notification(PROGRESS, encode_object({**self._held, TOKEN: self._token})))
+            self._held = None

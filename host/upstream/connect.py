@@ -23,7 +23,7 @@ STOP_GRACE = 2.0
 """Seconds between the steps of stopping a child: its input closed, TERM, KILL."""
 
 
-def open_link(spec: ServerSpec, older: bool, *, keeper: Keeper, journal: Journal) -> AbstractAsyncContextManager[Link]:
+def open_link(spec: ServerSpec, *, older: bool, keeper: Keeper, journal: Journal) -> AbstractAsyncContextManager[Link]:
     """A link to the server for the block; the child process, if there is one, is gone when the block ends. `older`:
     over the transport of 2024-11-05, if it is a server at a URL.
 

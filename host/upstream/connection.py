@@ -1,32 +1,81 @@
-"""What every connection to a server has in common, shared or dedicated: how it ends, in words, and how it is kept
-awake."""
+"""What every connection to a server has in common, shared or dedicated: how it begins, what it is kept in step with,
+and how it ends, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Protocol
 
 import trio
 
 from config import ServerSpec
 from host.asking import BrokenAnswer, PeerError
 from host.errors import first_of
+from host.exchange import Caller
 from host.journal import sample
-from host.peer import Peer
+from host.peer import Peer, open_peer
 from host.protocol.handshake import WrongRevision
 from host.protocol.methods import PING
+from host.upstream.client import Client, shake_hands
 from host.upstream.connect import redactor
-from host.upstream.reverse import Origin
+from host.upstream.levels import Levels
+from host.upstream.origin import Origin
+from host.upstream.reverse import Voice
+from host.upstream.watches import Watches
 from host.wire.link import Link, LinkLost
 
-OpenLink = Callable[[ServerSpec, bool], AbstractAsyncContextManager[Link]]
-"""Opens a link to the configured server for a block; LinkLost if it cannot be had. True: over the transport of old."""
+
+class OpenLink(Protocol):
+    def __call__(self, spec: ServerSpec, *, older: bool) -> AbstractAsyncContextManager[Link]:
+        """A link to the configured server for a block; `older`: over the transport of 2024-11-05.
+
+        Raises:
+            LinkLost: it cannot be had.
+        """
+
 
 PING_EVERY = 30.0
 PING_PATIENCE = 10.0
 
-FAILURES = (LinkLost, PeerError, BrokenAnswer, ValueError, trio.TooSlowError)
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a request is carried out."""
+
+    client: Client
+    watches: Watches
+
+
+FAILURES = (LinkLost, PeerError, BrokenAnswer, WrongRevision, trio.TooSlowError)
 """What a server may do to its connection. Anything else is our own mistake."""
+
+
+@asynccontextmanager
+async def open_client(
+    spec: ServerSpec, link: AbstractAsyncContextManager[Link], voice: Voice, asks: Mapping[str, object]
+) -> AsyncIterator[Client]:
+    """A client of the server behind `link`, for the block, once they have shaken hands. It may be asked for `asks`.
+
+    Raises:
+        FAILURES: it did not come to that, or the connection ended.
+    """
+    async with link as opened, open_peer(opened, voice) as peer:
+        offered = await shake_hands(opened, peer, asks)
+        voice.spoken = offered.revision
+        yield Client(spec.id, peer, offered, spec.timeout, voice)
+
+
+def keep_in_step(
+    nursery: trio.Nursery, client: Client, levels: Levels, watches: Watches, caller: Caller | None
+) -> None:
+    """Start what keeps a connection alive, and the server at what `caller`, or (None) everybody, wants of it."""
+    nursery.start_soon(stay_awake, client.peer)
+    if client.offer.logs:
+        nursery.start_soon(levels.tune, client.server, client.peer, caller)
+    if client.offer.subscribes:
+        nursery.start_soon(watches.run, client.peer)
 
 
 async def stay_awake(peer: Peer[Origin]) -> None:

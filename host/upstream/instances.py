@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import trio
 
@@ -19,25 +18,21 @@ from config import Isolation, ServerSpec
 from host.errors import TooMany, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import Crashed, InstanceFailed, Journal
-from host.peer import open_peer
 from host.policy.gate import Gate
 from host.protocol.handshake import declared
-from host.protocol.methods import ROOTS_CHANGED
 from host.upstream.backoff import Backoff
-from host.upstream.client import Client, shake_hands
-from host.upstream.connection import FAILURES, reason, stay_awake
+from host.upstream.client import Client
+from host.upstream.connection import FAILURES, Seat, keep_in_step, open_client, reason
 from host.upstream.levels import Levels
-from host.upstream.reverse import Origin, Patience, Voice
+from host.upstream.origin import Origin, Patience
+from host.upstream.reverse import Voice
 from host.upstream.watches import Watches
-from host.wire.link import Link, LinkLost
+from host.wire.link import Link
 
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """Where a request is carried out."""
-
-    client: Client
-    watches: Watches
+FORGOTTEN = 120.0
+"""Seconds after which failed starts count no more."""
+ENDING = 10.0
+"""Seconds that a call waits for an instance that is ending, where there may be no more of them."""
 
 
 class _Instance:
@@ -56,6 +51,12 @@ class _Instance:
     def idle_for(self) -> float:
         in_use = bool(self.guests) or len(self.watches) > 0
         return 0.0 if in_use else trio.current_time() - self.last_used
+
+
+class _Setback:
+    def __init__(self) -> None:
+        self.backoff = Backoff()
+        self.until = trio.current_time()
 
 
 class Instances:
@@ -78,8 +79,8 @@ class Instances:
         self._nursery = nursery
         self._of_client: dict[Hashable, _Instance] = {}
         self._live: set[_Instance] = set()
-        self._backoff = Backoff()
-        self._not_before = 0.0
+        self._gone = trio.lowlevel.ParkingLot()
+        self._setbacks: dict[Hashable | None, _Setback] = {}
 
     def __len__(self) -> int:
         return len(self._live)
@@ -93,6 +94,7 @@ class Instances:
             Unavailable: it cannot be started.
         """
         key = exchange.caller.instance if self._spec.isolation is Isolation.PER_CLIENT else None
+        await self._room(key)
         instance = self._of_client.get(key) if key is not None else None
         if instance is None:
             instance = self._start(exchange.caller, key)
@@ -124,20 +126,38 @@ class Instances:
             instance.watches.forget(caller)
             instance.life.cancel("its client is gone")
 
-    async def roots_changed(self, caller: Caller) -> None:
+    def _setback(self, key: Hashable | None) -> _Setback:
+        """How the starts for this client went, or for all single calls: what fails for one may work for another."""
+        if key not in self._setbacks:
+            now = trio.current_time()
+            self._setbacks = {key: each for key, each in self._setbacks.items() if each.until + FORGOTTEN > now}
+            self._setbacks[key] = _Setback()
+        return self._setbacks[key]
+
+    def client_of(self, caller: Caller) -> Client | None:
+        """The caller's own, if it has one that is connected."""
         instance = self._of_client.get(caller.instance)
-        if instance is not None and instance.client is not None:
-            with suppress(LinkLost):
-                await instance.client.peer.notify(ROOTS_CHANGED)
+        return None if instance is None else instance.client
+
+    async def _room(self, key: Hashable | None) -> None:
+        """Wait while there is no room for another instance, and one that is ending will soon make some."""
+        with trio.move_on_after(ENDING):
+            while (
+                len(self._live) >= self._spec.max_instances
+                and (key is None or key not in self._of_client)
+                and any(instance.life.cancel_called for instance in self._live)
+            ):
+                await self._gone.park()
 
     def _start(self, caller: Caller, key: Hashable | None) -> _Instance:
-        wait = self._not_before - trio.current_time()
+        wait = self._setback(key).until - trio.current_time()
         if wait > 0:
             text = f"{self._spec.id} is unavailable: its last instance failed; the next may be started in {wait:.1f} s"
             raise Unavailable(self._spec.id, text)
         if len(self._live) >= self._spec.max_instances:
-            text = f"{self._spec.id} has {len(self._live)} instances already, which is its max_instances"
-            raise TooMany(self._spec.id, f"{text}; try again later, or raise it")
+            text = f"{self._spec.id} serves as many clients of its own as it may (max_instances: {len(self._live)})"
+            self._journal.note(InstanceFailed(self._spec.id, "one more is wanted than max_instances allows"))
+            raise TooMany(self._spec.id, f"{text}; try again later")
         instance = _Instance(caller, key, Watches(self._spec.id, self._spec.timeout))
         self._live.add(instance)
         if key is not None:
@@ -157,6 +177,7 @@ class Instances:
                     instance.tried = trio.Event()
         finally:
             self._live.discard(instance)
+            self._gone.unpark_all()
             self._part(instance, instance.why or "its instance was stopped")
 
     def _part(self, instance: _Instance, why: str) -> None:
@@ -182,9 +203,10 @@ class Instances:
             self._journal.note(Crashed(self._spec.id, group))
             why = "of an internal error"
         came_up = instance.tried.is_set()
-        delay = self._backoff.failed(trio.current_time() - began if came_up else 0.0, random.random())
+        setback = self._setback(instance.key)
+        delay = setback.backoff.failed(trio.current_time() - began if came_up else 0.0, random.random())
         if not came_up:  # another one now would not come up either
-            self._not_before = trio.current_time() + delay
+            setback.until = trio.current_time() + delay
         self._lose(instance, why)
         self._journal.note(InstanceFailed(self._spec.id, why))
         return delay
@@ -200,27 +222,23 @@ class Instances:
             updated=instance.watches.updated,
         )
         voice.guests = instance.guests
-        asks = declared(self._gate.askable(spec.id, caller.abilities), roots_change=True)
+        # One of a client hears when its roots change; one of a call is gone before.
+        asks = declared(self._gate.askable(spec.id, caller.abilities), roots_change=instance.key is not None)
         with trio.fail_after(spec.start_timeout) as patience:
-            async with self._open_link() as link, open_peer(link, voice) as peer:
-                offered = await shake_hands(link, peer, asks)
+            async with open_client(spec, self._open_link(), voice, asks) as client, trio.open_nursery() as nursery:
                 patience.deadline = float("inf")
-                instance.client = Client(spec.id, peer, offered, spec.timeout, voice)
+                instance.client = client
                 instance.tried.set()
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(stay_awake, peer)
-                    nursery.start_soon(self._reap, instance)
-                    if offered.logs:
-                        nursery.start_soon(self._levels.tune, spec.id, peer, caller)
-                    if offered.subscribes:
-                        nursery.start_soon(instance.watches.run, peer)
-                    await peer.ended.wait()
-                    # At once: to end what is left of a child may take seconds, and the next call must not wait.
-                    if len(instance.watches):
-                        self._lose(instance, str(peer.lost))
-                    else:
-                        self._part(instance, str(peer.lost))
-                    raise peer.lost
+                keep_in_step(nursery, client, self._levels, instance.watches, caller)
+                nursery.start_soon(self._reap, instance)
+                await client.peer.ended.wait()
+                # At once: to end what is left of a child may take seconds, and the next call must not wait.
+                lost = client.peer.lost
+                if len(instance.watches):
+                    self._lose(instance, str(lost))
+                else:
+                    self._part(instance, str(lost))
+                raise lost
 
     async def _reap(self, instance: _Instance) -> None:
         """End an instance that nobody has used for a while."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 
 import trio
 
@@ -12,7 +13,7 @@ from host.jsonrpc.raw import encode
 from host.peer import Peer
 from host.protocol.levels import most_verbose
 from host.protocol.methods import SET_LEVEL
-from host.upstream.reverse import Origin
+from host.upstream.origin import Origin, our_own
 from host.wire.link import LinkLost
 
 PATIENCE = 30.0
@@ -40,8 +41,7 @@ class Levels:
     async def tune(self, server: str, peer: Peer[Origin], caller: Caller | None) -> None:
         """Keep a server at what is wanted, by `caller` or (None) by the most demanding of all who hear of it, until
         cancelled. One request at a time, and only when that changes; when nobody wants anything any more, the server
-        stays as it is.
-        What the server says to it is its own affair: nobody waits for the answer."""
+        stays as it is. What the server says to it is its own affair: nobody waits for the answer."""
         asked: str | None = None
         while True:
             callers = self.callers(server) if caller is None else (caller,)
@@ -50,8 +50,5 @@ class Levels:
                 await self._moved.park()
                 continue
             asked = level
-            with trio.move_on_after(PATIENCE):
-                try:
-                    await peer.request(SET_LEVEL, encode({"level": level}))
-                except (PeerError, BrokenAnswer, LinkLost):
-                    continue
+            with trio.move_on_after(PATIENCE), suppress(PeerError, BrokenAnswer, LinkLost):
+                await peer.request(SET_LEVEL, encode({"level": level}), our_own())

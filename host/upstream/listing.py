@@ -22,7 +22,7 @@ from host.peer import Peer
 from host.protocol.handshake import ServerOffer
 from host.protocol.methods import LISTINGS, Kind, Listing
 from host.upstream.backoff import Pace
-from host.upstream.reverse import Origin
+from host.upstream.origin import Origin
 from host.wire.link import LinkLost
 
 MAX_PAGES = 100

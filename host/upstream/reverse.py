@@ -9,16 +9,16 @@ one client's affairs to another.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Hashable
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
-from host.errors import InvalidParams
-from host.exchange import Caller, Exchange, Outlet
+from host.errors import NOBODY_ANSWERED, InvalidParams
+from host.exchange import Caller, Outlet
 from host.journal import Crashed, Dropped, Journal, NotAsked, sample
 from host.jsonrpc.messages import (
     INTERNAL_ERROR,
@@ -51,126 +51,38 @@ from host.protocol.questions import (
     with_elicitation_id,
 )
 from host.protocol.versions import LATEST_LEGACY, Revision
+from host.upstream.origin import Hold, Origin
 from host.wire.link import LinkLost
 
-CEILING = 600.0
-"""Seconds after which a call ends even while it reports progress; what a question waits for a person is not counted."""
 ANSWER_PATIENCE = 600.0
 """Seconds that a question waits for its answer."""
 MAX_QUESTIONS = 8
 """Questions that may be open for one call at once."""
-NOBODY_ANSWERED = 408
 MAX_ELICITATIONS = 1000
 """Visits to pages that one connection remembers; of older ones nobody hears that they are done."""
 LOGS_A_SECOND = 200
 NO_ROOTS = Raw(b'{"roots":[]}')
 
 
-class Patience:
-    """The deadline of one call: put off by progress, up to a ceiling, and standing still while a person is asked."""
-
-    def __init__(self, seconds: float) -> None:
-        now = trio.current_time()
-        self.scope = trio.CancelScope(deadline=now + seconds)
-        self._seconds = seconds
-        self._ceiling = now + CEILING
-        self._waiting = 0
-        self._stopped_at = 0.0
-
-    def progressed(self) -> None:
-        if not self._waiting:
-            self.scope.deadline = min(trio.current_time() + self._seconds, self._ceiling)
-
-    def stop(self) -> None:
-        """A person is asked. Each `stop` is followed by one `go_on`."""
-        if not self._waiting:
-            self._stopped_at = trio.current_time()
-            self._left = self.scope.deadline - self._stopped_at
-            self.scope.deadline = float("inf")
-        self._waiting += 1
-
-    def go_on(self) -> None:
-        self._waiting -= 1
-        if not self._waiting:
-            now = trio.current_time()
-            self._ceiling += now - self._stopped_at
-            self.scope.deadline = now + self._left
-
-
-class _Hold:
-    """What keeps a question open: the origins it may belong to. When the last of them is over, it is withdrawn. A
-    question that belongs to none goes to `standing`."""
-
-    def __init__(self, origins: list[Origin], standing: Outlet) -> None:
-        self._standing = standing
-        self.scope = trio.CancelScope()
-        self._origins = list(origins)
-        self._stopped: list[Origin] = []
-        for origin in self._origins:
-            origin.questions.add(self)
-
-    @property
-    def outlet(self) -> Outlet:
-        """Where the question goes now: the stream of the newest request that it may belong to and that is not over."""
-        return self._origins[-1].exchange.outlet if self._origins else self._standing
-
-    def over(self, origin: Origin) -> None:
-        self._origins.remove(origin)
-        if not self._origins:
-            self.scope.cancel("the request that this belongs to is over")
-
-    def stop_clocks(self) -> None:
-        self._stopped = list(self._origins)
-        for origin in self._stopped:
-            origin.patience.stop()
-
-    def release(self) -> None:
-        for origin in self._stopped:
-            origin.patience.go_on()
-        for origin in self._origins:
-            origin.questions.discard(self)
-
-
-@dataclass(eq=False)
-class Origin:
-    """An exchange that a server works for, from before it is sent to its end."""
-
-    exchange: Exchange
-    patience: Patience
-    questions: set[_Hold] = field(default_factory=set)
-
-    def end(self) -> None:
-        """It is over: nobody is left who would answer for it."""
-        held, self.questions = self.questions, set()
-        for hold in held:
-            hold.over(self)
-
-
 class Elicitations:
     """The visits to pages that users were asked for, by the server's id: who was asked, and under which id. A server
-    to which all clients are one may send several of them to the same page."""
+    to which all clients are one may send several of them to the same page. Clients that are gone are not kept."""
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[Caller, str]] = {}
-        self._count = 0
+        self._known: dict[str, WeakKeyDictionary[Caller, str]] = {}
 
     def mint(self, caller: Caller, id: str) -> str:
         """The id that the client gets instead of the server's: two servers may use the same."""
-        known = self._known.get(id, {})
-        if caller in known:
-            return known[caller]
-        while self._count >= MAX_ELICITATIONS:
-            self.done(next(iter(self._known)))
-        minted = secrets.token_urlsafe(12)
-        self._known.setdefault(id, {})[caller] = minted
-        self._count += 1
-        return minted
+        known = self._known.get(id)
+        if known is None:
+            while len(self._known) >= MAX_ELICITATIONS:
+                del self._known[next(iter(self._known))]
+            known = self._known[id] = WeakKeyDictionary()
+        return known.setdefault(caller, secrets.token_urlsafe(12))
 
     def done(self, id: str) -> list[tuple[Caller, str]]:
         """Whoever was asked under the server's id, and under which; known no more from now on."""
-        known = self._known.pop(id, {})
-        self._count -= len(known)
-        return list(known.items())
+        return list(self._known.pop(id, {}).items())
 
 
 class Voice:
@@ -202,13 +114,16 @@ class Voice:
         self.guests: list[Origin] = []
         """Exchanges that wait for this connection to be ready: it is opened on their behalf."""
         self._server = server
-        self._title = title
+        self.title = title
         self._gate = gate
         self._journal = journal
         self._owner = owner
         self._updated = updated
         self._listeners = listeners
         self._logs = (0, 0)
+
+    def whose(self, subject: Origin) -> Hashable:
+        return subject.exchange.caller.mark
 
     def dropped(self, what: str, detail: str) -> None:
         self._journal.note(Dropped(self._server, what, detail))
@@ -299,7 +214,7 @@ class Voice:
             caller = origins[-1].exchange.caller
         elif owner is not None and (question is Question.ROOTS or not behind.abandoned):
             caller = owner  # it may be asked out of the blue, but not for a request that it has just called off
-        elif question is Question.ROOTS and not behind.open:
+        elif question is Question.ROOTS:
             return _no_roots  # servers ask as soon as they are greeted, when there is no client yet
         else:
             raise self._not_asked(question, INVALID_PARAMS, self._uncertain(behind))
@@ -307,7 +222,7 @@ class Voice:
         if origins and len(asked) >= MAX_QUESTIONS * len(origins):
             raise self._not_asked(question, INVALID_PARAMS, f"more than {MAX_QUESTIONS} questions for one call")
         try:
-            fitted = fit(question, params, caller.abilities, self._title)
+            fitted = fit(question, params, caller.abilities, self.title)
             token = progress_token(params)
         except InvalidParams as problem:
             raise CannotAsk(INVALID_PARAMS, problem.message) from None
@@ -315,17 +230,19 @@ class Voice:
             fitted = _with_outward_links(fitted, self._server)
         if question is Question.URL:
             fitted = with_elicitation_id(fitted, self.elicitations.mint(caller, elicitation_id(fitted)))
-        hold = _Hold(origins, caller.outlet)
+        hold = Hold(origins, caller.outlet)
         return partial(self._held, hold, partial(_ask, peer, hold, request.method, fitted, token, behind.about))
 
     def _origins(self, behind: Behind[Origin]) -> list[Origin]:
         """The exchanges in flight that a message may belong to, all of one client; none if that is not certain."""
         if behind.exact:
-            return behind.open
-        if self._owner() is not None:
-            return behind.open or self.guests
-        callers = {origin.exchange.caller for origin in (*behind.open, *behind.abandoned)}
-        return behind.open if len(callers) == 1 else []
+            return [origin for origin in behind.open if not origin.is_ours]
+        owner = self._owner()
+        if owner is not None:
+            return [origin for origin in behind.open if origin.exchange.caller is owner] or self.guests
+        origins = behind.open
+        callers = behind.abandoned.union(origin.exchange.caller.mark for origin in origins)
+        return origins if len(callers) == 1 and not any(origin.is_ours for origin in origins) else []
 
     def _uncertain(self, behind: Behind[Origin]) -> str:
         if behind.exact:
@@ -338,7 +255,7 @@ class Voice:
         self._journal.note(NotAsked(self._server, f"{question.value} question", why))
         return CannotAsk(code, why)
 
-    async def _held(self, hold: _Hold, ask: Callable[[], Awaitable[Raw]]) -> Raw:
+    async def _held(self, hold: Hold, ask: Callable[[], Awaitable[Raw]]) -> Raw:
         hold.stop_clocks()
         try:
             with hold.scope:
@@ -375,7 +292,7 @@ async def _refuse(refusal: CannotAsk) -> Raw:
 
 
 async def _ask(
-    peer: Peer[Origin], hold: _Hold, method: str, params: dict[str, Raw], token: Id | None, about: Id | None
+    peer: Peer[Origin], hold: Hold, method: str, params: dict[str, Raw], token: Id | None, about: Id | None
 ) -> Raw:
     with trio.move_on_after(ANSWER_PATIENCE):
         if token is None:

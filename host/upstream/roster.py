@@ -13,11 +13,11 @@ from host.catalog import Catalog
 from host.errors import MethodNotFound
 from host.exchange import Caller, Exchange
 from host.journal import Journal
-from host.policy.gate import Gate
+from host.policy.gate import Gate, Permit
 from host.protocol.methods import ROOTS_CHANGED
 from host.upstream.client import Client
-from host.upstream.connection import OpenLink
-from host.upstream.instances import Instances, Seat
+from host.upstream.connection import OpenLink, Seat
+from host.upstream.instances import Instances
 from host.upstream.levels import Levels
 from host.upstream.supervisor import Disabled, Ready, Upstream
 from host.upstream.watches import Tell
@@ -37,10 +37,14 @@ class Roster:
         gate: Gate,
         journal: Journal,
         nursery: trio.Nursery,
+        *,
+        alone: bool,
     ) -> None:
+        self._sole: Caller | None = None
         self.levels = Levels()
         self.upstreams: Mapping[str, Upstream] = {
-            id: Upstream(spec, catalog, gate, self.levels, journal, lambda: self._sole) for id, spec in servers.items()
+            id: Upstream(spec, catalog, gate, self.levels, journal, lambda: self._sole, alone=alone)
+            for id, spec in servers.items()
         }
         self.instances: Mapping[str, Instances] = {
             id: Instances(
@@ -51,7 +55,6 @@ class Roster:
         }
         self._grace_ends = trio.current_time() + start_grace
         self._nursery = nursery
-        self._sole: Caller | None = None
 
     def __contains__(self, server: object) -> bool:
         return server in self.upstreams
@@ -69,24 +72,24 @@ class Roster:
         """
         upstream = self.upstreams[server]
         if upstream.spec.isolation is Isolation.SHARED:
-            return nullcontext(Seat(upstream.ready(), upstream.watches))
+            return nullcontext(upstream.seat())
         return self.instances[server].seat(exchange)
 
-    async def watch(self, server: str, uri: str, exchange: Exchange, tell: Tell) -> None:
-        """The exchange's caller hears of changes to this resource, through `tell`, until it unwatches it or is gone.
+    async def watch(self, permit: Permit, tell: Tell) -> None:
+        """Whoever has the permit hears of changes to its resource, through `tell`, until it unwatches it or is gone.
         Where every call has an instance of its own, the one that lists is watched.
 
         Raises:
             UpstreamError: the server did not agree, or cannot be asked.
             MethodNotFound: it does not offer this.
         """
-        upstream = self.upstreams[server]
-        dedicated = upstream.spec.isolation is Isolation.PER_CLIENT and exchange.caller.instance is not None
-        shared = Seat(upstream.ready(), upstream.watches)
-        async with self.instances[server].seat(exchange) if dedicated else nullcontext(shared) as seat:
-            if not seat.client.offer.subscribes:
-                raise MethodNotFound(f"{server} does not offer subscriptions to resources")
-            await seat.watches.watch(uri, exchange, tell)
+        upstream = self.upstreams[permit.server]
+        lasting = upstream.spec.isolation is not Isolation.PER_CALL and permit.exchange.caller.instance is not None
+        seat = self.seat(permit.server, permit.exchange) if lasting else nullcontext(upstream.seat())
+        async with seat as found:
+            if not found.client.offer.subscribes:
+                raise MethodNotFound(f"{permit.server} does not offer subscriptions to resources")
+            await found.watches.watch(permit, tell)
 
     def unwatch(self, server: str, uri: str, caller: Caller) -> None:
         self.upstreams[server].watches.unwatch(uri, caller)
@@ -112,12 +115,12 @@ class Roster:
 
     def roots_changed(self, caller: Caller) -> None:
         """The caller's roots are not what they were. Servers that it shares with others hear nothing of it."""
-        for instances in self.instances.values():
-            self._nursery.start_soon(instances.roots_changed, caller)
+        clients = [instances.client_of(caller) for instances in self.instances.values()]
         if caller is self._sole:
-            for upstream in self.upstreams.values():
-                if isinstance(upstream.state, Ready):
-                    self._nursery.start_soon(_tell_roots_changed, upstream.state.client)
+            clients += [each.state.client for each in self.upstreams.values() if isinstance(each.state, Ready)]
+        for client in clients:
+            if client is not None:
+                self._nursery.start_soon(_tell_roots_changed, client)
 
     def forget(self, caller: Caller) -> None:
         """The caller is gone, with all that was kept for it."""
@@ -129,7 +132,7 @@ class Roster:
 
 
 def _open_another(open_link: OpenLink, upstream: Upstream) -> AbstractAsyncContextManager[Link]:
-    return open_link(upstream.spec, upstream.older)
+    return open_link(upstream.spec, older=upstream.older)
 
 
 async def _tell_roots_changed(client: Client) -> None:
@@ -145,10 +148,13 @@ async def open_roster(
     catalog: Catalog,
     gate: Gate,
     journal: Journal,
+    *,
+    alone: bool = False,
 ) -> AsyncIterator[Roster]:
-    """Supervise the servers for the block. When it ends, all are stopped, side by side, and gone when this returns."""
+    """Supervise the servers for the block. When it ends, all are stopped, side by side, and gone when this returns.
+    `alone`: there will be one client only (`Roster.serve_only`)."""
     async with trio.open_nursery() as nursery:
-        roster = Roster(servers, start_grace, open_link, catalog, gate, journal, nursery)
+        roster = Roster(servers, start_grace, open_link, catalog, gate, journal, nursery, alone=alone)
         for upstream in roster.upstreams.values():
             if upstream.spec.disabled:
                 upstream.state = Disabled()

@@ -19,20 +19,18 @@ from host.catalog import Catalog
 from host.errors import Unavailable, first_of
 from host.exchange import Caller
 from host.journal import Crashed, Journal, ServerFailed, ServerReady, sample
-from host.peer import Peer, open_peer
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
-from host.protocol.handshake import ServerOffer, declared
+from host.protocol.handshake import declared
 from host.protocol.methods import Kind
 from host.upstream.backoff import HEALTHY, Backoff
-from host.upstream.client import Client, shake_hands
-from host.upstream.connection import FAILURES, OpenLink, reason, stay_awake
+from host.upstream.client import Client
+from host.upstream.connection import FAILURES, OpenLink, Seat, keep_in_step, open_client, reason
 from host.upstream.levels import Levels
 from host.upstream.listing import Lister
-from host.upstream.reverse import Origin, Voice
+from host.upstream.reverse import Voice
 from host.upstream.watches import Watches
-from host.wire.http_client import SessionEnded
-from host.wire.http_transport import HttpRefused
+from host.wire.link import LinkLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ State = Connecting | Ready | Failed | Disabled
 class Upstream:
     """One configured server. `state` is what it is in now; `settled` is set once its first attempt has ended.
 
-    `sole` tells the one client that there can be, None where there may be several.
+    `alone` says that there can be one client only, and `sole` which it is, once it is there.
     """
 
     def __init__(
@@ -76,6 +74,8 @@ class Upstream:
         levels: Levels,
         journal: Journal,
         sole: Callable[[], Caller | None],
+        *,
+        alone: bool,
     ) -> None:
         self.spec = spec
         self.attempts = 0
@@ -89,6 +89,7 @@ class Upstream:
         self._levels = levels
         self._journal = journal
         self._sole = sole
+        self._alone = alone
         self._backoff = Backoff()
         self._lister: Lister | None = None
 
@@ -102,6 +103,10 @@ class Upstream:
         if isinstance(state, Ready):
             return state.client
         raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {describe(state)}")
+
+    def seat(self) -> Seat:
+        """Where requests of everybody are carried out; raises as `ready` does."""
+        return Seat(self.ready(), self.watches)
 
     def refresh(self, kind: Kind) -> None:
         """Somebody asked for an entry that is not listed: perhaps the list is old."""
@@ -134,7 +139,7 @@ class Upstream:
         (2025-11-25, "Transports / Backwards Compatibility")."""
         if self.older or not isinstance(self.state, Connecting):
             return False
-        self.older = isinstance(problem, HttpRefused) and problem.may_be_older
+        self.older = isinstance(problem, LinkLost) and problem.may_be_older
         return self.older
 
     def _fall(self, why: str, *, ended: bool = False) -> Failed:
@@ -166,36 +171,28 @@ class Upstream:
             updated=self.watches.updated,
             listeners=lambda: self._levels.callers(self.spec.id),
         )
-        asks = declared(self._gate.askable(self.spec.id, ALL_ABILITIES), roots_change=True)
+        asks = declared(self._gate.askable(self.spec.id, ALL_ABILITIES), roots_change=self._alone)
         with trio.fail_after(self.spec.start_timeout) as patience:
-            async with open_link(self.spec, self.older) as link, open_peer(link, voice) as peer:
-                offered = await shake_hands(link, peer, asks)
-                lister = Lister(self.spec.id, peer, offered, self._catalog, self._journal)
+            async with open_client(self.spec, open_link(self.spec, older=self.older), voice, asks) as client:
+                lister = Lister(self.spec.id, client.peer, client.offer, self._catalog, self._journal)
                 voice.changed = lister.mark
                 await lister.read_all()
-                if peer.ended.is_set():
-                    raise peer.lost
+                if client.peer.ended.is_set():
+                    raise client.peer.lost
                 patience.deadline = float("inf")
                 self._lister = lister
-                self.state = Ready(trio.current_time(), Client(self.spec.id, peer, offered, self.spec.timeout, voice))
+                self.state = Ready(trio.current_time(), client)
                 self.settled.set()
                 self._journal.note(
-                    ServerReady(self.spec.id, sample(offered.server), self._counts(), trio.current_time() - began)
+                    ServerReady(self.spec.id, sample(client.offer.server), self._counts(), trio.current_time() - began)
                 )
-                await self._stay(peer, lister, offered)
-
-    async def _stay(self, peer: Peer[Origin], lister: Lister, offered: ServerOffer) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(lister.run)
-            nursery.start_soon(stay_awake, peer)
-            if offered.logs:
-                nursery.start_soon(self._levels.tune, self.spec.id, peer, None)
-            if offered.subscribes:
-                nursery.start_soon(self.watches.run, peer)
-            await peer.ended.wait()
-            # At once: to end what is left of a child may take seconds, and calls must not wait for that.
-            self._fall(str(peer.lost), ended=isinstance(peer.lost, SessionEnded))
-            raise peer.lost
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(lister.run)
+                    keep_in_step(nursery, client, self._levels, self.watches, None)
+                    await client.peer.ended.wait()
+                    # At once: to end what is left of a child may take seconds, and calls must not wait for that.
+                    self._fall(str(client.peer.lost), ended=client.peer.lost.ended_session)
+                    raise client.peer.lost
 
     def _counts(self) -> str:
         counted = ((kind, len(self._catalog.shelf(kind).by_server.get(self.spec.id, ()))) for kind in Kind)

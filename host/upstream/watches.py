@@ -7,18 +7,20 @@ endpoint, or what a watcher does when it is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
-from host.errors import BrokeProtocol, ColonnadeError, Refused, TimedOut, TooMany, Unavailable
+from host.errors import TooMany, UpstreamError, again
 from host.exchange import Caller, Exchange
 from host.jsonrpc.raw import encode
 from host.peer import Peer
+from host.policy.gate import Permit
 from host.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
-from host.upstream.reverse import Origin, Patience
+from host.upstream.client import failure, too_late
+from host.upstream.origin import Origin, Patience, our_own
 from host.wire.link import LinkLost
 
 Tell = Callable[[str, dict[str, Raw]], None]
@@ -26,7 +28,9 @@ Tell = Callable[[str, dict[str, Raw]], None]
 
 MAX_WATCHED = 10_000
 """URIs of one server that may be watched at once."""
-_BOUNDARIES = ("/", "#", "?")
+FIRST_AGAIN = 2.0
+LAST_AGAIN = 600.0
+"""Seconds until a server that refused is asked again for what is still wanted: at first, and at the most."""
 
 
 class _Outcome:
@@ -36,7 +40,18 @@ class _Outcome:
     def __init__(self, exchange: Exchange) -> None:
         self.origin = Origin(exchange, Patience(float("inf")))
         self.known = trio.Event()
-        self.error: ColonnadeError | None = None
+        self.error: UpstreamError | None = None
+
+
+class _Watcher:
+    """One caller at one URI. It stays while a request of its for that is under way, or once one was agreed to."""
+
+    __slots__ = ("agreed", "asking", "tell")
+
+    def __init__(self) -> None:
+        self.agreed = False
+        self.asking = 0
+        self.tell: Tell = _too_early
 
 
 class Watches:
@@ -45,123 +60,151 @@ class Watches:
     def __init__(self, server: str, timeout: float) -> None:
         self._server = server
         self._timeout = timeout
-        self._watchers: dict[str, dict[Caller, Tell]] = {}
+        self._watchers: dict[str, dict[Caller, _Watcher]] = {}
         self._asked: set[str] = set()
-        self._refused: set[str] = set()
-        self._busy: set[str] = set()
         self._outcomes: dict[str, _Outcome] = {}
-        self._moved = trio.lowlevel.ParkingLot()
+        self._due: dict[str, trio.Event] = {}
+        """What must be looked at, or is being: set to have it looked at again at once."""
+        self._some = trio.Event()
 
     def __len__(self) -> int:
         return len(self._watchers)
 
-    async def watch(self, uri: str, exchange: Exchange, tell: Tell) -> None:
-        """The exchange's caller hears of changes from now on, through `tell`. Returns once the server has agreed.
+    async def watch(self, permit: Permit, tell: Tell) -> None:
+        """Whoever has the permit hears of changes from now on, through `tell`. Returns once the server has agreed.
 
         Raises:
             Refused, BrokeProtocol, TimedOut, Unavailable, TooMany: it has not; then nothing is watched.
         """
+        uri, caller = permit.target, permit.exchange.caller
         if uri not in self._watchers and len(self._watchers) >= MAX_WATCHED:
             raise TooMany(self._server, f"{MAX_WATCHED} resources of {self._server} are watched already")
-        caller = exchange.caller
-        self._watchers.setdefault(uri, {})[caller] = tell
-        if uri in self._asked:
-            await trio.lowlevel.checkpoint()
-            return
-        outcome = self._outcomes.setdefault(uri, _Outcome(exchange))
-        self._refused.discard(uri)
-        self._moved.unpark_all()
+        watchers = self._watchers.setdefault(uri, {})
+        watcher = watchers.setdefault(caller, _Watcher())
+        watcher.tell = tell
+        watcher.asking += 1
         try:
-            await outcome.known.wait()
-            if outcome.error is not None:
-                raise outcome.error
-        except BaseException:
-            self.unwatch(uri, caller)
-            raise
+            if uri in self._asked:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._agreement(uri, permit.exchange)
+            watcher.agreed = True
+        finally:
+            watcher.asking -= 1
+            if not watcher.agreed and not watcher.asking and watchers.get(caller) is watcher:
+                self.unwatch(uri, caller)
+
+    async def _agreement(self, uri: str, exchange: Exchange) -> None:
+        outcome = self._outcomes.get(uri)
+        if outcome is None:
+            outcome = self._outcomes[uri] = _Outcome(exchange)
+        self._look_at(uri)
+        await outcome.known.wait()
+        if outcome.error is not None:
+            raise again(outcome.error)
 
     def unwatch(self, uri: str, caller: Caller) -> None:
         """`caller` hears of it no more; the server is told when it was the last."""
         watchers = self._watchers.get(uri, {})
         if watchers.pop(caller, None) is not None and not watchers:
             del self._watchers[uri]
-            self._moved.unpark_all()
+            self._look_at(uri)
 
     def forget(self, caller: Caller) -> None:
         """`caller` is gone."""
-        for uri in list(self._watchers):
+        for uri in [uri for uri, watchers in self._watchers.items() if caller in watchers]:
             self.unwatch(uri, caller)
 
     def updated(self, uri: str, notice: dict[str, Raw]) -> None:
         """The server says that `uri` changed, which may be part of what is watched (2025-06-18, "Resource Updated
-        Notification": it may be a sub-resource). Where no watched URI contains it, everybody is told."""
-        watchers = self._watchers.get(uri)
-        found = [watchers] if watchers is not None else self._above(uri) or list(self._watchers.values())
-        for tell in {caller: tell for each in found for caller, tell in each.items()}.values():
-            tell(uri, notice)
+        Notification": it may be a sub-resource): whoever watches it or something above it is told. Where nobody does,
+        everybody is."""
+        found = [self._watchers[each] for each in _and_above(uri) if each in self._watchers]
+        told = {caller: watcher for each in found or self._watchers.values() for caller, watcher in each.items()}
+        for watcher in told.values():
+            watcher.tell(uri, notice)
 
     async def run(self, peer: Peer[Origin]) -> None:
         """Keep the server told of what is watched, until cancelled. What was watched before this connection is asked
         for again, and counts as changed: what the server said in between was not heard."""
-        self._asked, self._refused = set(), set()
         missed = set(self._watchers) - self._outcomes.keys()
+        self._asked = set()
+        for uri in self._watchers:
+            self._look_at(uri)
+        for uri in missed:
+            self.updated(uri, {})
+        begun: set[str] = set()
         try:
             async with trio.open_nursery() as nursery:
                 while True:
-                    for uri in self._out_of_step() - self._busy:
-                        self._busy.add(uri)
-                        nursery.start_soon(self._align, peer, uri)
-                    for uri in missed:
-                        self.updated(uri, {})
-                    missed = set()
-                    await self._moved.park()
+                    self._some = trio.Event()
+                    for uri in self._due.keys() - begun:
+                        begun.add(uri)
+                        nursery.start_soon(self._align, peer, uri, begun)
+                    await self._some.wait()
         finally:
-            self._asked, self._busy = set(), set()
+            self._asked, self._due = set(), {}
             for uri in list(self._outcomes):
-                self._settle(uri, Unavailable(self._server, f"{self._server} was lost while it worked on this"))
+                self._settle(uri, failure(self._server, LinkLost("the connection ended")))
 
-    def _above(self, uri: str) -> list[dict[Caller, Tell]]:
-        """Whoever watches something that `uri` is part of."""
-        return [
-            watchers
-            for watched, watchers in self._watchers.items()
-            if uri.startswith(watched) and (watched.endswith(_BOUNDARIES) or uri[len(watched)] in _BOUNDARIES)
-        ]
+    def _look_at(self, uri: str) -> None:
+        if uri in self._due:
+            self._due[uri].set()
+        else:
+            self._due[uri] = trio.Event()
+            self._some.set()
 
-    def _out_of_step(self) -> set[str]:
-        return (self._watchers.keys() - self._refused) ^ self._asked
+    def _in_step(self, uri: str) -> bool:
+        return (uri in self._watchers) == (uri in self._asked)
 
-    async def _align(self, peer: Peer[Origin], uri: str) -> None:
-        try:
-            while uri in self._out_of_step():
-                if uri in self._watchers:
-                    wanted = self._outcomes.get(uri)
-                    error = await self._ask(peer, SUBSCRIBE, uri, None if wanted is None else wanted.origin)
-                    (self._asked if error is None else self._refused).add(uri)
-                    self._settle(uri, error)
-                else:
-                    # Not only when it is done: whoever watches it from now on waits until it is asked for again.
-                    self._asked.discard(uri)
-                    await self._ask(peer, UNSUBSCRIBE, uri, None)
-        finally:
-            self._busy.discard(uri)
+    async def _align(self, peer: Peer[Origin], uri: str, begun: set[str]) -> None:
+        """Have the server do what is wanted for this URI; one request at a time, and again after a while if it refuses
+        what somebody still wants."""
+        pause = FIRST_AGAIN
+        while not self._in_step(uri):
+            self._due[uri] = trio.Event()
+            if uri in self._watchers:
+                wanted = self._outcomes.get(uri)
+                error = await self._ask(peer, SUBSCRIBE, uri, our_own() if wanted is None else wanted.origin)
+                if error is None:
+                    self._asked.add(uri)
+                self._settle(uri, error)
+                if error is not None:
+                    with trio.move_on_after(pause):
+                        await self._due[uri].wait()
+                    pause = min(2 * pause, LAST_AGAIN)
+            else:
+                # Not only when it is done: whoever watches it from now on waits until it is asked for again.
+                self._asked.discard(uri)
+                await self._ask(peer, UNSUBSCRIBE, uri, our_own())
+        begun.discard(uri)
+        self._due.pop(uri, None)
 
-    def _settle(self, uri: str, error: ColonnadeError | None) -> None:
+    def _settle(self, uri: str, error: UpstreamError | None) -> None:
         outcome = self._outcomes.pop(uri, None)
         if outcome is not None:
             outcome.error = error
             outcome.origin.end()
             outcome.known.set()
 
-    async def _ask(self, peer: Peer[Origin], method: str, uri: str, origin: Origin | None) -> ColonnadeError | None:
+    async def _ask(self, peer: Peer[Origin], method: str, uri: str, origin: Origin | None) -> UpstreamError | None:
         with trio.move_on_after(self._timeout):
             try:
                 await peer.request(method, encode({"uri": uri}), origin)
-            except PeerError as refusal:
-                error = refusal.error
-                return Refused(self._server, error.code, error.message, error.data)
-            except BrokenAnswer as problem:
-                return BrokeProtocol(self._server, f"{self._server} sent an answer that is none: {problem}")
-            except LinkLost as lost:
-                return Unavailable(self._server, f"{self._server} was lost while it worked on this: {lost}")
+            except (PeerError, BrokenAnswer, LinkLost) as problem:
+                return failure(self._server, problem)
             return None
-        return TimedOut(self._server, f"{self._server} did not answer within {self._timeout:.0f} s")
+        return too_late(self._server, self._timeout)
+
+
+def _too_early(uri: str, notice: dict[str, Raw]) -> None:
+    raise AssertionError("a watcher is told who hears of changes before anything else")
+
+
+def _and_above(uri: str) -> Iterator[str]:
+    """The URI itself and everything that it may be part of: with each of its last pieces cut off, `/` or not."""
+    yield uri
+    for at in range(len(uri) - 1, 0, -1):
+        if uri[at] in "/#?":
+            yield uri[: at + 1]
+            yield uri[:at]

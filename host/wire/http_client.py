@@ -66,6 +66,8 @@ _UNANSWERED = "its event stream ended: the answer did not come"
 class SessionEnded(LinkLost):
     """The server does not know our session any more; a new link begins a new one."""
 
+    ended_session = True
+
 
 class HttpLink:
     """See `open_http`. Implements `Link`."""

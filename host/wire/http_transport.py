@@ -27,6 +27,7 @@ import httpx
 import trio
 
 from config import is_protocol_header
+from host.errors import again
 from host.version import VERSION
 from host.wire.link import LinkLost
 from host.wire.sse import Event, EventParser, EventTooLong
@@ -72,25 +73,25 @@ Address: TypeAlias = httpx.URL
 class Unreachable(LinkLost):
     """No connection to the server could be made; nothing was sent."""
 
+    nothing_begun = True
+
 
 class HttpRefused(LinkLost):
     """The server answered with a status that is no answer. `retry_after`: seconds it asked for, at most 60, or None."""
+
+    nothing_begun = True
 
     def __init__(self, status: int, what: str, remedy: str = "", retry_after: float | None = None) -> None:
         super().__init__(f"{what} (HTTP {status}): {remedy}" if remedy else f"{what} (HTTP {status})")
         self.status = status
         self.retry_after = retry_after
+        # 2025-11-25, "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx.
+        self.may_be_older = 400 <= status < 500 and status not in (401, 403, 429)
 
     @property
     def may_hold_answer(self) -> bool:
         """Whether servers answer a request with this status and an error of the request's own."""
         return 400 <= self.status < 500 and self.status not in (401, 403)
-
-    @property
-    def may_be_older(self) -> bool:
-        """Whether a server that refuses `initialize` so may speak the transport of 2024-11-05 instead (2025-11-25,
-        "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx)."""
-        return 400 <= self.status < 500 and self.status not in (401, 403, 429)
 
     @property
     def passing(self) -> bool:
@@ -307,7 +308,7 @@ class Exchanges:
             LinkLost: the link is over.
         """
         if self.lost is not None:
-            raise self.lost
+            raise again(self.lost)
         with trio.CancelScope() as scope:
             self._scopes.add(scope)
             try:
@@ -316,7 +317,7 @@ class Exchanges:
                 self._scopes.discard(scope)
         if scope.cancelled_caught:
             assert self.lost is not None
-            raise self.lost
+            raise again(self.lost)
 
     def lose(self, lost: LinkLost) -> LinkLost:
         """The link is over, if it was not: why it is."""

@@ -35,7 +35,17 @@ Deliver = Callable[[Arrival], None]
 
 
 class LinkLost(Exception):
-    """The channel to the peer is broken or closed. The text says why, for a person, without secrets."""
+    """The channel to the peer is broken or closed. The text says why, for a person, without secrets.
+
+    What more a transport knows stands in the members below; each kind of loss sets its own.
+    """
+
+    nothing_begun = False
+    """It is certain that the peer works on nothing of what was sent: it got nothing, or said no at once."""
+    ended_session = False
+    """The peer has forgotten our session, and will begin a new one with us."""
+    may_be_older = False
+    """The peer refused as servers do that only speak the transport of 2024-11-05."""
 
 
 class Link(Protocol):

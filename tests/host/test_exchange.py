@@ -65,5 +65,6 @@ def test_nothing_behind_the_faces_has_a_place_for_a_clients_token() -> None:
         "abilities",
         "instance",
         "outlet",
+        "mark",
     }
     assert {field.name for field in fields(Exchange)} == {"request", "params", "caller", "outlet"}

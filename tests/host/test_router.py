@@ -948,12 +948,12 @@ async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
             assert (refused.value.code, refused.value.message) == (-32042, "go there")
             pages = refused.value.data["elicitations"]
             assert [{**page, "elicitationId": ""} for page in pages] == [
-                {**page, "elicitationId": ""} for page in PAGES["elicitations"]
+                {**page, "elicitationId": "", "message": f"[a] {page['message']}"} for page in PAGES["elicitations"]
             ]
             assert not {page["elicitationId"] for page in pages} & {"e1", "e2"}
         else:
             assert said.startswith(("isError a wants this to be visited first", "403 a wants this to be visited first"))
-            assert "Log in https://x/1; Pay https://x/2" in said
+            assert all(f"{page['message']} {page['url']}" in said for page in PAGES["elicitations"])
 
 
 @pytest.mark.parametrize("data", [None, {}, {"elicitations": 5}, {"elicitations": [{"url": "https://x"}]}, "https://x"])

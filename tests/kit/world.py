@@ -399,15 +399,15 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(*servers: ScriptedServer, start_grace: float = 3.0) -> AsyncIterator[World]:
+async def open_world(*servers: ScriptedServer, start_grace: float = 3.0, alone: bool = False) -> AsyncIterator[World]:
     journal = Journal()
     by_id = {server.id: server for server in servers}
     specs = {server.id: server.spec for server in servers}
     gate = Gate(specs)
     catalog = Catalog(list(by_id), gate.shows, lambda entry: journal.note(LeftOut(entry.server, entry.outward)))
 
-    def open_link(spec: ServerSpec, older: bool) -> AbstractAsyncContextManager[Link]:
+    def open_link(spec: ServerSpec, *, older: bool) -> AbstractAsyncContextManager[Link]:
         return by_id[spec.id].open_link()
 
-    async with open_roster(specs, start_grace, open_link, catalog, gate, journal) as roster:
+    async with open_roster(specs, start_grace, open_link, catalog, gate, journal, alone=alone) as roster:
         yield World(servers, roster, catalog, Router(catalog, gate, roster), journal)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -48,16 +49,25 @@ class PageHandler(BaseHTTPRequestHandler):
 
 
 def install_everything() -> Path | str:
-    """The server's program, installed if it is not there; or why it cannot be had."""
-    script = NPM / "node_modules" / EVERYTHING / "dist" / "index.js"
+    """The server's program, installed if it is not there; or why it cannot be had. One process at a time: two npm in
+    one folder leave it half filled."""
     if shutil.which("node") is None:
         return "node is not installed"
-    if script.is_file():
+    NPM.mkdir(parents=True, exist_ok=True)
+    with (NPM / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _install_everything()
+
+
+def _install_everything() -> Path | str:
+    script = NPM / "node_modules" / EVERYTHING / "dist" / "index.js"
+    whole = NPM / ".installed"
+    if whole.is_file():
         return script
     npm = shutil.which("npm")
     if npm is None:
         return "npm is not installed"
-    NPM.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(NPM / "node_modules", ignore_errors=True)
     quiet = [
         "--ignore-scripts",
         "--no-audit",
@@ -73,7 +83,10 @@ def install_everything() -> Path | str:
         )
     except subprocess.TimeoutExpired:
         return f"the npm registry did not deliver within {INSTALL_SECONDS} s"
-    return script if script.is_file() else f"npm could not install it: {done.stderr.strip()[-200:]}"
+    if done.returncode != 0 or not script.is_file():
+        return f"npm could not install it (status {done.returncode}): {done.stderr.strip()[-200:]}"
+    whole.touch()
+    return script
 
 
 @dataclass

@@ -171,6 +171,8 @@ async def test_whatever_a_server_asks_is_answered_by_its_client(host: Setting, t
 async def test_a_server_that_is_not_trusted_may_not_ask_for_a_model(host: Setting) -> None:
     """It does not even offer the tool: it was never told that there is a model (rule 10)."""
     async with connected(host, "http", Person()) as client:
+        for server in ("own", "standard"):
+            await is_offered(client, f"{server}__trigger-elicitation-request")
         names = [tool.name for tool in (await client.list_tools()).tools]
     assert "standard__trigger-elicitation-request" in names
     assert "standard__trigger-sampling-request" not in names

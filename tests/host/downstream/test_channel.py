@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from host.downstream import channel as channel_module
 from host.downstream.channel import Channel, messages_in
 from host.downstream.sessions import Say, Session
-from host.jsonrpc.messages import MAX_BATCH, Failure, Message, Notification, Request, Success, write
+from host.jsonrpc.messages import MAX_BATCH, Failure, Message, Notification, Request, Success, read_strictly, write
 from tests.kit.asgi import Later
 from tests.kit.world import Refusal as Refused
 from tests.kit.world import ScriptedServer, World, open_world
@@ -224,10 +224,11 @@ async def test_a_broken_answer_ends_its_question_and_is_answered_with_nothing(an
 async def test_what_a_line_holds_is_known_as_a_batch_only_where_there_are_batches() -> None:
     async with open_end() as (_, end):
         ping = json.dumps(request("ping")).encode()
-        assert messages_in(ping, end.session)[1] is False
-        found, batched = messages_in(b" [" + ping + b"]", end.session)
+        assert messages_in(ping, read_strictly(ping), end.session)[1] is False
+        batch = b" [" + ping + b"]"
+        found, batched = messages_in(batch, read_strictly(batch), end.session)
         assert (len(found), batched) == (1, True)
-        assert messages_in(b"{", end.session)[1] is False
+        assert messages_in(b"{", read_strictly(b"{"), end.session)[1] is False
 
 
 async def test_nothing_is_said_of_a_request_after_its_answer() -> None:

@@ -186,7 +186,9 @@ async def test_health_and_preflights_need_no_token() -> None:
             )
             foreign = await connection.get("OPTIONS", path, headers={"origin": "http://localhost:3000"})
             assert foreign.status == 403
-        assert (await connection.get("OPTIONS", "/mcp/none", headers=asked)).status == 404
+        # Which servers there are is not told to whoever only asks whether it may ask.
+        assert (await connection.get("OPTIONS", "/mcp/none", headers=asked)).status == 204
+        assert (await connection.get("OPTIONS", "/mcp/none")).status == 403
 
 
 async def test_a_page_of_a_listed_origin_can_read_that_it_needs_a_token() -> None:

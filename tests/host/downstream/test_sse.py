@@ -405,7 +405,7 @@ async def test_an_error_without_a_session_is_one_of_json_rpc(method: str, params
         answer = await alone(connection, {"id": 1, "method": method, "params": params})
         assert (answer.status, answer.messages()[0]["error"]["code"]) == (200, code)
         if code == -32600:
-            assert answer.messages()[0]["error"]["message"] == "this belongs to a session; open one with initialize"
+            assert answer.messages()[0]["error"]["message"] == "this belongs to a session: open one at /mcp or /sse"
             assert method not in server.asked
 
 
@@ -535,7 +535,7 @@ async def test_a_session_is_unknown_to_whoever_has_another_token() -> None:
 
 
 async def test_there_are_so_many_streams_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "MAX_SESSIONS", 2)
+    monkeypatch.setattr(sse, "MAX_STREAMS", 2)
     async with open_face() as (_, connection):
         clients = [OldClient(connection.another()) for _ in range(2)]
         for client in clients:

@@ -50,6 +50,7 @@ async def test_every_state_is_told_with_what_belongs_to_it(autojump_clock: MockC
             "entries": {"tools": 0, "resources": 0, "resourceTemplates": 0, "prompts": 0},
             "isolation": "shared",
             "instances": 0,
+            "max_instances": 0,
             "dropped": {},
         }
 

@@ -28,8 +28,8 @@ from host.protocol.questions import (
     completion,
     elicitation_id,
     fit,
+    fit_elicitations,
     question_of,
-    rename_elicitations,
     urls_required,
     with_elicitation_id,
 )
@@ -173,8 +173,8 @@ TOOL_RESULT = b'{"type":"tool_result","toolUseId":"1","content":[]}'
     [
         (sampling(TEXT, b',"tools":[{"name":"t","inputSchema":{"type":"object"}}]'), WITHOUT_TOOLS),
         (sampling(TEXT, b',"toolChoice":{"mode":"none"}'), WITHOUT_TOOLS),
-        (sampling(b"[%b]" % TEXT), WITHOUT_TOOLS),
         (sampling(b"[%b]" % TEXT), JUNE),
+        (sampling(b"[%b]" % TOOL_USE), WITHOUT_TOOLS),
         (sampling(TOOL_USE), WITHOUT_TOOLS),
         (sampling(TOOL_RESULT), MARCH),
         (sampling(TOOL_USE.replace(b"tool_use", b"tool\\u005fuse")), JUNE),
@@ -446,15 +446,18 @@ def test_a_notice_is_made_with_the_clients_id() -> None:
     assert bytes(more.params or b"") == b'{"a":1.0,"elicitationId":"c9","_meta":{ }}'
 
 
-REQUIRED = b'{"elicitations":[%b,{"mode":"url","elicitationId":"e2","url":"u:2","message":"m","n": 1.00}],"more":[ ]}'
+REQUIRED = (
+    b'{"elicitations":[%b,{"mode":"url","elicitationId":"e2","url":"http://u.2","message":"m","n": 1.00}],"more":[ ]}'
+)
 
 
 def test_every_page_of_a_refusal_gets_its_id() -> None:
-    """(rule 76)"""
-    renamed = rename_elicitations(Raw(REQUIRED % PAGE), lambda id: f"c-{id}")
+    """And says who asks (rule 73, rule 76)."""
+    renamed = fit_elicitations(Raw(REQUIRED % PAGE), lambda id: f"c-{id}", "gh")
     assert renamed is not None
-    expected = REQUIRED % PAGE.replace(b'"e1"', b'"c-e1"')
-    assert bytes(renamed) == expected.replace(b'"e2"', b'"c-e2"').replace(b'"n": ', b'"n":')
+    expected = REQUIRED % PAGE.replace(b'"e1"', b'"c-e1"').replace(b'"Sign in"', b'"[gh] Sign in"')
+    expected = expected.replace(b'"e2"', b'"c-e2"').replace(b'"n": ', b'"n":').replace(b'"m"', b'"[gh] m"')
+    assert bytes(renamed) == expected
     taken = mcp.types.ElicitationRequiredErrorData.model_validate_json(bytes(renamed), by_name=False)
     assert [each.elicitation_id for each in taken.elicitations] == ["c-e1", "c-e2"]
 
@@ -472,16 +475,25 @@ NO_PAGES = [
 
 @pytest.mark.parametrize("data", NO_PAGES)
 def test_a_refusal_of_another_shape_is_not_renamed(data: bytes | None) -> None:
-    assert rename_elicitations(None if data is None else Raw(data), str.upper) is None
+    assert fit_elicitations(None if data is None else Raw(data), str.upper, "gh") is None
     assert urls_required(None if data is None else Raw(data)) == []
+
+
+@pytest.mark.parametrize("url", [b"javascript:alert(1)", b"file:///etc/passwd", b"", b"HTTPX://a", b"//a"])
+def test_a_person_is_sent_to_pages_only(url: bytes) -> None:
+    """Other schemes run programs, or read files."""
+    page = PAGE.replace(b"https://x.example/", url)
+    with pytest.raises(CannotAsk, match="http or https"):
+        question_of(ELICIT, Raw(page))
+    assert fit_elicitations(Raw(REQUIRED % page), str.upper, "gh") is None
 
 
 def test_what_goes_wrong_in_naming_is_not_hidden() -> None:
     names: dict[str, str] = {}
     with pytest.raises(KeyError):
-        rename_elicitations(Raw(REQUIRED % PAGE), names.__getitem__)
+        fit_elicitations(Raw(REQUIRED % PAGE), names.__getitem__, "gh")
 
 
 def test_the_pages_of_a_refusal_in_prose() -> None:
-    assert urls_required(Raw(REQUIRED % PAGE)) == [("Sign in", "https://x.example/"), ("m", "u:2")]
+    assert urls_required(Raw(REQUIRED % PAGE)) == [("Sign in", "https://x.example/"), ("m", "http://u.2")]
     assert urls_required(Raw(b'{"elicitations":[1,{"url":"u:1","message":"\\ud83d"},{"url":""}]}')) == [("", "u:1")]

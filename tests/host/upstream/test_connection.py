@@ -21,7 +21,7 @@ from host.peer import Behind, Peer, open_peer
 from host.policy.gate import Gate
 from host.protocol.handshake import WrongRevision
 from host.upstream.connection import PING_EVERY, PING_PATIENCE, reason, stay_awake
-from host.upstream.reverse import Origin
+from host.upstream.origin import Origin
 from host.upstream.roster import Roster, open_roster
 from host.upstream.supervisor import Ready
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
@@ -52,6 +52,9 @@ def test_the_end_of_a_connection_in_words_without_secrets(problem: Exception, sa
 
 class Deaf:
     """A handler that hears nothing."""
+
+    def whose(self, subject: Origin) -> None:
+        return None
 
     def called(self, peer: Peer[Origin], request: Request, behind: Behind[Origin]) -> Callable[[], Awaitable[Raw]]:
         raise NotImplementedError

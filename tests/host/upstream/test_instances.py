@@ -185,13 +185,13 @@ async def test_the_catalog_is_no_business_of_dedicated_instances(isolation: Isol
 @pytest.mark.parametrize(
     ("isolation", "trust", "capabilities", "declared"),
     [
-        (Isolation.SHARED, Trust.STANDARD, {}, {"roots": {"listChanged": True}, "elicitation": {"form": {}}}),
+        (Isolation.SHARED, Trust.STANDARD, {}, {"roots": {}, "elicitation": {"form": {}}}),
         (
             Isolation.SHARED,
             Trust.TRUSTED,
             {},
             {
-                "roots": {"listChanged": True},
+                "roots": {},
                 "elicitation": {"form": {}, "url": {}},
                 "sampling": {"tools": {}},
             },
@@ -202,7 +202,8 @@ async def test_the_catalog_is_no_business_of_dedicated_instances(isolation: Isol
         (Isolation.PER_CLIENT, Trust.TRUSTED, {"elicitation": {}}, {"elicitation": {"form": {}}}),
         (Isolation.PER_CALL, Trust.TRUSTED, {"elicitation": {"url": {}}}, {"elicitation": {"url": {}}}),
         (Isolation.PER_CALL, Trust.STANDARD, {"elicitation": {"url": {}}}, {}),
-        (Isolation.PER_CALL, Trust.STANDARD, CAN, {"roots": {"listChanged": True}, "elicitation": {"form": {}}}),
+        (Isolation.PER_CLIENT, Trust.STANDARD, CAN, {"roots": {"listChanged": True}, "elicitation": {"form": {}}}),
+        (Isolation.PER_CALL, Trust.STANDARD, CAN, {"roots": {}, "elicitation": {"form": {}}}),
     ],
 )
 async def test_a_server_is_told_what_whoever_is_behind_its_connection_may_be_asked(
@@ -216,6 +217,23 @@ async def test_a_server_is_told_what_whoever_is_behind_its_connection_may_be_ask
         assert server.greeted[-1]["protocolVersion"] == "2025-11-25"
         assert server.greeted[-1]["clientInfo"]["name"] == "colonnade"
         assert len(server.greeted) == server.connections == (1 if isolation is Isolation.SHARED else 2)
+
+
+async def test_a_server_that_has_one_client_only_will_hear_when_its_roots_change() -> None:
+    """(rule 10, rule 81)"""
+    server = Stateful(Isolation.SHARED)
+    async with open_world(server, alone=True) as world:
+        await world.settled()
+        assert server.greeted[-1]["capabilities"]["roots"] == {"listChanged": True}
+
+
+async def test_a_call_waits_for_an_instance_that_is_ending_where_there_may_be_no_more() -> None:
+    """One call after the other is never too many."""
+    server = Stateful(Isolation.PER_CALL, max_instances=1)
+    async with open_world(server) as world:
+        client = await world.client()
+        for n in range(1, 5):
+            assert await says(client) == (n, [""])
 
 
 @pytest.mark.parametrize("isolation", BOTH)
@@ -288,7 +306,7 @@ async def test_there_are_only_so_many_instances() -> None:
         clients = [await world.client() for _ in range(3)]
         for client in clients[:2]:
             await says(client)
-        text = "a has 2 instances already, which is its max_instances; try again later, or raise it"
+        text = "a serves as many clients of its own as it may (max_instances: 2); try again later"
         assert await fails(clients[2]) == text
         with pytest.raises(Refusal) as refused:
             await clients[2].request("prompts/get", {"name": "a__p"})

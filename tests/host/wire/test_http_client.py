@@ -651,6 +651,9 @@ async def test_an_address_of_another_scheme_cannot_be_reached() -> None:
 class Deaf:
     """A handler that offers nothing."""
 
+    def whose(self, subject: None) -> None:
+        return None
+
     def called(self, peer: Peer[None], request: Request, behind: Behind[None]) -> Never:
         raise NotImplementedError
 

@@ -1,0 +1,106 @@
+"""What a server works for: an exchange in flight there, with the clock that runs for it and the questions it caused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import trio
+
+from host.exchange import Caller, Exchange, Nobody, Outlet
+from host.jsonrpc.messages import Request
+
+CEILING = 600.0
+"""Seconds after which a call ends even while it reports progress; what a question waits for a person is not counted."""
+
+_HOST = Caller("colonnade", None)
+
+
+class Patience:
+    """The deadline of one call: put off by progress, up to a ceiling, and standing still while a person is asked."""
+
+    def __init__(self, seconds: float) -> None:
+        now = trio.current_time()
+        self.scope = trio.CancelScope(deadline=now + seconds)
+        self._seconds = seconds
+        self._ceiling = now + CEILING
+        self._waiting = 0
+        self._stopped_at = self._left = 0.0
+
+    def progressed(self) -> None:
+        if not self._waiting:
+            self.scope.deadline = min(trio.current_time() + self._seconds, self._ceiling)
+
+    def stop(self) -> None:
+        """A person is asked. Each `stop` is followed by one `go_on`."""
+        if not self._waiting:
+            self._stopped_at = trio.current_time()
+            self._left = self.scope.deadline - self._stopped_at
+            self.scope.deadline = float("inf")
+        self._waiting += 1
+
+    def go_on(self) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            now = trio.current_time()
+            self._ceiling += now - self._stopped_at
+            self.scope.deadline = now + self._left
+
+
+class Hold:
+    """What keeps a question open: the origins it may belong to. When the last of them is over, it is withdrawn. A
+    question that belongs to none goes to `standing`."""
+
+    def __init__(self, origins: list[Origin], standing: Outlet) -> None:
+        self._standing = standing
+        self.scope = trio.CancelScope()
+        self._origins = list(origins)
+        self._stopped: list[Origin] = []
+        for origin in self._origins:
+            origin.questions.add(self)
+
+    @property
+    def outlet(self) -> Outlet:
+        """Where the question goes now: the stream of the newest request that it may belong to and that is not over."""
+        return self._origins[-1].exchange.outlet if self._origins else self._standing
+
+    def over(self, origin: Origin) -> None:
+        self._origins.remove(origin)
+        if not self._origins:
+            self.scope.cancel("the request that this belongs to is over")
+
+    def stop_clocks(self) -> None:
+        self._stopped = list(self._origins)
+        for origin in self._stopped:
+            origin.patience.stop()
+
+    def release(self) -> None:
+        for origin in self._stopped:
+            origin.patience.go_on()
+        for origin in self._origins:
+            origin.questions.discard(self)
+
+
+@dataclass(eq=False)
+class Origin:
+    """An exchange that a server works for, from before it is sent to its end."""
+
+    exchange: Exchange
+    patience: Patience
+    questions: set[Hold] = field(default_factory=set)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is for no client in particular."""
+        return self.exchange.caller is _HOST
+
+    def end(self) -> None:
+        """It is over: nobody is left who would answer for it."""
+        held, self.questions = self.questions, set()
+        for hold in held:
+            hold.over(self)
+
+
+def our_own() -> Origin:
+    """The origin of a request that is sent for no client in particular. It is somebody's: what the server asks
+    meanwhile may belong to it, and then nobody is asked."""
+    return Origin(Exchange(Request(0, ""), {}, _HOST, Nobody()), Patience(float("inf")))
