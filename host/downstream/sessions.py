@@ -19,7 +19,7 @@ from host.asking import Asking
 from host.downstream.streams import EventStream, History
 from host.errors import ColonnadeError, InvalidParams, InvalidRequest
 from host.exchange import Caller, Exchange, Report
-from host.journal import Crashed, Journal
+from host.journal import Crashed, Journal, sample
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
 from host.jsonrpc.messages import (
     INTERNAL_ERROR,
@@ -326,6 +326,7 @@ class Session:
         for kind in Kind:
             self._known[kind] = self._router.view(self._caller, kind).definitions
         self.opening = opened
+        self._name = f"{self._name} ({sample(opened.client)})" if opened.client else self._name
         self._ready.set()
         return opening_answer(opened.revision, VERSION, instructions)
 

@@ -175,7 +175,7 @@ class StreamableFace:
 
     async def _stand(self, visit: Visit, session: Session, id: str, after: int | None) -> None:
         """The stream for what we say unasked: the former one from after that event on, or a new one (None)."""
-        if self._sessions.listening >= MAX_STREAMS:
+        if after is None and self._sessions.listening >= MAX_STREAMS:
             raise Rejected(Refusal(503, "too many streams are open", {"retry-after": "5"}), LIMITED)
         scope = trio.CancelScope()
         if not await self._sessions.listen(id, scope, takes_over=after is not None):

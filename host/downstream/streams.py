@@ -248,12 +248,13 @@ class Reply:
         self._sent = trio.Event()
 
     def say(self, message: Notification | Request) -> bool:
-        """Send a message before the answer; False, and nothing, after it. Never waits. A notice that would push out
-        what is not read yet is lost instead: answers and questions count for more."""
+        """Send a message before the answer; False, and nothing, after it. Never waits. What would push out what is
+        not read yet is not said: a server that asks is told that nobody listens."""
         if self._ended:
             return False
         stream, data = self.open(), write(message)
-        if isinstance(message, Notification) and not stream.has_room(len(data)):
+        kept_free = MAX_KEPT // 2 if isinstance(message, Notification) else 0  # for questions
+        if not stream.has_room(kept_free + len(data)):
             return False
         stream.add(data)
         return True

@@ -25,7 +25,6 @@ class Opening:
 
     revision: Revision
     """What was settled, not what was asked for."""
-    capabilities: Raw
     client: str
     """Name and version as the client gives them: for logs only, never a ground for trust."""
     abilities: Abilities
@@ -78,9 +77,8 @@ def opening(params: Raw | None) -> Opening:
     info = found.get("clientInfo", Raw(b"{}"))
     if not is_object(info):
         raise InvalidParams("clientInfo is not an object")
-    # The copy lets go of the request's buffer: this outlives it.
     revision = settled_with(asked)
-    return Opening(revision, Raw(bytes(capabilities)), _who(info), abilities_of(revision, capabilities))
+    return Opening(revision, _who(info), abilities_of(revision, capabilities))
 
 
 def opening_answer(settled: Revision, version: str, instructions: str | None) -> Raw:

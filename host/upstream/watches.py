@@ -74,7 +74,7 @@ class Watches:
         """Whoever has the permit hears of changes from now on, through `tell`. Returns once the server has agreed.
 
         Raises:
-            Refused, BrokeProtocol, TimedOut, Unavailable, TooMany: it has not; then nothing is watched.
+            Refused, BrokeProtocol, TimedOut, Unavailable, TooMany: it has not; what was agreed to before stays.
         """
         uri, caller = permit.target, permit.exchange.caller
         if uri not in self._watchers and len(self._watchers) >= MAX_WATCHED:
@@ -126,13 +126,10 @@ class Watches:
 
     async def run(self, peer: Peer[Origin]) -> None:
         """Keep the server told of what is watched, until cancelled. What was watched before this connection is asked
-        for again, and counts as changed: what the server said in between was not heard."""
-        missed = set(self._watchers) - self._outcomes.keys()
+        for again, and counts as changed once it has agreed: what it said in between was not heard."""
         self._asked = set()
         for uri in self._watchers:
             self._look_at(uri)
-        for uri in missed:
-            self.updated(uri, {})
         begun: set[str] = set()
         try:
             async with trio.open_nursery() as nursery:
@@ -168,6 +165,8 @@ class Watches:
                 error = await self._ask(peer, SUBSCRIBE, uri, our_own() if wanted is None else wanted.origin)
                 if error is None:
                     self._asked.add(uri)
+                    if wanted is None:
+                        self.updated(uri, {})
                 self._settle(uri, error)
                 if error is not None:
                     with trio.move_on_after(pause):

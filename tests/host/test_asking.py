@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from random import Random
 
@@ -258,6 +260,41 @@ async def test_the_other_side_may_work_for_what_is_in_flight_and_for_what_was_ju
             set(),
         )  # it has answered
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("nothing_begun", [True, False])
+async def test_what_certainly_did_not_begin_is_not_remembered(nothing_begun: bool) -> None:
+    """Where it is not certain, the other side may still work for it (rule 71)."""
+
+    def breaks(request: Request) -> None:
+        lost = LinkLost("refused")
+        lost.nothing_begun = nothing_begun
+        raise lost
+
+    asking = Asking[str](str)
+    with pytest.raises(LinkLost, match="refused") as lost:
+        await ask(asking, Broken(breaks), subject="mine")
+    assert lost.value.nothing_begun is nothing_begun
+    assert (asking.subjects(), asking.abandoned()) == ([], set() if nothing_begun else {"mine"})
+
+
+class Subject:
+    pass
+
+
+async def test_of_what_was_called_off_no_more_is_kept_than_whose_it_was(autojump_clock: MockClock) -> None:
+    """(rule 29)"""
+    asking, wire = Asking[Subject](lambda subject: "whose"), Wire()
+
+    async def give_up() -> weakref.ref[Subject]:
+        subject = Subject()
+        with trio.move_on_after(1):
+            await asking.request("m", None, wire.send, wire.call_off, subject)
+        return weakref.ref(subject)
+
+    gone = await give_up()
+    gc.collect()
+    assert (gone(), asking.abandoned()) == (None, {"whose"})
 
 
 async def test_what_was_called_off_long_ago_is_forgotten(autojump_clock: MockClock) -> None:

@@ -19,7 +19,7 @@ from host.downstream.sessions import Session
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.protocol.versions import LATEST_LEGACY, LEGACY
-from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, open_world, tool
+from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, later, open_world, tool
 
 REVISION = LATEST_LEGACY.name
 
@@ -1091,6 +1091,30 @@ async def test_what_a_server_refuses_to_tell_of_is_not_watched() -> None:
         await wait_all_tasks_blocked()
         assert client.heard("notifications/resources/updated") == [{"uri": "a+memo:1", "v/k": 1}]
         nursery.cancel_scope.cancel()
+
+
+async def test_everybody_who_waits_for_one_subscription_is_refused_in_its_own_names() -> None:
+    """(rules 65, 88)"""
+    server = ScriptedServer("a", resources=["memo:1"], capabilities=WATCHABLE)
+    go_on = trio.Event()
+
+    async def refuse(params: dict[str, Any]) -> object:
+        await go_on.wait()
+        raise PeerError(ErrorBody(-32000, "not now", encode({"uri": params["uri"]})))
+
+    server.answers["resources/subscribe"] = refuse
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        waiting = []
+        for endpoint, uri in ((None, "a+memo:1"), ("a", "memo:1")) * 3:
+            client = await world.client(endpoint)
+            waiting.append((uri, later(nursery, client.request, "resources/subscribe", {"uri": uri})))
+        await wait_all_tasks_blocked()
+        go_on.set()
+        for uri, each in waiting:
+            with pytest.raises(Refusal) as refused:
+                await each.comes()
+            assert (refused.value.code, refused.value.data) == (-32000, {"uri": uri})
+        assert server.asked.count("resources/subscribe") == 1
 
 
 async def test_a_part_of_what_is_watched_is_told_under_its_outward_uri_and_never_what_is_denied() -> None:

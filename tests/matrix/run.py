@@ -105,9 +105,10 @@ class Party:
 
     async def meet(self) -> None:
         """Every cell of this host."""
-        # Over one pipe, a call that was called off leaves it open for a while whose call a question belongs to: whoever
-        # is asked something is asked before anybody cancels.
-        for features in ([each for each in CHECKS if each is not Feature.CANCEL], [Feature.CANCEL]):
+        # Over one pipe, what a client watches, sets or calls off leaves it open for a while whose a question is:
+        # whoever is asked something is asked before.
+        late = (Feature.SUBSCRIBE, Feature.LOG, Feature.CANCEL)
+        for features in ([each for each in CHECKS if each not in late], late):
             async with trio.open_nursery() as nursery:
                 for start, (side, client) in enumerate(self.clients):
                     nursery.start_soon(

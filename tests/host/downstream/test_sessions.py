@@ -11,7 +11,8 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation
-from host.downstream.sessions import IDLE, MAX_KEPT_NOTICES, OLD_STREAM, Sessions, Standing, _Outlet
+from host.downstream import sessions as sessions_module
+from host.downstream.sessions import IDLE, MAX_KEPT_NOTICES, OLD_STREAM, Session, Sessions, Standing, _Outlet
 from host.jsonrpc.messages import Id, Notification, Request
 from host.protocol.methods import PROMPTS_CHANGED, TOOLS_CHANGED
 from host.router import PAGE
@@ -63,6 +64,27 @@ async def test_a_session_in_use_is_not_idle(autojump_clock: MockClock) -> None:
         sessions.sweep()
         assert set(sessions) == {kept["calling"], kept["listening"]}
         nursery.cancel_scope.cancel()
+
+
+async def test_one_identitys_many_sessions_make_room_before_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the other's is older."""
+    monkeypatch.setattr(sessions_module, "MAX_SESSIONS", 4)
+    async with open_world(ScriptedServer("a", tools=["x"])) as world:
+        sessions = opened(world)
+
+        def keep(identity: str, last_used: float) -> Session:
+            id, session = sessions.draft(None, identity)
+            assert sessions.keep(id, session)
+            session.last_used = trio.current_time() + last_used
+            return session
+
+        old = keep("desk", -100.0)
+        flood = [keep("laptop", last_used) for last_used in (-2.0, -3.0, -1.0)]
+        new = keep("desk", 0.0)
+        assert set(sessions) == {old, flood[0], flood[2], new}
+        assert [session.ended.is_set() for session in (old, *flood)] == [False, False, True, False]
+        newest = [keep("laptop", n) for n in (1.0, 2.0)]
+        assert (len(sessions), new in sessions, newest[1] in sessions) == (4, True, True)
 
 
 async def test_a_client_that_lists_between_two_changes_is_told_of_the_second_only(autojump_clock: MockClock) -> None:

@@ -12,10 +12,11 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Listen, Secret
-from host.downstream import channel
+from host.downstream import channel, streamable
 from host.downstream import sessions as sessions_module
 from host.downstream.streams import HEARTBEAT, KEPT, MAX_KEPT, OPEN_AFTER
 from host.jsonrpc.messages import Notification
+from host.jsonrpc.raw import encode
 from tests.kit.asgi import Later, open_face
 from tests.kit.world import Refusal as Refused
 from tests.kit.world import ScriptedServer, tool
@@ -520,6 +521,21 @@ async def test_of_a_batch_one_call_can_be_called_off() -> None:
                 server.says(each["id"], {"content": []})
         await answer.whole.wait()
         assert [each["id"] for each in answer.messages()] == [8]
+
+
+async def test_a_call_can_be_called_off_in_its_own_batch() -> None:
+    """(rule 47) It is answered with nothing, whether the server heard of it or not."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server) as (_, connection):
+        await connection.open(revision="2025-03-26")
+        cancel = {"method": "notifications/cancelled", "params": {"requestId": 7}}
+        answer = connection.send("POST", body=batch({**CALL}, {**CALL, "id": 8}, cancel))
+        asked = await server.hears("tools/call")
+        server.says(asked["id"], {"content": []})
+        with trio.fail_after(5):
+            await answer.whole.wait()
+        assert [each["id"] for each in answer.messages()] == [8]
+        server.hears_nothing_more()
 
 
 @pytest.mark.parametrize(
@@ -1390,3 +1406,74 @@ async def test_a_question_that_outlives_its_stream_is_withdrawn_on_the_standing_
         assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", put["id"])
         assert len(call.messages()) == 2
         nursery.cancel_scope.cancel()
+
+
+async def test_a_question_that_outlives_its_stream_is_withdrawn_wherever_its_client_listens() -> None:
+    """Where nobody listens to what is said unasked, on the stream of another call (rule 50)."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server) as (_, connection), trio.open_nursery() as nursery:
+        await connection.open(capabilities={"roots": {}})
+        calls = []
+        for id in (7, 8):
+            calls.append((connection.send("POST", body={**CALL, "id": id}), await server.hears("tools/call")))
+        question = Later(nursery, lambda: server.asks("roots/list", id="mine"))
+        call, asked = calls[1]
+        (put,) = await call.grows_to(1)
+        server.says(asked["id"], {"content": []})
+        with trio.fail_after(5):
+            await call.whole.wait()
+        assert [each.get("method") for each in call.messages()] == ["roots/list", None]
+        assert not question.done
+        await server.notifies("notifications/cancelled", {"requestId": "mine"})
+        (withdrawn,) = await calls[0][0].grows_to(1)
+        assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", put["id"])
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_flood_of_logs_does_not_push_a_question_out_of_a_stream_that_nobody_reads() -> None:
+    """(rule 71)"""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_face(server) as (_, connection), trio.open_nursery() as nursery:
+        await connection.open(capabilities={"roots": {}})
+        slow = connection.another(connection.session)
+        slow.reads = trio.Event()
+        call = slow.send("POST", body=CALL)
+        asked = await server.hears("tools/call")
+        question = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        await wait_all_tasks_blocked()
+        flood = Notification("notifications/message", encode({"level": "error", "data": "x" * (MAX_KEPT // 50)}))
+        for _ in range(150):
+            server.sends(flood, about=asked["id"])
+        await wait_all_tasks_blocked()
+        slow.reads.set()
+        await wait_all_tasks_blocked()
+        put, *logs = call.messages()
+        assert put["method"] == "roots/list"
+        assert {each["method"] for each in logs} == {"notifications/message"}
+        assert 20 < len(logs) < 26
+        await connection.tell({"id": put["id"], "result": {"roots": []}})
+        assert await question.outcome() == {"roots": []}
+        server.says(asked["id"], {"content": []})
+        with trio.fail_after(5):
+            await call.whole.wait()
+        assert call.messages()[-1]["id"] == 7
+
+
+async def test_only_so_many_standing_streams_are_open_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """(rule 5) Calls are served all the same, and whoever leaves makes room."""
+    monkeypatch.setattr(streamable, "MAX_STREAMS", 2)
+    async with open_face() as (_, connection):
+        clients = [connection.another() for _ in range(3)]
+        for client in clients:
+            await client.open()
+        for client in clients[:2]:
+            await client.send("GET").begun.wait()
+        refused = await clients[2].get("GET")
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+        assert (await clients[2].get("POST", body=PING)).status == 200
+        clients[0].leaves.set()
+        await wait_all_tasks_blocked()
+        standing = clients[2].send("GET")
+        with trio.fail_after(5):
+            await standing.begun.wait()
+        assert standing.status == 200

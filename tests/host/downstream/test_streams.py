@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import trio
@@ -10,7 +11,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.streams import KEPT, MAX_FINISHED, MAX_KEPT, OPEN_AFTER, EventStream, History, Replies
-from host.jsonrpc.messages import Notification, Success
+from host.jsonrpc.messages import Notification, Request, Success
 from host.wire.asgi import Event
 from host.wire.sse import EventParser
 
@@ -231,3 +232,30 @@ async def test_several_answers_wait_for_a_reader_and_for_nobody_who_is_gone() ->
         await wait_all_tasks_blocked()
         hang.set()
     assert [str(each) for each in crashes] == ["gone"]
+
+
+async def test_notices_push_no_answer_and_no_question_out_that_is_not_read_yet() -> None:
+    """When there is room again, they are said again."""
+    crashes: list[Exception] = []
+    notice = Notification("notifications/message", Raw(b'{"data":"' + b"x" * (MAX_KEPT // 20) + b'"}'))
+    async with trio.open_nursery() as nursery:
+        taker = Taker()
+        held = taker.held = trio.Event()
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: EventStream("1", primes=False))
+        assert reply.say(notice)
+        await reply.add(Success(1, Raw(b"{}")))
+        assert reply.say(Request("q", "roots/list", None))
+        said = [reply.say(each) for each in (notice, Notification("x", None)) for _ in range(2000)]
+        assert (said[0], said[-1]) == (True, False)
+        assert reply.say(Request("r", "roots/list", None))  # room is kept for it
+        held.set()
+        await wait_all_tasks_blocked()
+        assert [each["id"] for each in _dicts(taker) if "id" in each] == [1, "q", "r"]
+        assert sum("method" in each and "id" not in each for each in _dicts(taker)) == 1 + said.count(True)
+        assert reply.say(notice)
+        await reply.finish(None)
+    assert crashes == []
+
+
+def _dicts(taker: Taker) -> list[dict[str, Any]]:
+    return [each for each in taker.messages if isinstance(each, dict)]

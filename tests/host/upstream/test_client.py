@@ -9,6 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from host.jsonrpc.messages import Notification
+from host.jsonrpc.raw import encode
 from host.upstream.client import BURST, REPORTS_A_SECOND
 from tests.kit.world import Refusal, ScriptedServer, open_world
 
@@ -103,3 +105,28 @@ async def test_reports_that_come_too_fast_are_heard_less_and_still_put_the_deadl
         server.hears_nothing_more()
         await trio.sleep(1.1)
         await server.hears("notifications/cancelled")
+
+
+async def test_of_reports_that_come_all_at_once_the_newest_is_heard_before_the_answer() -> None:
+    """(rule 43)"""
+    server = ScriptedServer("a", tools=["x"])
+    heard_by_then: list[list[object]] = []
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+
+        async def call() -> None:
+            await client.request("tools/call", {"name": "a__x", "_meta": {"progressToken": 1}})
+            heard_by_then.append([params["progress"] for _, params in client.told])
+
+        nursery.start_soon(call)
+        asked = await server.hears("tools/call")
+        for n in range(300):
+            server.sends(
+                Notification(
+                    "notifications/progress", encode({"progressToken": asked["_meta"]["progressToken"], "progress": n})
+                )
+            )
+        server.says(asked["id"], {"content": []})
+    (heard,) = heard_by_then
+    assert heard == [*range(int(BURST)), 299]
+    assert len(client.told) == len(heard)

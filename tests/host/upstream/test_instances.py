@@ -37,6 +37,8 @@ class Stateful(ScriptedServer):
         self.gate = trio.Event()
         self.roots_told: list[int] = []
         """The instances that were told that roots changed."""
+        self.ending = 0.0
+        """Seconds that an instance takes to end."""
         self._memory: dict[int, list[str]] = {}
 
     @asynccontextmanager
@@ -58,6 +60,8 @@ class Stateful(ScriptedServer):
             try:
                 yield host_end
             finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(self.ending)
                 self.alive.discard(number)
 
     async def _reply(self, link: MemoryLink, request: Request) -> None:
@@ -234,6 +238,36 @@ async def test_a_call_waits_for_an_instance_that_is_ending_where_there_may_be_no
         client = await world.client()
         for n in range(1, 5):
             assert await says(client) == (n, [""])
+
+
+async def test_sequential_calls_are_never_too_many_however_long_an_instance_takes_to_end(
+    autojump_clock: MockClock,
+) -> None:
+    server = Stateful(Isolation.PER_CALL, max_instances=1)
+    server.ending = 2.0
+    async with open_world(server) as world:
+        client = await world.client()
+        began = trio.current_time()
+        for n in range(1, 5):
+            assert await says(client) == (n, [""])
+        assert trio.current_time() - began == pytest.approx(3 * server.ending, abs=0.5)
+        assert failed(world) == []
+
+
+async def test_a_client_gets_the_place_of_an_instance_that_is_ending(autojump_clock: MockClock) -> None:
+    """One that is not ending keeps its place."""
+    server = Stateful(max_instances=1)
+    server.ending = 2.0
+    async with open_world(server) as world:
+        first, second, third = [await world.client() for _ in range(3)]
+        assert await says(first) == (1, [""])
+        assert "max_instances: 1" in await fails(second)
+        first.session.end()
+        began = trio.current_time()
+        assert await says(second) == (2, [""])
+        assert trio.current_time() - began == pytest.approx(server.ending, abs=0.5)
+        assert "max_instances: 1" in await fails(third)
+        assert await says(second, "still") == (2, ["", "still"])
 
 
 @pytest.mark.parametrize("isolation", BOTH)
@@ -471,6 +505,24 @@ async def test_an_instance_that_does_not_start_is_not_tried_too_often(
         await says(client)
         assert await client.names() == ["a__x"]
         assert not any(isinstance(event, Crashed) for event in world.events)
+
+
+async def test_one_clients_instance_that_does_not_start_bars_nobody_elses() -> None:
+    """What fails for one, by what it can or where it is, may work for another."""
+    server = Stateful()
+
+    async def picky(params: dict[str, Any]) -> object:
+        return {} if "roots" in params["capabilities"] else server._builtin("initialize", params)
+
+    async with open_world(server) as world:
+        await world.settled()
+        server.answers["initialize"] = picky
+        first, second = await world.client(capabilities=CAN), await world.client()
+        assert "answered the handshake with something else" in await fails(first)
+        assert "its last instance failed" in await fails(first)
+        heard, _ = await says(second)
+        assert server.alive == {0, heard}
+        assert "its last instance failed" in await fails(first)
 
 
 async def test_an_instance_that_hangs_in_the_handshake_fails_in_time(autojump_clock: MockClock) -> None:

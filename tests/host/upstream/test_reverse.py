@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Isolation, Trust
 from host.asking import ABANDONED
 from host.errors import NOBODY_ANSWERED
+from host.exchange import Caller
 from host.journal import Crashed, Dropped, NotAsked
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.peer import MAX_SERVED
@@ -111,6 +114,56 @@ async def test_a_question_is_refused_while_it_may_be_for_two_clients(kind: str) 
             await server.asks(*QUESTIONS[kind])
         assert (refused.value.code, refused.value.message) == (-32602, NOT_CERTAIN)
         assert refusals(world) == [NOT_CERTAIN]
+        assert [client.asked for client in clients] == [[], []]
+        for id in ids:
+            server.says(id, {"content": []})
+
+
+@pytest.mark.parametrize("ours", ["resources/unsubscribe", "logging/setLevel"])
+async def test_what_we_ask_of_a_server_for_nobody_in_particular_may_be_meant_too(ours: str) -> None:
+    """(rule 71) While it is in flight beside one client's call, that client is not asked."""
+    done = trio.Event()
+
+    async def slow(params: dict[str, Any]) -> object:
+        await done.wait()
+        return {}
+
+    server = ScriptedServer(
+        "a",
+        tools=["x"],
+        resources=["a://b"],
+        capabilities={"tools": {}, "resources": {"subscribe": True}, "logging": {}},
+        answers={ours: slow},
+    )
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        other, caller = [await world.client(capabilities=CAN) for _ in range(2)]
+        await other.request("resources/subscribe", {"uri": "a+a://b"})
+        if ours == "resources/unsubscribe":
+            await other.request(ours, {"uri": "a+a://b"})
+        else:
+            await other.request(ours, {"level": "debug"})
+        await wait_all_tasks_blocked()
+        assert ours in server.asked
+        id = await begin(nursery, caller, server)
+        with pytest.raises(Refusal) as refused:
+            await server.asks("elicitation/create", FORM)
+        assert (refused.value.code, refused.value.message) == (-32602, NOT_CERTAIN)
+        assert [other.asked, caller.asked] == [[], []]
+        done.set()
+        await wait_all_tasks_blocked()
+        later(nursery, server.asks, "elicitation/create", FORM)
+        await caller.is_asked("elicitation/create")
+        server.says(id, {"content": []})
+
+
+async def test_roots_that_may_be_for_two_clients_are_none() -> None:
+    """(rule 72) Neither is asked, and it is no error."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        clients = [await world.client(capabilities=CAN) for _ in range(2)]
+        ids = [await begin(nursery, client, server) for client in clients]
+        with trio.fail_after(5):
+            assert await server.asks("roots/list") == {"roots": []}
         assert [client.asked for client in clients] == [[], []]
         for id in ids:
             server.says(id, {"content": []})
@@ -861,6 +914,31 @@ async def test_a_page_that_two_clients_were_sent_to_is_done_for_both() -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_a_page_that_was_not_visited_keeps_nothing_of_a_client_that_is_gone() -> None:
+    """(rule 29)"""
+    server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
+
+    async def come_and_go(world: World) -> weakref.ref[Caller]:
+        client = await world.client(capabilities=CAN)
+        async with trio.open_nursery() as nursery:
+            id = await begin(nursery, client, server)
+            question = later(nursery, server.asks, "elicitation/create", PAGE)
+            client.replies((await client.is_asked("elicitation/create"))["id"], {"action": "accept"})
+            assert await question.comes() == {"action": "accept"}
+            server.says(id, {"content": []})
+        client.session.end()
+        return weakref.ref(client.session._caller)
+
+    async with open_world(server) as world:
+        gone = await come_and_go(world)
+        await wait_all_tasks_blocked()
+        gc.collect()
+        assert gone() is None
+        await server.notifies("notifications/elicitation/complete", {"elicitationId": PAGE["elicitationId"]})
+        await wait_all_tasks_blocked()
+        assert [event for event in world.events if isinstance(event, Crashed)] == []
+
+
 async def test_only_so_many_pages_are_remembered() -> None:
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
     async with open_world(server) as world, trio.open_nursery() as nursery:
@@ -1127,6 +1205,24 @@ async def test_what_a_server_asks_while_it_is_told_to_watch_belongs_to_whoever_w
         with pytest.raises(Refusal, match="not certain"):
             await server.asks("elicitation/create", {"message": "?", "requestedSchema": {"type": "object"}})
         assert caller.asked == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_is_still_being_listed_asks_for_nothing_that_its_revision_does_not_have(
+    autojump_clock: MockClock,
+) -> None:
+    """(rule 73) Whoever is behind it would be known, and can be asked by others."""
+    server = ScriptedServer("a", tools=["x"], revision="2025-03-26", answers={"tools/list": _never})
+    async with open_world(server, alone=True) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        await client.session.serve_alone()
+        await listen(nursery, client)
+        with pytest.raises(Refusal) as refused:
+            await server.asks("elicitation/create", FORM)
+        assert (refused.value.code, refused.value.message) == (-32601, "2025-03-26 has no elicitation")
+        assert client.asked == []
+        later(nursery, server.asks, "roots/list")
+        await client.is_asked("roots/list")
         nursery.cancel_scope.cancel()
 
 
