@@ -227,9 +227,11 @@ class Instances:
         with trio.fail_after(spec.start_timeout) as patience:
             async with open_client(spec, self._open_link(), voice, asks) as client, trio.open_nursery() as nursery:
                 patience.deadline = float("inf")
+                keep_in_step(nursery, client, self._levels, instance.watches, caller)
+                for _ in range(2):  # what the client wants of the log is asked for before its first call
+                    await trio.lowlevel.checkpoint()
                 instance.client = client
                 instance.tried.set()
-                keep_in_step(nursery, client, self._levels, instance.watches, caller)
                 nursery.start_soon(self._reap, instance)
                 await client.peer.ended.wait()
                 # At once: to end what is left of a child may take seconds, and the next call must not wait.

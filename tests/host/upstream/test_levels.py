@@ -224,3 +224,19 @@ def test_levels_of_those_who_are_gone_are_forgotten() -> None:
     for caller in [*callers, Caller("x", None)]:
         levels.forget(caller)
     assert list(levels.callers("a")) == []
+
+
+@pytest.mark.parametrize("_", range(8))  # which task comes first is left to chance
+async def test_an_instance_is_told_the_level_before_its_first_call(_: int) -> None:
+    """(rule 82)"""
+    server = Logger("a", isolation=Isolation.PER_CALL)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        await wants(client, "debug")
+        call = later(nursery, client.call, "a__x")
+        request = await server.hears("tools/call")
+        assert server.levels[-1] == "debug"
+        asked = [method for method in server.asked if method in ("logging/setLevel", "tools/call")]
+        assert asked[-2:] == ["logging/setLevel", "tools/call"]
+        server.says(request["id"], {"content": []})
+        await call.comes()
