@@ -176,6 +176,7 @@ class Watches:
                 # Not only when it is done: whoever watches it from now on waits until it is asked for again.
                 self._asked.discard(uri)
                 await self._ask(peer, UNSUBSCRIBE, uri, our_own())
+        self._settle(uri, None)  # whoever unwatched it before it was asked for has what they wanted, both times
         begun.discard(uri)
         self._due.pop(uri, None)
 
@@ -186,7 +187,7 @@ class Watches:
             outcome.origin.end()
             outcome.known.set()
 
-    async def _ask(self, peer: Peer[Origin], method: str, uri: str, origin: Origin | None) -> UpstreamError | None:
+    async def _ask(self, peer: Peer[Origin], method: str, uri: str, origin: Origin) -> UpstreamError | None:
         with trio.move_on_after(self._timeout):
             try:
                 await peer.request(method, encode({"uri": uri}), origin)

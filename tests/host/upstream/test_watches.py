@@ -302,6 +302,18 @@ async def test_a_client_that_is_gone_watches_nothing() -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("_", range(8))  # which of the two is taken first is left to chance
+async def test_whoever_takes_back_what_was_not_asked_for_yet_is_answered_both_times(_: int) -> None:
+    """(rule 88, rule 110)"""
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        (client,) = await listeners(world, nursery, 1)
+        taken = later(nursery, client.request, "resources/subscribe", {"uri": f"a+{D}"})
+        given_back = later(nursery, client.request, "resources/unsubscribe", {"uri": f"a+{D}"})
+        assert await taken.comes() == await given_back.comes() == {}
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
