@@ -109,17 +109,17 @@ class _Outlet:
         self._session = session
         self._say = say
         self._scope = scope
-        self._standing = scope is None
 
     def tell(self, notice: Notification) -> None:
+        standing = self._scope is None
         if self._scope is not None and self._scope.cancel_called:
             return  # the client has called it off and wants nothing more of it
         if notice.method == LOGGED:
             level = self._session.level
             # A client that never set a level gets what its own requests cause, and nothing else.
-            if passes(notice, level or UNASKED) and (level is not None or not self._standing):
+            if passes(notice, level or UNASKED) and (level is not None or not standing):
                 self._say(notice)
-        elif self._standing:
+        elif standing:
             self._session.standing.tell(notice)
         else:
             self._say(notice)
@@ -188,12 +188,16 @@ class Session:
         # What the client has been shown or told of each kind: it is told again only when its view differs from this.
         self._known: dict[Kind, tuple[bytes, ...]] = {}
         self._told: set[Kind] = set()
-        self._streams: list[Say] = []
-        """Those of the requests under way."""
+        self._streams: dict[trio.CancelScope, Say] = {}
+        """Those of the requests under way, by their scopes."""
 
     async def open(self, request: Request) -> Success | Failure:
         """Answer `initialize`; the session is open if that succeeds. Never called off (2025-11-25, "Cancellation")."""
         return await self._guarded(request, self._initialize)
+
+    def is_of(self, endpoint: str | None, identity: str | None) -> bool:
+        """Whether whoever comes so may use it: at another endpoint, or for another owner, it does not exist."""
+        return self.endpoint == endpoint and self.identity == identity
 
     def do_without_handshake(self) -> None:
         """Its client sends one request and no handshake: it can be told nothing but the answer. Whoever has a name has
@@ -214,7 +218,7 @@ class Session:
         """The answer to a request that was begun; None if the client called it off, which is answered with nothing.
         `say` puts on the request's own stream what comes before the answer."""
         outlet = _Outlet(self, say, scope)
-        self._streams.append(say)
+        self._streams[scope] = say
         answer: Success | Failure | None = None
         try:
             with scope:
@@ -223,14 +227,15 @@ class Session:
             await outlet.settle()
             return answer
         finally:
-            self._streams.remove(say)
+            del self._streams[scope]
             self.serving.end(request.id, scope)
             self.last_used = trio.current_time()
 
     def say_anywhere(self, message: Notification | Request) -> None:
         """Say it on whichever stream of the client is open: what it must hear though the stream for it is gone."""
-        if not self.standing.say(message):
-            any(say(message) for say in reversed(self._streams))
+        for say in (self.standing.say, *reversed(self._streams.values())):
+            if say(message):
+                return
 
     def begin_stream(self) -> EventStream:
         """A stream for one reply, as the client's revision has them."""
@@ -360,6 +365,15 @@ IDLE = 3600.0
 """Seconds after which a session that is not used any more may be forgotten."""
 
 
+def draft_session(
+    kind: str, endpoint: str | None, identity: str | None, router: Router, journal: Journal
+) -> tuple[str, Session]:
+    """A session and its id, which is 192 random bits; `kind` is for its name in the log."""
+    id = secrets.token_urlsafe(24)
+    name = f"{kind} {id[:6]}" if identity is None else f"{identity}, {kind} {id[:6]}"
+    return id, Session(name, endpoint, router, journal, identity)
+
+
 class Sessions:
     """The open HTTP sessions by id. An id is 192 random bits, known to nobody but its client."""
 
@@ -382,9 +396,7 @@ class Sessions:
 
     def draft(self, endpoint: str | None, identity: str | None) -> tuple[str, Session]:
         """A session that is not yet known by its id."""
-        id = secrets.token_urlsafe(24)
-        name = f"session {id[:6]}" if identity is None else f"{identity}, session {id[:6]}"
-        return id, Session(name, endpoint, self._router, self._journal, identity)
+        return draft_session("session", endpoint, identity, self._router, self._journal)
 
     def keep(self, id: str, session: Session) -> bool:
         """Make the session known by its id. False if there are too many and none of them is idle."""
@@ -396,7 +408,7 @@ class Sessions:
     def find(self, id: str, endpoint: str | None, identity: str | None) -> Session | None:
         """The session with this id at this endpoint; an id of another endpoint, or of another owner, is none."""
         session = self._open.get(id)
-        if session is None or session.endpoint != endpoint or session.identity != identity:
+        if session is None or not session.is_of(endpoint, identity):
             return None
         session.last_used = trio.current_time()
         return session

@@ -10,7 +10,6 @@ The stream is the session: when it ends, the session does, with everything that 
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from urllib.parse import parse_qs
 
@@ -19,7 +18,7 @@ import trio
 from host.downstream.channel import Channel
 from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, until_gone
 from host.downstream.security import Refusal, refuse_accept, refuse_body
-from host.downstream.sessions import Session
+from host.downstream.sessions import Session, draft_session
 from host.downstream.streams import MAX_KEPT, MAX_STREAMS, STREAM_HEADERS, body, start
 from host.errors import LIMITED
 from host.journal import Journal
@@ -50,9 +49,7 @@ class SseFace:
             raise Rejected(refusal)
         if len(self._open) >= MAX_STREAMS:
             raise Rejected(Refusal(503, "too many sessions are open", {"retry-after": "5"}), LIMITED)
-        id = secrets.token_urlsafe(24)
-        name = f"sse session {id[:6]}" if visit.identity is None else f"{visit.identity}, sse session {id[:6]}"
-        session = Session(name, visit.endpoint, self._router, self._journal, visit.identity)
+        id, session = draft_session("sse session", visit.endpoint, visit.identity, self._router, self._journal)
         try:
             await self._serve(visit, id, session)
         finally:
@@ -96,7 +93,7 @@ class SseFace:
 
     def _find(self, visit: Visit, named: list[str]) -> tuple[Session, Channel]:
         found = self._open.get(named[0]) if len(named) == 1 else None
-        if found is None or found[0].endpoint != visit.endpoint or found[0].identity != visit.identity:
+        if found is None or not found[0].is_of(visit.endpoint, visit.identity):
             raise Rejected(Refusal(404, "this session is not known here; open one with GET /sse"))
         return found
 

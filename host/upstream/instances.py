@@ -78,6 +78,7 @@ class Instances:
         self._journal = journal
         self._nursery = nursery
         self._of_client: dict[Hashable, _Instance] = {}
+        """By `Caller.instance`; those of one call, which have no key, are not in it."""
         self._live: set[_Instance] = set()
         self._gone = trio.lowlevel.ParkingLot()
         self._setbacks: dict[Hashable | None, _Setback] = {}
@@ -95,7 +96,7 @@ class Instances:
         """
         key = exchange.caller.instance if self._spec.isolation is Isolation.PER_CLIENT else None
         await self._room(key)
-        instance = self._of_client.get(key) if key is not None else None
+        instance = self._of_client.get(key)
         if instance is None:
             instance = self._start(exchange.caller, key)
         # What it asks before the call is sent (many ask for roots at once) belongs to the call that it was started for.
@@ -121,7 +122,7 @@ class Instances:
 
     def forget(self, caller: Caller) -> None:
         """The caller is gone, and its instance with it."""
-        instance = self._of_client.pop(caller.instance, None) if caller.instance is not None else None
+        instance = self._of_client.pop(caller.instance, None)
         if instance is not None:
             instance.watches.forget(caller)
             instance.life.cancel("its client is gone")
@@ -144,7 +145,7 @@ class Instances:
         with trio.move_on_after(ENDING):
             while (
                 len(self._live) >= self._spec.max_instances
-                and (key is None or key not in self._of_client)
+                and key not in self._of_client
                 and any(instance.life.cancel_called for instance in self._live)
             ):
                 await self._gone.park()

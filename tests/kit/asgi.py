@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -168,36 +168,6 @@ class Connection:
         answer = await self.get("POST", path, {"jsonrpc": "2.0", **message})
         assert not answer.body or answer.status >= 400
         return answer.status
-
-
-class Later:
-    """What goes on beside the test, and what becomes of it."""
-
-    def __init__(self, nursery: trio.Nursery, work: Callable[[], Awaitable[Any]]) -> None:
-        self._work = work
-        self._done = trio.Event()
-        self._value: Any = None
-        self._problem: Exception | None = None
-        nursery.start_soon(self._run)
-
-    async def outcome(self) -> Any:
-        """Its value, once it has one; raises what it raised."""
-        with trio.fail_after(5):
-            await self._done.wait()
-        if self._problem is not None:
-            raise self._problem
-        return self._value
-
-    @property
-    def done(self) -> bool:
-        return self._done.is_set()
-
-    async def _run(self) -> None:
-        try:
-            self._value = await self._work()
-        except Exception as problem:  # noqa: BLE001 - `outcome` raises it
-            self._problem = problem
-        self._done.set()
 
 
 @asynccontextmanager

@@ -339,6 +339,10 @@ class Later:
         self.result: Any = None
         self.refusal: Refusal | None = None
 
+    @property
+    def done(self) -> bool:
+        return self.ended.is_set()
+
     async def comes(self) -> Any:
         """The result; raises Refusal for an error."""
         with trio.fail_after(5):

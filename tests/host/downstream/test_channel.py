@@ -15,9 +15,8 @@ from host.downstream import channel as channel_module
 from host.downstream.channel import Channel, messages_in
 from host.downstream.sessions import Say, Session
 from host.jsonrpc.messages import MAX_BATCH, Failure, Message, Notification, Request, Success, read_strictly, write
-from tests.kit.asgi import Later
 from tests.kit.world import Refusal as Refused
-from tests.kit.world import ScriptedServer, World, open_world
+from tests.kit.world import ScriptedServer, World, later, open_world
 
 
 class Attentive(Session):
@@ -197,9 +196,9 @@ async def test_a_question_that_does_not_fit_is_an_error_for_the_server_at_once()
         end.says(CALL)
         asked = await server.hears("tools/call")
         end.room = trio.Event()
-        question = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        question = later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
         with pytest.raises(Refused, match="does not listen"):
-            await question.outcome()
+            await question.comes()
         end.room.set()
         await wait_all_tasks_blocked()
         assert end.heard == []
@@ -213,11 +212,11 @@ async def test_a_broken_answer_ends_its_question_and_is_answered_with_nothing(an
     async with open_end() as (server, end), trio.open_nursery() as nursery:
         end.says(CALL)
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        question = later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
         assert (await end.hears())["id"] == 1
         end.says({"jsonrpc": "2.0", **answer})
         with pytest.raises(Refused):
-            await question.outcome()
+            await question.comes()
         assert end.heard == []
 
 

@@ -16,10 +16,9 @@ from host.downstream.sessions import IDLE, MAX_KEPT_NOTICES, OLD_STREAM, Session
 from host.jsonrpc.messages import Id, Notification, Request
 from host.protocol.methods import PROMPTS_CHANGED, TOOLS_CHANGED
 from host.router import PAGE
-from tests.kit.asgi import Later
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal as Refused
-from tests.kit.world import ScriptedServer, World, open_world, tool
+from tests.kit.world import ScriptedServer, World, later, open_world, tool
 
 
 def opened(world: World) -> Sessions:
@@ -282,11 +281,11 @@ async def test_a_session_that_ended_asks_nobody(autojump_clock: MockClock) -> No
         client = await world.client(capabilities={"roots": {}})
         nursery.start_soon(client.call, "a__x")
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        question = later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
         await client.is_asked("roots/list")
         client.session.end()
         with pytest.raises(Refused):
-            await question.outcome()
+            await question.comes()
         assert client.session.ended.is_set()
         client.replies(client.asked[0].id, {"roots": []})
 

@@ -19,9 +19,9 @@ from host.downstream.sse import PING_EVERY
 from host.downstream.streams import MAX_KEPT
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.wire.asgi import Event
-from tests.kit.asgi import Answer, Connection, Later, open_face
+from tests.kit.asgi import Answer, Connection, open_face
 from tests.kit.world import Refusal as Refused
-from tests.kit.world import ScriptedServer, tool
+from tests.kit.world import ScriptedServer, later, tool
 
 CALL = {"id": 7, "method": "tools/call", "params": {"name": "a__x"}}
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
@@ -190,13 +190,13 @@ async def test_the_end_of_the_stream_is_the_end_of_the_session() -> None:
         await client.asks("resources/subscribe", {"uri": "a+r://1"})
         await client.says(CALL)
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        question = later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
         assert (await client.hears(3))["method"] == "roots/list"
         other = client.connection.another()
         client.connection.leaves.set()
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
         with pytest.raises(Refused):
-            await question.outcome()
+            await question.comes()
         await wait_all_tasks_blocked()
         assert server.asked.count("resources/unsubscribe") == 1
         assert await other.tell({"id": 1, "method": "ping"}, client.there) == 404
@@ -317,7 +317,7 @@ async def test_a_question_comes_on_the_stream_and_its_answer_as_a_message() -> N
         await other.opens("2025-11-25", {"elicitation": {}})
         await client.says(CALL)
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
+        question = later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
         put = await client.hears(2)
         assert (put["method"], put["params"]["message"]) == ("elicitation/create", "[a] Who?")
         wrong = {"id": put["id"], "result": {"action": "accept", "content": {"of": "another"}}}
@@ -328,7 +328,7 @@ async def test_a_question_comes_on_the_stream_and_its_answer_as_a_message() -> N
         assert not question.done
         await client.says({"id": put["id"], "result": {"action": "decline"}})
         await client.says(wrong)
-        assert await question.outcome() == {"action": "decline"}
+        assert await question.comes() == {"action": "decline"}
         server.says(asked["id"], {"content": []})
         assert (await client.hears(3))["id"] == 7
         assert len(other.stream.messages()) == 1
@@ -340,18 +340,18 @@ async def test_a_question_that_is_withdrawn_is_withdrawn_on_the_stream() -> None
     async with open_old(server) as client, trio.open_nursery() as nursery:
         await client.says(CALL)
         asked = await server.hears("tools/call")
-        Later(nursery, lambda: server.asks("roots/list", about=asked["id"], id="first"))
+        later(nursery, lambda: server.asks("roots/list", about=asked["id"], id="first"))
         first = await client.hears(2)
         await server.notifies("notifications/cancelled", {"requestId": "first"})
         assert (await client.hears(3))["params"]["requestId"] == first["id"]
-        second = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        second = later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
         put = await client.hears(4)
         server.says(asked["id"], {"content": []})
         withdrawn, answer = await client.hears(5), await client.hears(6)
         assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", put["id"])
         assert answer["id"] == 7
         with pytest.raises(Refused):
-            await second.outcome()
+            await second.comes()
         nursery.cancel_scope.cancel()
 
 

@@ -19,9 +19,8 @@ from host.jsonrpc.messages import Notification
 from host.protocol.versions import LATEST_LEGACY
 from host.wire.framing import MAX_LINE, LineSplitter
 from host.wire.pipe import MAX_BACKLOG
-from tests.kit.asgi import Later
 from tests.kit.world import Refusal as Refused
-from tests.kit.world import ScriptedServer, World, open_world, tool
+from tests.kit.world import ScriptedServer, World, later, open_world, tool
 
 REVISION = LATEST_LEGACY.name
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
@@ -298,7 +297,7 @@ async def test_a_question_is_a_line_and_so_is_its_answer() -> None:
         await client.shakes_hands(capabilities={"elicitation": {}})
         await client.says({"id": 1, "method": "tools/call", "params": {"name": "a__x"}})
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
+        question = later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
         put = await client.hears()
         assert (put["method"], put["params"]["message"]) == ("elicitation/create", "[a] Who?")
         accept = {"result": {"action": "accept", "content": {}}}
@@ -307,7 +306,7 @@ async def test_a_question_is_a_line_and_so_is_its_answer() -> None:
         assert await client.hears() == {"jsonrpc": "2.0", "id": 2, "result": {}}
         assert not question.done
         await client.says({"id": put["id"], "result": {"action": "decline"}}, {"id": put["id"], **accept})
-        assert await question.outcome() == {"action": "decline"}
+        assert await question.comes() == {"action": "decline"}
         server.says(asked["id"], {"content": []})
         assert (await client.hears())["id"] == 1
 
@@ -320,25 +319,25 @@ async def test_a_question_still_open_when_its_call_is_answered_is_withdrawn() ->
         await server.hears("notifications/roots/list_changed")
         await client.says({"id": 1, "method": "tools/call", "params": {"name": "a__x"}})
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        question = later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
         put = await client.hears()
         server.says(asked["id"], {"content": []})
         withdrawn, answer = await client.hears(), await client.hears()
         assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", put["id"])
         assert answer["id"] == 1
         with pytest.raises(Refused):
-            await question.outcome()
+            await question.comes()
 
 
 async def test_a_question_that_belongs_to_no_call_is_asked_of_the_one_client_there_is() -> None:
     async with open_stdio(server := ScriptedServer("a", tools=["x"])) as (_, client), trio.open_nursery() as nursery:
         await client.shakes_hands(capabilities={"roots": {}})
         await wait_all_tasks_blocked()
-        question = Later(nursery, lambda: server.asks("roots/list"))
+        question = later(nursery, lambda: server.asks("roots/list"))
         heard = await client.hears()
         assert heard["method"] == "roots/list"
         await client.says({"id": heard["id"], "result": {"roots": [{"uri": "file:///x"}]}})
-        assert await question.outcome() == {"roots": [{"uri": "file:///x"}]}
+        assert await question.comes() == {"roots": [{"uri": "file:///x"}]}
 
 
 # Its end
@@ -354,11 +353,11 @@ async def test_at_the_end_of_input_everything_ends_at_once(autojump_clock: MockC
         await client.says({"id": 1, "method": "resources/subscribe", "params": {"uri": "a+r://1"}})
         assert (await client.hears())["result"] == {}
         await server.hears("notifications/roots/list_changed")
-        unrelated = Later(nursery, lambda: server.asks("roots/list"))
+        unrelated = later(nursery, lambda: server.asks("roots/list"))
         assert (await client.hears())["method"] == "roots/list"
         await client.says({"id": 2, "method": "tools/call", "params": {"name": "a__x"}})
         asked = await server.hears("tools/call")
-        related = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        related = later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
         assert (await client.hears())["method"] == "roots/list"
         began = trio.current_time()
         await client.to_host.aclose()
@@ -367,7 +366,7 @@ async def test_at_the_end_of_input_everything_ends_at_once(autojump_clock: MockC
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
         for question in (unrelated, related):
             with pytest.raises(Refused):
-                await question.outcome()
+                await question.comes()
         await wait_all_tasks_blocked()
         assert server.asked.count("resources/unsubscribe") == 1
 

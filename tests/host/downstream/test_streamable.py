@@ -17,9 +17,9 @@ from host.downstream import sessions as sessions_module
 from host.downstream.streams import HEARTBEAT, KEPT, MAX_KEPT, OPEN_AFTER
 from host.jsonrpc.messages import Notification
 from host.jsonrpc.raw import encode
-from tests.kit.asgi import Later, open_face
+from tests.kit.asgi import open_face
+from tests.kit.world import Later, ScriptedServer, later, tool
 from tests.kit.world import Refusal as Refused
-from tests.kit.world import ScriptedServer, tool
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
@@ -746,7 +746,7 @@ async def test_a_second_initialize_changes_nothing() -> None:
         assert (await connection.ask("initialize", again))["error"]["code"] == -32600
         call = connection.send("POST", body=CALL)
         asked = await server.hears("tools/call")
-        Later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
+        later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
         assert (await call.grows_to(1))[0]["method"] == "elicitation/create"
         nursery.cancel_scope.cancel()
 
@@ -1021,9 +1021,9 @@ async def test_nothing_is_held_for_a_client_without_a_stream_but_notices(autojum
         for uri in ("r://1", "r://2", "r://1", "r://1"):
             await server.notifies("notifications/resources/updated", {"uri": uri})
         await server.notifies("notifications/message", {"level": "error", "data": 1})
-        question = Later(nursery, lambda: server.asks("elicitation/create", FORM))
+        question = later(nursery, lambda: server.asks("elicitation/create", FORM))
         with pytest.raises(Refused, match="does not listen"):
-            await question.outcome()
+            await question.comes()
         stream = connection.send("GET")
         await stream.grows_to(2)
         await trio.sleep(1)
@@ -1039,10 +1039,10 @@ async def test_a_question_that_belongs_to_no_call_goes_to_the_standing_stream(au
         await call.whole.wait()
         stream = connection.send("GET")
         await stream.begun.wait()
-        question = Later(nursery, lambda: server.asks("elicitation/create", FORM))
+        question = later(nursery, lambda: server.asks("elicitation/create", FORM))
         (asked,) = await stream.grows_to(1)
         assert await connection.tell({"id": asked["id"], "result": {"action": "decline"}}) == 202
-        assert await question.outcome() == {"action": "decline"}
+        assert await question.comes() == {"action": "decline"}
 
 
 async def test_a_stream_needs_a_session() -> None:
@@ -1161,12 +1161,12 @@ async def test_a_deleted_session_lets_go_of_everything(autojump_clock: MockClock
         stream = connection.send("GET")
         call = connection.send("POST", body=CALL)
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
+        question = later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
         await call.grows_to(1)
         assert (await connection.get("DELETE")).status == 204
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
         with pytest.raises(Refused):
-            await question.outcome()
+            await question.comes()
         await stream.whole.wait()
         await call.whole.wait()
         await wait_all_tasks_blocked()
@@ -1183,13 +1183,13 @@ async def test_a_client_that_left_while_it_was_asked_can_still_answer(autojump_c
         asked = await server.hears("tools/call")
         await trio.sleep(1)
         connection.leaves.set()
-        question = Later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
+        question = later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
         await trio.sleep(30)
         again = connection.another(connection.session)
         rest = again.send("GET", headers={"last-event-id": "1-0"})
         (put,) = await rest.grows_to(1)
         assert await again.tell({"id": put["id"], "result": {"action": "cancel"}}) == 202
-        assert await question.outcome() == {"action": "cancel"}
+        assert await question.comes() == {"action": "cancel"}
         server.says(asked["id"], {"content": []})
         await rest.whole.wait()
         assert rest.messages()[-1]["id"] == 7
@@ -1213,7 +1213,7 @@ async def test_a_question_goes_out_with_its_own_call_and_its_answer_comes_as_a_p
         for each in asked:
             of = each["arguments"]["of"]
             params = {**FORM, "message": f"{of}?"}
-            waiting[of] = Later(nursery, partial(server.asks, "elicitation/create", params, about=each["id"]))
+            waiting[of] = later(nursery, partial(server.asks, "elicitation/create", params, about=each["id"]))
         questions = {of: (await call.grows_to(1))[0] for of, call in calls.items()}
         for of, question in questions.items():
             assert (calls[of].streams, calls[of].whole.is_set()) == (True, False)
@@ -1222,8 +1222,8 @@ async def test_a_question_goes_out_with_its_own_call_and_its_answer_comes_as_a_p
         for of, question in reversed(questions.items()):
             result = {"action": "accept", "content": {"by": of}}
             assert await connection.tell({"id": question["id"], "result": result}) == 202
-        for of, later in waiting.items():
-            assert await later.outcome() == {"action": "accept", "content": {"by": of}}
+        for of, begun in waiting.items():
+            assert await begun.comes() == {"action": "accept", "content": {"by": of}}
         for each in asked:
             server.says(each["id"], {"content": []})
         for call in calls.values():
@@ -1239,11 +1239,11 @@ async def test_an_error_is_an_answer_too() -> None:
         await connection.open(capabilities={"roots": {}})
         call = connection.send("POST", body=CALL)
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        question = later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
         (put,) = await call.grows_to(1)
         assert await connection.tell({"id": put["id"], "error": {"code": -1, "message": "User rejected"}}) == 202
         with pytest.raises(Refused, match="-1 User rejected"):
-            await question.outcome()
+            await question.comes()
 
 
 async def test_only_the_one_who_was_asked_can_answer_and_only_once() -> None:
@@ -1261,7 +1261,7 @@ async def test_only_the_one_who_was_asked_can_answer_and_only_once() -> None:
         await foreign.open(capabilities={"elicitation": {}})
         call = connection.send("POST", body=CALL)
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
+        question = later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
         (put,) = await call.grows_to(1)
         wrong = {"id": put["id"], "result": {"action": "accept", "content": {"of": "another"}}}
         assert await other.tell(wrong) == 202
@@ -1274,7 +1274,7 @@ async def test_only_the_one_who_was_asked_can_answer_and_only_once() -> None:
         assert not question.done
         assert await connection.tell({"id": put["id"], "result": {"action": "decline"}}) == 202
         assert await connection.tell(wrong) == 202
-        assert await question.outcome() == {"action": "decline"}
+        assert await question.comes() == {"action": "decline"}
         server.says(asked["id"], {"content": []})
         await call.whole.wait()
         assert await connection.tell(wrong) == 202
@@ -1287,11 +1287,11 @@ async def test_an_answer_that_is_no_object_is_an_error_for_the_server(result: ob
         await connection.open(capabilities={"elicitation": {}})
         call = connection.send("POST", body=CALL)
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
+        question = later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
         (put,) = await call.grows_to(1)
         assert await connection.tell({"id": put["id"], "result": result}) == 202
         with pytest.raises(Refused):
-            await question.outcome()
+            await question.comes()
 
 
 async def test_a_question_that_the_server_withdraws_is_withdrawn_on_its_stream() -> None:
@@ -1301,7 +1301,7 @@ async def test_a_question_that_the_server_withdraws_is_withdrawn_on_its_stream()
         standing = connection.another(connection.session).send("GET")
         call = connection.send("POST", body=CALL)
         asked = await server.hears("tools/call")
-        Later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"], id="mine"))
+        later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"], id="mine"))
         (put,) = await call.grows_to(1)
         await server.notifies("notifications/cancelled", {"requestId": "mine", "reason": "never mind"})
         _, withdrawn = await call.grows_to(2)
@@ -1319,7 +1319,7 @@ async def test_a_question_still_open_when_its_call_is_answered_is_withdrawn_befo
         standing = connection.another(connection.session).send("GET")
         call = connection.send("POST", body=CALL)
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
+        question = later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
         (put,) = await call.grows_to(1)
         server.says(asked["id"], {"content": []})
         await call.whole.wait()
@@ -1329,7 +1329,7 @@ async def test_a_question_still_open_when_its_call_is_answered_is_withdrawn_befo
         assert answer["id"] == 7
         assert standing.messages() == []
         with pytest.raises(Refused):
-            await question.outcome()
+            await question.comes()
 
 
 async def test_a_question_of_a_call_that_is_called_off_is_withdrawn_on_its_stream() -> None:
@@ -1339,14 +1339,14 @@ async def test_a_question_of_a_call_that_is_called_off_is_withdrawn_on_its_strea
         await connection.open(capabilities={"elicitation": {}})
         call = connection.send("POST", body=CALL)
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
+        question = later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
         (put,) = await call.grows_to(1)
         await connection.tell({"method": "notifications/cancelled", "params": {"requestId": 7}})
         await call.whole.wait()
         _, withdrawn = call.messages()
         assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", put["id"])
         with pytest.raises(Refused):
-            await question.outcome()
+            await question.comes()
 
 
 async def test_a_question_of_one_call_in_a_batch_goes_out_on_the_batches_stream() -> None:
@@ -1355,12 +1355,12 @@ async def test_a_question_of_one_call_in_a_batch_goes_out_on_the_batches_stream(
         await connection.open(revision="2025-03-26", capabilities={"roots": {}})
         answer = connection.send("POST", body=[CALL, PING])
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        question = later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
         put = (await answer.grows_to(2))[1]
         assert put["method"] == "roots/list"
         taken = await connection.get("POST", body=batch({"id": put["id"], "result": {"roots": []}}))
         assert taken.status == 202
-        assert await question.outcome() == {"roots": []}
+        assert await question.comes() == {"roots": []}
         server.says(asked["id"], {"content": []})
         await answer.whole.wait()
 
@@ -1372,7 +1372,7 @@ async def test_progress_of_the_client_about_a_question_reaches_the_server() -> N
         call = connection.send("POST", body=CALL)
         asked = await server.hears("tools/call")
         params = {**FORM, "_meta": {"progressToken": "server's"}}
-        Later(nursery, lambda: server.asks("elicitation/create", params, about=asked["id"]))
+        later(nursery, lambda: server.asks("elicitation/create", params, about=asked["id"]))
         (put,) = await call.grows_to(1)
         token = put["params"]["_meta"]["progressToken"]
         assert token != "server's"
@@ -1395,7 +1395,7 @@ async def test_a_question_that_outlives_its_stream_is_withdrawn_on_the_standing_
         calls = []
         for id in (7, 8):
             calls.append((connection.send("POST", body={**CALL, "id": id}), await server.hears("tools/call")))
-        question = Later(nursery, lambda: server.asks("roots/list", id="mine"))
+        question = later(nursery, lambda: server.asks("roots/list", id="mine"))
         call, asked = calls[1]
         (put,) = await call.grows_to(1)
         server.says(asked["id"], {"content": []})
@@ -1416,7 +1416,7 @@ async def test_a_question_that_outlives_its_stream_is_withdrawn_wherever_its_cli
         calls = []
         for id in (7, 8):
             calls.append((connection.send("POST", body={**CALL, "id": id}), await server.hears("tools/call")))
-        question = Later(nursery, lambda: server.asks("roots/list", id="mine"))
+        question = later(nursery, lambda: server.asks("roots/list", id="mine"))
         call, asked = calls[1]
         (put,) = await call.grows_to(1)
         server.says(asked["id"], {"content": []})
@@ -1439,7 +1439,7 @@ async def test_a_flood_of_logs_does_not_push_a_question_out_of_a_stream_that_nob
         slow.reads = trio.Event()
         call = slow.send("POST", body=CALL)
         asked = await server.hears("tools/call")
-        question = Later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
+        question = later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
         await wait_all_tasks_blocked()
         flood = Notification("notifications/message", encode({"level": "error", "data": "x" * (MAX_KEPT // 50)}))
         for _ in range(150):
@@ -1452,7 +1452,7 @@ async def test_a_flood_of_logs_does_not_push_a_question_out_of_a_stream_that_nob
         assert {each["method"] for each in logs} == {"notifications/message"}
         assert 20 < len(logs) < 26
         await connection.tell({"id": put["id"], "result": {"roots": []}})
-        assert await question.outcome() == {"roots": []}
+        assert await question.comes() == {"roots": []}
         server.says(asked["id"], {"content": []})
         with trio.fail_after(5):
             await call.whole.wait()
