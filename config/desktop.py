@@ -17,7 +17,7 @@ from config.source import List, Map, Node, Scalar, kind_of
 TOP_KEY = "mcpServers"
 OWN_TOP_KEYS = frozenset({"listen", "start_grace"})
 _SERVER_KEYS = frozenset({"command", "args", "env", "cwd", "url", "headers"})
-_OWN_SERVER_KEYS = frozenset({"consent", "trust", "isolation", "max_instances", "idle_timeout"})
+_OWN_SERVER_KEYS = frozenset({"consent", "trust", "isolation", "max_instances", "idle_timeout", "protocol"})
 _KIND_KEYS = ("type", "transport")
 # Which transport a url speaks is found out by asking it: what the file says of it changes nothing.
 _TYPES = ("stdio", "http", "sse", "streamable-http", "streamableHttp", "streamable_http")
@@ -86,7 +86,9 @@ def _server(server: Map, where: str, made: Desktop) -> Node:
         if isinstance(value, Scalar) and value.is_null:
             continue  # hosts write null for what is not set
         if name == "trust" and _truth(value) is not None:
-            made.notices.append(f"{where}.trust: a switch of other hosts, ignored; here it is trusted or standard")
+            made.notices.append(
+                f"{where}.trust: a switch of other hosts, ignored; here it is trusted, standard or untrusted"
+            )
         elif name in _SERVER_KEYS or name in _OWN_SERVER_KEYS:
             entries[name] = (key, value)
         elif name == "timeout":

@@ -33,6 +33,7 @@ from config.values import (
     Json,
     Origin,
     Pattern,
+    Protocol,
     ServerId,
     Text,
     Title,
@@ -150,7 +151,13 @@ class ServerForm(_Form):
     trust: Trust | None = _described(
         "standard",
         "What the server may ask of clients. trusted: everything. standard: to fill in a form and for the roots; "
-        "sampling and opening a URL are refused.",
+        "sampling and opening a URL are refused. untrusted: nothing, and its instructions and the pages of its apps "
+        "are left out.",
+    )
+    protocol: Protocol | None = _described(
+        "auto",
+        "How to begin with the server. auto: ask which revisions it speaks, and shake hands if it does not know the "
+        "question. legacy: never ask, for servers that exit or fall silent then. modern: never shake hands.",
     )
     isolation: Isolation | None = _described(
         "shared", "Who shares an instance of the server: all clients, the requests of one client, or nobody (per-call)."

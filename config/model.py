@@ -55,10 +55,12 @@ def is_loopback(host: str) -> bool:
 
 class Trust(StrEnum):
     """What a server may ask of clients. A trusted one: everything. A standard one: to fill in a form, and for the
-    roots; sampling and opening a URL are refused."""
+    roots; sampling and opening a URL are refused. An untrusted one: nothing; and neither its instructions nor the pages
+    of its MCP Apps are passed on."""
 
     TRUSTED = "trusted"
     STANDARD = "standard"
+    UNTRUSTED = "untrusted"
 
 
 class Isolation(StrEnum):
@@ -67,6 +69,18 @@ class Isolation(StrEnum):
     SHARED = "shared"
     PER_CLIENT = "per-client"
     PER_CALL = "per-call"
+
+
+class Protocol(StrEnum):
+    """How to begin with a server: the revisions with a handshake and the stateless ones begin differently.
+
+    Auto asks which it speaks, and shakes hands if it does not know the question. Legacy shakes hands without asking,
+    for servers that exit or fall silent when asked. Modern never shakes hands.
+    """
+
+    AUTO = "auto"
+    LEGACY = "legacy"
+    MODERN = "modern"
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,7 @@ class Server(ABC):
     start_timeout: float = DEFAULT_START_TIMEOUT
     consent: Consent = field(default_factory=Consent)
     trust: Trust = Trust.STANDARD
+    protocol: Protocol = Protocol.AUTO
     isolation: Isolation = Isolation.SHARED
     max_instances: int = DEFAULT_MAX_INSTANCES
     idle_timeout: float = DEFAULT_IDLE_TIMEOUT

@@ -17,11 +17,16 @@ import trio
 
 from config import Config
 from host.catalog import Catalog, Entry
+from host.downstream.hosted import Hosted, open_hosted
 from host.downstream.http import open_http_face
+from host.downstream.parking import Lot, open_lot
 from host.downstream.sessions import Session
+from host.downstream.stateless import Stateless
+from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.status import status
 from host.downstream.stdio import own_stdout, serve_stdio
-from host.journal import Journal, LeftOut, sample
+from host.downstream.tasks import Tasks
+from host.journal import Crashed, Journal, LeftOut, sample
 from host.policy.gate import Gate
 from host.router import Router
 from host.upstream.connect import open_link
@@ -40,9 +45,12 @@ class Host:
     journal: Journal
     roster: Roster
     router: Router
+    lot: Lot
+    hosted: Hosted
+    stateless: Stateless
 
     def status(self) -> bytes:
-        return status(self.roster, self.catalog, self.journal)
+        return status(self.roster, self.catalog, self.journal, parked=len(self.lot), tasks=len(self.hosted))
 
 
 @asynccontextmanager
@@ -55,6 +63,9 @@ async def open_host(config: Config, journal: Journal, *, alone: bool = False) ->
             LeftOut(entry.server, f"{sample(entry.outward)} is offered more than once; all of them are left out")
         )
 
+    def crashed(problem: Exception) -> None:
+        journal.note(Crashed("a call that may ask its client", problem))
+
     gate = Gate(config.servers)
     catalog = Catalog(list(config.servers), gate.shows, collided)
     become_subreaper()
@@ -63,7 +74,10 @@ async def open_host(config: Config, journal: Journal, *, alone: bool = False) ->
         async with open_roster(
             config.servers, config.start_grace, open_one, catalog, gate, journal, alone=alone
         ) as roster:
-            yield Host(catalog, journal, roster, Router(catalog, gate, roster))
+            router = Router(catalog, gate, roster)
+            async with open_lot(crashed) as lot, open_hosted(crashed) as hosted:
+                stateless = Stateless(router, journal, lot, Tasks(router, hosted))
+                yield Host(catalog, journal, roster, router, lot, hosted, stateless)
 
 
 async def serve(config: Config, bound: socket.socket, journal: Journal) -> None:
@@ -71,7 +85,7 @@ async def serve(config: Config, bound: socket.socket, journal: Journal) -> None:
     async with (
         _open_stop() as stop,
         open_host(config, journal) as opened,
-        open_http_face(config.listen, opened.router, journal, opened.status, stop) as app,
+        open_http_face(config.listen, opened.router, opened.stateless, journal, opened.status, stop) as app,
     ):
         await serve_http(app, bound, stop=stop)
 
@@ -79,19 +93,10 @@ async def serve(config: Config, bound: socket.socket, journal: Journal) -> None:
 async def serve_over_stdio(config: Config, journal: Journal) -> None:
     """Serve the one client on our standard input and output until it leaves or a signal says stop."""
     with own_stdout() as stdout:
-        async with (
-            _open_stop() as stop,
-            open_host(config, journal, alone=True) as opened,
-            trio.open_nursery() as nursery,
-        ):
-
-            async def stopped() -> None:
-                await stop.wait()
-                nursery.cancel_scope.cancel("the host is stopping")
-
-            nursery.start_soon(stopped)
-            await serve_stdio(Session("stdio", None, opened.router, journal), 0, stdout)
-            nursery.cancel_scope.cancel()
+        async with _open_stop() as stop, open_host(config, journal, alone=True) as opened:
+            session = Session("stdio", None, opened.router, journal, tasks=opened.stateless.tasks)
+            stateless = StatelessStdio(opened.router, opened.stateless, session, stop)
+            await serve_stdio(session, stateless, 0, stdout)
 
 
 @asynccontextmanager

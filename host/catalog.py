@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import trio
+from msgspec import Raw
 
 from host.jsonrpc.raw import encode, encode_object, members
 from host.names import outward_name, outward_uri
 from host.protocol.links import rename_page
 from host.protocol.methods import LISTINGS, Kind
+from host.protocol.mirror import Mirror, mirrors
+from host.protocol.stateless import Freshness
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,14 @@ class Entry:
     exported: bytes
     """The same with its outward names."""
 
+    @property
+    def mirrors(self) -> tuple[Mirror, ...]:
+        """What headers repeat of its arguments, if it is a tool; nothing if its schema does not say that well."""
+        try:
+            return mirrors_in(self.definition)
+        except ValueError:
+            return ()
+
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -42,6 +53,19 @@ class Definition:
 
     name: str
     raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """How fresh a server's list was, and when it was asked for: a time of this process, in seconds."""
+
+    freshness: Freshness
+    asked_at: float
+
+    def now(self, time: float) -> Freshness:
+        """What is left of it."""
+        left = self.freshness.ttl_ms - int((time - self.asked_at) * 1000)
+        return Freshness(max(left, 0), self.freshness.public)
 
 
 @dataclass(frozen=True)
@@ -71,15 +95,24 @@ class Catalog:
         self._collided = collided
         self._colliding: dict[Kind, set[tuple[str, str]]] = {kind: set() for kind in Kind}
         self._shelves = {kind: Shelf() for kind in Kind}
+        self._hints: dict[tuple[str, Kind], Hint] = {}
         self._moved = trio.lowlevel.ParkingLot()
         self.version = 0
 
     def shelf(self, kind: Kind) -> Shelf:
         return self._shelves[kind]
 
-    def publish(self, server: str, kind: Kind, definitions: Iterable[Definition]) -> bool:
+    def hint(self, server: str, kind: Kind) -> Hint | None:
+        """How fresh what the server offers of this kind is; None if it offers nothing of the kind."""
+        return self._hints.get((server, kind))
+
+    def publish(self, server: str, kind: Kind, definitions: Iterable[Definition], hint: Hint | None = None) -> bool:
         """Replace what `server` offers of `kind`. True if anything changed; then everybody who waits wakes up."""
         shelf = self._shelves[kind]
+        if hint is None:
+            self._hints.pop((server, kind), None)
+        else:
+            self._hints[server, kind] = hint
         before = shelf.by_server.get(server, ())
         entries = tuple(_entry(kind, server, definition) for definition in definitions)
         if entries == before:
@@ -131,3 +164,15 @@ def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
     found[key] = encode(outward)
     rename_page(found, lambda uri: outward_uri(server, uri))
     return Entry(kind, server, definition.name, outward, definition.raw, bytes(encode_object(found)))
+
+
+def mirrors_in(definition: bytes | Raw) -> tuple[Mirror, ...]:
+    """What headers repeat of the arguments of a tool (2026-07-28, "Custom Headers from Tool Parameters").
+
+    Raises:
+        ValueError: the schema says that in a way that is not allowed; says which.
+    """
+    if b"x-mcp-header" not in bytes(definition) and b"\\u" not in bytes(definition):
+        return ()
+    schema = members(definition).get("inputSchema")
+    return () if schema is None else mirrors(schema)

@@ -18,7 +18,7 @@ from host.app import Host, open_host, serve, serve_over_stdio
 from host.asking import BrokenAnswer, PeerError
 from host.background import BackgroundStream
 from host.errors import ColonnadeError, first_of
-from host.exchange import Caller, Exchange, Nobody
+from host.exchange import Answered, Caller, Exchange, Nobody
 from host.journal import Journal
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, members, value
@@ -120,7 +120,9 @@ async def _locally(config: Config, journal: Journal, work: Work, server: str | N
 async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
     request = Request(1, method, params)
     caller = Caller("command line", None)
-    return await host.router.answer(Exchange(request, members(params or b"{}"), caller, Nobody()))
+    answer = await host.router.answer(Exchange(request, members(params or b"{}"), caller, Nobody()))
+    assert isinstance(answer, Answered)
+    return answer.result
 
 
 async def _status_of(host: Host) -> object:
@@ -133,7 +135,7 @@ async def _show(endpoint: Endpoint, *, as_json: bool) -> int:
         found[kind] = []
         if endpoint.has(listing.capability):
             try:
-                await read_list(endpoint.ask, listing, found[kind], lambda why: print(why, file=sys.stderr))
+                await read_list(endpoint.ask, listing, found[kind], [], lambda why: print(why, file=sys.stderr))
             except PeerError as refusal:
                 print(f"{listing.method}: {refusal}", file=sys.stderr)
     status = await endpoint.status()

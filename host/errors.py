@@ -6,7 +6,11 @@
     │   ├── MethodNotFound       -32601  also: the server that it is for does not offer that
     │   ├── InvalidParams        -32602  members missing or of the wrong type, a bad cursor
     │   ├── UnknownEntry         -32602  no such tool or prompt (or policy hides it: the same words)
-    │   └── ResourceNotFound     -32002  no such resource (or policy hides it: the same words)
+    │   ├── ResourceNotFound     -32002  no such resource (or policy hides it: the same words)
+    │   ├── HeaderMismatch       -32020  the headers do not say what the body says
+    │   ├── MissingAbility       -32021  the request declares no capability that carrying it out needs
+    │   ├── UnsupportedVersion   -32022  the request is of a revision that is not served
+    │   └── Crowded              429     too much of it at once
     └── UpstreamError            a named server failed
         ├── Refused              the server's own JSON-RPC error, in terms that the caller knows
         ├── Forbidden            403  it wanted something of the client that the configuration does not allow
@@ -17,8 +21,9 @@
 
 Anything else that is raised while a request is answered is our own fault, and becomes -32603.
 
-Codes: JSON-RPC 2.0 section 5.1 and MCP 2025-11-25 "Resources / Error Handling"; our own codes are positive, since
--32768..-32000 is reserved. A message is one sentence for the caller and never holds a secret, a path or a traceback.
+Codes: JSON-RPC 2.0 section 5.1, MCP 2025-11-25 "Resources / Error Handling", MCP 2026-07-28 "Error Codes"; our own
+codes are positive, since -32768..-32000 is reserved. A message is one sentence for the caller and never holds a secret,
+a path or a traceback.
 """
 
 from __future__ import annotations
@@ -71,6 +76,26 @@ class UnknownEntry(CallerError):
 
 class ResourceNotFound(CallerError):
     code = -32002
+
+
+class HeaderMismatch(CallerError):
+    code = -32020
+
+
+class MissingAbility(CallerError):
+    """`data` holds `requiredCapabilities`."""
+
+    code = -32021
+
+
+class UnsupportedVersion(CallerError):
+    """`data` holds `supported` and `requested`."""
+
+    code = -32022
+
+
+class Crowded(CallerError):
+    code = LIMITED
 
 
 class UpstreamError(ColonnadeError):

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from host.jsonrpc.messages import Notification, Request
 from host.protocol.abilities import NO_ABILITIES, Abilities
+from host.protocol.stateless import STALE, Freshness
 from host.wire.link import LinkLost
 
 Report = Callable[[dict[str, Raw]], None]
@@ -69,12 +70,54 @@ class Caller:
     """Stands for this caller where the caller itself must not be kept."""
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Where a request stands whose caller answers questions by repeating it (2026-07-28, "Multi Round-Trip
+    Requests")."""
+
+    server: str | None = None
+    """The server that asked; None if none has yet."""
+    answers: Mapping[str, Raw] | None = None
+    """By the server's keys; None if the caller brought none."""
+    state: str | None = None
+    """What the server gave to be brought back."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
     """One request being answered. After the answer its outlet is closed."""
 
     request: Request
     params: Mapping[str, Raw]
-    """The members of the request's params, each undecoded."""
+    """The members of the request's params, each undecoded; without those that are about its round."""
     caller: Caller
     outlet: Outlet
+    level: str | None = None
+    """The log messages that its caller wants of it, from this level on; None for none."""
+    round: Round | None = None
+    """None if the caller does not repeat requests: whatever a server wants to know is then asked over the outlet."""
+    tasked: Callable[[], None] | None = None
+    """Called when the server has made a task of the request: its caller takes one in place of the result, and the
+    exchange goes on without it. None if the caller takes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The result of an exchange, in the form that all revisions share: nothing that only one hop's revision has."""
+
+    result: Raw
+    freshness: Freshness = STALE
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The server asks this before it answers; only for an exchange that has a round. With the answers, and `state`, the
+    request is to be sent to the same server again."""
+
+    server: str
+    questions: Mapping[str, tuple[str, dict[str, Raw]]]
+    """Method and params by the server's keys, as the caller may get them."""
+    state: str | None
+
+
+Answer = Answered | Unfinished

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import trio
@@ -48,8 +49,12 @@ class Behind(Generic[T]):
     def open(self) -> list[T]:
         if self.about is None:
             return self._asking.subjects()
-        subject = self._asking.subject_of(self.about)
+        subject = self.named(self.about)
         return [] if subject is None else [subject]
+
+    def named(self, id: Id) -> T | None:
+        """The subject of the request in flight with this id: for messages that name the request they are about."""
+        return self._asking.subject_of(id)
 
     @property
     def abandoned(self) -> set[Hashable]:
@@ -65,7 +70,7 @@ class Handler(Protocol[T]):
         must be known as of now is looked up here: when the work begins, the next messages may have been heard."""
 
     def told(self, notice: Notification, behind: Behind[T]) -> None:
-        """A notification came (progress and cancels are not handed on). Must not wait."""
+        """A notification came; progress, and a cancel of what is served, are not handed on. Must not wait."""
 
     def dropped(self, what: str, detail: str) -> None:
         """A message was no message, or nobody waited for it. Must not wait."""
@@ -90,14 +95,22 @@ class Peer(Generic[T]):
         """How many of our requests wait for their answer."""
         return len(self._asking)
 
-    async def request(self, method: str, params: Raw | None = None, subject: T | None = None) -> Raw:
+    async def request(
+        self,
+        method: str,
+        params: Raw | None = None,
+        subject: T | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> Raw:
         """Ask, and wait for the result. Cancelling this calls the request off at the other side. `subject` is what it
-        is for: the handler gets it back with what the other side says meanwhile.
+        is for: the handler gets it back with what the other side says meanwhile. `headers` mirror the request; see
+        `Parcel`.
 
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `Asking.request`.
         """
-        return await self._asking.request(method, params, self._send, self._link.call_off, subject)
+        send = partial(self._send, headers)
+        return await self._asking.request(method, params, send, self._link.call_off, subject)
 
     async def notify(self, method: str, params: Raw | None = None, about: Id | None = None) -> None:
         """Send a notification.
@@ -127,8 +140,8 @@ class Peer(Generic[T]):
             self.ended.set()
             self._asking.end(lost)
 
-    async def _send(self, request: Request) -> None:
-        await self._link.send(Parcel(request))
+    async def _send(self, headers: tuple[tuple[str, str], ...], request: Request) -> None:
+        await self._link.send(Parcel(request, headers=headers))
 
     def _take(self, arrival: Arrival) -> None:
         self.last_heard = trio.current_time()
@@ -158,6 +171,8 @@ class Peer(Generic[T]):
             scope = self._serving.named_by(notice)
             if scope is not None:
                 scope.cancel(cancelled_reason(notice))
+            else:
+                self._handler.told(notice, Behind(self._asking, about))
         else:
             self._handler.told(notice, Behind(self._asking, about))
 

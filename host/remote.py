@@ -11,12 +11,16 @@ import trio
 from msgspec import Raw
 
 from host.asking import PeerError
+from host.catalog import mirrors_in
 from host.jsonrpc.messages import METHOD_NOT_FOUND, ErrorBody, Notification, Request
-from host.jsonrpc.raw import EMPTY_OBJECT
+from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
 from host.peer import Behind, Peer, open_peer
-from host.protocol.handshake import ServerOffer
-from host.protocol.methods import PING
-from host.upstream.client import shake_hands
+from host.protocol.methods import CALL, LISTINGS, PING, Kind
+from host.protocol.mirror import Mirror
+from host.protocol.offer import ServerOffer
+from host.protocol.stateless import bare
+from host.upstream.begin import Manner, ask, begin
+from host.upstream.listing import read_list
 from host.wire.http_client import fetch_json, open_http
 
 PATIENCE = 15.0
@@ -28,7 +32,24 @@ class Remote:
     offer: ServerOffer
 
     async def ask(self, method: str, params: Raw | None) -> Raw:
-        return await self.peer.request(method, params)
+        """The result, in the form that all revisions share.
+
+        Raises:
+            PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
+        """
+        revision = self.offer.revision
+        if not revision.stateless:
+            return await self.peer.request(method, params)
+        mirrors = await self._mirrors(params) if method == CALL.name else ()
+        result = await ask(self.peer, revision, {}, method, params, mirrors=mirrors)
+        return bare(result) if is_object(result) else result
+
+    async def _mirrors(self, params: Raw | None) -> tuple[Mirror, ...]:
+        """What headers must repeat of the arguments of the tool that is to be called."""
+        wanted = members(params or b"{}").get("name")
+        found: list[Raw] = []
+        await read_list(self.ask, LISTINGS[Kind.TOOL], found, [], lambda why: None, cursors_may_be_empty=True)
+        return next((mirrors_in(each) for each in found if members(each).get("name") == wanted), ())
 
 
 class _OneQuestion:
@@ -65,7 +86,7 @@ async def open_remote(url: str, headers: Mapping[str, str]) -> AsyncIterator[Rem
     handler = _OneQuestion()
     async with open_http(url, headers, handler.dropped) as link, open_peer(link, handler) as peer:
         with trio.fail_after(PATIENCE):
-            offered = await shake_hands(link, peer, {})
+            offered = await begin(link, peer, {}, Manner(), exits=False)
         yield Remote(peer, offered)
 
 

@@ -7,15 +7,11 @@ verdicts; it knows no sessions, no transports and no revisions.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
-import secrets
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import trio
 from msgspec import Raw
 
 from host.catalog import Catalog, Entry
@@ -26,20 +22,22 @@ from host.errors import (
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
+    MissingAbility,
     Refused,
     ResourceNotFound,
     UnknownEntry,
     UpstreamError,
 )
-from host.exchange import Caller, Exchange, Nobody
+from host.exchange import Answer, Answered, Caller, Exchange, Nobody, Unfinished
 from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
 from host.names import inward_uri, outward_uri, server_of_name, template_makes
 from host.policy.gate import Gate, Permit
+from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import means_not_found, relayed, uri_in
 from host.protocol.downgrade import fit_definition, fit_result
 from host.protocol.levels import level_of
-from host.protocol.links import rename_in_result
+from host.protocol.links import rename_in_result, without_page
 from host.protocol.methods import (
     CALL,
     COMPLETE,
@@ -53,7 +51,12 @@ from host.protocol.methods import (
     Listing,
     target_of,
 )
-from host.protocol.questions import URL_REQUIRED, Question, urls_required
+from host.protocol.mirror import Mirror
+from host.protocol.questions import ELICIT, URL_REQUIRED, Question, capability_of, pages_of, urls_required
+from host.protocol.stateless import STALE, Freshness, freshest_common
+from host.protocol.tasks import Support, task_support, with_support
+from host.protocol.versions import LATEST
+from host.seal import BrokenSeal, Seal
 from host.upstream.roster import Roster
 
 PAGE = 250
@@ -62,7 +65,12 @@ PAST_VIEWS = 4
 """Former views whose cursors still work."""
 MAX_INSTRUCTIONS = 2048
 MAX_ALL_INSTRUCTIONS = 8192
+MAX_TTL = 60_000
+"""Milliseconds that a list of ours stays fresh at the most, whatever its servers say."""
+CURSOR_LIFE = 3600.0
+"""Seconds for which a cursor can be used."""
 NO_COMPLETION = Raw(b'{"completion":{"values":[],"total":0,"hasMore":false}}')
+OLD_STATE = "invalid or expired requestState: send the request again from the beginning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +88,15 @@ class Router:
         self.catalog = catalog
         self._gate = gate
         self._roster = roster
-        self._views: dict[tuple[str | None, Kind, bool], deque[View]] = {}
-        self._seal = secrets.token_bytes(32)
+        self._views: dict[tuple[str | None, Kind, _Form], deque[View]] = {}
+        self._seal = Seal()
 
     def serves(self, server: str) -> bool:
         """Whether there is an endpoint for this one server."""
         return server in self._roster
 
-    async def answer(self, exchange: Exchange) -> Raw:
-        """The result of the exchange: a JSON object.
+    async def answer(self, exchange: Exchange) -> Answer:
+        """What the exchange comes to. Unfinished only if it has a round.
 
         Raises:
             ColonnadeError: what became of it instead.
@@ -103,10 +111,10 @@ class Router:
         if method in (SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL) and isinstance(exchange.caller.outlet, Nobody):
             raise InvalidRequest("this belongs to a session: open one at /mcp or /sse")
         if method in (SUBSCRIBE, UNSUBSCRIBE):
-            return await self._watch(exchange)
+            return Answered(await self._watch(exchange))
         if method == SET_LEVEL:
             self._roster.levels.want(exchange.caller, level_of(exchange.params))
-            return EMPTY_OBJECT
+            return Answered(EMPTY_OBJECT)
         raise MethodNotFound(f"there is no method {method[:80]!r} here")
 
     def roots_changed(self, caller: Caller) -> None:
@@ -117,30 +125,72 @@ class Router:
         """There is one client, and will be no other."""
         self._roster.serve_only(caller)
 
+    def want_logs(self, caller: Caller, level: str) -> None:
+        """The caller wants the log messages of its requests, from this level on, until it is released."""
+        self._roster.levels.want(caller, level)
+
+    def release(self, caller: Caller) -> None:
+        """Nothing is told to this caller any more."""
+        self._roster.release(caller)
+
     def forget(self, caller: Caller) -> None:
         """The caller is gone."""
         self._roster.forget(caller)
+
+    def mirrors(self, caller: Caller, tool: str) -> tuple[Mirror, ...]:
+        """What headers must repeat of the arguments of a tool, as the caller is shown it; nothing if there is none."""
+        entry = self._tool(caller, tool)
+        return () if entry is None else entry.mirrors
+
+    def _tool(self, caller: Caller, name: str) -> Entry | None:
+        """The tool that the caller is shown under this name."""
+        shelf = self.catalog.shelf(Kind.TOOL)
+        endpoint = caller.endpoint
+        entry = shelf.by_outward.get(name) if endpoint is None else shelf.by_inward.get((endpoint, name))
+        return entry if entry is not None and self._shows(entry) else None
 
     # Listing
 
     def view(self, caller: Caller, kind: Kind) -> View:
         """What the caller is shown of `kind` now. Equal definitions mean that nothing it can see has changed."""
-        endpoint, structured = caller.endpoint, caller.abilities.structured_content
+        endpoint, form = caller.endpoint, _form_for(caller.abilities)
         shelf = self.catalog.shelf(kind)
-        views = self._views.setdefault((endpoint, kind, structured), deque(maxlen=PAST_VIEWS))
+        views = self._views.setdefault((endpoint, kind, form), deque(maxlen=PAST_VIEWS))
         if not views or views[-1].version != shelf.version:
             if endpoint is None:
-                shown = [entry.exported for entry in shelf.entries]
+                shown = [(entry, entry.exported) for entry in shelf.entries]
             else:
-                shown = [entry.definition for entry in shelf.by_server.get(endpoint, ()) if self._shows(entry)]
+                own = shelf.by_server.get(endpoint, ())
+                shown = [(entry, entry.definition) for entry in own if self._shows(entry)]
             if kind is Kind.TOOL:
-                shown = [fit_definition(definition, structured=structured) for definition in shown]
-            views.append(View(shelf.version, tuple(shown)))
+                shown = [(entry, self._fitted(entry, definition, form)) for entry, definition in shown]
+            views.append(View(shelf.version, tuple(definition for _, definition in shown)))
         return views[-1]
 
-    async def instructions(self, endpoint: str | None) -> str:
-        """What the servers say about themselves, merged; on a server's own endpoint its own words as they are."""
+    def _fitted(self, entry: Entry, definition: bytes, form: _Form) -> bytes:
+        structured, free, tasks = form
+        if tasks:  # whatever the server needs: a call that is no task is looked after here
+            definition = with_support(definition, optional=self._may_be_task(entry))
+        return fit_definition(definition, structured=structured, free=free, tasks=tasks)
+
+    def _may_be_task(self, entry: Entry) -> bool:
+        """Whether a call of this tool may become a task: a stateless server decides that by itself."""
+        offer = self._roster.upstreams[entry.server].offer
+        if offer is None or not offer.runs_tasks:
+            return False
+        return offer.revision.stateless or task_support(entry.definition) is not Support.FORBIDDEN
+
+    def task_server(self, caller: Caller, tool: str) -> str | None:
+        """The server whose tool this is, if a call of it may become a task."""
+        entry = self._tool(caller, tool)
+        return entry.server if entry is not None and self._may_be_task(entry) else None
+
+    async def settled(self, endpoint: str | None) -> None:
+        """Wait for servers that are still starting, shortly after the start."""
         await self._roster.wait_settled(endpoint)
+
+    def instructions(self, endpoint: str | None) -> str:
+        """What the servers say about themselves, merged; on a server's own endpoint its own words as they are."""
         if endpoint is not None:
             return self._instructions_of(endpoint) or ""
         parts: list[str] = []
@@ -156,6 +206,8 @@ class Router:
         return _cut("\n\n".join([preamble, *parts]), MAX_ALL_INSTRUCTIONS)
 
     def _instructions_of(self, server: str) -> str | None:
+        if not self._gate.speaks(server):
+            return None
         try:
             return self._roster.ready(server).offer.instructions
         except UpstreamError:
@@ -164,47 +216,61 @@ class Router:
     def _shows(self, entry: Entry) -> bool:
         return self._gate.shows(entry.server, entry.kind, entry.inward)
 
-    async def _list(self, exchange: Exchange, listing: Listing) -> Raw:
+    async def _list(self, exchange: Exchange, listing: Listing) -> Answered:
         caller = exchange.caller
         await self._roster.wait_settled(caller.endpoint)
-        view = self.view(caller, listing.kind)
-        start = 0
+        view, start, freshness = self.view(caller, listing.kind), 0, self._freshness(caller.endpoint, listing.kind)
         if "cursor" in exchange.params:
-            view, start = self._resume(caller, listing.kind, exchange.params["cursor"])
+            view, start, public = self._resume(caller, listing.kind, exchange.params["cursor"])
+            freshness = Freshness(freshness.ttl_ms, public)  # all pages of one list are for the same readers
         end = start + PAGE
         page = b'{"%b":[%b]' % (listing.member.encode(), b",".join(view.definitions[start:end]))
         if end < len(view.definitions):
-            page += b',"nextCursor":"%b"' % self._cursor(caller, listing.kind, view.version, end)
-        return Raw(page + b"}")
+            cursor = self._cursor(caller, listing.kind, view.version, end, freshness.public)
+            page += b',"nextCursor":"%b"' % cursor.encode()
+        return Answered(Raw(page + b"}"), freshness)
 
-    def _cursor(self, caller: Caller, kind: Kind, version: int, start: int) -> bytes:
-        place = b"%d.%d" % (version, start)
-        return base64.urlsafe_b64encode(self._signature(caller, kind, place) + place)
+    def _freshness(self, endpoint: str | None, kind: Kind) -> Freshness:
+        """How long the list stays true: no longer than what any of its servers said of its own, and not at all where
+        one said nothing, or may still come to have entries. Lists past their time are read again."""
+        now = trio.current_time()
+        hints: list[Freshness] = []
+        for server in self._roster.upstreams if endpoint is None else (endpoint,):
+            upstream = self._roster.upstreams[server]
+            if upstream.spec.disabled:
+                continue
+            if server not in self.catalog.shelf(kind).by_server:
+                return STALE
+            hint = self.catalog.hint(server, kind)
+            if hint is None:
+                continue
+            left = hint.now(now)
+            if not left.ttl_ms:
+                upstream.lapsed(kind)
+            hints.append(left)
+        common = freshest_common(hints)
+        return Freshness(min(common.ttl_ms, MAX_TTL), common.public)
 
-    def _resume(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int]:
-        """The view a cursor belongs to, and where in it. An old view is served as it was, or not at all: pages of two
-        different lists never make one list."""
+    def _cursor(self, caller: Caller, kind: Kind, version: int, start: int, public: bool) -> str:
+        place = b"%d.%d.%d" % (version, start, public)
+        return self._seal.close("cursor", _bound(caller, kind), place, trio.current_time() + CURSOR_LIFE)
+
+    def _resume(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int, bool]:
+        """The view a cursor belongs to, where in it, and for whom. An old view is served as it was, or not at all:
+        pages of two different lists never make one list."""
         try:
-            sealed = base64.b64decode(string(cursor), altchars=b"-_", validate=True)
-            signature, place = sealed[:16], sealed[16:]
-            if not hmac.compare_digest(signature, self._signature(caller, kind, place)):
-                raise ValueError("not one of ours")
-            version, start = (int(part) for part in place.split(b"."))
-        except (ValueError, binascii.Error):
+            place = self._seal.open("cursor", _bound(caller, kind), string(cursor), trio.current_time())
+        except (BrokenSeal, ValueError):
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
-        for view in self._views.get((caller.endpoint, kind, caller.abilities.structured_content), ()):
+        version, start, public = (int(part) for part in place.split(b"."))
+        for view in self._views.get((caller.endpoint, kind, _form_for(caller.abilities)), ()):
             if view.version == version:
-                return view, start
+                return view, start, bool(public)
         raise InvalidParams("the list has changed since this cursor was given; list again from the start")
-
-    def _signature(self, caller: Caller, kind: Kind, place: bytes) -> bytes:
-        """What makes a cursor ours, for this endpoint, and for whoever it was given to."""
-        said = encode([caller.endpoint, caller.identity, caller.abilities.structured_content, kind.value, place.hex()])
-        return hashlib.blake2b(said, key=self._seal, digest_size=16).digest()
 
     # Reaching one entry
 
-    async def _reach(self, exchange: Exchange) -> Raw:
+    async def _reach(self, exchange: Exchange) -> Answer:
         kind, name = target_of(exchange.request.method, exchange.params)
         if exchange.request.method != CALL.name:
             return await self._ask(exchange, self._find(exchange, kind, name), name)
@@ -215,37 +281,59 @@ class Router:
         except Refused:
             raise
         except UpstreamError as failure:
-            return encode({"content": [{"type": "text", "text": failure.message}], "isError": True})
+            return Answered(encode({"content": [{"type": "text", "text": failure.message}], "isError": True}))
 
-    async def _complete(self, exchange: Exchange) -> Raw:
+    async def _complete(self, exchange: Exchange) -> Answer:
         kind, name = target_of(COMPLETE, exchange.params)
         permit = self._find(exchange, kind, name, listed=True)
         async with self._roster.seat(permit.server, exchange) as seat:
             if not seat.client.offer.completes:
-                return NO_COMPLETION
+                return Answered(NO_COMPLETION)
             try:
                 return await seat.client.call(permit)
             except Refused as refusal:
                 if refusal.code == METHOD_NOT_FOUND:
-                    return NO_COMPLETION
+                    return Answered(NO_COMPLETION)
                 raise self._translated(refusal, permit, name) from None
 
-    async def _ask(self, exchange: Exchange, permit: Permit, name: str) -> Raw:
+    async def _ask(self, exchange: Exchange, permit: Permit, name: str) -> Answer:
         """Have the server answer, and give the answer outward names and a form that the caller can read."""
         method = TARGETED[exchange.request.method]
+        if exchange.round is not None and exchange.round.server not in (None, permit.server):
+            raise InvalidParams(OLD_STATE)  # what is called so is another server's by now
         async with self._roster.seat(permit.server, exchange) as seat:
             if method.capability not in seat.client.offer.capabilities:
                 raise _missing(permit.kind, name)
             try:
-                result = await seat.client.call(permit)
+                answer = await seat.client.call(permit)
             except Refused as refusal:
+                if refusal.code == URL_REQUIRED and exchange.round is not None:
+                    return self._pages_first(refusal, permit)
                 raise self._translated(refusal, permit, name) from None
-        if exchange.caller.endpoint is None:
-            try:
+        if isinstance(answer, Unfinished):
+            return answer
+        result = answer.result
+        try:
+            if not self._gate.shows_apps(permit.server):
+                result = without_page(result)
+            if exchange.caller.endpoint is None:
                 result = rename_in_result(result, method.links, _outward(permit.server))
-            except ValueError:
-                raise BrokeProtocol(permit.server, f"{permit.server} sent a result that cannot be read") from None
-        return fit_result(method.name, result, exchange.caller.abilities)
+        except ValueError:
+            raise BrokeProtocol(permit.server, f"{permit.server} sent a result that cannot be read") from None
+        return Answered(fit_result(method.name, result, exchange.caller.abilities), answer.freshness)
+
+    def _pages_first(self, refusal: Refused, permit: Permit) -> Unfinished:
+        """The user must visit pages, and then the caller sends its request again: the server itself demands that
+        (2025-11-25, "URL Elicitation Required Error")."""
+        pages = pages_of(refusal.data)
+        if pages is None:
+            raise BrokeProtocol(permit.server, f"{permit.server} wants pages to be visited and does not say which")
+        if not self._gate.lets_ask(permit.server, Question.URL):
+            raise self._pages_needed(refusal, permit)
+        if not permit.exchange.caller.abilities.url:
+            data = encode({"requiredCapabilities": capability_of(Question.URL)})
+            raise MissingAbility(f"{permit.server} wants a web page to be visited first", data=data)
+        return Unfinished(permit.server, {f"page{at}": (ELICIT, page) for at, page in enumerate(pages)}, None)
 
     def _translated(self, refusal: Refused, permit: Permit, name: str) -> ColonnadeError:
         """A server's refusal, in the terms of the caller and of its revision."""
@@ -254,10 +342,14 @@ class Router:
             return _missing(permit.kind, name)
         if refusal.code == URL_REQUIRED:
             return self._pages_needed(refusal, permit)
+        if refusal.code == MissingAbility.code and not _lacks(refusal.data, caller.abilities):
+            # The caller can do it: it is us who do not let the server ask, and the caller could try for ever.
+            text = f"{permit.server} needs to ask the client for something that its trust level does not let it ask for"
+            return Forbidden(permit.server, text)
         if caller.endpoint is None:
             data = _with_outward_uri(refusal.data, permit, name)
             refusal = Refused(refusal.server, refusal.code, refusal.message, data)
-        return relayed(refusal)
+        return refusal if caller.abilities.retries else relayed(refusal)
 
     def _pages_needed(self, refusal: Refused, permit: Permit) -> UpstreamError:
         """The user must visit pages first: for clients that can send them there, if the server may want that."""
@@ -290,6 +382,14 @@ class Router:
         except Refused as refusal:
             raise self._translated(refusal, permit, name) from None
         return EMPTY_OBJECT
+
+    def watchable(self, exchange: Exchange) -> bool:
+        """Whether the server of the resource that the exchange names says that it tells of changes."""
+        try:
+            permit = self._find(exchange, Kind.RESOURCE, target_of(SUBSCRIBE, exchange.params)[1])
+            return self._roster.ready(permit.server).offer.subscribes
+        except ColonnadeError:
+            return False
 
     def _unwatch(self, exchange: Exchange, name: str) -> Raw:
         """The caller watches it no more, also while its server is away: nothing is asked of the server here."""
@@ -390,6 +490,33 @@ class Router:
             for entry in entries
             if self._shows(entry) and template_makes(entry.inward, uri)
         }
+
+
+_Form = tuple[bool, bool, bool]
+"""Which definitions of tools somebody can read: with structured content, of any type; and with tasks."""
+
+
+def _form_for(abilities: Abilities) -> _Form:
+    # A stateless caller says in each request that it takes tasks, and its tools say nothing of them.
+    return abilities.structured_content, abilities.free_structure, abilities.tasks and not abilities.retries
+
+
+def _bound(caller: Caller, kind: Kind) -> bytes:
+    """Whose cursor it is, and what it is good for."""
+    return bytes(encode([caller.endpoint, caller.identity, kind.value, _form_for(caller.abilities)]))
+
+
+def _lacks(data: Raw | None, abilities: Abilities) -> bool:
+    """Whether the caller declares less than the capabilities that a server requires, by its error."""
+    try:
+        required = members(data or b"")["requiredCapabilities"]
+    except (KeyError, ValueError):
+        return True
+    needed = abilities_of(LATEST, required)
+    return any(
+        getattr(needed, each) and not getattr(abilities, each)
+        for each in ("roots", "sampling", "sampling_tools", "form", "url")
+    )
 
 
 def _outward(server: str) -> Callable[[str], str]:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 RANKS = [  # a file imports from its own rank and from lower ones
-    ("host.errors", "host.version", "host.background"),
+    ("host.errors", "host.version", "host.background", "host.seal"),
     ("host.jsonrpc",),
     ("host.protocol",),
     ("host.wire", "host.asking", "host.peer"),

@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from host.downstream.guard import as_it_is
 from host.downstream.sessions import Session
-from host.errors import LIMITED
+from host.downstream.stateless_stdio import StatelessStdio
+from host.errors import LIMITED, ColonnadeError
 from host.jsonrpc.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -22,7 +24,9 @@ from host.jsonrpc.messages import (
     read_batch_strictly,
     read_strictly,
 )
+from host.protocol.ladder import Way, way_over_stdio
 from host.protocol.methods import INITIALIZE
+from host.protocol.stateless import states
 
 MAX_IN_FLIGHT = 1000
 
@@ -51,6 +55,7 @@ class Channel:
         say: puts a message on the channel without waiting; False if there is no room, or nobody.
         send: the same for what must not be lost: it waits for its turn.
         nursery: holds a task for each request.
+        stateless: answers the requests that say everything about themselves; None where there are none.
     """
 
     def __init__(
@@ -59,8 +64,12 @@ class Channel:
         say: Callable[[Message], bool],
         send: Callable[[Message], Awaitable[None]],
         nursery: trio.Nursery,
+        stateless: StatelessStdio | None = None,
     ) -> None:
         self._session = session
+        self._stateless = stateless
+        self._openings = 0
+        """Handshakes under way: their client may not wait for the answer."""
         self._say = say
         self._send = send
         self._nursery = nursery
@@ -86,20 +95,47 @@ class Channel:
             self._session.answered(message)
 
     def _called(self, request: Request) -> None:
-        # In a batch `initialize` cannot be the first: which revision has batches is known only after it.
-        if request.method == INITIALIZE and self._session.opening is None:
-            self._nursery.start_soon(self._open, request)
-        elif request.id in self._session.serving:
+        if request.id in self._session.serving:
             self._say(Failure(ErrorBody(INVALID_REQUEST, "this id is in flight already"), request.id))
+        # In a batch `initialize` cannot be the first: which revision has batches is known only after it.
+        elif request.method == INITIALIZE and self._session.opening is None:
+            self._openings += 1
+            self._nursery.start_soon(self._open, request, self._session.begin(request))
         elif (refusal := refuse_flood(self._session, request)) is not None:
             self._say(refusal)
-        else:
+        elif self._stateless is None:
             self._nursery.start_soon(self._answer, request, self._session.begin(request))
+        else:
+            self._called_either_way(request, self._stateless)
 
-    async def _open(self, request: Request) -> None:
-        await self._send(await self._session.open(request))
+    def _called_either_way(self, request: Request, stateless: StatelessStdio) -> None:
+        try:
+            way = way_over_stdio(request.method, envelope=states(request.params), greeted=self._greeted)
+        except ColonnadeError as error:
+            self._say(Failure(as_it_is(error), request.id))
+            return
+        scope = self._session.begin(request)
+        if way is Way.SESSION:
+            self._nursery.start_soon(self._answer, request, scope)
+        else:
+            self._nursery.start_soon(stateless.answer, request, scope, self._say, self._send)
+
+    @property
+    def _greeted(self) -> bool:
+        return self._openings > 0 or self._session.opening is not None
+
+    async def _open(self, request: Request, scope: trio.CancelScope) -> None:
+        try:
+            answer = await self._session.open(request)
+        finally:
+            self._openings -= 1
+            self._session.serving.end(request.id, scope)  # noted for its id alone: this is never called off
+        await self._send(answer)
 
     async def _answer(self, request: Request, scope: trio.CancelScope) -> None:
+        if self._greeted and self._session.opening is None:
+            # `_open` was started before, but tasks take their first steps in any order: meanwhile it takes its own.
+            await trio.lowlevel.checkpoint()
         done = False
 
         def say(message: Notification | Request) -> bool:

@@ -3,12 +3,14 @@ noticed."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeVar
 
 import trio
+from msgspec import Raw
 
 from host.downstream.security import MAX_BODY, Headers, Refusal
 from host.downstream.streams import respond
@@ -20,14 +22,20 @@ JSON = {"content-type": "application/json"}
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
+T = TypeVar("T")
+
+
 class Rejected(Exception):
     """The HTTP answer is a refusal; `id` is echoed where there is one."""
 
-    def __init__(self, refusal: Refusal, code: int = INVALID_REQUEST, id: Id | None = None) -> None:
+    def __init__(
+        self, refusal: Refusal, code: int = INVALID_REQUEST, id: Id | None = None, data: Raw | None = None
+    ) -> None:
         super().__init__(refusal.why)
         self.refusal = refusal
         self.code = code
         self.id = id
+        self.data = data
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,14 @@ async def until_gone(receive: Receive) -> AsyncIterator[trio.Nursery]:
         nursery.start_soon(watch)
         yield nursery
         nursery.cancel_scope.cancel()
+
+
+async def unless_gone(receive: Receive, work: Callable[[], Awaitable[T]]) -> T | None:
+    """What `work` gives, or None if the client left before: then the work is cancelled."""
+    found: list[T] = []
+    async with until_gone(receive):
+        found.append(await work())
+    return found[0] if found else None
 
 
 async def cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:

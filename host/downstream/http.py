@@ -20,6 +20,8 @@ from config import Listen
 from host.downstream.edge import JSON, Gone, Rejected, Visit
 from host.downstream.security import Doorkeeper, Headers, Refusal
 from host.downstream.sse import SseFace
+from host.downstream.stateless import Stateless
+from host.downstream.stateless_http import StatelessFace
 from host.downstream.streamable import StreamableFace
 from host.downstream.streams import Replies, respond
 from host.journal import Crashed, Journal, TurnedAway, sample
@@ -30,14 +32,20 @@ from host.wire.asgi import ASGIApp, Receive, Scope, Send
 
 @asynccontextmanager
 async def open_http_face(
-    listen: Listen, router: Router, journal: Journal, status: Callable[[], bytes], stop: trio.Event
+    listen: Listen,
+    router: Router,
+    stateless: Stateless,
+    journal: Journal,
+    status: Callable[[], bytes],
+    stop: trio.Event,
 ) -> AsyncIterator[ASGIApp]:
     """The app, for the block. Afterwards no session, stream or call of it is left. When `stop` is set, the standing
     streams end, since nothing else would end them; calls go on."""
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, lambda problem: journal.note(Crashed("an answer's event stream", problem)))
-        streamable = StreamableFace(router, journal, stop, replies)
-        old = SseFace(router, journal, stop) if listen.sse else None
+        alone = StatelessFace(router, stateless, replies, stop)
+        streamable = StreamableFace(router, journal, stop, replies, alone, stateless.tasks)
+        old = SseFace(router, journal, stop, stateless.tasks) if listen.sse else None
         nursery.start_soon(replies.watch)
         nursery.start_soon(streamable.sweep)
         try:
@@ -75,7 +83,7 @@ class _App:
                 raise Rejected(refusal)
             await self._route(scope, headers, allowed, receive, send)
         except Rejected as rejected:
-            answer = Failure(ErrorBody(rejected.code, rejected.refusal.why), rejected.id)
+            answer = Failure(ErrorBody(rejected.code, rejected.refusal.why, rejected.data), rejected.id)
             await respond(send, rejected.refusal.status, {**allowed, **JSON, **rejected.refusal.headers}, write(answer))
         except Gone:
             return

@@ -29,7 +29,11 @@ _LENGTH = re.compile(r"0*([0-9]+)")
 _CREDENTIALS = re.compile(r"bearer +(.+)", re.IGNORECASE)
 _WEIGHTLESS = re.compile(r"q\s*=\s*0(\.0*)?")
 
-ALLOWED_HEADERS = "accept, authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id"
+ALLOWED_HEADERS = (
+    "accept, authorization, content-type, last-event-id, mcp-method, mcp-name, mcp-protocol-version, mcp-session-id"
+)
+_MIRROR = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+")
+"""A header that repeats an argument of a tool: which ones there are, is for the tools to say."""
 ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
 EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
 
@@ -112,7 +116,9 @@ class Doorkeeper:
         if not allowed:
             return Refusal(403, "this origin is not listed under listen.origins")
         allowed["access-control-allow-methods"] = ALLOWED_METHODS
-        allowed["access-control-allow-headers"] = ALLOWED_HEADERS
+        wanted = (headers.one("access-control-request-headers") or "").lower().split(",")
+        mirrors = [name for each in wanted if _MIRROR.fullmatch(name := each.strip())]
+        allowed["access-control-allow-headers"] = ", ".join((ALLOWED_HEADERS, *mirrors))
         allowed["access-control-max-age"] = "600"
         if headers.one("access-control-request-private-network") == "true":
             allowed["access-control-allow-private-network"] = "true"

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import trio
 from msgspec import Raw
 
 from host.asking import Asking
+from host.downstream.changes import Changes, Send
+from host.downstream.guard import guarded, params_of
 from host.downstream.streams import EventStream, History
-from host.errors import ColonnadeError, InvalidParams, InvalidRequest
-from host.exchange import Caller, Exchange, Report
-from host.journal import Crashed, Journal, sample
+from host.downstream.tasks import IN_HANDSHAKE, Tasks
+from host.errors import InvalidRequest
+from host.exchange import Answered, Caller, Exchange, Report
+from host.journal import Journal, sample
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
 from host.jsonrpc.messages import (
-    INTERNAL_ERROR,
-    ErrorBody,
     Failure,
     Id,
     Malformed,
@@ -31,7 +32,7 @@ from host.jsonrpc.messages import (
     Request,
     Success,
 )
-from host.jsonrpc.raw import EMPTY_OBJECT, encode_object, members
+from host.jsonrpc.raw import EMPTY_OBJECT, encode_object
 from host.protocol.handshake import Opening, opening, opening_answer
 from host.protocol.levels import UNASKED, level_of, passes
 from host.protocol.meta import for_next_hop
@@ -39,26 +40,22 @@ from host.protocol.methods import (
     INITIALIZE,
     INITIALIZED,
     LISTING_BY_METHOD,
-    LISTINGS,
     LOGGED,
     PING,
     PROGRESS,
     ROOTS_CHANGED,
     SET_LEVEL,
-    Kind,
 )
+from host.protocol.tasks import TASKS_RESULT, related, task_id_of
 from host.router import Router
 from host.version import VERSION
 from host.wire.link import LinkLost
 
-SPACING = 0.5
-"""Seconds between two rounds of list_changed for one client; changes in between are one."""
 MAX_KEPT_NOTICES = 1000
 """Notices that wait for a client that does not listen at the moment; beyond that the oldest are lost."""
 
 Say = Callable[[Notification | Request], bool]
 """Puts a message on a client's stream without waiting; False if that stream is closed or full."""
-Send = Callable[[Notification], Awaitable[None]]
 
 
 class Standing:
@@ -109,6 +106,8 @@ class _Outlet:
         self._session = session
         self._say = say
         self._scope = scope
+        self.task: str | None = None
+        """The task whose result the request waits for: what is asked meanwhile says so."""
 
     def tell(self, notice: Notification) -> None:
         standing = self._scope is None
@@ -119,6 +118,8 @@ class _Outlet:
             # A client that never set a level gets what its own requests cause, and nothing else.
             if passes(notice, level or UNASKED) and (level is not None or not standing):
                 self._say(notice)
+        elif standing and notice.method == PROGRESS:  # of a task: the next report says it as well
+            self._session.standing.say(notice)
         elif standing:
             self._session.standing.tell(notice)
         else:
@@ -147,7 +148,10 @@ class _Outlet:
             if said and not self._say(notice):
                 self._session.say_anywhere(notice)
 
-        return await self._session.asking.request(method, encode_object(params), send, call_off)
+        asked = encode_object(params)
+        if self.task is not None:
+            asked = related(asked, self.task)
+        return await self._session.asking.request(method, asked, send, call_off)
 
     async def settle(self) -> None:
         """Let the questions that ended with the request be called off before it is answered: afterwards their stream is
@@ -163,7 +167,13 @@ class Session:
     the token it came with, to which everything here belongs."""
 
     def __init__(
-        self, name: str, endpoint: str | None, router: Router, journal: Journal, identity: str | None = None
+        self,
+        name: str,
+        endpoint: str | None,
+        router: Router,
+        journal: Journal,
+        identity: str | None = None,
+        tasks: Tasks | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.identity = identity
@@ -178,22 +188,23 @@ class Session:
         self.history = History()
         self.ended = trio.Event()
         self.last_used = trio.current_time()
+        self.mark = object()
+        """Stands for the client, in every way that it speaks; see `Caller.mark`."""
         self._name = name
-        self._caller = Caller(name, endpoint, identity)
+        self._caller = Caller(name, endpoint, identity, mark=self.mark)
         self._router = router
         self._journal = journal
+        self._tasks = tasks
         self._begun = False
         self._ready = trio.Event()
         self._initialized = trio.Event()
-        # What the client has been shown or told of each kind: it is told again only when its view differs from this.
-        self._known: dict[Kind, tuple[bytes, ...]] = {}
-        self._told: set[Kind] = set()
+        self._changes: Changes | None = None
         self._streams: dict[trio.CancelScope, Say] = {}
         """Those of the requests under way, by their scopes."""
 
     async def open(self, request: Request) -> Success | Failure:
         """Answer `initialize`; the session is open if that succeeds. Never called off (2025-11-25, "Cancellation")."""
-        return await self._guarded(request, self._initialize)
+        return await guarded(request, self._initialize, self._journal, self._name)
 
     def is_of(self, endpoint: str | None, identity: str | None) -> bool:
         """Whether whoever comes so may use it: at another endpoint, or for another owner, it does not exist."""
@@ -204,7 +215,7 @@ class Session:
         the dedicated instances of that name."""
         self._begun = True
         self._ready.set()
-        self._caller = Caller(self._name, self.endpoint, self.identity, instance=self.identity)
+        self._caller = Caller(self._name, self.endpoint, self.identity, instance=self.identity, mark=self.mark)
 
     def begin(self, request: Request) -> trio.CancelScope:
         """Note a request as soon as it is read: a cancel may be the next thing that is. `answer` must follow."""
@@ -223,7 +234,9 @@ class Session:
         try:
             with scope:
                 await trio.lowlevel.checkpoint_if_cancelled()
-                answer = await self._guarded(request, lambda request: self._result(request, outlet))
+                answer = await guarded(
+                    request, lambda request: self._result(request, outlet), self._journal, self._name
+                )
             await outlet.settle()
             return answer
         finally:
@@ -275,25 +288,19 @@ class Session:
         self.asking.end(LinkLost("the client has ended its session"))
         self._router.forget(self._caller)
         # Whoever still holds on to the session shall not hold on to what it kept.
-        self.history, self._known = History(), {}
+        self.history, self._changes = History(), None
 
     async def tell_changes(self, send: Send) -> None:
         """Tell the client of every list that is no longer as it knows it, until cancelled."""
+
+        async def sent(notice: Notification) -> None:
+            await send(notice)
+            self.last_used = trio.current_time()
+
         await self._ready.wait()
         await self._initialized.wait()
-        for kind in self._told:  # told on a stream that is no more, and never asked for since: perhaps it was not heard
-            self._known.pop(kind, None)
-        version = 0
-        while True:
-            version = await self._router.catalog.after(version)
-            changed = self._changed()
-            for method, views in changed.items():
-                await send(Notification(method))
-                self._known |= views  # only now: a client that leaves in between has not been told
-                self._told |= views.keys()
-            if changed:
-                self.last_used = trio.current_time()
-                await trio.sleep(SPACING)
+        if self._changes is not None:
+            await self._changes.tell(sent)
 
     async def serve_alone(self) -> None:
         """Once the client is there: it is the only one there can be."""
@@ -301,39 +308,27 @@ class Session:
         await self._ready.wait()
         self._router.serve_only(self._caller)
 
-    def _changed(self) -> dict[str, dict[Kind, tuple[bytes, ...]]]:
-        """The notices that are due, and what the client knows once it has got them."""
-        due: dict[str, dict[Kind, tuple[bytes, ...]]] = {}
-        for kind, listing in LISTINGS.items():
-            now = self._router.view(self._caller, kind).definitions
-            if self._known.get(kind) != now:
-                due.setdefault(listing.changed, {})[kind] = now
-        return due
-
-    async def _guarded(self, request: Request, work: Callable[[Request], Awaitable[Raw]]) -> Success | Failure:
-        """The one place where whatever goes wrong becomes an answer."""
-        try:
-            return Success(request.id, await work(request))
-        except ColonnadeError as error:
-            return Failure(ErrorBody(error.code, error.message, error.data), request.id)
-        except Exception as problem:  # noqa: BLE001 - one request's trouble must not reach any other
-            self._journal.note(Crashed(f"{request.method[:80]} for {self._name}", problem))
-            return Failure(ErrorBody(INTERNAL_ERROR, "Internal error in Colonnade; its log says more"), request.id)
-
     async def _initialize(self, request: Request) -> Raw:
         if self._begun:
             raise InvalidRequest("initialize was sent already")
         opened = opening(request.params)
         self._begun = True
-        instructions = await self._router.instructions(self.endpoint)
+        await self._router.settled(self.endpoint)
+        instructions = self._router.instructions(self.endpoint)
         outlet = _Outlet(self, self.standing.say, None)
-        self._caller = Caller(self._name, self.endpoint, self.identity, opened.abilities, self, outlet)
-        for kind in Kind:
-            self._known[kind] = self._router.view(self._caller, kind).definitions
+        self._caller = Caller(self._name, self.endpoint, self.identity, opened.abilities, self, outlet, self.mark)
+        self._changes = Changes(self._router, self._caller)
         self.opening = opened
         self._name = f"{self._name} ({sample(opened.client)})" if opened.client else self._name
         self._ready.set()
-        return opening_answer(opened.revision, VERSION, instructions)
+        return opening_answer(
+            opened.revision,
+            VERSION,
+            instructions,
+            apps=opened.abilities.apps,
+            tasks=self._tasks is not None,
+            lists_tasks=self.identity is not None,
+        )
 
     async def _result(self, request: Request, outlet: _Outlet) -> Raw:
         if request.method == PING:
@@ -344,18 +339,24 @@ class Session:
             raise InvalidRequest("send initialize first")
         if self.opening is None:
             await self._ready.wait()  # a client that does not wait for the answer to initialize is served all the same
-        try:
-            params = members(request.params) if request.params is not None else {}
-        except ValueError:
-            raise InvalidParams("params is not an object") from None
-        result = await self._router.answer(Exchange(request, params, self._caller, outlet))
+        params = params_of(request)
+        exchange = Exchange(request, params, self._caller, outlet, self.level)
+        if self._tasks is not None and self._caller.abilities.tasks:
+            if request.method == TASKS_RESULT:
+                outlet.task = task_id_of(params)
+            if request.method in IN_HANDSHAKE:
+                return await self._tasks.answer(exchange)
+            created = self._tasks.created(exchange)
+            if created is not None:
+                return created
+        answer = await self._router.answer(exchange)
+        assert isinstance(answer, Answered)
         if request.method == SET_LEVEL:
             self.level = level_of(params)
         listing = LISTING_BY_METHOD.get(request.method)
-        if listing is not None and "cursor" not in params:  # a cursor may show a list of the past
-            self._known[listing.kind] = self._router.view(self._caller, listing.kind).definitions
-            self._told.discard(listing.kind)
-        return result
+        if listing is not None and "cursor" not in params and self._changes is not None:
+            self._changes.listed(listing.kind)  # a cursor may show a list of the past
+        return answer.result
 
 
 MAX_SESSIONS = 1000
@@ -366,20 +367,21 @@ IDLE = 3600.0
 
 
 def draft_session(
-    kind: str, endpoint: str | None, identity: str | None, router: Router, journal: Journal
+    kind: str, endpoint: str | None, identity: str | None, router: Router, journal: Journal, tasks: Tasks
 ) -> tuple[str, Session]:
     """A session and its id, which is 192 random bits; `kind` is for its name in the log."""
     id = secrets.token_urlsafe(24)
     name = f"{kind} {id[:6]}" if identity is None else f"{identity}, {kind} {id[:6]}"
-    return id, Session(name, endpoint, router, journal, identity)
+    return id, Session(name, endpoint, router, journal, identity, tasks)
 
 
 class Sessions:
     """The open HTTP sessions by id. An id is 192 random bits, known to nobody but its client."""
 
-    def __init__(self, router: Router, journal: Journal) -> None:
+    def __init__(self, router: Router, journal: Journal, tasks: Tasks) -> None:
         self._router = router
         self._journal = journal
+        self._tasks = tasks
         self._open: dict[str, Session] = {}
         self._listening: dict[str, tuple[trio.Event, trio.CancelScope]] = {}
 
@@ -396,7 +398,7 @@ class Sessions:
 
     def draft(self, endpoint: str | None, identity: str | None) -> tuple[str, Session]:
         """A session that is not yet known by its id."""
-        return draft_session("session", endpoint, identity, self._router, self._journal)
+        return draft_session("session", endpoint, identity, self._router, self._journal, self._tasks)
 
     def keep(self, id: str, session: Session) -> bool:
         """Make the session known by its id. False if there are too many and none of them is idle."""

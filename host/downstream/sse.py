@@ -20,6 +20,7 @@ from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, 
 from host.downstream.security import Refusal, refuse_accept, refuse_body
 from host.downstream.sessions import Session, draft_session
 from host.downstream.streams import MAX_KEPT, MAX_STREAMS, STREAM_HEADERS, body, start
+from host.downstream.tasks import Tasks
 from host.errors import LIMITED
 from host.journal import Journal
 from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, read_strictly, write
@@ -35,9 +36,10 @@ SESSION = "session_id"
 class SseFace:
     """When `stop` is set, the streams end."""
 
-    def __init__(self, router: Router, journal: Journal, stop: trio.Event) -> None:
+    def __init__(self, router: Router, journal: Journal, stop: trio.Event, tasks: Tasks) -> None:
         self._router = router
         self._journal = journal
+        self._tasks = tasks
         self._stop = stop
         self._open: dict[str, tuple[Session, Channel]] = {}
 
@@ -49,7 +51,9 @@ class SseFace:
             raise Rejected(refusal)
         if len(self._open) >= MAX_STREAMS:
             raise Rejected(Refusal(503, "too many sessions are open", {"retry-after": "5"}), LIMITED)
-        id, session = draft_session("sse session", visit.endpoint, visit.identity, self._router, self._journal)
+        id, session = draft_session(
+            "sse session", visit.endpoint, visit.identity, self._router, self._journal, self._tasks
+        )
         try:
             await self._serve(visit, id, session)
         finally:

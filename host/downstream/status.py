@@ -14,13 +14,15 @@ from host.upstream.supervisor import Connecting, Failed, Ready, Upstream, descri
 from host.version import VERSION
 
 
-def status(roster: Roster, catalog: Catalog, journal: Journal) -> bytes:
-    """`{"colonnade": version, "servers": [...]}`; a server has `id`, `title`, `transport`, `state` (one of `starting`,
-    `ready`, `failed`, `disabled`), `detail` in words, `since` and `next_attempt_in` in seconds, `attempts`, `revision`
-    and `says` (what it calls itself), `entries` by kind, `isolation`, the number of dedicated `instances` that live
-    and may live (`max_instances`), and `dropped` (messages dropped, by reason)."""
+def status(roster: Roster, catalog: Catalog, journal: Journal, *, parked: int, tasks: int) -> bytes:
+    """`{"colonnade": version, "parked": number, "tasks": number, "servers": [...]}`. `parked` calls are under way that
+    may have to wait for an answer of their client, and `tasks` that are tasks or may become some. A server has `id`,
+    `title`, `transport`, `state` (one of `starting`, `ready`, `failed`, `disabled`), `detail` in words, `since` and
+    `next_attempt_in` in seconds, `attempts`, `revision` and `says` (what it calls itself), `entries` by kind,
+    `isolation`, the number of dedicated `instances` that live and may live (`max_instances`), and `dropped` (messages
+    dropped, by reason)."""
     servers = [_server(upstream, roster, catalog, journal) for upstream in roster.upstreams.values()]
-    return bytes(encode({"colonnade": VERSION, "servers": servers}))
+    return bytes(encode({"colonnade": VERSION, "parked": parked, "tasks": tasks, "servers": servers}))
 
 
 def _server(upstream: Upstream, roster: Roster, catalog: Catalog, journal: Journal) -> dict[str, object]:
@@ -30,7 +32,11 @@ def _server(upstream: Upstream, roster: Roster, catalog: Catalog, journal: Journ
     told: dict[str, object] = {
         "id": id,
         "title": upstream.spec.title,
-        "transport": "stdio" if not isinstance(upstream.spec, HttpServer) else "sse" if upstream.older else "http",
+        "transport": "stdio"
+        if not isinstance(upstream.spec, HttpServer)
+        else "sse"
+        if upstream.manner.older
+        else "http",
         "state": "disabled",
         "detail": describe(state),
         "attempts": upstream.attempts,

@@ -15,6 +15,7 @@ import trio
 
 from host.downstream.channel import Channel
 from host.downstream.sessions import Session
+from host.downstream.stateless_stdio import StatelessStdio
 from host.jsonrpc.messages import Message, write
 from host.jsonrpc.raw import one_line
 from host.wire.framing import MAX_LINE, LineSplitter, LineTooLong
@@ -37,16 +38,17 @@ def own_stdout() -> Iterator[int]:
         os.close(protocol)
 
 
-async def serve_stdio(session: Session, stdin: int, stdout: int) -> None:
-    """Serve the one client until it closes our input, or stops reading our output."""
+async def serve_stdio(session: Session, stateless: StatelessStdio, stdin: int, stdout: int) -> None:
+    """Serve the one client until it closes our input, or stops reading our output, or until `stateless` has ended."""
     async with _unblocked(stdin, stdout):
         # Only this client can wait for this client: however long it does not read, nobody else is the worse for it.
         face = _Face(LineWriter(stdout, patience=math.inf))
         async with trio.open_nursery() as nursery:
-            channel = Channel(session, face.say, face.send, nursery)
+            channel = Channel(session, face.say, face.send, nursery, stateless)
             nursery.start_soon(face.write, nursery.cancel_scope)
             nursery.start_soon(session.tell_changes, face.send)
             nursery.start_soon(session.serve_alone)
+            nursery.start_soon(_leave, stateless, nursery.cancel_scope)
             try:
                 with session.standing.listening(face.say):
                     await _read(channel, stdin)
@@ -55,6 +57,11 @@ async def serve_stdio(session: Session, stdin: int, stdout: int) -> None:
             nursery.cancel_scope.cancel("the client closed its end")
         with trio.move_on_after(LAST_ANSWERS):
             await face.flush()
+
+
+async def _leave(stateless: StatelessStdio, serving: trio.CancelScope) -> None:
+    await stateless.run()
+    serving.cancel("the host is stopping")
 
 
 class _Face:

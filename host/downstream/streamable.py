@@ -15,6 +15,7 @@ from host.downstream.channel import messages_in, refuse_flood
 from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, until_gone
 from host.downstream.security import Headers, Refusal, refuse_accept, refuse_body
 from host.downstream.sessions import Session, Sessions
+from host.downstream.stateless_http import StatelessFace
 from host.downstream.streams import (
     MAX_KEPT,
     MAX_STREAMS,
@@ -25,7 +26,8 @@ from host.downstream.streams import (
     body,
     start,
 )
-from host.errors import LIMITED
+from host.downstream.tasks import Tasks
+from host.errors import LIMITED, ColonnadeError
 from host.journal import Journal
 from host.jsonrpc.messages import (
     ErrorBody,
@@ -35,10 +37,14 @@ from host.jsonrpc.messages import (
     Message,
     Notification,
     Request,
+    Success,
     read_strictly,
     write,
 )
+from host.protocol.ladder import Way, way_over_http
 from host.protocol.methods import INITIALIZE
+from host.protocol.mirror import METHOD_HEADER
+from host.protocol.stateless import version_of
 from host.protocol.versions import LEGACY
 from host.router import Router
 from host.wire.sse import comment
@@ -52,9 +58,18 @@ MAX_SESSION_ID = 128
 class StreamableFace:
     """`sweep` must run beside it. When `stop` is set, the standing streams end."""
 
-    def __init__(self, router: Router, journal: Journal, stop: trio.Event, replies: Replies) -> None:
+    def __init__(
+        self,
+        router: Router,
+        journal: Journal,
+        stop: trio.Event,
+        replies: Replies,
+        stateless: StatelessFace,
+        tasks: Tasks,
+    ) -> None:
         self._stop = stop
-        self._sessions = Sessions(router, journal)
+        self._stateless = stateless
+        self._sessions = Sessions(router, journal, tasks)
         self._replies = replies
 
     async def sweep(self) -> None:
@@ -68,6 +83,8 @@ class StreamableFace:
         elif visit.method == "GET":
             await self._get(visit)
         elif visit.method == "DELETE":
+            if not visit.headers.all(SESSION):
+                raise Rejected(Refusal(405, "there is nothing to delete but a session", {"allow": "POST"}))
             id, _ = self._session(visit, None)
             self._sessions.end(id)
             await visit.respond(204)
@@ -82,6 +99,9 @@ class StreamableFace:
             raise Rejected(refusal)
         data = await read_body(visit.receive)
         message = read_strictly(data)
+        if _way(visit, message) is Way.STATELESS:
+            await self._serve_stateless(visit, message)
+            return
         if isinstance(message, Request) and message.method == INITIALIZE and not visit.headers.all(SESSION):
             await self._open(visit, message)
             return
@@ -94,6 +114,14 @@ class StreamableFace:
         else:
             _take(session, message)
             await visit.respond(202)
+
+    async def _serve_stateless(self, visit: Visit, message: Message | Malformed) -> None:
+        if isinstance(message, Request):
+            await self._stateless.serve(visit, message)
+        elif isinstance(message, Notification):
+            await visit.respond(202)  # none means anything: what is called off is closed
+        else:
+            raise Rejected(Refusal(400, "expected a request: nothing was asked of the client"))
 
     async def _take_batch(self, visit: Visit, data: bytes, malformed: Malformed) -> None:
         """Serve the batch in `data`, which is no single message.
@@ -124,9 +152,8 @@ class StreamableFace:
         await reply.finish(None)
 
     async def _open(self, visit: Visit, request: Request) -> None:
-        version = visit.headers.one(VERSION)
-        if version is not None and version not in LEGACY:
-            raise Rejected(_unserved(), id=request.id)
+        if len(visit.headers.all(VERSION)) > 1:
+            raise Rejected(Refusal(400, "expected one MCP-Protocol-Version header"), id=request.id)
         session_id, session = self._sessions.draft(visit.endpoint, visit.identity)
         answer = await session.open(request)
         headers = JSON
@@ -233,6 +260,33 @@ class StreamableFace:
             raise Rejected(Refusal(404, "this session is not known here; send initialize again"), id=id)
         _check_version(visit.headers, session.opening.revision.name, id)
         return session_id, session
+
+
+def _way(visit: Visit, message: Message | Malformed) -> Way:
+    """Whether the message belongs to a session, or stands for itself.
+
+    Raises:
+        Rejected: its headers contradict themselves or the body, or name a revision that is not served.
+    """
+    if isinstance(message, Malformed):
+        # A header that no session can have been opened with: whether one is named beside it does not matter.
+        if any(version not in LEGACY for version in visit.headers.all(VERSION)):
+            raise _unusable(message)
+        return Way.SESSION
+    method = None if isinstance(message, Success | Failure) else message.method
+    envelope = None if isinstance(message, Success | Failure) else version_of(message.params)
+    headers = visit.headers
+    try:
+        return way_over_http(
+            method,
+            headers.all(VERSION),
+            session=bool(headers.all(SESSION)),
+            names_method=bool(headers.all(METHOD_HEADER)),
+            envelope=envelope,
+        )
+    except ColonnadeError as error:
+        id = message.id if isinstance(message, Request) else None
+        raise Rejected(Refusal(400, error.message), error.code, id, error.data) from None
 
 
 def _check_version(headers: Headers, settled: str, id: Id | None) -> None:

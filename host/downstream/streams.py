@@ -22,6 +22,9 @@ from host.wire.sse import comment, event, priming
 
 OPEN_AFTER = 0.5
 """Seconds of silence after which a reply becomes a stream: from then on it can be resumed."""
+COMMIT = 10.0
+"""The same where nothing is ever resumed: as late as a sign of life may come, for until then an error that has a status
+of its own still gets it."""
 HEARTBEAT = 15.0
 """Seconds of silence after which a stream gives a sign of life."""
 RETRY = 1000
@@ -60,7 +63,8 @@ async def respond(send: Send, status: int, headers: Mapping[str, str], data: byt
 
 
 class EventStream:
-    """The events of one reply, numbered from 0. `name` is None where the client's revision knows no resuming.
+    """The events of one reply, numbered from 0. `name` is None where the client's revision knows no resuming: such a
+    stream has one reader, and keeps nothing that was read.
 
     `size` is how many bytes are kept, `unread` how many of them the present reader, or the next, has not taken yet.
     """
@@ -143,6 +147,8 @@ class EventStream:
         data = self._events[self._at - self._first]
         self._at += 1
         self.unread -= len(data)
+        if self._name is None:
+            self.forget_one()  # nobody comes back for it
         self._moved.unpark_all()
         return data
 
@@ -195,17 +201,23 @@ class Replies:
     def __init__(self, nursery: trio.Nursery, crashed: Callable[[Exception], None]) -> None:
         self._nursery = nursery
         self._crashed = crashed
-        self._silent: dict[Reply, float] = {}
+        self._due: dict[Reply, float] = {}
         self._some = trio.Event()
 
-    def begin(self, send: Send, headers: Mapping[str, str], begin_stream: Callable[[], EventStream]) -> Reply:
+    def begin(
+        self,
+        send: Send,
+        headers: Mapping[str, str],
+        begin_stream: Callable[[], EventStream],
+        open_after: float = OPEN_AFTER,
+    ) -> Reply:
         reply = Reply(send, headers, begin_stream, self._start)
-        self._silent[reply] = trio.current_time()
+        self._due[reply] = trio.current_time() + open_after
         self._some.set()
         return reply
 
     def end(self, reply: Reply) -> None:
-        self._silent.pop(reply, None)
+        self._due.pop(reply, None)
 
     def _start(self, pour: Callable[[], Awaitable[None]]) -> None:
         self._nursery.start_soon(self._guarded, pour)
@@ -219,14 +231,14 @@ class Replies:
     async def watch(self) -> None:
         """Open the stream of every reply that has been silent for a moment, until cancelled."""
         while True:
-            if not self._silent:
+            if not self._due:
                 self._some = trio.Event()
                 await self._some.wait()
             await trio.sleep(OPEN_AFTER / 2)
-            late = trio.current_time() - OPEN_AFTER
-            for reply in [reply for reply, since in self._silent.items() if since <= late]:
+            now = trio.current_time()
+            for reply in [reply for reply, due in self._due.items() if due <= now]:
                 reply.open()
-                del self._silent[reply]
+                del self._due[reply]
 
 
 class Reply:
@@ -245,6 +257,7 @@ class Reply:
         self._start_soon = start_soon
         self._stream: EventStream | None = None
         self._ended = False
+        self._pouring = trio.CancelScope()
         self._sent = trio.Event()
 
     def say(self, message: Notification | Request) -> bool:
@@ -273,11 +286,12 @@ class Reply:
             self._start_soon(partial(self._pour, self._stream))
         return self._stream
 
-    async def finish(self, answer: Success | Failure | None) -> None:
-        """Send the answer and end. None: there is nothing (more) to answer: the client called its request off, say."""
+    async def finish(self, answer: Success | Failure | None, status: int = 200) -> None:
+        """Send the answer and end. None: there is nothing (more) to answer: the client called its request off, say.
+        `status` is for an answer that nothing came before."""
         self._ended = True
         if answer is not None and self._stream is None:
-            await respond(self._send, 200, {**self._headers, "content-type": "application/json"}, write(answer))
+            await respond(self._send, status, {**self._headers, "content-type": "application/json"}, write(answer))
             return
         stream = self.open()
         if answer is not None:
@@ -285,10 +299,16 @@ class Reply:
         stream.end()
         await self._sent.wait()
 
+    def leave(self) -> None:
+        """The client is gone: nothing is sent any more, and nothing of what it has not read yet."""
+        self._ended = True
+        self._pouring.cancel("its client has left")
+
     async def _pour(self, stream: EventStream) -> None:
         try:
-            await start(self._send, 200, {**self._headers, **STREAM_HEADERS})
-            await stream.pour(self._send, -1)
+            with self._pouring:
+                await start(self._send, 200, {**self._headers, **STREAM_HEADERS})
+                await stream.pour(self._send, -1)
         finally:
             self._sent.set()
             stream.stir()

@@ -10,8 +10,12 @@ from dataclasses import dataclass, replace
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import is_object, members
+from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
 from host.protocol.versions import Revision
+
+# Extensions are declared under `extensions` of the capabilities, by these names.
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+APPS_EXTENSION = "io.modelcontextprotocol/ui"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +36,21 @@ class Abilities:
     audio: bool
     resource_links: bool
     structured_content: bool
+    free_structure: bool
+    """Whether structured content may be of any JSON type, and not only an object."""
+    tasks: bool
+    """Whether it can take a task in place of a result. One of a handshake says in each call whether it wants to; a
+    stateless request has said so with this."""
+    retries: bool
+    """Whether it is asked by an answer that is not the last, and asks again with what it was asked for (2026-07-28,
+    "Multi Round-Trip Requests")."""
+    apps: bool
+    """Whether it shows the pages that tools bring with them."""
 
     @property
     def takes_everything(self) -> bool:
         """Whether no answer has to be changed for it."""
-        return self.audio and self.resource_links and self.structured_content
+        return self.audio and self.resource_links and self.structured_content and self.free_structure
 
 
 NO_ABILITIES = Abilities(
@@ -50,6 +64,10 @@ NO_ABILITIES = Abilities(
     audio=True,
     resource_links=True,
     structured_content=True,
+    free_structure=True,
+    tasks=False,
+    retries=False,
+    apps=False,
 )
 """Of a caller without a handshake: it takes every answer and can be asked nothing."""
 
@@ -63,24 +81,27 @@ ALL_ABILITIES = replace(
     form=True,
     url=True,
     choice_schemas=True,
+    tasks=True,
+    apps=True,
 )
 """Of whoever might come."""
 
 
 def abilities_of(revision: Revision, capabilities: Raw) -> Abilities:
-    """What a client can that settled on `revision` and declared `capabilities`.
+    """What a client can that settled on `revision`, or states it, and declared `capabilities`.
 
     A capability whose value is no object is not declared: a question that is wrongly sent costs more than one that is
     not. What a client declares beyond its revision means nothing. Never raises.
     """
-    declared = _objects(capabilities)
+    declared = objects(capabilities)
     sampling = declared.get("sampling")
     elicitation = declared.get("elicitation") if revision.has_elicitation else None
-    modes = _objects(elicitation) if elicitation is not None and revision.has_url_elicitation else {}
+    modes = objects(elicitation) if elicitation is not None and revision.has_url_elicitation else {}
+    extensions = objects(declared.get("extensions", EMPTY_OBJECT))
     return Abilities(
         roots="roots" in declared,
         sampling=sampling is not None,
-        sampling_tools=sampling is not None and revision.has_sampling_tools and "tools" in _objects(sampling),
+        sampling_tools=sampling is not None and revision.has_sampling_tools and "tools" in objects(sampling),
         sampling_arrays=sampling is not None and revision.has_sampling_tools,
         # Elicitation without a word on modes means forms, as it did before there were modes.
         form=elicitation is not None and ("form" in modes or "url" not in modes),
@@ -89,11 +110,15 @@ def abilities_of(revision: Revision, capabilities: Raw) -> Abilities:
         audio=revision.has_audio,
         resource_links=revision.has_resource_links,
         structured_content=revision.has_structured_content,
+        free_structure=revision.has_free_structure,
+        tasks=TASKS_EXTENSION in extensions if revision.stateless else revision.has_tasks,
+        retries=revision.stateless,
+        apps=APPS_EXTENSION in extensions,
     )
 
 
-def _objects(raw: Raw) -> dict[str, Raw]:
-    """The members that are objects; none if `raw` is no object."""
+def objects(raw: Raw) -> dict[str, Raw]:
+    """The members that are objects, as every declared capability is; none if `raw` is no object. Never raises."""
     try:
         return {name: each for name, each in members(raw).items() if is_object(each)}
     except ValueError:

@@ -2,19 +2,24 @@
 
 A member that a client does not know is harmless; a content type that it does not know makes it refuse the whole answer.
 So types are translated, structured content moves into text where no text says it, and everything else keeps its bytes.
-Sources: "ContentBlock", "CallToolResult", "PromptMessage" and "Tool" of the schemas of 2024-11-05 to 2025-11-25.
+Sources: "ContentBlock", "CallToolResult", "PromptMessage" and "Tool" of the schemas of 2024-11-05 to 2026-07-28.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from operator import is_
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import encode, encode_object, items, members, string
+from host.jsonrpc.raw import encode, encode_object, is_object, items, members, string
 from host.protocol.abilities import Abilities
 from host.protocol.methods import CALL, GET
+
+_STRUCTURE_OF_ANOTHER_TYPE = re.compile(rb'"structuredContent"[ \t\r\n]*:[ \t\r\n]*+[^{]')
+_SPELLED_OUT = re.compile(rb"\\u00[4-7]")
+"""A letter or an underscore, spelled with an escape."""
 
 
 def fit_result(method: str, result: Raw, abilities: Abilities) -> Raw:
@@ -26,7 +31,7 @@ def fit_result(method: str, result: Raw, abilities: Abilities) -> Raw:
         return result
     blocks = _Blocks(abilities)
     if method == CALL.name:
-        fitted = result if abilities.structured_content else _without_structure(result)
+        fitted = result if abilities.free_structure else _without_structure(result, abilities)
         return _in_member(fitted, "content", lambda content: _in_items(content, blocks.fit))
     if method == GET.name:
         return _in_member(
@@ -37,18 +42,28 @@ def fit_result(method: str, result: Raw, abilities: Abilities) -> Raw:
     return result
 
 
-def fit_definition(raw: bytes, *, structured: bool) -> bytes:
-    """A tool's definition, an object, without `execution` (no tasks are served), and without `outputSchema` unless
-    `structured`; itself if it has nothing to lose."""
-    unwanted = ("execution",) if structured else ("execution", "outputSchema")
+def fit_definition(raw: bytes, *, structured: bool, free: bool = True, tasks: bool = False) -> bytes:
+    """A tool's definition, an object, for those who are not served `tasks`, know no `structured` content, or know only
+    objects of it (not `free`): without `execution` or `outputSchema`. Itself if it has nothing to lose."""
+    unwanted = ("outputSchema",) if tasks else ("execution", "outputSchema")
     if not _may_spell(raw, unwanted):
         return raw
     found = members(raw)
-    kept = {name: each for name, each in found.items() if name not in unwanted}
+    kept = dict(found)
+    if not tasks:
+        kept.pop("execution", None)
+    if not structured or not (free or _is_of_objects(found.get("outputSchema"))):
+        kept.pop("outputSchema", None)
     return raw if len(kept) == len(found) else bytes(encode_object(kept))
 
 
+def _is_of_objects(schema: Raw | None) -> bool:
+    return schema is not None and _said(_opened(schema), "type") == "object"
+
+
 def _may_need(text: bytes, abilities: Abilities) -> bool:
+    if not abilities.free_structure and b'"structuredContent"' in text and _STRUCTURE_OF_ANOTHER_TYPE.search(text):
+        return True
     unknown = (
         ("audio", abilities.audio),
         ("resource_link", abilities.resource_links),
@@ -59,7 +74,9 @@ def _may_need(text: bytes, abilities: Abilities) -> bool:
 
 def _may_spell(text: bytes, words: tuple[str, ...]) -> bool:
     """Whether it must be opened to know: a letter may also be spelled with an escape."""
-    return any(b'"%b"' % word.encode() in text for word in words) or b"\\u" in text
+    if any(b'"%b"' % word.encode() in text for word in words):
+        return True
+    return b"\\" in text and _SPELLED_OUT.search(text) is not None
 
 
 class _Blocks:
@@ -96,11 +113,12 @@ def _link_as_text(block: Raw, found: dict[str, Raw]) -> Raw:
     return _text_block(f"{name}: {uri} ({mime_type})" if mime_type else f"{name}: {uri}", found)
 
 
-def _without_structure(result: Raw) -> Raw:
-    """A tool's result without its structured content, which a text block says instead if there is no text at all."""
+def _without_structure(result: Raw, abilities: Abilities) -> Raw:
+    """A tool's result without structured content that is unknown, which a text block says instead if there is no text
+    at all."""
     found = _opened(result)
     structured = found.pop("structuredContent", None)
-    if structured is None:
+    if structured is None or (abilities.structured_content and is_object(structured)):
         return result
     try:
         content = items(found.get("content", Raw(b"[]")))

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from msgspec import Raw
 
 from host.errors import InvalidParams
-from host.jsonrpc.raw import encode, is_object, members, string, value
-from host.protocol.abilities import Abilities, abilities_of
-from host.protocol.methods import COMPLETION_CAPABILITY, LISTINGS, Kind
-from host.protocol.versions import LATEST_LEGACY, LEGACY, Revision, settled_with
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, is_object, members, string
+from host.protocol.abilities import APPS_EXTENSION, TASKS_EXTENSION, Abilities, abilities_of
+from host.protocol.identity import ourselves, who
+from host.protocol.methods import COMPLETION_CAPABILITY, LOGGING_CAPABILITY
+from host.protocol.offer import ServerOffer, offer_of
+from host.protocol.versions import LATEST_LEGACY, LEGACY, MAX_SHOWN, Revision, settled_with
 
-LOGGING_CAPABILITY = "logging"
+APP_PAGES = "text/html;profile=mcp-app"
+"""The type of the pages that are passed on to clients which show them (MCP Apps, "Client Capabilities")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +32,6 @@ class Opening:
     """Name and version as the client gives them: for logs only, never a ground for trust."""
     abilities: Abilities
     """What revision and capabilities come to."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOffer:
-    """What a server said in its answer to `initialize`."""
-
-    revision: Revision
-    capabilities: frozenset[str]
-    instructions: str | None
-    server: str
-    """Name and version as the server gives them: a claim, shown to people, never a ground for trust."""
-    subscribes: bool
-    """Whether it tells of changes to a single resource, if asked to."""
-
-    def offers(self, kind: Kind) -> bool:
-        return LISTINGS[kind].capability in self.capabilities
-
-    @property
-    def completes(self) -> bool:
-        # 2024-11-05 has the method but no way to declare it: it is tried, and -32601 means no.
-        return COMPLETION_CAPABILITY in self.capabilities or not self.revision.has_completions_capability
-
-    @property
-    def logs(self) -> bool:
-        return LOGGING_CAPABILITY in self.capabilities
 
 
 class WrongRevision(ValueError):
@@ -71,19 +49,33 @@ def opening(params: Raw | None) -> Opening:
         asked = string(found["protocolVersion"])
     except (ValueError, KeyError):
         raise InvalidParams("initialize needs an object with a protocolVersion") from None
-    capabilities = found.get("capabilities", Raw(b"{}"))
+    capabilities = found.get("capabilities", EMPTY_OBJECT)
     if not is_object(capabilities):
         raise InvalidParams("capabilities is not an object")
-    info = found.get("clientInfo", Raw(b"{}"))
+    info = found.get("clientInfo", EMPTY_OBJECT)
     if not is_object(info):
         raise InvalidParams("clientInfo is not an object")
     revision = settled_with(asked)
-    return Opening(revision, _who(info), abilities_of(revision, capabilities))
+    return Opening(revision, who(info), abilities_of(revision, capabilities))
 
 
-def opening_answer(settled: Revision, version: str, instructions: str | None) -> Raw:
+def opening_answer(
+    settled: Revision,
+    version: str,
+    instructions: str | None,
+    *,
+    tasks: bool = False,
+    lists_tasks: bool = False,
+    apps: bool = False,
+) -> Raw:
     """The result of `initialize` that a client gets. Capabilities: what Colonnade implements, whoever happens to be up,
-    since a client is told them once (an advertised feature with an empty list is lawful)."""
+    since a client is told them once (an advertised feature with an empty list is lawful).
+
+    Args:
+        tasks: calls may become tasks here; told to clients of a revision that has them.
+        lists_tasks: it is known whose a task is, so that everybody can be shown their own.
+        apps: the client has declared that it shows the pages of tools.
+    """
     capabilities: dict[str, object] = {
         "tools": {"listChanged": True},
         "resources": {"listChanged": True, "subscribe": True},
@@ -92,25 +84,33 @@ def opening_answer(settled: Revision, version: str, instructions: str | None) ->
     }
     if settled.has_completions_capability:
         capabilities[COMPLETION_CAPABILITY] = {}
+    if tasks and settled.has_tasks:
+        listing: dict[str, object] = {"list": {}} if lists_tasks else {}
+        capabilities["tasks"] = {**listing, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    if apps:
+        capabilities["extensions"] = {APPS_EXTENSION: {}}
     answer: dict[str, object] = {
         "protocolVersion": settled.name,
         "capabilities": capabilities,
-        "serverInfo": {"name": "colonnade", "title": "Colonnade", "version": version},
+        "serverInfo": ourselves(version),
     }
     if instructions:
         answer["instructions"] = instructions
     return encode(answer)
 
 
-def declared(askable: Abilities, *, roots_change: bool) -> dict[str, object]:
+def declared(askable: Abilities, *, roots_change: bool, apps: bool = False, tasks: bool = False) -> dict[str, object]:
     """The capabilities that Colonnade declares to a server: what whoever is behind it may be asked for. For a server
     that several clients share that is the most that any of them may be; what the one that is then meant can is decided
     for each question (`questions.fit`).
 
-    Tasks are never declared, nor `sampling.context`: "this server" would mean all servers to the client.
+    That it may make tasks of its questions is never declared, nor `sampling.context`: "this server" would mean all
+    servers to the client.
 
     Args:
         roots_change: the server will be told when the roots do.
+        apps: the pages of its tools are shown.
+        tasks: it may make a task of a call. Only for a stateless server: others are told so in each call.
     """
     asks: dict[str, object] = {}
     if askable.roots:
@@ -119,6 +119,13 @@ def declared(askable: Abilities, *, roots_change: bool) -> dict[str, object]:
         asks["elicitation"] = ({"form": {}} if askable.form else {}) | ({"url": {}} if askable.url else {})
     if askable.sampling:
         asks["sampling"] = {"tools": {}} if askable.sampling_tools else {}
+    extensions: dict[str, object] = {}
+    if apps:
+        extensions[APPS_EXTENSION] = {"mimeTypes": [APP_PAGES]}
+    if tasks:
+        extensions[TASKS_EXTENSION] = {}
+    if extensions:
+        asks["extensions"] = extensions
     return asks
 
 
@@ -129,7 +136,7 @@ def greeting(version: str, asks: Mapping[str, object] | None = None) -> Raw:
         {
             "protocolVersion": LATEST_LEGACY.name,
             "capabilities": dict(asks or {}),
-            "clientInfo": {"name": "colonnade", "title": "Colonnade", "version": version},
+            "clientInfo": ourselves(version),
         }
     )
 
@@ -146,35 +153,10 @@ def offer(result: Raw) -> ServerOffer:
         raise ValueError("the answer to initialize has no protocolVersion")
     version = string(found["protocolVersion"])
     if version not in LEGACY:
-        raise WrongRevision(version[:40])
-    capabilities = {
-        name: each for name, each in members(found.get("capabilities", Raw(b"{}"))).items() if is_object(each)
-    }
-    return ServerOffer(
+        raise WrongRevision(version[:MAX_SHOWN])
+    return offer_of(
         LEGACY[version],
-        frozenset(capabilities),
-        _text(found.get("instructions", Raw(b"null"))),
-        _who(found.get("serverInfo", Raw(b"{}"))),
-        _is_true(capabilities.get("resources", Raw(b"{}")), "subscribe"),
+        found.get("capabilities", EMPTY_OBJECT),
+        found.get("instructions"),
+        found.get("serverInfo"),
     )
-
-
-def _is_true(capability: Raw, name: str) -> bool:
-    return bytes(members(capability).get(name, b"")).strip() == b"true"
-
-
-def _text(raw: Raw) -> str | None:
-    """What it says there, if it says anything that can be passed on: a server is not turned away for its prose."""
-    try:
-        return string(raw)
-    except ValueError:
-        return None
-
-
-def _who(info: Raw) -> str:
-    try:
-        said = members(info)
-        parts = [value(said[name]) for name in ("name", "version") if name in said]
-    except ValueError:
-        return ""
-    return " ".join(part[:80] for part in parts if isinstance(part, str))

@@ -100,6 +100,21 @@ def rename_page(found: dict[str, Raw], rename: Rename) -> bool:
     return changed
 
 
+def without_page(raw: Raw) -> Raw:
+    """A tool's definition or result, an object, without the pages that its `_meta` names; itself if it names none.
+
+    Raises:
+        ValueError: it is not an object.
+    """
+    if not _may_name_page(bytes(raw)) and b'"ui"' not in bytes(raw):
+        return raw
+    found = members(raw)
+    if "_meta" not in found or not is_object(found["_meta"]):
+        return raw
+    meta = {name: each for name, each in members(found["_meta"]).items() if name not in ("ui", "ui/resourceUri")}
+    return encode_object({**found, "_meta": encode_object(meta)})
+
+
 def _may_name_page(text: bytes) -> bool:
     return b"esourceUri" in text or b"\\u" in text
 

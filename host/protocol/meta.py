@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
-from host.jsonrpc.raw import encode, encode_object, is_object, members, value
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, value
 
 META = "_meta"
 TOKEN = "progressToken"
@@ -26,7 +26,7 @@ def progress_token(params: Mapping[str, Raw]) -> Id | None:
         InvalidParams: the token is neither a string nor an integer, or `_meta` is no object.
     """
     meta = params.get(META)
-    if meta is None or not _may_hold(meta, TOKEN):
+    if meta is None or not may_hold(meta, TOKEN):
         return None
     try:
         found = members(meta).get(TOKEN)
@@ -53,16 +53,42 @@ def for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
         return
     if not is_object(meta):
         raise InvalidParams("_meta is not an object")
-    if token is None and not _may_hold(meta, TOKEN) and not _may_hold(meta, HOP_PREFIX):
+    if token is None and not may_hold(meta, TOKEN) and not may_hold(meta, HOP_PREFIX):
         return
-    kept = {name: found for name, found in members(meta).items() if not name.startswith(HOP_PREFIX)}
-    kept.pop(TOKEN, None)
+    kept = crossing(params)
     if token is not None:
         kept[TOKEN] = encode(token)
     params[META] = encode_object(kept)
 
 
-def _may_hold(meta: Raw, name: str) -> bool:
+def without_hop(params: Mapping[str, Raw]) -> dict[str, Raw]:
+    """The params of a question for a client that is asked outside of any request of the server's: without what belongs
+    to that request, and without a `_meta` that holds nothing else.
+
+    Raises:
+        InvalidParams: `_meta` is no object.
+    """
+    fitted = dict(params)
+    for_next_hop(fitted, None)
+    if META in fitted and not members(fitted[META]):
+        del fitted[META]
+    return fitted
+
+
+def crossing(params: Mapping[str, Raw]) -> dict[str, Raw]:
+    """The members of `_meta` that do not end with the hop they came on.
+
+    Raises:
+        InvalidParams: `_meta` is no object.
+    """
+    try:
+        found = members(params.get(META, EMPTY_OBJECT))
+    except ValueError:
+        raise InvalidParams("_meta is not an object") from None
+    return {name: each for name, each in found.items() if name != TOKEN and not name.startswith(HOP_PREFIX)}
+
+
+def may_hold(raw: Raw, name: str) -> bool:
     """Whether it must be opened to know. An escape may spell anything (PHP writes every `/` as `\\/`)."""
-    text = bytes(meta)
+    text = bytes(raw)
     return name.encode() in text or b"\\" in text

@@ -1,7 +1,7 @@
 """What can be asked, as tables: one row per kind of entry and one per method, so that no method has a path of its own.
 
 A row says which member names the target, what kind of entry it is, and where the answer holds URIs. Source: the
-"Method" definitions of the schemas of 2024-11-05 to 2025-11-25, which agree on all of these.
+"Method" definitions of the schemas of 2024-11-05 to 2026-07-28, which agree on all of these.
 """
 
 from __future__ import annotations
@@ -88,12 +88,15 @@ TARGETED: dict[str, Method] = {each.name: each for each in (CALL, READ, GET)}
 # (2025-11-25, "Completion / Reference Types").
 COMPLETE = "completion/complete"
 COMPLETION_CAPABILITY = "completions"
+LOGGING_CAPABILITY = "logging"
 _REFERENCES: dict[str, tuple[Kind, str]] = {"ref/prompt": (Kind.PROMPT, "name"), "ref/resource": (Kind.RESOURCE, "uri")}
 
 # A resource that is watched is named as one that is read (2025-11-25, "Resources / Subscriptions").
 SUBSCRIBE = "resources/subscribe"
 UNSUBSCRIBE = "resources/unsubscribe"
 _ROWS = {**TARGETED, SUBSCRIBE: READ, UNSUBSCRIBE: READ}
+
+DISCOVER = "server/discover"
 
 INITIALIZE = "initialize"
 INITIALIZED = "notifications/initialized"

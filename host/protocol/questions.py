@@ -2,7 +2,7 @@
 
 A question is data here: nobody is asked. Which client is meant, whether it may be asked, and whose name the client sees
 are other files' business; so is `_meta` (`meta.py`). What is not changed for a reason keeps its bytes.
-Source: 2025-11-25, "Sampling", "Elicitation", "Roots", and the schemas of the revisions before it.
+Source: 2025-11-25, "Sampling", "Elicitation", "Roots", and the schemas of the revisions around it.
 """
 
 from __future__ import annotations
@@ -46,19 +46,27 @@ METHODS: dict[str, tuple[Question, ...]] = {
 }
 """The methods of questions, each with the questions that it may turn out to be."""
 
+_SAMPLING_TOOLS: dict[str, object] = {"sampling": {"tools": {}}}
+
 
 class CannotAsk(Exception):
     """The question is not passed on. `code` and `why` are the JSON-RPC error for the server that asked; `why` is one
-    sentence and holds nothing of the client's but what it can do."""
+    sentence and holds nothing of the client's but what it can do.
 
-    def __init__(self, code: int, why: str) -> None:
+    `lacks` is what the client would have had to declare, as its capabilities spell it, where that alone is the reason.
+    """
+
+    def __init__(self, code: int, why: str, lacks: dict[str, object] | None = None) -> None:
         super().__init__(why)
         self.code = code
         self.why = why
+        self.lacks = lacks
 
 
-def question_of(method: str, params: Raw | None) -> tuple[Question, dict[str, Raw]] | None:
+def question_of(method: str, params: Raw | None, *, identified: bool = True) -> tuple[Question, dict[str, Raw]] | None:
     """What is asked, with the members of its params; None for a method that is no question.
+
+    With `identified`, sending the user to a page needs an `elicitationId`; the stateless revision has none.
 
     Raises:
         CannotAsk: the params are not what the method needs (INVALID_PARAMS).
@@ -72,7 +80,16 @@ def question_of(method: str, params: Raw | None) -> tuple[Question, dict[str, Ra
         _need("messages", _is_array(found.get("messages")), "an array")
         _need("maxTokens", _is_number(found.get("maxTokens")), "a number")
         return Question.SAMPLING, found
-    return _elicitation(found), found
+    return _elicitation(found, identified), found
+
+
+def capability_of(question: Question, params: Mapping[str, Raw] | None = None) -> dict[str, object]:
+    """What a client must declare to be asked this, as its capabilities spell it. `params` are those of the question."""
+    if question is Question.SAMPLING:
+        return _SAMPLING_TOOLS if _offers_tools(params or {}) else {"sampling": {}}
+    if question is Question.ROOTS:
+        return {"roots": {}}
+    return {"elicitation": {question.value: {}}}
 
 
 def fit(question: Question, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
@@ -85,11 +102,21 @@ def fit(question: Question, params: Mapping[str, Raw], abilities: Abilities, ask
         CannotAsk: the client cannot be asked for this at all (METHOD_NOT_FOUND), or not in this mode or with this
             content (INVALID_PARAMS).
     """
-    _refuse_undeclared(question, abilities)
+    _refuse_undeclared(question, params, abilities)
     try:
         return _fitted(question, params, abilities, asker)
     except ValueError:  # what a deep stack cannot open although a shallow one could
         raise CannotAsk(INVALID_PARAMS, "the params are nested too deep") from None
+
+
+def can(abilities: Abilities, question: Question) -> bool:
+    """Whether a client with these abilities can be asked this at all."""
+    return {
+        Question.SAMPLING: abilities.sampling,
+        Question.FORM: abilities.form,
+        Question.URL: abilities.url,
+        Question.ROOTS: abilities.roots,
+    }[question]
 
 
 def elicitation_id(params: Mapping[str, Raw]) -> str:
@@ -100,6 +127,11 @@ def elicitation_id(params: Mapping[str, Raw]) -> str:
 def with_elicitation_id(params: Mapping[str, Raw], id: str) -> dict[str, Raw]:
     """The same params under another id; every other member keeps its bytes."""
     return {**params, "elicitationId": encode(id)}
+
+
+def unidentified(params: Mapping[str, Raw]) -> dict[str, Raw]:
+    """The same params without an id, as the stateless revision has them (2026-07-28, "ElicitRequestURLParams")."""
+    return {name: each for name, each in params.items() if name != "elicitationId"}
 
 
 def completed_id(params: Raw | None) -> str | None:
@@ -135,6 +167,19 @@ def fit_elicitations(data: Raw | None, rename: Callable[[str], str], asker: str)
     return encode_object(found)
 
 
+def pages_of(data: Raw | None) -> list[dict[str, Raw]] | None:
+    """The pages that a URL_REQUIRED error names, each as the params of a Question.URL without an id; None if it names
+    none, or anything that is no such question."""
+    try:
+        pages = [members(each) for each in items(members(data or b"")["elicitations"])]
+        asked = [_elicitation({"mode": encode("url"), **page}, identified=False) for page in pages]
+    except (ValueError, KeyError, CannotAsk):
+        return None
+    if not pages or any(question is not Question.URL for question in asked):
+        return None
+    return [{"mode": encode("url"), **unidentified(page)} for page in pages]
+
+
 def urls_required(data: Raw | None) -> list[tuple[str, str]]:
     """Message and address of every page that a URL_REQUIRED error names, for clients that must be told in prose."""
     try:
@@ -168,7 +213,7 @@ def _opened(method: str, params: Raw | None) -> dict[str, Raw]:
         raise CannotAsk(INVALID_PARAMS, f"{method} needs params that are an object") from None
 
 
-def _elicitation(found: Mapping[str, Raw]) -> Question:
+def _elicitation(found: Mapping[str, Raw], identified: bool) -> Question:
     mode = _said(found["mode"]) if "mode" in found else "form"
     _need("message", _is_string(found.get("message")), "a string")
     if mode == "form":
@@ -177,7 +222,7 @@ def _elicitation(found: Mapping[str, Raw]) -> Question:
         return Question.FORM
     if mode == "url":
         _need("url", _is_page(_said(found.get("url"))), "an http or https URL")
-        _need("elicitationId", _said(found.get("elicitationId")) is not None, "a string")
+        _need("elicitationId", not identified or _said(found.get("elicitationId")) is not None, "a string")
         return Question.URL
     raise CannotAsk(INVALID_PARAMS, "the mode of an elicitation is form or url")
 
@@ -235,26 +280,21 @@ def _fitted(question: Question, params: Mapping[str, Raw], abilities: Abilities,
     return fitted
 
 
-def _refuse_undeclared(question: Question, abilities: Abilities) -> None:
-    can = {
-        Question.SAMPLING: abilities.sampling,
-        Question.FORM: abilities.form,
-        Question.URL: abilities.url,
-        Question.ROOTS: abilities.roots,
-    }
-    if can[question]:
+def _refuse_undeclared(question: Question, params: Mapping[str, Raw], abilities: Abilities) -> None:
+    if can(abilities, question):
         return
+    lacks = capability_of(question, params)
     if question in METHODS[ELICIT]:
         if abilities.form or abilities.url:
-            raise CannotAsk(INVALID_PARAMS, f"the client does not do elicitation in mode {question.value}")
-        raise CannotAsk(METHOD_NOT_FOUND, "the client does not do elicitation")
-    raise CannotAsk(METHOD_NOT_FOUND, f"the client does not do {question.value}")
+            raise CannotAsk(INVALID_PARAMS, f"the client does not do elicitation in mode {question.value}", lacks)
+        raise CannotAsk(METHOD_NOT_FOUND, "the client does not do elicitation", lacks)
+    raise CannotAsk(METHOD_NOT_FOUND, f"the client does not do {question.value}", lacks)
 
 
 def _refuse_strange_messages(params: Mapping[str, Raw], abilities: Abilities) -> None:
     """Refuse what this client's revision or its sampling has no words for; nothing is left out in silence."""
-    if not abilities.sampling_tools and ("tools" in params or "toolChoice" in params):
-        raise CannotAsk(INVALID_PARAMS, "the client's sampling does not take tools")
+    if not abilities.sampling_tools and _offers_tools(params):
+        raise CannotAsk(INVALID_PARAMS, "the client's sampling does not take tools", _SAMPLING_TOOLS)
     if abilities.sampling_tools and abilities.audio:
         return
     for content in _contents(params["messages"]):
@@ -266,9 +306,13 @@ def _refuse_strange_messages(params: Mapping[str, Raw], abilities: Abilities) ->
 
 def _refuse_strange_block(kind: str | None, abilities: Abilities) -> None:
     if kind in ("tool_use", "tool_result") and not abilities.sampling_tools:
-        raise CannotAsk(INVALID_PARAMS, f"the client's sampling does not take content of type {kind}")
+        raise CannotAsk(INVALID_PARAMS, f"the client's sampling does not take content of type {kind}", _SAMPLING_TOOLS)
     if kind == "audio" and not abilities.audio:
         raise CannotAsk(INVALID_PARAMS, "the client does not take audio")
+
+
+def _offers_tools(params: Mapping[str, Raw]) -> bool:
+    return "tools" in params or "toolChoice" in params
 
 
 def _contents(messages: Raw) -> Iterator[Raw]:

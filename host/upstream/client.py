@@ -3,73 +3,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
-from host.errors import BrokeProtocol, Refused, TimedOut, Unavailable, UpstreamError
-from host.exchange import Outlet
-from host.jsonrpc.messages import Id, Notification
-from host.jsonrpc.raw import encode, encode_object, is_object, value
+from host.errors import (
+    BrokeProtocol,
+    ColonnadeError,
+    HeaderMismatch,
+    MissingAbility,
+    Refused,
+    TimedOut,
+    Unavailable,
+    UnsupportedVersion,
+    UpstreamError,
+)
+from host.exchange import Answer, Answered, Outlet, Round
+from host.jsonrpc.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Id, Notification
+from host.jsonrpc.raw import encode, encode_object, is_object, members, string, value
 from host.peer import Peer
-from host.policy.gate import Permit
-from host.protocol.handshake import ServerOffer, WrongRevision, greeting, offer
+from host.policy.gate import Gate, Permit
+from host.protocol.abilities import ALL_ABILITIES, Abilities
+from host.protocol.handshake import declared
 from host.protocol.meta import TOKEN, for_next_hop, progress_token
-from host.protocol.methods import INITIALIZE, INITIALIZED, PROGRESS, with_target
+from host.protocol.methods import CALL, PROGRESS, with_target
+from host.protocol.mirror import Mirror, headers_for
+from host.protocol.offer import ServerOffer
 from host.protocol.questions import URL_REQUIRED, fit_elicitations
+from host.protocol.rounds import RETRIED, with_retry
+from host.protocol.stateless import COMPLETE, STALE, bare, enveloped, freshness_of, kind_of
+from host.protocol.tasks import Support, is_created, with_task
+from host.upstream.begin import ask, is_still_stateless
 from host.upstream.origin import Origin, Patience
 from host.upstream.reverse import Voice
+from host.upstream.rounds import ASKS, Rounds
+from host.upstream.tasks import CREATED, TASK_LIFE, Ask, TaskCall
 from host.version import VERSION
-from host.wire.link import Link, LinkLost
-
-T = TypeVar("T")
+from host.wire.link import LinkLost
 
 REPORTS_A_SECOND = 20.0
 """Progress reports that are passed on for one call, after the first BURST; a server that sends more is heard less."""
 BURST = 100.0
+DOUBT_PAUSE = 5.0
+"""Seconds before a server may be doubted again."""
+NEEDS_TASK = (METHOD_NOT_FOUND, INVALID_REQUEST)
+"""What a server says whose tool must be called as a task (2025-11-25, "Tasks", which names the one for the tool and the
+other for the type of request). Nothing was carried out then."""
 
 
-async def shake_hands(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> ServerOffer:
-    """Open the conversation as its client, which may be asked for `asks` (2025-11-25, "Lifecycle / Initialization").
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """What a client must know of the lists of its server. `mirrors` gives what headers repeat of a tool's arguments,
+    and `support` what the tool says of being called as a task; `read_again` has the tools listed anew, since the server
+    says that those headers are wrong."""
 
-    Raises:
-        PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
-        WrongRevision: it answered with a revision that we do not speak.
-    """
-    result = await peer.request(INITIALIZE, greeting(VERSION, asks))
-    try:
-        offered = offer(result)
-    except WrongRevision:
-        raise
-    except ValueError as problem:
-        raise BrokenAnswer(str(problem)) from None
-    link.settle(offered.revision)
-    await peer.notify(INITIALIZED)
-    return offered
+    mirrors: Callable[[str], tuple[Mirror, ...]]
+    support: Callable[[str], Support]
+    read_again: Callable[[], Awaitable[None]]
 
 
 class Client:
     """One connected server."""
 
-    def __init__(self, server: str, peer: Peer[Origin], offer: ServerOffer, timeout: float, voice: Voice) -> None:
+    def __init__(
+        self,
+        server: str,
+        peer: Peer[Origin],
+        offer: ServerOffer,
+        timeout: float,
+        voice: Voice,
+        gate: Gate,
+        shelf: Shelf,
+    ) -> None:
         self.server = server
         self.offer = offer
         self.peer = peer
         self._timeout = timeout
         self._voice = voice
+        self._gate = gate
+        self._shelf = shelf
+        self._asks = self._declared(ALL_ABILITIES)
+        self.doubted = trio.Event()
+        """Set when a stateless server answers as one that is none."""
 
-    async def call(self, permit: Permit) -> Raw:
-        """Have the server carry out the permitted exchange, and give its result as it came: a JSON object.
+    async def stay_met(self) -> None:
+        """Ask a stateless server again who it is when there is doubt, until cancelled; one that has become another is
+        lost."""
+        while True:
+            await self.doubted.wait()
+            if not await is_still_stateless(self.peer, self._asks):
+                self.peer.lose(LinkLost("it does not speak the revision any more that it did"))
+                return
+            await trio.sleep(DOUBT_PAUSE)
+            self.doubted = trio.Event()
+
+    async def call(self, permit: Permit) -> Answer:
+        """Have the server carry out the permitted exchange, and give what it answers.
 
         Progress, log messages and questions go to the exchange while the call runs; progress puts the deadline off, and
         a question stops it. Cancelling this, and the deadline, call the request off at the server.
 
         Raises:
             Refused, BrokeProtocol, TimedOut, Unavailable: what became of it; see host/errors.py.
+            MissingAbility: the server had to ask what this caller, who can be told so, declares no capability for.
             InvalidParams: the progress token or `_meta` is of the wrong type.
         """
         exchange = permit.exchange
@@ -80,27 +120,126 @@ class Client:
         try:
             with origin.patience.scope:
                 if token is None:
-                    for_next_hop(params, None)
-                    return await self._request(exchange.request.method, params, origin)
+                    return await self._converse(exchange.request.method, params, origin, None)
                 relay = _Relay(token, exchange.outlet, origin.patience)
                 with self.peer.progress(relay.report) as ours:
-                    for_next_hop(params, ours)
-                    result = await self._request(exchange.request.method, params, origin)
+                    answer = await self._converse(exchange.request.method, params, origin, ours)
                 relay.flush()
-                return result
+                return answer
         finally:
             origin.end()
         raise too_late(self.server, trio.current_time() - started)
 
-    async def _request(self, method: str, params: dict[str, Raw], origin: Origin) -> Raw:
+    async def ask(self, method: str, params: Raw | None, subject: Origin | None = None) -> Raw:
+        """Ask for something on no client's behalf: the result as it came.
+
+        Raises:
+            PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
+        """
+        return await ask(self.peer, self.offer.revision, self._asks, method, params, subject=subject)
+
+    async def _converse(self, method: str, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
+        """The answer of the server, over all rounds that it takes."""
+        if not self.offer.revision.stateless:
+            for_next_hop(params, token)
+            result = await self._tasked(method, params, origin)
+            if origin.lacks is not None and _is_error(result):
+                raise _missing(self.server, origin.lacks)
+            return Answered(result)
+        exchange = origin.exchange
+        asks = self._declared(exchange.caller.abilities, tasks=self.offer.runs_tasks and method == CALL.name)
+        stated = enveloped(params, self.offer.revision, asks, level=exchange.level, client_version=VERSION, token=token)
+        send = partial(self._send, method, stated, origin)
+        rounds = Rounds(self.server, self._voice, origin)
+        # Whoever repeats requests goes through the rounds alone, and nothing is kept here in between.
+        at = exchange.round
+        result = await send(at.answers, at.state) if at is not None else await send(None, None)
+        if kind_of(result) == ASKS and method in RETRIED:
+            if at is not None:
+                return rounds.relayed(result)
+            result = await rounds.drive(result, send)
+            at = Round(self.server)  # as if the caller had gone through them
+        if kind_of(result) == CREATED and method == CALL.name and self.offer.runs_tasks:
+            return Answered(await self._see_through(result, origin, partial(self._send_about, origin, asks)))
+        if kind_of(result) != COMPLETE:
+            raise BrokeProtocol(self.server, f"{self.server} sent a result of a type that has no place here")
+        return Answered(bare(result), STALE if _is_retried(at) else freshness_of(result))
+
+    async def _tasked(self, method: str, params: dict[str, Raw], origin: Origin) -> Raw:
+        """The result from a handshake server, by way of a task where its tool needs one, or its caller takes one."""
+        runs_tasks = method == CALL.name and self.offer.runs_tasks
+        if runs_tasks:
+            support = self._shelf.support(_name(params))
+            wanted = support is Support.REQUIRED or (support is Support.OPTIONAL and origin.exchange.tasked is not None)
+            if not wanted:
+                try:
+                    return await self._request(method, params, origin)
+                except Refused as refusal:
+                    if refusal.code not in NEEDS_TASK:
+                        raise
+            params = with_task(params, TASK_LIFE)
+        result = await self._request(method, params, origin)
+        if not runs_tasks or not is_created(result, extension=False):
+            return result
+        return await self._see_through(result, origin, partial(self._request_about, origin))
+
+    async def _see_through(self, created: Raw, origin: Origin, about: Ask) -> Raw:
+        offer = self.offer
+        extension, cancels = offer.revision.stateless, offer.cancels_tasks
+        call = TaskCall(self.server, self._voice, origin, about, extension=extension, cancels=cancels)
+        return await call.see_through(created)
+
+    async def _request_about(self, origin: Origin, method: str, params: dict[str, Raw]) -> Raw:
+        return await self._request(method, params, origin)
+
+    async def _send_about(self, origin: Origin, asks: Mapping[str, object], method: str, params: dict[str, Raw]) -> Raw:
+        stated = enveloped(params, self.offer.revision, asks, level=None, client_version=VERSION, token=None)
+        return await self._request(method, stated, origin, self._headers(method, stated))
+
+    async def _send(
+        self,
+        method: str,
+        params: dict[str, Raw],
+        origin: Origin,
+        answers: Mapping[str, Raw] | None,
+        state: str | None,
+    ) -> Raw:
+        """One round with a stateless server. It may say that a header is wrong: then our list of its tools is old."""
+        params = with_retry(params, answers, state)
         try:
-            result = await self.peer.request(method, encode_object(params), origin)
+            return await self._request(method, params, origin, self._headers(method, params))
+        except Refused as refusal:
+            if refusal.code != HeaderMismatch.code or method != CALL.name:
+                raise
+        await self._shelf.read_again()
+        return await self._request(method, params, origin, self._headers(method, params))
+
+    def _headers(self, method: str, params: Mapping[str, Raw]) -> tuple[tuple[str, str], ...]:
+        mirrors = self._shelf.mirrors(_name(params)) if method == CALL.name else ()
+        return tuple(headers_for(method, params, self.offer.revision, mirrors))
+
+    def _declared(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
+        """What the server is told that a caller with these abilities can be asked. That a call may become a task is
+        said for every caller: who takes none waits, and we look after it."""
+        asked = self._gate.askable(self.server, abilities)
+        return declared(asked, roots_change=False, apps=asked.apps, tasks=tasks)
+
+    async def _request(
+        self, method: str, params: dict[str, Raw], origin: Origin, headers: tuple[tuple[str, str], ...] = ()
+    ) -> Raw:
+        try:
+            result = await self.peer.request(method, encode_object(params), origin, headers)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
+            if self.offer.revision.stateless and _raises_doubt(problem):
+                self.doubted.set()
             failed = failure(self.server, problem)
+            if origin.lacks is not None and isinstance(failed, Refused):
+                raise _missing(self.server, origin.lacks) from None
             if failed.code == URL_REQUIRED:
                 caller = origin.exchange.caller
-                mint = partial(self._voice.elicitations.mint, caller)
-                failed.data = fit_elicitations(failed.data, mint, self._voice.title)
+                # Who repeats requests knows no ids: nothing is kept for the notice that a visit is done.
+                rename = str if caller.abilities.retries else partial(self._voice.elicitations.mint, caller)
+                failed.data = fit_elicitations(failed.data, rename, self._voice.title)
             raise failed from None
         if not is_object(result):
             raise BrokeProtocol(self.server, f"{self.server} sent a result that is not an object")
@@ -118,6 +257,30 @@ def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> Upstre
 
 def too_late(server: str, seconds: float) -> TimedOut:
     return TimedOut(server, f"{server} did not answer within {seconds:.0f} s")
+
+
+def _raises_doubt(problem: PeerError | BrokenAnswer | LinkLost) -> bool:
+    if isinstance(problem, PeerError):
+        return problem.error.code == UnsupportedVersion.code
+    return isinstance(problem, LinkLost) and problem.answered
+
+
+def _missing(server: str, lacks: Mapping[str, object]) -> ColonnadeError:
+    """For a caller that can say more of itself and try again (2026-07-28, "Error Codes")."""
+    text = f"{server} had to ask for something that the request declares no capability for"
+    return MissingAbility(text, data=encode({"requiredCapabilities": lacks}))
+
+
+def _is_error(result: Raw) -> bool:
+    return bytes(members(result).get("isError", b"")).strip() == b"true"
+
+
+def _is_retried(at: Round | None) -> bool:
+    return at is not None and (at.server is not None or at.answers is not None or at.state is not None)
+
+
+def _name(params: Mapping[str, Raw]) -> str:
+    return string(params["name"])
 
 
 class _Relay:

@@ -3,24 +3,28 @@ and how it ends, in words."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 import trio
 
-from config import ServerSpec
+from config import ServerSpec, StdioServer
 from host.asking import BrokenAnswer, PeerError
 from host.errors import first_of
 from host.exchange import Caller
 from host.journal import sample
 from host.peer import Peer, open_peer
-from host.protocol.handshake import WrongRevision
+from host.policy.gate import Gate
+from host.protocol.abilities import Abilities
+from host.protocol.handshake import WrongRevision, declared
 from host.protocol.methods import PING
-from host.upstream.client import Client, shake_hands
+from host.upstream.begin import Manner, begin
+from host.upstream.client import Client, Shelf
 from host.upstream.connect import redactor
 from host.upstream.levels import Levels
+from host.upstream.listening import Listening
 from host.upstream.origin import Origin
 from host.upstream.reverse import Voice
 from host.upstream.watches import Watches
@@ -54,27 +58,46 @@ FAILURES = (LinkLost, PeerError, BrokenAnswer, WrongRevision, trio.TooSlowError)
 
 @asynccontextmanager
 async def open_client(
-    spec: ServerSpec, link: AbstractAsyncContextManager[Link], voice: Voice, asks: Mapping[str, object]
+    spec: ServerSpec,
+    link: AbstractAsyncContextManager[Link],
+    voice: Voice,
+    gate: Gate,
+    manner: Manner,
+    shelf: Shelf,
+    askable: Abilities,
+    *,
+    roots_change: bool,
 ) -> AsyncIterator[Client]:
-    """A client of the server behind `link`, for the block, once they have shaken hands. It may be asked for `asks`.
+    """A client of the server behind `link`, for the block, once they have come to terms in the `manner` that is known.
+
+    Args:
+        askable: what whoever is behind this connection may be asked for at the most.
+        roots_change: the server hears when their roots do.
 
     Raises:
         FAILURES: it did not come to that, or the connection ended.
     """
+    asks = declared(gate.askable(spec.id, askable), roots_change=roots_change, apps=gate.shows_apps(spec.id))
     async with link as opened, open_peer(opened, voice) as peer:
-        offered = await shake_hands(opened, peer, asks)
+        offered = await begin(opened, peer, asks, manner, exits=isinstance(spec, StdioServer))
         voice.spoken = offered.revision
-        yield Client(spec.id, peer, offered, spec.timeout, voice)
+        yield Client(spec.id, peer, offered, spec.timeout, voice, gate, shelf)
 
 
 def keep_in_step(
-    nursery: trio.Nursery, client: Client, levels: Levels, watches: Watches, caller: Caller | None
+    nursery: trio.Nursery, client: Client, voice: Voice, levels: Levels, watches: Watches, caller: Caller | None
 ) -> None:
     """Start what keeps a connection alive, and the server at what `caller`, or (None) everybody, wants of it."""
+    offer = client.offer
+    if offer.revision.stateless:
+        listening = voice.listening = Listening(client, watches, voice.changed)
+        nursery.start_soon(listening.run)
+        nursery.start_soon(client.stay_met)
+        return
     nursery.start_soon(stay_awake, client.peer)
-    if client.offer.logs:
+    if offer.logs:
         nursery.start_soon(levels.tune, client.server, client.peer, caller)
-    if client.offer.subscribes:
+    if offer.subscribes:
         nursery.start_soon(watches.run, client.peer)
 
 
@@ -99,7 +122,7 @@ def reason(spec: ServerSpec, group: BaseExceptionGroup[BaseException]) -> str:
 
 def _reason(problem: BaseException) -> str:
     if isinstance(problem, WrongRevision):
-        return f"it speaks the protocol revision {sample(str(problem))}, which is not supported"
+        return f"no protocol revision in common: {sample(str(problem))}"
     if isinstance(problem, trio.TooSlowError):
         return "it did not finish its start in time (start_timeout)"
     if isinstance(problem, PeerError):

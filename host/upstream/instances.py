@@ -19,9 +19,10 @@ from host.errors import TooMany, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import Crashed, InstanceFailed, Journal
 from host.policy.gate import Gate
-from host.protocol.handshake import declared
+from host.protocol.abilities import ALL_ABILITIES
 from host.upstream.backoff import Backoff
-from host.upstream.client import Client
+from host.upstream.begin import Manner
+from host.upstream.client import Client, Shelf
 from host.upstream.connection import FAILURES, Seat, keep_in_step, open_client, reason
 from host.upstream.levels import Levels
 from host.upstream.origin import Origin, Patience
@@ -60,12 +61,15 @@ class _Setback:
 
 
 class Instances:
-    """The instances of one server. `open_link` opens the link of one; `nursery` holds their tasks."""
+    """The instances of one server. `open_link` opens the link of one in a manner; `manner` is what is known of that
+    now, and `shelf` what is known of the server's lists; `nursery` holds their tasks."""
 
     def __init__(
         self,
         spec: ServerSpec,
-        open_link: Callable[[], AbstractAsyncContextManager[Link]],
+        open_link: Callable[[Manner], AbstractAsyncContextManager[Link]],
+        manner: Callable[[], Manner],
+        shelf: Shelf,
         gate: Gate,
         levels: Levels,
         journal: Journal,
@@ -73,6 +77,8 @@ class Instances:
     ) -> None:
         self._spec = spec
         self._open_link = open_link
+        self._manner = manner
+        self._shelf = shelf
         self._gate = gate
         self._levels = levels
         self._journal = journal
@@ -119,6 +125,12 @@ class Instances:
         instance = self._of_client.get(caller.instance)
         if instance is not None:
             instance.watches.unwatch(uri, caller)
+
+    def release(self, caller: Caller) -> None:
+        """The caller watches nothing any more; its instance stays."""
+        instance = self._of_client.get(caller.instance)
+        if instance is not None:
+            instance.watches.forget(caller)
 
     def forget(self, caller: Caller) -> None:
         """The caller is gone, and its instance with it."""
@@ -223,12 +235,23 @@ class Instances:
             updated=instance.watches.updated,
         )
         voice.guests = instance.guests
-        # One of a client hears when its roots change; one of a call is gone before.
-        asks = declared(self._gate.askable(spec.id, caller.abilities), roots_change=instance.key is not None)
+        manner = self._manner()
+        opening = open_client(
+            spec,
+            self._open_link(manner),
+            voice,
+            self._gate,
+            manner,
+            self._shelf,
+            # A stateless client declares what it can with each request: another may declare more.
+            ALL_ABILITIES if caller.abilities.retries else caller.abilities,
+            # One of a client hears when its roots change; one of a call is gone before.
+            roots_change=instance.key is not None,
+        )
         with trio.fail_after(spec.start_timeout) as patience:
-            async with open_client(spec, self._open_link(), voice, asks) as client, trio.open_nursery() as nursery:
+            async with opening as client, trio.open_nursery() as nursery:
                 patience.deadline = float("inf")
-                keep_in_step(nursery, client, self._levels, instance.watches, caller)
+                keep_in_step(nursery, client, voice, self._levels, instance.watches, caller)
                 for _ in range(2):  # what the client wants of the log is asked for before its first call
                     await trio.lowlevel.checkpoint()
                 instance.client = client

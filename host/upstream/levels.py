@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from contextlib import suppress
 
@@ -17,6 +18,8 @@ from host.upstream.origin import Origin, our_own
 from host.wire.link import LinkLost
 
 PATIENCE = 30.0
+LATELY = 60.0
+"""Seconds for which the level of a request counts after it: whoever asks request by request is likely to ask again."""
 
 
 class Levels:
@@ -24,6 +27,8 @@ class Levels:
 
     def __init__(self) -> None:
         self._wanted: dict[Caller, str] = {}
+        self._lately: dict[tuple[str | None, str], float] = {}
+        """Until when levels of requests that are over still count, by their endpoint."""
         self._moved = trio.lowlevel.ParkingLot()
 
     def callers(self, server: str) -> Collection[Caller]:
@@ -35,8 +40,12 @@ class Levels:
         self._moved.unpark_all()
 
     def forget(self, caller: Caller) -> None:
-        if self._wanted.pop(caller, None) is not None:
-            self._moved.unpark_all()
+        level = self._wanted.pop(caller, None)
+        if level is None:
+            return
+        if caller.abilities.retries:
+            self._lately[caller.endpoint, level] = trio.current_time() + LATELY
+        self._moved.unpark_all()
 
     async def tune(self, server: str, peer: Peer[Origin], caller: Caller | None) -> None:
         """Keep a server at what is wanted, by `caller` or (None) by the most demanding of all who hear of it, until
@@ -45,10 +54,21 @@ class Levels:
         asked: str | None = None
         while True:
             callers = self.callers(server) if caller is None else (caller,)
-            level = most_verbose(self._wanted[each] for each in callers if each in self._wanted)
+            lately = self._counting(server) if caller is None else {}
+            level = most_verbose([*(self._wanted[each] for each in callers if each in self._wanted), *lately])
             if level is None or level == asked:
-                await self._moved.park()
+                with trio.move_on_at(min(lately.values(), default=math.inf)):
+                    await self._moved.park()
                 continue
             asked = level
             with trio.move_on_after(PATIENCE), suppress(PeerError, BrokenAnswer, LinkLost):
                 await peer.request(SET_LEVEL, encode({"level": level}), our_own())
+
+    def _counting(self, server: str) -> dict[str, float]:
+        """The levels of requests that are over but still count, and until when."""
+        now = trio.current_time()
+        found: dict[str, float] = {}
+        for (endpoint, level), until in self._lately.items():
+            if endpoint in (None, server) and until > now:
+                found[level] = max(until, found.get(level, until))
+        return found

@@ -14,15 +14,15 @@ import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
-from host.catalog import Catalog, Definition
+from host.catalog import Catalog, Definition, Hint, mirrors_in
 from host.journal import Journal, LeftOut, sample
 from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode, items, members, one_line, string
-from host.peer import Peer
-from host.protocol.handshake import ServerOffer
+from host.protocol.links import without_page
 from host.protocol.methods import LISTINGS, Kind, Listing
+from host.protocol.stateless import STALE, Freshness, freshest_common, freshness_of
 from host.upstream.backoff import Pace
-from host.upstream.origin import Origin
+from host.upstream.client import Client
 from host.wire.link import LinkLost
 
 MAX_PAGES = 100
@@ -35,12 +35,13 @@ LAST_AGAIN = 60.0
 
 
 class Lister:
-    """Keeps the lists of one connected server in the catalog."""
+    """Keeps the lists of one connected server in the catalog. `shows_apps`: with the pages that its tools name."""
 
-    def __init__(self, server: str, peer: Peer[Origin], offer: ServerOffer, catalog: Catalog, journal: Journal) -> None:
-        self._server = server
-        self._peer = peer
-        self._offer = offer
+    def __init__(self, client: Client, catalog: Catalog, journal: Journal, *, shows_apps: bool) -> None:
+        self._client = client
+        self._shows_apps = shows_apps
+        self._server = client.server
+        self._offer = client.offer
         self._catalog = catalog
         self._journal = journal
         self._marked: set[Kind] = set()
@@ -58,7 +59,7 @@ class Lister:
         """Read every list once, side by side."""
         async with trio.open_nursery() as nursery:
             for kind in Kind:
-                nursery.start_soon(self._refresh, kind)
+                nursery.start_soon(self.read, kind)
 
     async def run(self) -> None:
         """Read again what was marked, and what could not be read, until cancelled."""
@@ -72,11 +73,11 @@ class Lister:
             again, due = bool(self._unread), self._marked | self._unread
             self._marked, self._unread = set(), set()
             for kind in sorted(due, key=lambda kind: kind.value):
-                await self._refresh(kind)
+                await self.read(kind)
             patience = min(2 * patience, LAST_AGAIN) if again and self._unread else FIRST_AGAIN
             last = trio.current_time()
 
-    async def _refresh(self, kind: Kind) -> None:
+    async def read(self, kind: Kind) -> None:
         """Publish what the server lists now. If it cannot be read, what was listed stays, and it is tried again."""
         if not await self._read(kind):
             self._unread.add(kind)
@@ -86,10 +87,12 @@ class Lister:
         if not self._offer.offers(kind):
             self._catalog.publish(self._server, kind, ())
             return True
-        found: list[Raw] = []
+        stateless = self._offer.revision.stateless
+        found, hints = list[Raw](), list[Freshness]()
+        began = trio.current_time()
         try:
             with trio.fail_after(MAX_SECONDS):
-                await read_list(self._peer.request, listing, found, self._complain)
+                await read_list(self._client.ask, listing, found, hints, self._complain, cursors_may_be_empty=stateless)
         except PeerError as refusal:
             if refusal.error.code != METHOD_NOT_FOUND:
                 self._complain(f"{listing.method} failed: {sample(refusal.error.message)}")
@@ -101,11 +104,13 @@ class Lister:
             self._complain(f"{listing.method} took longer than {MAX_SECONDS:.0f} s; {len(found)} entries were read")
             if not found:
                 return False
+            hints.append(STALE)  # a part of it is not what the server vouches for
         except LinkLost as lost:
-            if not self._peer.ended.is_set():  # over HTTP one exchange may break by itself
+            if not self._client.peer.ended.is_set():  # over HTTP one exchange may break by itself
                 self._complain(f"{listing.method} failed: {lost}")
             return False
-        self._catalog.publish(self._server, kind, self._usable(listing, found))
+        hint = freshest_common(hints) if stateless else STALE
+        self._catalog.publish(self._server, kind, self._usable(listing, found), Hint(hint, began))
         return True
 
     def _usable(self, listing: Listing, found: list[Raw]) -> list[Definition]:
@@ -119,6 +124,11 @@ class Lister:
             if not name or len(raw) > MAX_DEFINITION:
                 self._complain(f"the {listing.kind.value} {sample(name)!r} is left out: it has no name or is too long")
                 continue
+            if listing.kind is Kind.TOOL and self._offer.revision.stateless and (why := _unmirrored(raw)) is not None:
+                self._complain(f"the tool {sample(name)!r} is left out: {why}")
+                continue
+            if listing.kind is Kind.TOOL and not self._shows_apps:
+                raw = without_page(raw)
             definitions.append(Definition(name, one_line(bytes(raw))))
         named = Counter(definition.name for definition in definitions)
         for name, count in named.items():
@@ -134,20 +144,33 @@ Ask = Callable[[str, Raw | None], Awaitable[Raw]]
 """Sends a request with its params and gives the result."""
 
 
-async def read_list(ask: Ask, listing: Listing, found: list[Raw], complain: Callable[[str], None]) -> None:
-    """Append every definition of the list to `found`, page after page.
+async def read_list(
+    ask: Ask,
+    listing: Listing,
+    found: list[Raw],
+    hints: list[Freshness],
+    complain: Callable[[str], None],
+    *,
+    cursors_may_be_empty: bool = False,
+) -> None:
+    """Append every definition of the list to `found`, page after page, and how fresh each page is to `hints`.
+
+    Args:
+        cursors_may_be_empty: an empty cursor is one; for a handshake server it means the end, like a missing one.
 
     Raises:
         ValueError: a page is not what the method must be answered with.
     """
     seen: set[bytes] = set()
     params: Raw | None = None
+    ends = (b"null",) if cursors_may_be_empty else (b"null", b'""')
     for _ in range(MAX_PAGES):
-        page = members(await ask(listing.method, params))
+        result = await ask(listing.method, params)
+        page = members(result)
+        hints.append(freshness_of(result))
         found.extend(items(page[listing.member]) if listing.member in page else ())
         cursor = bytes(page.get("nextCursor", Raw(b"null")))
-        # An empty cursor of a handshake server means the end, like a missing one.
-        if cursor in (b"null", b'""'):
+        if cursor in ends:
             return
         if cursor in seen:
             complain(f"{listing.method} gave the same cursor twice; reading stopped there")
@@ -158,3 +181,13 @@ async def read_list(ask: Ask, listing: Listing, found: list[Raw], complain: Call
         params = encode({"cursor": Raw(cursor)})
     complain(f"{listing.method} goes on after {MAX_PAGES} pages or {MAX_ENTRIES} entries; the rest is left out")
     del found[MAX_ENTRIES:]
+
+
+def _unmirrored(definition: Raw) -> str | None:
+    """Why no client could call this tool over HTTP; None if one can (2026-07-28, "Custom Headers from Tool
+    Parameters")."""
+    try:
+        mirrors_in(definition)
+    except ValueError as problem:
+        return str(problem)
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import trio
@@ -26,9 +27,15 @@ class Patience:
         self._waiting = 0
         self._stopped_at = self._left = 0.0
 
-    def progressed(self) -> None:
-        if not self._waiting:
-            self.scope.deadline = min(trio.current_time() + self._seconds, self._ceiling)
+    def progressed(self, pause: float = 0.0) -> None:
+        """There was a sign of life; for `pause` seconds from now on none is expected."""
+        if not self._waiting and self._ceiling != float("inf"):
+            self.scope.deadline = min(trio.current_time() + pause + self._seconds, self._ceiling)
+
+    def as_long_as_it_takes(self) -> None:
+        """There is no deadline any more: the call has become a task, which has a life of its own."""
+        self._seconds = self._ceiling = self._left = float("inf")
+        self.scope.deadline = float("inf")
 
     def stop(self) -> None:
         """A person is asked. Each `stop` is followed by one `go_on`."""
@@ -87,6 +94,10 @@ class Origin:
     exchange: Exchange
     patience: Patience
     questions: set[Hold] = field(default_factory=set)
+    lacks: Mapping[str, object] | None = None
+    """The capabilities for want of which the server was refused a question."""
+    listens: bool = False
+    """Whether it only listens to what changes: nothing is worked on for it."""
 
     @property
     def is_ours(self) -> bool:
@@ -100,7 +111,7 @@ class Origin:
             hold.over(self)
 
 
-def our_own() -> Origin:
+def our_own(*, listens: bool = False) -> Origin:
     """The origin of a request that is sent for no client in particular. It is somebody's: what the server asks
     meanwhile may belong to it, and then nobody is asked."""
-    return Origin(Exchange(Request(0, ""), {}, _HOST, Nobody()), Patience(float("inf")))
+    return Origin(Exchange(Request(0, ""), {}, _HOST, Nobody()), Patience(float("inf")), listens=listens)

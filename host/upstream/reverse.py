@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from functools import partial
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import trio
@@ -20,6 +21,7 @@ from host.asking import BrokenAnswer, PeerError
 from host.errors import NOBODY_ANSWERED, InvalidParams
 from host.exchange import Caller, Outlet
 from host.journal import Crashed, Dropped, Journal, NotAsked, sample
+from host.jsonrpc.conversation import CANCELLED, cancelled_id
 from host.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -33,6 +35,7 @@ from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, mem
 from host.names import outward_uri
 from host.peer import Behind, Peer
 from host.policy.gate import Gate
+from host.protocol.abilities import NO_ABILITIES
 from host.protocol.levels import named
 from host.protocol.links import rename_in_result
 from host.protocol.meta import TOKEN, progress_token
@@ -42,6 +45,7 @@ from host.protocol.questions import (
     SAMPLED_LINKS,
     CannotAsk,
     Question,
+    can,
     completed_id,
     completion,
     elicitation_id,
@@ -50,6 +54,8 @@ from host.protocol.questions import (
     refuse_unspoken,
     with_elicitation_id,
 )
+from host.protocol.subscriptions import ACKNOWLEDGED, untagged
+from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFIED, related_to
 from host.protocol.versions import LATEST_LEGACY, Revision
 from host.upstream.origin import Hold, Origin
 from host.wire.link import LinkLost
@@ -62,6 +68,7 @@ MAX_ELICITATIONS = 1000
 """Visits to pages that one connection remembers; of older ones nobody hears that they are done."""
 LOGS_A_SECOND = 200
 NO_ROOTS = Raw(b'{"roots":[]}')
+NOT_TRUSTED = "its trust level does not let it ask for this"
 
 
 class Elicitations:
@@ -83,6 +90,14 @@ class Elicitations:
     def done(self, id: str) -> list[tuple[Caller, str]]:
         """Whoever was asked under the server's id, and under which; known no more from now on."""
         return list(self._known.pop(id, {}).items())
+
+
+class Listens(Protocol):
+    """The requests of one connection that stand open for what changes; see `listening.py`."""
+
+    def heard(self, notice: Notification, behind: Behind[Origin]) -> bool: ...
+
+    def called_off(self, id: Id, behind: Behind[Origin]) -> None: ...
 
 
 class Voice:
@@ -108,9 +123,13 @@ class Voice:
     ) -> None:
         self.changed: Callable[[list[Kind]], None] | None = None
         """Told of the kinds whose lists may have changed; None where nobody lists over this connection."""
+        self.listening: Listens | None = None
+        """What a stateless server tells of changes, once it is listened to."""
         self.spoken: Revision = LATEST_LEGACY
         """The revision settled with the server."""
         self.elicitations = Elicitations()
+        self.tasks: dict[str, Origin] = {}
+        """What the tasks of the server's belong to, by their ids."""
         self.guests: list[Origin] = []
         """Exchanges that wait for this connection to be ready: it is opened on their behalf."""
         self._server = server
@@ -123,7 +142,7 @@ class Voice:
         self._logs = (0, 0)
 
     def whose(self, subject: Origin) -> Hashable:
-        return subject.exchange.caller.mark
+        return None if subject.listens else subject.exchange.caller.mark  # nothing is worked on for who only listens
 
     def dropped(self, what: str, detail: str) -> None:
         self._journal.note(Dropped(self._server, what, detail))
@@ -132,7 +151,22 @@ class Voice:
 
     def told(self, notice: Notification, behind: Behind[Origin]) -> None:
         kinds = [listing.kind for listing in LISTINGS.values() if listing.changed == notice.method]
-        if kinds:
+        listening = self.listening
+        if notice.method == CANCELLED:
+            id = cancelled_id(notice)
+            if listening is not None and id is not None:
+                listening.called_off(id, behind)
+        elif notice.method in (TASK_STATUS, TASKS_NOTIFIED):
+            return  # tasks are asked about
+        elif self.spoken.stateless and (kinds or notice.method in (UPDATED, ACKNOWLEDGED)):
+            # Without a request that asked for it, a stateless server may say nothing of changes.
+            if listening is None or not listening.heard(notice, behind):
+                return
+            if kinds and self.changed is not None:
+                self.changed(kinds)
+            elif notice.method == UPDATED:
+                self._tell_updated(notice)
+        elif kinds:
             if self.changed is not None:
                 self.changed(kinds)
         elif notice.method == UPDATED:
@@ -146,7 +180,7 @@ class Voice:
 
     def _tell_updated(self, notice: Notification) -> None:
         try:
-            found = members(notice.params or b"")
+            found = untagged(members(notice.params or b""))
             uri = string(found["uri"])
         except (ValueError, KeyError):
             self.dropped("invalid message", f"{UPDATED} without a uri")
@@ -161,13 +195,15 @@ class Voice:
         if self._logs[1] > LOGS_A_SECOND:
             self.dropped("too many log messages", f"more than {LOGS_A_SECOND} in one second")
             return
-        found = self._origins(behind)
+        found = self._origins(behind, beside_ours=True)
+        if len(found) > 1 and found[-1].exchange.caller.abilities.retries:
+            return  # each request of such a client has a stream of its own, and nothing says which one is meant
         if found:
             self._say(notice, found[-1].exchange.caller, found[-1].exchange.outlet)
             return
         owner = self._owner()
-        if owner is None and behind.exact:
-            return  # it belonged to one request, which is over: nobody else's affair
+        if owner is None and (behind.exact or self.spoken.stateless):
+            return  # it belongs to one request, which is over or cannot be told: nobody else's affair
         for caller in list(self._listeners()) if owner is None else [owner]:
             self._say(notice, caller, caller.outlet)
 
@@ -185,6 +221,9 @@ class Voice:
     def called(self, peer: Peer[Origin], request: Request, behind: Behind[Origin]) -> Callable[[], Awaitable[Raw]]:
         if request.method == PING:
             return _pong
+        if self.spoken.stateless:
+            # Its questions stand in its answers, where it is certain whose they are.
+            return partial(_refuse, CannotAsk(METHOD_NOT_FOUND, f"{self.spoken.name} has no requests to clients"))
         try:
             asked = question_of(request.method, request.params)
             if asked is None:
@@ -192,9 +231,8 @@ class Voice:
             question, params = asked
             refuse_unspoken(question, self.spoken)
             if not self._gate.lets_ask(self._server, question):
-                why = "only a server with trust: trusted may ask for this"
                 code = INVALID_PARAMS if question is Question.URL else METHOD_NOT_FOUND
-                raise self._not_asked(question, code, why)
+                raise self._not_asked(question, code, NOT_TRUSTED)
             return self._whom(peer, request, question, params, behind)
         except CannotAsk as refusal:
             return partial(_refuse, refusal)
@@ -208,10 +246,15 @@ class Voice:
         behind: Behind[Origin],
     ) -> Callable[[], Awaitable[Raw]]:
         """Find the client that is meant. From now on the question ends with what it belongs to."""
-        origins = self._origins(behind)
+        task = self.tasks.get(related_to(request.params) or "")
+        origins = self._origins(behind) if task is None else [task]
         owner = self._owner()
+        if len(origins) > 1 and origins[-1].exchange.caller.abilities.retries:
+            origins = [_newest_able(question, origins)]
         if origins:
             caller = origins[-1].exchange.caller
+        elif question is Question.ROOTS and owner is not None and owner.abilities is NO_ABILITIES:
+            return _no_roots  # there is nobody to be asked outside a request
         elif owner is not None and (question is Question.ROOTS or not behind.abandoned):
             caller = owner  # it may be asked out of the blue, but not for a request that it has just called off
         elif question is Question.ROOTS:
@@ -222,25 +265,58 @@ class Voice:
         if origins and len(asked) >= MAX_QUESTIONS * len(origins):
             raise self._not_asked(question, INVALID_PARAMS, f"more than {MAX_QUESTIONS} questions for one call")
         try:
-            fitted = fit(question, params, caller.abilities, self.title)
+            fitted = self._fitted(question, params, caller)
             token = progress_token(params)
         except InvalidParams as problem:
             raise CannotAsk(INVALID_PARAMS, problem.message) from None
-        if question is Question.SAMPLING and caller.endpoint is None:
-            fitted = _with_outward_links(fitted, self._server)
+        except CannotAsk as refusal:
+            if origins and caller.abilities.retries:
+                origins[-1].lacks = refusal.lacks
+            raise
         if question is Question.URL:
             fitted = with_elicitation_id(fitted, self.elicitations.mint(caller, elicitation_id(fitted)))
         hold = Hold(origins, caller.outlet)
         return partial(self._held, hold, partial(_ask, peer, hold, request.method, fitted, token, behind.about))
 
-    def _origins(self, behind: Behind[Origin]) -> list[Origin]:
-        """The exchanges in flight that a message may belong to, all of one client; none if that is not certain."""
+    def fitted(self, asked: tuple[Question, dict[str, Raw]], caller: Caller) -> dict[str, Raw]:
+        """The params of a question in an unfinished answer, as the caller may get them.
+
+        Raises:
+            CannotAsk: it may not be asked this.
+        """
+        question, params = asked
+        if not self._gate.lets_ask(self._server, question):
+            raise self._not_asked(question, INVALID_PARAMS, NOT_TRUSTED)
+        fitted = self._fitted(question, params, caller)
+        if question is Question.URL and not caller.abilities.retries:  # who repeats requests knows no ids
+            fitted = with_elicitation_id(fitted, secrets.token_urlsafe(12))
+        return fitted
+
+    async def put(self, origin: Origin, method: str, params: dict[str, Raw]) -> Raw:
+        """Have the origin's client answer a question that was fitted for it: its answer as it came. While it is asked,
+        the origin's clock stands still.
+
+        Raises:
+            PeerError: it refused, or did not answer.
+        """
+        hold = Hold([origin], origin.exchange.outlet)
+        return await self._held(hold, partial(_ask, None, hold, method, params, None, None))
+
+    def _fitted(self, question: Question, params: dict[str, Raw], caller: Caller) -> dict[str, Raw]:
+        fitted = fit(question, params, caller.abilities, self.title)
+        if question is Question.SAMPLING and caller.endpoint is None:
+            return _with_outward_links(fitted, self._server)
+        return fitted
+
+    def _origins(self, behind: Behind[Origin], *, beside_ours: bool = False) -> list[Origin]:
+        """The exchanges in flight that a message may belong to, all of one client; none if that is not certain.
+        `beside_ours`: it is, even while something of our own is asked: what belongs to that is nobody's secret."""
         if behind.exact:
             return [origin for origin in behind.open if not origin.is_ours]
         owner = self._owner()
         if owner is not None:
-            return [origin for origin in behind.open if origin.exchange.caller is owner] or self.guests
-        origins = behind.open
+            return [origin for origin in behind.open if origin.exchange.caller.mark == owner.mark] or self.guests
+        origins = [origin for origin in behind.open if not origin.listens and not (beside_ours and origin.is_ours)]
         callers = behind.abandoned.union(origin.exchange.caller.mark for origin in origins)
         return origins if len(callers) == 1 and not any(origin.is_ours for origin in origins) else []
 
@@ -273,6 +349,14 @@ class Voice:
             hold.release()
 
 
+def _newest_able(question: Question, origins: list[Origin]) -> Origin:
+    """Of several requests of one client that each speak for themselves, the newest that declares what is asked for."""
+    for origin in reversed(origins):
+        if can(origin.exchange.caller.abilities, question):
+            return origin
+    return origins[-1]
+
+
 def _with_outward_links(params: dict[str, Raw], server: str) -> dict[str, Raw]:
     """The params of a sampling question whose tool results name resources as the client can bring them back."""
     renamed = rename_in_result(encode_object(params), SAMPLED_LINKS, lambda uri: outward_uri(server, uri))
@@ -292,10 +376,10 @@ async def _refuse(refusal: CannotAsk) -> Raw:
 
 
 async def _ask(
-    peer: Peer[Origin], hold: Hold, method: str, params: dict[str, Raw], token: Id | None, about: Id | None
+    peer: Peer[Origin] | None, hold: Hold, method: str, params: dict[str, Raw], token: Id | None, about: Id | None
 ) -> Raw:
     with trio.move_on_after(ANSWER_PATIENCE):
-        if token is None:
+        if token is None or peer is None:
             answer = await hold.outlet.ask(method, params, None)
         else:
             answer = await _ask_with_progress(peer, hold.outlet, method, params, token, about)

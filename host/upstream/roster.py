@@ -15,6 +15,7 @@ from host.exchange import Caller, Exchange
 from host.journal import Journal
 from host.policy.gate import Gate, Permit
 from host.protocol.methods import ROOTS_CHANGED
+from host.upstream.begin import Manner
 from host.upstream.client import Client
 from host.upstream.connection import OpenLink, Seat
 from host.upstream.instances import Instances
@@ -48,7 +49,14 @@ class Roster:
         }
         self.instances: Mapping[str, Instances] = {
             id: Instances(
-                upstream.spec, partial(_open_another, open_link, upstream), gate, self.levels, journal, nursery
+                upstream.spec,
+                partial(_open_another, open_link, upstream.spec),
+                partial(_manner_of, upstream),
+                upstream.shelf,
+                gate,
+                self.levels,
+                journal,
+                nursery,
             )
             for id, upstream in self.upstreams.items()
             if upstream.spec.isolation is not Isolation.SHARED
@@ -119,20 +127,30 @@ class Roster:
         if caller is self._sole:
             clients += [each.state.client for each in self.upstreams.values() if isinstance(each.state, Ready)]
         for client in clients:
-            if client is not None:
+            if client is not None and not client.offer.revision.stateless:
                 self._nursery.start_soon(_tell_roots_changed, client)
 
-    def forget(self, caller: Caller) -> None:
-        """The caller is gone, with all that was kept for it."""
+    def release(self, caller: Caller) -> None:
+        """Nothing is told to this caller any more. What serves others of the same client goes on."""
         self.levels.forget(caller)
         for upstream in self.upstreams.values():
             upstream.watches.forget(caller)
         for instances in self.instances.values():
+            instances.release(caller)
+
+    def forget(self, caller: Caller) -> None:
+        """The caller is gone, with all that was kept for it."""
+        self.release(caller)
+        for instances in self.instances.values():
             instances.forget(caller)
 
 
-def _open_another(open_link: OpenLink, upstream: Upstream) -> AbstractAsyncContextManager[Link]:
-    return open_link(upstream.spec, older=upstream.older)
+def _open_another(open_link: OpenLink, spec: ServerSpec, manner: Manner) -> AbstractAsyncContextManager[Link]:
+    return open_link(spec, older=manner.older)
+
+
+def _manner_of(upstream: Upstream) -> Manner:
+    return upstream.proven
 
 
 async def _tell_roots_changed(client: Client) -> None:

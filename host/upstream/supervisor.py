@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
-from config import ServerSpec
+from config import Protocol, ServerSpec
 from host.catalog import Catalog
 from host.errors import Unavailable, first_of
 from host.exchange import Caller
 from host.journal import Crashed, Journal, ServerFailed, ServerReady, sample
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
-from host.protocol.handshake import declared
-from host.protocol.methods import Kind
+from host.protocol.methods import LISTINGS, Kind
+from host.protocol.mirror import Mirror
+from host.protocol.offer import ServerOffer
+from host.protocol.tasks import Support, task_support
 from host.upstream.backoff import HEALTHY, Backoff
-from host.upstream.client import Client
+from host.upstream.begin import Manner, ShakesHandsOnly
+from host.upstream.client import Client, Shelf
 from host.upstream.connection import FAILURES, OpenLink, Seat, keep_in_step, open_client, reason
 from host.upstream.levels import Levels
 from host.upstream.listing import Lister
@@ -82,8 +86,11 @@ class Upstream:
         self.settled = trio.Event()
         self.state: State = Connecting(trio.current_time(), None)
         self.watches = Watches(spec.id, spec.timeout)
-        self.older = False
-        """Whether it turned out to speak the transport of old (HTTP+SSE)."""
+        self.manner = manner_of(spec)
+        self.proven = self.manner
+        """The manner in which it was connected last; the other is to be tried."""
+        self.offer: ServerOffer | None = None
+        """What the server offered when it was connected last."""
         self._catalog = catalog
         self._gate = gate
         self._levels = levels
@@ -92,6 +99,8 @@ class Upstream:
         self._alone = alone
         self._backoff = Backoff()
         self._lister: Lister | None = None
+        self._proven = False
+        """Whether the present connection came about in this `manner`."""
 
     def ready(self) -> Client:
         """The connected client.
@@ -108,8 +117,30 @@ class Upstream:
         """Where requests of everybody are carried out; raises as `ready` does."""
         return Seat(self.ready(), self.watches)
 
+    @property
+    def shelf(self) -> Shelf:
+        """What each client of this server knows of its lists."""
+        return Shelf(
+            partial(mirrors_of, self._catalog, self.spec.id),
+            partial(support_of, self._catalog, self.spec.id),
+            self._read_tools,
+        )
+
+    async def _read_tools(self) -> None:
+        if self._lister is not None:
+            await self._lister.read(Kind.TOOL)
+
+    def lapsed(self, kind: Kind) -> None:
+        """Somebody uses a list that its server does not vouch for any more. If the server says when it changes, that is
+        of no consequence."""
+        state = self.state
+        if isinstance(state, Ready):
+            offer = state.client.offer
+            if offer.revision.stateless and LISTINGS[kind].capability not in offer.announces:
+                self.refresh(kind)
+
     def refresh(self, kind: Kind) -> None:
-        """Somebody asked for an entry that is not listed: perhaps the list is old."""
+        """Somebody asked for an entry that is not listed, or for a list that is past its time: perhaps it is old."""
         if self._lister is not None:
             self._lister.mark((kind,))
 
@@ -117,30 +148,37 @@ class Upstream:
         """Keep the server connected until cancelled. Never raises."""
         while True:
             self.attempts += 1
-            older = False
+            otherwise = False
             try:
                 await self._connect(open_link)
             except* FAILURES as group:
-                older = self._take_for_older(first_of(group))
-                if not older:
+                otherwise = self._take_otherwise(first_of(group))
+                if not otherwise:
                     self._fall(reason(self.spec, group))
             except* Exception as group:  # noqa: BLE001 - one server's trouble, our own mistakes included, stays with it
                 self._journal.note(Crashed(self.spec.id, group))
                 self._fall("of an internal error")
-            if older:
+            if otherwise:
                 continue
             failed = self._fall("the connection ended")
-            self.older = False
+            if not self._proven or self.manner.older:  # the transport of old is nothing to stay with
+                self.manner = manner_of(self.spec)
+            self._proven = False
             await trio.sleep_until(failed.next_attempt)
             self.state = Connecting(trio.current_time(), failed.why)
 
-    def _take_for_older(self, problem: BaseException) -> bool:
-        """Whether the handshake was refused in a way that servers of old do: then their transport is tried at once
-        (2025-11-25, "Transports / Backwards Compatibility")."""
-        if self.older or not isinstance(self.state, Connecting):
+    def _take_otherwise(self, problem: BaseException) -> bool:
+        """Whether it failed in a way that says how it wants to be spoken to instead: then that is tried at once."""
+        if not isinstance(self.state, Connecting):
             return False
-        self.older = isinstance(problem, LinkLost) and problem.may_be_older
-        return self.older
+        if isinstance(problem, ShakesHandsOnly):
+            self.manner = replace(self.manner, may_be_stateless=False)
+            return True
+        # The transport of old (2025-11-25, "Transports / Backwards Compatibility").
+        if self.manner.older or not (isinstance(problem, LinkLost) and problem.may_be_older):
+            return False
+        self.manner = Manner(may_be_stateless=False, older=True)
+        return True
 
     def _fall(self, why: str, *, ended: bool = False) -> Failed:
         """From now on the server counts as failed. The first reason holds: what comes after it comes of it. A session
@@ -171,10 +209,22 @@ class Upstream:
             updated=self.watches.updated,
             listeners=lambda: self._levels.callers(self.spec.id),
         )
-        asks = declared(self._gate.askable(self.spec.id, ALL_ABILITIES), roots_change=self._alone)
+        opening = open_client(
+            self.spec,
+            open_link(self.spec, older=self.manner.older),
+            voice,
+            self._gate,
+            self.manner,
+            self.shelf,
+            ALL_ABILITIES,
+            roots_change=self._alone,
+        )
         with trio.fail_after(self.spec.start_timeout) as patience:
-            async with open_client(self.spec, open_link(self.spec, older=self.older), voice, asks) as client:
-                lister = Lister(self.spec.id, client.peer, client.offer, self._catalog, self._journal)
+            async with opening as client:
+                self.offer = client.offer
+                self.manner = replace(self.manner, may_be_stateless=client.offer.revision.stateless)
+                self.proven, self._proven = self.manner, True
+                lister = Lister(client, self._catalog, self._journal, shows_apps=self._gate.shows_apps(self.spec.id))
                 voice.changed = lister.mark
                 await lister.read_all()
                 if client.peer.ended.is_set():
@@ -188,7 +238,7 @@ class Upstream:
                 )
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(lister.run)
-                    keep_in_step(nursery, client, self._levels, self.watches, None)
+                    keep_in_step(nursery, client, voice, self._levels, self.watches, None)
                     await client.peer.ended.wait()
                     # At once: to end what is left of a child may take seconds, and calls must not wait for that.
                     self._fall(str(client.peer.lost), ended=client.peer.lost.ended_session)
@@ -197,6 +247,25 @@ class Upstream:
     def _counts(self) -> str:
         counted = ((kind, len(self._catalog.shelf(kind).by_server.get(self.spec.id, ()))) for kind in Kind)
         return counted_out(counted)
+
+
+def manner_of(spec: ServerSpec) -> Manner:
+    """What the configuration says of how the server wants to be spoken to."""
+    return Manner(
+        may_be_stateless=spec.protocol is not Protocol.LEGACY, may_shake_hands=spec.protocol is not Protocol.MODERN
+    )
+
+
+def mirrors_of(catalog: Catalog, server: str, tool: str) -> tuple[Mirror, ...]:
+    """What headers repeat of the arguments of a tool, as its server lists it."""
+    entry = catalog.shelf(Kind.TOOL).by_inward.get((server, tool))
+    return () if entry is None else entry.mirrors
+
+
+def support_of(catalog: Catalog, server: str, tool: str) -> Support:
+    """What a tool says of being called as a task, as its server lists it."""
+    entry = catalog.shelf(Kind.TOOL).by_inward.get((server, tool))
+    return Support.FORBIDDEN if entry is None else task_support(entry.definition)
 
 
 def counted_out(counts: Iterable[tuple[Kind, int]]) -> str:

@@ -7,14 +7,15 @@ endpoint, or what a watcher does when it is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
-from host.errors import TooMany, UpstreamError, again
+from host.errors import Refused, TooMany, UpstreamError, again
 from host.exchange import Caller, Exchange
+from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode
 from host.peer import Peer
 from host.policy.gate import Permit
@@ -66,6 +67,9 @@ class Watches:
         self._due: dict[str, trio.Event] = {}
         """What must be looked at, or is being: set to have it looked at again at once."""
         self._some = trio.Event()
+        self._heard: frozenset[str] = frozenset()
+        """What was wanted when a server that is told of everything at once was last told."""
+        self._stale = True
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -141,8 +145,54 @@ class Watches:
                     await self._some.wait()
         finally:
             self._asked, self._due = set(), {}
-            for uri in list(self._outcomes):
-                self._settle(uri, failure(self._server, LinkLost("the connection ended")))
+            self._end_all(frozenset(self._outcomes), failure(self._server, LinkLost("the connection ended")))
+
+    async def follow(self, agree: Callable[[frozenset[str]], Awaitable[frozenset[str]]]) -> None:
+        """The same for a server that is told of everything at once, until cancelled. `agree` has it listen for these
+        URIs and for no others, and gives those that it agreed to; it raises UpstreamError if that cannot be had now."""
+        self._asked = set()
+        pause = FIRST_AGAIN
+        self._stale = True
+        try:
+            while True:
+                self._some, self._due = trio.Event(), {}
+                wanted = frozenset(self._watchers)
+                for uri in self._outcomes.keys() - wanted:  # whoever unwatched it meanwhile has what they wanted
+                    self._settle(uri, None)
+                if not self._stale and wanted == self._heard and not self._outcomes:
+                    await self._some.wait()
+                    continue
+                self._stale = False
+                try:
+                    agreed = wanted & await agree(wanted)
+                except UpstreamError as error:
+                    self._stale = True
+                    self._end_all(wanted, error)
+                    with trio.move_on_after(pause):
+                        await self._some.wait()
+                    pause = min(2 * pause, LAST_AGAIN)
+                    continue
+                pause = FIRST_AGAIN
+                regained = (agreed - self._asked) & {uri for uri in wanted if uri not in self._outcomes}
+                self._heard, self._asked = wanted, set(agreed)
+                for uri in regained:
+                    self.updated(uri, {})
+                why = f"{self._server} does not tell of changes to this"
+                for uri in wanted:
+                    self._settle(uri, None if uri in agreed else Refused(self._server, METHOD_NOT_FOUND, why, None))
+        finally:
+            self._asked, self._due = set(), {}
+            self._end_all(frozenset(self._outcomes), failure(self._server, LinkLost("the connection ended")))
+
+    def listen_again(self) -> None:
+        """Nothing is listened to any more: see `follow`."""
+        self._stale = True
+        self._asked = set()
+        self._some.set()
+
+    def _end_all(self, uris: frozenset[str], error: UpstreamError) -> None:
+        for uri in uris & self._outcomes.keys():
+            self._settle(uri, error)
 
     def _look_at(self, uri: str) -> None:
         if uri in self._due:

@@ -1,7 +1,9 @@
-"""The Streamable HTTP link to a server, as a client of it (2025-03-26 to 2025-11-25, "Transports / Streamable HTTP").
+"""The Streamable HTTP link to a server, as a client of it (2025-03-26 to 2026-07-28, "Transports / Streamable HTTP").
 
 Every message is a POST in its sender's own task; what the server says unasked comes on one GET stream, which `run`
-keeps open. Three rules hold throughout, beside those of `http_transport`, which knows how to ask:
+keeps open. A request with headers of its own is stateless (2026-07-28): it knows no session and no such stream, ends
+with its POST, and is called off by closing that. Three rules hold throughout, beside those of `http_transport`, which
+knows how to ask:
 
 - An exchange that breaks is its sender's failure. Only a server that cannot be reached, or that has ended the session,
   ends the link, and then every exchange with it.
@@ -69,6 +71,12 @@ class SessionEnded(LinkLost):
     ended_session = True
 
 
+class _Answerless(LinkLost):
+    """The server answered a request with something that is no answer."""
+
+    answered = True
+
+
 class HttpLink:
     """See `open_http`. Implements `Link`."""
 
@@ -81,6 +89,7 @@ class HttpLink:
         self._session: str | None = None
         self._revision: str | None = None
         self._batches = False
+        self._stateless = False
         self._settled = False
         self._initialized = False
         self._may_listen = trio.Event()
@@ -106,6 +115,8 @@ class HttpLink:
     async def send(self, parcel: Parcel) -> None:
         """POST one message, and see its exchange through: a request's answer is delivered when this returns.
 
+        A stateless server has nothing to ask, and its POST takes no answers: one is dropped.
+
         Raises:
             AuthNeeded, HttpRefused: the server's status was no answer.
             SessionEnded: it does not know the session any more; the link is over.
@@ -114,8 +125,13 @@ class HttpLink:
         message = parcel.message
         if not self._began.is_set():
             await self._began.wait()
+        if not self._settled and isinstance(message, Request):
+            self._stateless = bool(parcel.headers)  # until it is settled, each request asks in its own way
+        if self._stateless and isinstance(message, Success | Failure):
+            self._dropped("unexpected answer", f"to {message.id!r:.80}, which a stateless server may not ask")
+            return
         with self._exchanges.begin():
-            answer = await self._ask("POST", self._post_headers, write(message))
+            answer = await self._ask("POST", self._headers_of(parcel), write(message))
             try:
                 if isinstance(message, Request):
                     await self._take_answer(answer, message)
@@ -131,15 +147,21 @@ class HttpLink:
                     await self._listened.wait()
 
     def settle(self, revision: Revision) -> None:
-        """The handshake is over. From now on everything names the revision, where it has a header for that; and the
-        stream for what the server says unasked is opened, once `notifications/initialized` has been sent."""
-        self._revision = revision.name if revision.names_itself_in_http else None
+        """The handshake is over, or none is needed. From now on everything names the revision, where it has a header
+        for that; and the stream for what the server says unasked is opened, once `notifications/initialized` has been
+        sent. With a stateless revision there is neither that nor a session, and each request brings its headers."""
+        self._stateless = revision.stateless
+        self._revision = revision.name if revision.names_itself_in_http and not revision.stateless else None
         self._batches = revision.has_batches
         self._settled = True
+        if revision.stateless:
+            self._session = None
         self._set_headers()
         self._listen_when_ready()
 
     async def call_off(self, id: Id, notice: Notification) -> None:
+        if self._stateless:
+            return  # its POST was closed with whoever waited for it, and that says it
         with trio.move_on_after(FAREWELL), suppress(LinkLost):
             await self.send(Parcel(notice, id))
 
@@ -153,7 +175,7 @@ class HttpLink:
 
     def _listen_when_ready(self) -> None:
         # A server may refuse the stream while it still waits for the end of the handshake.
-        if self._settled and self._initialized:
+        if self._settled and self._initialized and not self._stateless:
             self._may_listen.set()
 
     def _set_headers(self) -> None:
@@ -162,6 +184,11 @@ class HttpLink:
             ("Accept", f"{JSON}, {EVENT_STREAM}"),
             ("Content-Type", JSON),
         )
+
+    def _headers_of(self, parcel: Parcel) -> Headers:
+        if not parcel.headers:
+            return self._post_headers
+        return [*self._post_headers, *((name.encode(), text.encode()) for name, text in parcel.headers)]
 
     def _headers(self, *ours: tuple[str, str]) -> Headers:
         said = list(ours)
@@ -195,21 +222,24 @@ class HttpLink:
         kind = answer.kind
         if kind == JSON:
             if not self._take(await answer.body(), request.id, request.id):
-                raise LinkLost("it answered with something that is no answer to the request")
+                raise _Answerless("it answered with something that is no answer to the request")
         elif kind == EVENT_STREAM:
             await self._await_event(answer, request.id)
         else:
             await answer.discard()
-            raise LinkLost("it answered with neither plain JSON nor a plain event stream")
+            raise _Answerless("it answered with neither plain JSON nor a plain event stream")
 
     async def _take_refusal(self, answer: Answer, request: Request) -> None:
-        """Returns if the body holds the request's own error: some servers send those with a status that fits."""
+        """Returns if the body holds the request's own error: some servers send those with a status that fits, and
+        stateless ones must (2026-07-28, "Transports / Streamable HTTP"). With their two, 400 and 404, an error without
+        an id is taken for one: nothing else was asked in that POST."""
         refusal = self._refusal(answer)
         if isinstance(refusal, HttpRefused) and refusal.may_hold_answer and answer.kind == JSON:
             with suppress(LinkLost):
                 message = read(await answer.body())
-                if isinstance(message, Failure) and _answers(message, request.id):
-                    self._deliver(Arrival(message, request.id))
+                lenient = self._stateless and answer.status in (400, 404)
+                if isinstance(message, Failure) and (_answers(message, request.id) or (lenient and message.id is None)):
+                    self._deliver(Arrival(Failure(message.error, request.id), request.id))
                     return
         else:
             await answer.discard()
@@ -241,12 +271,12 @@ class HttpLink:
 
     async def _await_event(self, answer: Answer, id: Id) -> None:
         """Follow the stream of a request until its answer. A stream that broke is resumed where it can be
-        (2025-11-25, "Resumability and Redelivery")."""
+        (2025-11-25, "Resumability and Redelivery"); that of a stateless request cannot, whatever its events say."""
         stream = _Stream(id)
         await self._follow(answer, stream)
         left = RESUMES
         while not stream.answered:
-            if not stream.resumable or left == 0:
+            if self._stateless or not stream.resumable or left == 0:
                 raise LinkLost(_UNANSWERED)
             await trio.sleep(stream.pause)
             before = stream.position

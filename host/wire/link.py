@@ -2,8 +2,9 @@
 links.
 
 A parcel is a message and, where the transport knows it, the id of the request it belongs to: a message that came on the
-stream of a POST belongs to that POST's request. That is the only metadata a link carries; what a server asks for is
-answered by whoever that request is from, and by nobody else.
+stream of a POST belongs to that POST's request. What a server asks for is answered by whoever that request is from, and
+by nobody else. Outward it may have headers, which repeat parts of the message for transports that have such; those are
+the only metadata a link carries.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from host.protocol.versions import Revision
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
+    """`headers` mirror the message: requests of a stateless revision have them, and nothing else has. Whoever hands the
+    parcel in stands for their being true, and fit to be sent."""
+
     message: Message
     about: Id | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,8 @@ class LinkLost(Exception):
     """The peer has forgotten our session, and will begin a new one with us."""
     may_be_older = False
     """The peer refused as servers do that only speak the transport of 2024-11-05."""
+    answered = False
+    """The peer did answer, though not with what was asked: it does not know the request, perhaps."""
 
 
 class Link(Protocol):
@@ -65,8 +72,9 @@ class Link(Protocol):
         """
 
     def settle(self, revision: Revision) -> None:
-        """The handshake is over. From now on the link names the revision where the transport does that; and where the
-        other side may send batches, it takes them apart: each message in one is an arrival."""
+        """The handshake is over, or the server needs none. From now on the link names the revision where the transport
+        does that; where the other side may send batches, it takes them apart: each message in one is an arrival; and
+        where the revision is stateless, it keeps nothing between two requests."""
 
     async def call_off(self, id: Id, notice: Notification) -> None:
         """Tell the peer that nobody waits for the answer to `id` any more. Bounded in time, never raises LinkLost."""

@@ -76,7 +76,9 @@ def test_trust_and_isolation_are_ours(tmp_path: Path) -> None:
     a = made.servers["a"]
     assert (a.trust, a.isolation, a.max_instances, a.idle_timeout) == (Trust.TRUSTED, Isolation.PER_CLIENT, 2, 60.0)
     assert made.servers["b"].trust is Trust.STANDARD
-    assert made.notices == ("mcpServers.b.trust: a switch of other hosts, ignored; here it is trusted or standard",)
+    assert made.notices == (
+        "mcpServers.b.trust: a switch of other hosts, ignored; here it is trusted, standard or untrusted",
+    )
     assert 'found "1"' in lines(tmp_path, dump({"a": {"command": "x", "trust": 1}}))[0]
 
 

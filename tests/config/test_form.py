@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import config
-from config import Consent, Isolation, KindConsent, Trust
+from config import Consent, Isolation, KindConsent, Protocol, Trust
 from tests.config.kit import lines, load_text
 from tests.config.test_load import EVERYWHERE, WHOLE
 
@@ -66,7 +66,7 @@ def test_wrong_consent(tmp_path: Path, written: str, said: str) -> None:
     assert said in lines(tmp_path, STDIO.format(f"consent: {written}"))[0]
 
 
-# Trust and isolation.
+# Trust, isolation and protocol.
 
 
 @pytest.mark.parametrize("server", ["command: x", "url: 'http://h/'"])
@@ -78,6 +78,13 @@ def test_a_server_says_whom_it_trusts_and_who_shares_it(tmp_path: Path, server: 
         (Trust.STANDARD, Isolation.SHARED, 16, 300.0),
         (Trust.TRUSTED, Isolation.PER_CALL, 3, 7200.0),
     ]
+
+
+@pytest.mark.parametrize("server", ["command: x", "url: 'http://h/'"])
+def test_a_server_says_how_to_begin_with_it(tmp_path: Path, server: str) -> None:
+    """Both kinds of server, and by default it is found out."""
+    made = load_text(tmp_path, f"servers: {{a: {{{server}}}, b: {{{server}, protocol: legacy}}}}").servers
+    assert [s.protocol for s in made.values()] == [Protocol.AUTO, Protocol.LEGACY]
 
 
 @pytest.mark.parametrize("isolation", ["", "isolation: shared, "])
@@ -263,7 +270,8 @@ def test_schema_takes_what_the_loader_takes(tmp_path: Path) -> None:
         "servers: {a: {command: x}}\nlisten: {auth: {tokens: {a: short}}}",
         "servers: {a: {command: x}}\nlisten: {auth: {tokens: {a b: 0123456789abcdef}}}",
         "servers: {a: {command: x}}\nlisten: {sse: 1}",
-        "servers: {a: {command: x, trust: untrusted}}",
+        "servers: {a: {command: x, trust: none}}",
+        "servers: {a: {command: x, protocol: 2026-07-28}}",
         "servers: {a: {command: x, isolation: per_client}}",
         "servers: {a: {command: x, max_instances: 4}}",
         "servers: {a: {url: 'http://h/', isolation: shared, idle_timeout: 5m}}",

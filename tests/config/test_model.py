@@ -18,6 +18,7 @@ def test_servers_can_be_built_by_hand() -> None:
     assert (child.timeout, child.start_timeout, child.disabled) == (60.0, 60.0, False)
     assert (child.env, remote.headers, remote.consent) == ({}, {}, Consent())
     assert (child.trust, child.isolation, child.max_instances, child.idle_timeout) == ("standard", "shared", 16, 300.0)
+    assert (child.protocol, remote.protocol) == ("auto", "auto")
     assert child == StdioServer(id="a", program=Secret("/bin/x"), args=(Secret("k"),), cwd=Path("/"))
     assert len({child, child}) == 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config import Isolation, Trust
+from config import Isolation, Protocol, Trust
 from tests.config.kit import http, lines, load_text, stdio
 
 LISTEN = "servers: {{a: {{command: x}}}}\nlisten: {{{}}}"
@@ -74,10 +74,12 @@ def test_wrong_counts(tmp_path: Path, written: str, said: str) -> None:
 
 @pytest.mark.parametrize("trust", list(Trust))
 @pytest.mark.parametrize("isolation", list(Isolation))
-def test_words(tmp_path: Path, trust: Trust, isolation: Isolation) -> None:
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_words(tmp_path: Path, trust: Trust, isolation: Isolation, protocol: Protocol) -> None:
     """Each is written as it is called, with or without quotes."""
-    made = load_text(tmp_path, STDIO.format(f"trust: {trust}, isolation: '{isolation}'")).servers["a"]
-    assert (made.trust, made.isolation) == (trust, isolation)
+    said = f"trust: {trust}, isolation: '{isolation}', protocol: {protocol}"
+    made = load_text(tmp_path, STDIO.format(said)).servers["a"]
+    assert (made.trust, made.isolation, made.protocol) == (trust, isolation, protocol)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +94,14 @@ def test_words(tmp_path: Path, trust: Trust, isolation: Isolation) -> None:
         ("isolation: '${env:HOW}'", 'found "${env:HOW}"'),
         ("trust: trust", 'found "trust"; did you mean trusted?'),
         ("trust: Standard", 'found "Standard"; did you mean standard?'),
-        ("trust: untrusted", 'found "untrusted"; did you mean standard?'),
-        ("trust: true", 'expected trusted or standard, found "true"'),
+        ("trust: Untrusted", 'found "Untrusted"; did you mean untrusted?'),
+        ("trust: not-trusted", 'found "not-trusted"; did you mean untrusted?'),
+        ("trust: true", 'expected trusted, standard or untrusted, found "true"'),
+        ("protocol: Auto", 'found "Auto"; did you mean auto?'),
+        ("protocol: stateless", 'expected auto, legacy or modern, found "stateless"'),
+        ("protocol: 2025-11-25", 'expected auto, legacy or modern, found "2025-11-25"'),
+        ("protocol: ", "found nothing"),
+        ("protocol: '${env:HOW}'", 'found "${env:HOW}"'),
     ],
 )
 def test_wrong_words(tmp_path: Path, written: str, said: str) -> None:

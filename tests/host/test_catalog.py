@@ -8,8 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from host.catalog import Catalog, Definition, Entry
+from host.catalog import Catalog, Definition, Entry, Hint, mirrors_in
 from host.protocol.methods import Kind
+from host.protocol.stateless import Freshness
 
 
 def tool(name: str, **more: object) -> Definition:
@@ -195,3 +196,46 @@ def test_what_may_not_be_seen_is_still_known_by_its_name() -> None:
     shelf = catalog.shelf(Kind.TOOL)
     assert shelf.entries == ()
     assert shelf.by_outward["a__x"].inward == "x"
+
+
+def test_a_list_grows_old_and_not_older_than_old() -> None:
+    """(rules 95, 97)"""
+    hint = Hint(Freshness(5000, public=True), asked_at=100.0)
+    left = [hint.now(time) for time in (100.0, 101.5, 105.0, 1000.0)]
+    assert left == [Freshness(ms, public=True) for ms in (5000, 3500, 0, 0)]
+
+
+def test_a_hint_is_replaced_with_its_list_and_changes_nothing_for_those_who_wait() -> None:
+    """(rule 95)"""
+    shelves, _ = catalog()
+    assert shelves.hint("a", Kind.TOOL) is None
+    for ttl in (5000, 7000):
+        hint = Hint(Freshness(ttl, public=True), 1.0)
+        assert shelves.publish("a", Kind.TOOL, [tool("1")], hint) is (ttl == 5000)
+        assert shelves.hint("a", Kind.TOOL) is hint
+        assert shelves.version == 1
+    assert shelves.hint("a", Kind.PROMPT) is shelves.hint("b", Kind.TOOL) is None
+    shelves.publish("a", Kind.TOOL, [tool("1")])
+    assert shelves.hint("a", Kind.TOOL) is None
+
+
+def test_an_entry_says_what_headers_repeat_of_its_arguments() -> None:
+    """Its annotations stay in what clients see (rules 27, 35)."""
+    shelves, _ = catalog()
+    schema = {"type": "object", "properties": {"p": {"type": "string", "x-mcp-header": "Region"}}}
+    shelves.publish("a", Kind.TOOL, [tool("1", inputSchema=schema), tool("2"), tool("3", inputSchema=5)])
+    first, *others = shelves.shelf(Kind.TOOL).entries
+    assert [(mirror.header, mirror.path) for mirror in first.mirrors] == [("mcp-param-region", ("p",))]
+    assert json.loads(first.exported)["inputSchema"] == schema
+    assert [entry.mirrors for entry in others] == [(), ()]
+
+
+def test_annotations_that_are_not_allowed_are_none_of_an_entry_and_an_error_to_who_asks() -> None:
+    """They may hide behind an escape (rule 36)."""
+    schema = '{"type":"object","properties":{"p":{"type":"number","x-mcp-h\\u0065ader":"P"}}}'
+    raw = b'{"name":"1","inputSchema":%s}' % schema.encode()
+    with pytest.raises(ValueError, match="'p'"):
+        mirrors_in(raw)
+    shelves, _ = catalog()
+    shelves.publish("a", Kind.TOOL, [Definition("1", raw)])
+    assert shelves.shelf(Kind.TOOL).entries[0].mirrors == ()

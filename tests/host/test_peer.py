@@ -120,6 +120,51 @@ async def test_a_refusal_a_broken_answer_and_a_lost_link_are_three_errors() -> N
     assert listener.complaints == ["invalid message"]
 
 
+async def test_a_requests_headers_go_to_the_link_with_it() -> None:
+    """And with no other message; who asks does not know of them."""
+
+    sent: list[tuple[str, tuple[tuple[str, str], ...]]] = []
+
+    class Noting(MemoryLink):
+        async def send(self, parcel: Parcel) -> None:
+            assert isinstance(parcel.message, Request | Notification)
+            sent.append((parcel.message.method, parcel.headers))
+            await super().send(parcel)
+
+    near, _ = memory_links()
+    async with open_peer(Noting(near._outgoing, near._incoming), Listener()) as peer, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(peer.request, "a", headers=(("Mcp-Method", "a"),)))
+        await wait_all_tasks_blocked()
+        await peer.notify("b")
+        nursery.start_soon(peer.request, "c")
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert sent == [("a", (("Mcp-Method", "a"),)), ("b", ()), ("c", ())]
+
+
+async def test_a_notice_may_name_the_request_it_is_about() -> None:
+    """Whatever the transport says; one that is over, or never was, has no subject."""
+
+    class Finder(Listener):
+        def told(self, notice: Notification, behind: Behind[str]) -> None:
+            found.append([behind.named(id) for id in (1, 2, 3, "1", "2")])
+
+    found: list[list[str | None]] = []
+    near, link = memory_links()
+    far = FarEnd(link)
+    async with open_peer(near, Finder()) as peer, trio.open_nursery() as nursery:
+        for subject in ("one", "two"):
+            nursery.start_soon(peer.request, "x", None, subject)
+            await wait_all_tasks_blocked()
+        far.says(method="n")
+        far.says(method="n", about=1)
+        far.says(id=1, result={})
+        far.says(method="n")
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert found == [["one", "two", None, None, None]] * 2 + [[None, "two", None, None, None]]
+
+
 @pytest.mark.parametrize("id", ["1", 1.0, True, None, 2, -1])
 async def test_an_answer_to_another_id_ends_nothing(id: object) -> None:
     """Nor one of another type (rule 7)."""
@@ -372,7 +417,7 @@ async def test_an_answer_goes_with_the_request_that_the_question_came_with() -> 
 
 @pytest.mark.parametrize("id", [3, "4", None, 3.0, True, "", [3], "missing"])
 async def test_a_cancel_that_names_nothing_in_flight_stops_nothing(id: object) -> None:
-    """(rule 47)"""
+    """It may be about a request of ours: the handler is told (rule 47)."""
     async with open_pair() as (_, far, listener):
         far.says(id="3", method="served")
         far.says(id=4, method="served")
@@ -380,7 +425,7 @@ async def test_a_cancel_that_names_nothing_in_flight_stops_nothing(id: object) -
         far.says(method="notifications/cancelled", params=params)
         far.says(method="notifications/cancelled")
         await wait_all_tasks_blocked()
-        assert (listener.cancelled, listener.notices) == (0, [])
+        assert (listener.cancelled, listener.notices) == (0, ["notifications/cancelled"] * 2)
         listener.may_answer.set()
         assert {(await far.hears())["id"] for _ in range(2)} == {"3", 4}
 

@@ -16,10 +16,12 @@ from config import Consent, KindConsent, Trust
 from host import router as router_module
 from host.asking import PeerError
 from host.downstream.sessions import Session
+from host.errors import BrokeProtocol, Forbidden, InvalidParams, MissingAbility, UpstreamError
+from host.exchange import Answered, Round, Unfinished
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
-from host.protocol.versions import LATEST_LEGACY, LEGACY
-from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, later, open_world, tool
+from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
+from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
 
 REVISION = LATEST_LEGACY.name
 
@@ -593,11 +595,12 @@ async def test_instructions_are_merged_under_the_servers_ids() -> None:
         ScriptedServer("a", tools=["x"], instructions="Use x.", title="The A"),
         ScriptedServer("b", instructions="B" * 9000),
     ) as world:
-        merged = await world.router.instructions(None)
+        await world.router.settled(None)
+        merged = world.router.instructions(None)
         assert "## a (The A)\nUse x." in merged
         assert "## b\nBBB" in merged
         assert len(merged) <= 8192
-        assert await world.router.instructions("a") == "Use x."
+        assert world.router.instructions("a") == "Use x."
 
 
 # Every byte that is not ours
@@ -777,7 +780,7 @@ OLDER = REVISIONS[:2]
 @pytest.mark.parametrize("endpoint", [None, "a"])
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_tools_promise_only_what_a_client_can_take(revision: str, endpoint: str | None) -> None:
-    """No tasks to anybody, and no structure to those who do not know it (rules 60, 61)."""
+    """No tasks of a server that runs none, and no structure to those who do not know it (rules 60, 61)."""
     own = tool("x", outputSchema={"type": "object"}, execution={"taskSupport": "required"}, title="X")
     async with open_world(ScriptedServer("a", tools=[own, "y"])) as world:
         old, new = await world.client(endpoint, revision), await world.client(endpoint)
@@ -939,7 +942,7 @@ async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
     async with open_world(refusing(-32042, "go there", PAGES, trust=trust)) as world:
         client = await world.client(capabilities={} if elicitation is None else {"elicitation": elicitation})
         said = await told(client, method, params)
-        if trust is Trust.STANDARD:
+        if trust is not Trust.TRUSTED:
             assert said.startswith(("isError a wants a web page", "403 a wants a web page"))
             assert "https:" not in said
         elif elicitation == {"url": {}} and method != "resources/subscribe":
@@ -1448,3 +1451,287 @@ async def test_the_time_that_a_person_takes_does_not_count(autojump_clock: MockC
         assert ended - resumed == pytest.approx(2)
         assert "a did not answer within" in result["content"][0]["text"]
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
+
+
+# How long lists stay true
+
+NEW = LATEST.name
+
+
+def lasting(id: str, ttl_ms: int = 5000, scope: str = "public", **more: Any) -> ScriptedServer:
+    """A stateless server whose lists stay true for a while."""
+    more.setdefault("capabilities", {"tools": {}})
+    server = ScriptedServer(id, tools=["x"], revision=NEW, **more)
+    server.ttl_ms, server.scope = ttl_ms, scope
+    return server
+
+
+async def fresh(world: World, method: str = "tools/list", endpoint: str | None = None) -> tuple[int, bool]:
+    found = await world.round(method, {}, endpoint=endpoint)
+    assert isinstance(found, Answered)
+    return found.freshness.ttl_ms, found.freshness.public
+
+
+async def test_a_list_of_all_servers_is_as_fresh_as_the_oldest_of_theirs(autojump_clock: MockClock) -> None:
+    """And for everybody only if each of them is (rule 95)."""
+    servers = lasting("a", 9000), lasting("b", 5000), lasting("c", 7000, "private")
+    async with open_world(*servers) as world:
+        await world.settled()
+        assert await fresh(world) == (5000, False)
+        await trio.sleep(2)
+        assert await fresh(world) == (3000, False)
+        assert await fresh(world, endpoint="a") == (7000, True)
+        assert await fresh(world, endpoint="c") == (5000, False)
+        await trio.sleep(60)
+        assert (await fresh(world))[0] == 0
+
+
+async def test_no_list_is_vouched_for_longer_than_a_minute() -> None:
+    """Whatever its server says (rule 95)."""
+    async with open_world(lasting("a", 10**15)) as world:
+        await world.settled()
+        assert await fresh(world) == (router_module.MAX_TTL, True)
+
+
+async def test_with_a_server_that_says_nothing_no_list_is_fresh(autojump_clock: MockClock) -> None:
+    """Nor with one that was never there; one that has nothing of the kind does not count (rule 95)."""
+    legacy = ScriptedServer("b", prompts=["p"])
+    async with open_world(lasting("a"), legacy) as world:
+        await world.settled()
+        assert await fresh(world) == (5000, True)
+        assert await fresh(world, "prompts/list") == (0, False)
+        assert await fresh(world, "prompts/list", "b") == (0, False)
+
+    async def hang(params: dict[str, Any]) -> object:
+        await trio.sleep_forever()
+
+    away = ScriptedServer("b", answers={"server/discover": hang, "initialize": hang})
+    async with open_world(lasting("a"), away, start_grace=0.0) as world:
+        await world.roster.upstreams["a"].settled.wait()
+        assert await fresh(world) == (0, False)
+        assert await fresh(world, endpoint="a") == (5000, True)
+    async with open_world(lasting("a"), ScriptedServer("b", tools=["x"], disabled=True)) as world:
+        await world.settled()
+        assert await fresh(world) == (5000, True)
+
+
+@pytest.mark.parametrize("announces", [True, False])
+async def test_a_list_past_its_time_is_read_again_when_somebody_lists_unless_its_server_tells_of_changes(
+    announces: bool, autojump_clock: MockClock
+) -> None:
+    """The time that it stays true is no interval to ask at (rules 95, 97)."""
+    server = lasting("a", capabilities={"tools": {"listChanged": announces}})
+    async with open_world(server) as world:
+        await world.settled()
+        client = await world.client()
+        await trio.sleep(100)
+        listed = server.asked.count("tools/list")
+        server.lists["tools"].append(tool("y"))
+        await client.names()
+        await trio.sleep(2)
+        assert server.asked.count("tools/list") == listed + (not announces)
+        assert await client.names() == (["a__x"] if announces else ["a__x", "a__y"])
+        await trio.sleep(1)
+        assert server.asked.count("tools/list") == listed + (not announces)
+
+
+async def test_all_pages_of_a_list_are_for_the_same_readers(autojump_clock: MockClock) -> None:
+    """Also when a server changes its mind between them (rule 95)."""
+    server = lasting("a", 60_000, capabilities={"tools": {"listChanged": True}})
+    server.lists["tools"] = [tool(f"t{n}") for n in range(router_module.PAGE + 1)]
+    async with open_world(server) as world:
+        await world.settled()
+        first = await world.round("tools/list", {})
+        assert isinstance(first, Answered)
+        assert first.freshness.public
+        cursor = json.loads(bytes(first.result))["nextCursor"]
+        server.scope = "private"
+        await wait_all_tasks_blocked()
+        await server.tells("notifications/tools/list_changed")
+        await trio.sleep(5)
+        assert not (await fresh(world))[1]
+        second = await world.round("tools/list", {"cursor": cursor})
+        assert isinstance(second, Answered)
+        assert second.freshness.public
+
+
+# Cursors of callers without a session
+
+
+async def test_a_cursor_without_a_session_is_good_for_one_list_of_one_caller() -> None:
+    """Whichever request brings it (rule 94)."""
+    names = [f"t{n}" for n in range(router_module.PAGE + 1)]
+    async with open_world(ScriptedServer("a", tools=names, prompts=names)) as world:
+        await world.settled()
+
+        async def page(method: str = "tools/list", cursor: str | None = None, **caller: Any) -> dict[str, Any]:
+            found = await world.round(method, {} if cursor is None else {"cursor": cursor}, **caller)
+            assert isinstance(found, Answered)
+            result: dict[str, Any] = json.loads(bytes(found.result))
+            return result
+
+        cursor = (await page(identity="ann"))["nextCursor"]
+        for _ in range(2):
+            again = await page(cursor=cursor, identity="ann")
+            assert [entry["name"] for entry in again["tools"]] == [f"a__t{router_module.PAGE}"]
+        for wrong in (
+            {"identity": "bob"},
+            {"identity": None},
+            {"identity": "ann", "endpoint": "a"},
+            {"identity": "ann", "method": "prompts/list"},
+        ):
+            with pytest.raises(InvalidParams):
+                await page(cursor=cursor, **wrong)
+        for at in range(0, len(cursor), 7):
+            flipped = cursor[:at] + chr(ord(cursor[at]) ^ 1) + cursor[at + 1 :]
+            with pytest.raises(InvalidParams):
+                await page(cursor=flipped, identity="ann")
+
+
+async def test_a_cursor_does_not_last_for_ever(autojump_clock: MockClock) -> None:
+    """(rule 94)"""
+    async with open_world(ScriptedServer("a", tools=many())) as world:
+        await world.settled()
+        first = await world.round("tools/list", {})
+        assert isinstance(first, Answered)
+        cursor = json.loads(bytes(first.result))["nextCursor"]
+        await trio.sleep(router_module.CURSOR_LIFE - 1)
+        await world.round("tools/list", {"cursor": cursor})
+        await trio.sleep(2)
+        with pytest.raises(InvalidParams):
+            await world.round("tools/list", {"cursor": cursor})
+
+
+# Pages that a server wants visited, and a caller that repeats its request
+
+
+@pytest.mark.parametrize(("method", "params"), REACHING[:3])
+async def test_pages_become_questions_for_whoever_repeats_its_request(method: str, params: dict[str, Any]) -> None:
+    """Signed, without ids, and without a state: the request is to be sent again as it was (rules 73, 76)."""
+    server = refusing(-32042, "go there", PAGES, trust=Trust.TRUSTED)
+    async with open_world(server) as world:
+        await world.settled()
+        found = await world.round(method, params, capabilities={"elicitation": {"url": {}}})
+        assert isinstance(found, Unfinished)
+        assert (found.server, found.state) == ("a", None)
+        asked = [
+            (how, {key: json.loads(bytes(each)) for key, each in page.items()})
+            for how, page in found.questions.values()
+        ]
+        assert asked == [
+            ("elicitation/create", {"mode": "url", "url": "https://x/1", "message": "[a] Log in", "more": 1.5}),
+            ("elicitation/create", {"mode": "url", "url": "https://x/2", "message": "[a] Pay"}),
+        ]
+
+        async def done(params: dict[str, Any]) -> object:
+            assert "inputResponses" not in params
+            return {"content": [], "contents": [], "messages": []}
+
+        server.answers[method] = done
+        answers = dict.fromkeys(found.questions, Raw(b'{"action":"accept"}'))
+        again = await world.round(method, params, Round("a", answers, None), capabilities={"elicitation": {"url": {}}})
+        assert isinstance(again, Answered)
+
+
+@pytest.mark.parametrize("capabilities", [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}])
+async def test_whoever_cannot_visit_pages_is_told_what_it_would_have_to_declare(capabilities: dict[str, Any]) -> None:
+    """(rules 74, 76)"""
+    async with open_world(refusing(-32042, "go there", PAGES, trust=Trust.TRUSTED)) as world:
+        await world.settled()
+        with pytest.raises(MissingAbility) as refused:
+            await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
+        assert json.loads(bytes(refused.value.data or b"")) == {"requiredCapabilities": {"elicitation": {"url": {}}}}
+        with pytest.raises(MissingAbility):
+            await world.round("tools/call", {"name": "a__x"}, capabilities=capabilities)
+
+
+@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
+async def test_a_server_that_may_not_want_pages_visited_gets_nobody_there(trust: Trust) -> None:
+    """Its address is not even told (rules 74, 76)."""
+    async with open_world(refusing(-32042, "go there", PAGES, trust=trust)) as world:
+        await world.settled()
+        with pytest.raises(Forbidden) as refused:
+            await world.round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
+        assert "https:" not in refused.value.message
+        assert refused.value.data is None
+
+
+@pytest.mark.parametrize(
+    "data", [None, {}, {"elicitations": []}, {"elicitations": [{"mode": "form", "elicitationId": "e"}]}]
+)
+async def test_pages_that_are_none_are_a_broken_server(data: object) -> None:
+    async with open_world(refusing(-32042, "go there", data, trust=Trust.TRUSTED)) as world:
+        await world.settled()
+        with pytest.raises(BrokeProtocol):
+            await world.round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
+
+
+# What a server misses in a request
+
+NEEDS: dict[str, Any] = {"requiredCapabilities": {"sampling": {}}}
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+@pytest.mark.parametrize("capabilities", [{}, {"sampling": {}}])
+async def test_what_a_server_needs_is_the_callers_to_declare_or_ours_to_allow(
+    trust: Trust, capabilities: dict[str, Any]
+) -> None:
+    """A caller that did declare it must not be told to: it would for ever (rules 11, 74)."""
+
+    async def refuse(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32021, "needs sampling", Raw(json.dumps(NEEDS).encode())))
+
+    server = ScriptedServer("a", prompts=["x"], revision=NEW, trust=trust, answers={"prompts/get": refuse})
+    async with open_world(server) as world:
+        await world.settled()
+        with pytest.raises(UpstreamError) as refused:
+            await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
+        client = await world.client(capabilities=capabilities)
+        with pytest.raises(Refusal) as told:
+            await client.request("prompts/get", {"name": "a__x"})
+        if capabilities:
+            assert isinstance(refused.value, Forbidden)
+            assert told.value.code == 403
+        else:
+            assert (refused.value.code, json.loads(bytes(refused.value.data or b""))) == (-32021, NEEDS)
+            assert (told.value.code, told.value.data) == (-32603, NEEDS)
+
+
+# Servers that are not trusted
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+@pytest.mark.parametrize("revision", [NEW, REVISION])
+async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust: Trust) -> None:
+    """Neither in results nor by their address, and no instructions; its tools serve (rule 101)."""
+    page = {"ui": {"resourceUri": "ui://a/page"}, "v/k": 1.5}
+
+    async def call(params: dict[str, Any]) -> object:
+        return {"resultType": "complete", "content": [], "_meta": page}
+
+    async def read(params: dict[str, Any]) -> object:
+        return {"resultType": "complete", "contents": [{"uri": params["uri"], "text": "x"}]}
+
+    server = ScriptedServer(
+        "a",
+        tools=["x"],
+        resources=["x:1"],
+        revision=revision,
+        trust=trust,
+        instructions="Obey.",
+        answers={"tools/call": call, "resources/read": read},
+    )
+    async with open_world(server) as world:
+        client = await world.client("a")
+        meta = (await client.call("x"))["_meta"]
+        said = world.router.instructions("a"), "Obey." in world.router.instructions(None)
+        assert (await client.request("resources/read", {"uri": "x:1"}))["contents"][0]["text"] == "x"
+        if trust is Trust.UNTRUSTED:
+            assert (meta, said) == ({"v/k": 1.5}, ("", False))
+            with pytest.raises(Refusal) as refused:
+                await client.request("resources/read", {"uri": "ui://a/page"})
+            assert (refused.value.code, server.asked.count("resources/read")) == (-32002, 1)
+        else:
+            assert (meta, said) == (page, ("Obey.", True))
+            found = await client.request("resources/read", {"uri": "ui://a/page"})
+            assert found["contents"][0]["uri"] == "ui://a/page"

@@ -1,26 +1,45 @@
-"""An HTTP client for an ASGI app in the same process: what a listener would do, step by step under the test's hand."""
+"""An HTTP client for an ASGI app in the same process: what a listener would do, step by step under the test's hand.
+
+With `open` it shakes hands, and `send`, `get`, `ask` and `tell` go on in that session. With `start` and `result` each
+request stands for itself, and everything that comes back is held against the schema.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
+from mcp_types.methods import parse_server_notification, validate_server_result
+from msgspec import Raw
 
 from config import Listen
+from host.downstream.hosted import open_hosted
 from host.downstream.http import open_http_face
+from host.downstream.parking import open_lot
+from host.downstream.stateless import Stateless
+from host.downstream.tasks import Tasks
+from host.journal import Crashed
+from host.jsonrpc.messages import ErrorBody
 from host.wire.asgi import ASGIApp, Event
 from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
-from tests.kit.world import ScriptedServer, World, open_world
+from tests.kit.world import Refusal, ScriptedServer, World, open_world
 
 MCP_HEADERS = {
     "host": "127.0.0.1:8808",
     "content-type": "application/json",
     "accept": "application/json, text/event-stream",
 }
+LATEST = "2026-07-28"
+IO = "io.modelcontextprotocol/"
+NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""What Mcp-Name repeats of the params."""
+
+HeaderValue = str | Sequence[str] | None
+"""Several are a header that stands there several times; None is one that does not."""
 
 
 class Answer:
@@ -30,6 +49,8 @@ class Answer:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
+        self.late = b""
+        """What was sent after the client had left."""
         self.whole = trio.Event()
         self.begun = trio.Event()
         self._more = trio.Event()
@@ -47,6 +68,22 @@ class Answer:
     def events(self) -> list[SseEvent]:
         """The events of a stream that have data, with their names and ids."""
         return [event for event in EventParser().feed(self.body) if event.data]
+
+    def outcome(self, method: str) -> dict[str, Any]:
+        """The result that a stateless request of this method got, once every message is what the schema says; raises
+        Refusal for an error."""
+        *notices, last = self.messages()
+        for notice in notices:
+            assert set(notice) <= {"jsonrpc", "method", "params"}
+            parse_server_notification(notice["method"], LATEST, notice.get("params"))
+        if "error" in last:
+            error = last["error"]
+            assert set(error) <= {"code", "message", "data"}
+            data = Raw(json.dumps(error["data"]).encode()) if "data" in error else None
+            raise Refusal(ErrorBody(error["code"], error["message"], data))
+        result: dict[str, Any] = last["result"]
+        validate_server_result(method, LATEST, result)
+        return result
 
     async def grows_to(self, count: int) -> list[dict[str, Any]]:
         with trio.fail_after(5):
@@ -86,7 +123,7 @@ class Connection:
         self.writes = trio.Event()
         """Unset, the bodies of its requests do not come."""
         self.writes.set()
-        self.headers: dict[str, str | None] = {}
+        self.headers: dict[str, Any] = {}
         """What is sent with every request."""
 
     def another(self, session: str | None = None) -> Connection:
@@ -100,13 +137,13 @@ class Connection:
         method: str,
         path: str = "/mcp",
         body: bytes | object = b"",
-        headers: Mapping[str, str | None] | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
         *,
         pieces: list[bytes] | None = None,
     ) -> Answer:
         """Start a request; the answer grows while it is served. A header of None is left out."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        given: dict[str, str | None] = dict(MCP_HEADERS)
+        given: dict[str, HeaderValue] = dict(MCP_HEADERS)
         if self.session is not None:
             given["mcp-session-id"] = self.session
         given |= self.headers | dict(headers or {})
@@ -117,7 +154,7 @@ class Connection:
             "raw_path": path.encode(),
             "path": path,
             "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value is not None],
+            "headers": [(name.encode(), each.encode("latin-1")) for name in given for each in _each(given[name])],
         }
         coming = [data] if pieces is None else list(pieces)
         answer = Answer()
@@ -135,6 +172,8 @@ class Connection:
             await self.reads.wait()
             if not self.leaves.is_set():
                 answer.take(event)
+            else:
+                answer.late += event.get("body", b"")
 
         self._nursery.start_soon(self._app, scope, receive, send)
         return answer
@@ -163,11 +202,53 @@ class Connection:
         (message,) = answer.messages()
         return message
 
+    def start(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        id: object = 1,
+        path: str = "/mcp",
+        capabilities: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+    ) -> Answer:
+        """Start a request that says everything about itself, with the headers that repeat it."""
+        said = {f"{IO}protocolVersion": LATEST, f"{IO}clientCapabilities": capabilities or {}, **(meta or {})}
+        given = {**(params or {}), "_meta": {name: each for name, each in said.items() if each is not None}}
+        repeated: dict[str, HeaderValue] = {"mcp-protocol-version": LATEST, "mcp-method": method}
+        if method in NAMED and NAMED[method] in given:
+            repeated["mcp-name"] = given[NAMED[method]]
+        body = {"jsonrpc": "2.0", "id": id, "method": method, "params": given}
+        return self.send("POST", path, body, {**repeated, **(headers or {})})
+
+    async def result(self, method: str, params: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+        """The result of such a request; raises Refusal for an error."""
+        answer = self.start(method, params, **more)
+        with trio.fail_after(30):
+            await answer.whole.wait()
+        return answer.outcome(method)
+
     async def tell(self, message: Mapping[str, Any], path: str = "/mcp") -> int:
         """Post what is answered with nothing: the status."""
         answer = await self.get("POST", path, {"jsonrpc": "2.0", **message})
         assert not answer.body or answer.status >= 400
         return answer.status
+
+
+def _each(value: HeaderValue) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value or ()
+
+
+@asynccontextmanager
+async def open_stateless(world: World) -> AsyncIterator[Stateless]:
+    """What answers stateless requests, however they come."""
+
+    def crashed(problem: Exception) -> None:
+        world.journal.note(Crashed("test", problem))
+
+    async with open_lot(crashed) as lot, open_hosted(crashed) as hosted:
+        yield Stateless(world.router, world.journal, lot, Tasks(world.router, hosted))
 
 
 @asynccontextmanager
@@ -179,7 +260,10 @@ async def open_face(
         async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),))) as world:
             await world.settled()
             stop = trio.Event()
-            async with open_http_face(listen or Listen(), world.router, world.journal, lambda: status, stop) as app:
+            async with (
+                open_stateless(world) as stateless,
+                open_http_face(listen or Listen(), world.router, stateless, world.journal, lambda: status, stop) as app,
+            ):
                 connection = Connection(app, nursery)
                 connection.stop = stop
                 yield world, connection

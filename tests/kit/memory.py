@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import trio
+from msgspec import Raw
 
-from host.jsonrpc.messages import Id, Notification, read_each, write
+from host.jsonrpc.messages import Id, Notification, Request, read_each, write
+from host.peer import Behind, Peer
 from host.protocol.versions import Revision
 from host.wire.link import Arrival, Deliver, LinkLost, Parcel
 
@@ -20,6 +24,8 @@ class MemoryLink:
         self._outgoing = outgoing
         self._incoming = incoming
         self.lost_because: str | None = None
+        self.mirrored: list[tuple[str, dict[str, str]]] = []
+        """Method and headers of every request that was sent with such."""
         self.revision: Revision | None = None
 
     async def run(self, deliver: Deliver) -> None:
@@ -30,6 +36,8 @@ class MemoryLink:
         raise LinkLost(self.lost_because or "the other end was closed")
 
     async def send(self, parcel: Parcel) -> None:
+        if parcel.headers and isinstance(parcel.message, Request):
+            self.mirrored.append((parcel.message.method, dict(parcel.headers)))
         self.put(write(parcel.message))
         await trio.lowlevel.checkpoint()
 
@@ -54,6 +62,22 @@ class MemoryLink:
     def close(self) -> None:
         self._outgoing.close()
         self._incoming.close()
+
+
+class Deaf:
+    """A peer's handler that hears nothing."""
+
+    def whose(self, subject: object) -> None:
+        return None
+
+    def called(self, peer: Peer[Any], request: Request, behind: Behind[Any]) -> Callable[[], Awaitable[Raw]]:
+        raise NotImplementedError
+
+    def told(self, notice: Notification, behind: Behind[Any]) -> None:
+        return
+
+    def dropped(self, what: str, detail: str) -> None:
+        return
 
 
 def memory_links() -> tuple[MemoryLink, MemoryLink]:

@@ -22,15 +22,19 @@ from config.interpolate import Secret
 from host.asking import PeerError
 from host.catalog import Catalog
 from host.downstream.sessions import Session
+from host.exchange import Answer, Caller, Exchange, Nobody, Round
 from host.journal import Event, Journal, LeftOut
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Message, Notification, Request, Success, write
+from host.jsonrpc.raw import encode, encode_object, members
 from host.policy.gate import Gate
+from host.protocol.abilities import abilities_of
+from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
 from host.upstream.roster import Roster, open_roster
 from host.wire.link import Arrival, Link, LinkLost
 from tests.kit.memory import MemoryLink, memory_links
 
-Answer = Callable[[dict[str, Any]], Awaitable[object]]
+Reply = Callable[[dict[str, Any]], Awaitable[object]]
 """Takes the params of a request and gives the result; a `Raw` goes out as it is."""
 
 
@@ -48,7 +52,7 @@ class ScriptedServer:
         resources: Sequence[str | dict[str, Any]] = (),
         templates: Sequence[str] = (),
         prompts: Sequence[str] = (),
-        answers: Mapping[str, Answer] | None = None,
+        answers: Mapping[str, Reply] | None = None,
         revision: str = "2025-11-25",
         instructions: str | None = None,
         capabilities: Mapping[str, Any] | None = None,
@@ -67,14 +71,24 @@ class ScriptedServer:
         }
         self.answers = dict(answers or {})
         self.revision = revision
+        self.stateless = revision not in LEGACY
+        self.listens: list[dict[str, Any]] = []
+        """The params of every request to listen, with its `id` and whether it has `ended`."""
+        self.grants: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda wanted: wanted
+        """What of the wanted notifications a request to listen is acknowledged with; with None it is not."""
+        self._farewells: dict[Id, trio.Event] = {}
         self.instructions = instructions
         self.capabilities = capabilities
         self.link: MemoryLink | None = None
         """The latest connection's."""
+        self.mirrored: list[tuple[str, dict[str, str]]] = []
+        """Method and headers of every request that the latest connection brought with such."""
         self.connections = 0
         self.greeted: list[dict[str, Any]] = []
         """The params of every initialize."""
         self._last_question = 0
+        self._discovered: Id | None = None
+        self.ttl_ms, self.scope = 0, "private"
         self._asking: dict[Id, trio.Event] = {}
         self.asked: list[str] = []
         self.answered: list[Success | Failure] = []
@@ -154,6 +168,7 @@ class ScriptedServer:
     async def open_link(self) -> AsyncIterator[Link]:
         self.connections += 1
         host_end, self.link = memory_links()
+        self.mirrored = host_end.mirrored
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, self.link, nursery)
             try:
@@ -168,6 +183,8 @@ class ScriptedServer:
             if isinstance(message, Request):
                 nursery.start_soon(self._reply, link, message)
             elif isinstance(message, Notification):
+                if message.method == "notifications/cancelled" and self._ends_listening(message):
+                    return
                 if message.method != "notifications/initialized":
                     self._heard.send_nowait(message)
             elif isinstance(message, Malformed):
@@ -188,14 +205,28 @@ class ScriptedServer:
         with suppress(LinkLost):
             link.put(write(answer))
 
+    def _ends_listening(self, notice: Notification) -> bool:
+        named = json.loads(bytes(notice.params or b"{}")).get("requestId")
+        ended = next((each for each in reversed(self.listens) if each["id"] == named), None)
+        if ended is not None:
+            ended["ended"] = True
+        return ended is not None or named == self._discovered
+
     async def _answer(self, request: Request) -> Raw:
-        self.asked.append(request.method)
         params = json.loads(bytes(request.params)) if request.params is not None else {}
+        if request.method == "server/discover" and request.method not in self.answers:
+            self._discovered = request.id
+            return self._discovery()
+        self.asked.append(request.method)
+        if request.method == "subscriptions/listen" and request.method not in self.answers:
+            return await self._listened(request.id, params)
         if request.method in self.answers:
             answer = await self.answers[request.method](params)
             return answer if isinstance(answer, Raw) else Raw(json.dumps(answer).encode())
         builtin = self._builtin(request.method, params)
         if builtin is not None:
+            if self.stateless:
+                builtin = {"resultType": "complete", "ttlMs": self.ttl_ms, "cacheScope": self.scope, **builtin}
             return Raw(json.dumps(builtin).encode())
         answered = self._replies[request.id] = trio.Event()
         self._heard.send_nowait(request)
@@ -205,7 +236,50 @@ class ScriptedServer:
             raise said
         return said
 
+    def _discovery(self) -> Raw:
+        if not self.stateless:
+            raise PeerError(ErrorBody(-32601, "Method not found"))
+        found = {
+            "resultType": "complete",
+            "supportedVersions": [self.revision],
+            "capabilities": self.capabilities if self.capabilities is not None else self._capabilities(),
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "_meta": {"io.modelcontextprotocol/serverInfo": {"name": self.id, "version": "1"}},
+        }
+        return Raw(json.dumps({**found, "instructions": self.instructions} if self.instructions else found).encode())
+
+    async def _listened(self, id: Id, params: dict[str, Any]) -> Raw:
+        """The request stands open until the test ends it, or the connection."""
+        listens: dict[str, Any] = {**params, "id": id, "ended": False}
+        self.listens.append(listens)
+        ends = self._farewells[id] = trio.Event()
+        meta = {"io.modelcontextprotocol/subscriptionId": id}
+        granted = self.grants(params["notifications"])
+        try:
+            if granted is not None:
+                said = {"_meta": meta, "notifications": granted}
+                await self.notifies("notifications/subscriptions/acknowledged", said)
+            await ends.wait()
+        finally:
+            listens["ended"] = True
+        return Raw(json.dumps({"resultType": "complete", "_meta": meta}).encode())
+
+    def stops_telling(self, id: Id) -> None:
+        """End a request that listens, in good order."""
+        self._farewells[id].set()
+
+    async def tells(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """A notification by every request that listens."""
+        for each in self.listens:
+            if not each["ended"]:
+                meta = {"io.modelcontextprotocol/subscriptionId": each["id"]}
+                await self.notifies(method, {**(params or {}), "_meta": meta})
+
     def _builtin(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        if method == "initialize" and self.stateless:
+            data = encode({"supported": [self.revision], "requested": params.get("protocolVersion")})
+            raise PeerError(ErrorBody(-32022, "Unsupported protocol version", data))
         if method == "initialize":
             self.greeted.append(params)
             answer = {
@@ -396,6 +470,26 @@ class World:
         )
         client.notifies("notifications/initialized")
         return client
+
+    async def round(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        at: Round | None = None,
+        *,
+        capabilities: Mapping[str, Any] | None = None,
+        endpoint: str | None = None,
+        identity: str | None = None,
+        level: str | None = None,
+    ) -> Answer:
+        """What a request comes to whose caller repeats requests, at the beginning or `at` a later round. Raises what
+        the router raises."""
+        abilities = abilities_of(LATEST, encode(dict(capabilities or {})))
+        caller = Caller("test", endpoint, identity, abilities)
+        found = members(encode(dict(params)))
+        return await self.router.answer(
+            Exchange(Request(1, method, encode_object(found)), found, caller, Nobody(), level, at or Round())
+        )
 
     async def settled(self) -> None:
         for upstream in self.roster.upstreams.values():

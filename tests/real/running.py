@@ -104,10 +104,10 @@ class Running:
     def wait_ready(self, *servers: str) -> None:
         """Wait until each of these has said that it is ready."""
         for server in servers:
-            ready = partial(self._is_ready, server)
-            until(ready, f"{server} is ready; the host said {self.said} and {self.errors}")
+            until(partial(self._is_ready, server), f"{server} is ready")
 
     def _is_ready(self, server: str) -> bool:
+        assert self.process.poll() is None, f"the host has ended: {self.said} {self.errors}"
         return bool(self.state_lines(server, "ready"))
 
     def status(self) -> dict[str, dict[str, Any]]:

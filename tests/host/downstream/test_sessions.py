@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
@@ -16,18 +18,20 @@ from host.downstream.sessions import IDLE, MAX_KEPT_NOTICES, OLD_STREAM, Session
 from host.jsonrpc.messages import Id, Notification, Request
 from host.protocol.methods import PROMPTS_CHANGED, TOOLS_CHANGED
 from host.router import PAGE
+from tests.kit.asgi import open_stateless
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal as Refused
 from tests.kit.world import ScriptedServer, World, later, open_world, tool
 
 
-def opened(world: World) -> Sessions:
-    return Sessions(world.router, world.journal)
+@asynccontextmanager
+async def opened(world: World) -> AsyncIterator[Sessions]:
+    async with open_stateless(world) as stateless:
+        yield Sessions(world.router, world.journal, stateless.tasks)
 
 
 async def test_ids_are_long_random_and_of_one_endpoint() -> None:
-    async with open_world(ScriptedServer("a", tools=["x"])) as world:
-        sessions = opened(world)
+    async with open_world(ScriptedServer("a", tools=["x"])) as world, opened(world) as sessions:
         ids = set()
         for endpoint in (None, "a") * 20:
             id, session = sessions.draft(endpoint, "laptop")
@@ -44,8 +48,7 @@ async def test_ids_are_long_random_and_of_one_endpoint() -> None:
 
 async def test_a_session_in_use_is_not_idle(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        sessions = opened(world)
+    async with open_world(server) as world, opened(world) as sessions, trio.open_nursery() as nursery:
         kept = {}
         for name in ("calling", "listening", "idle"):
             id, kept[name] = sessions.draft(None, None)
@@ -68,8 +71,7 @@ async def test_a_session_in_use_is_not_idle(autojump_clock: MockClock) -> None:
 async def test_one_identitys_many_sessions_make_room_before_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if the other's is older."""
     monkeypatch.setattr(sessions_module, "MAX_SESSIONS", 4)
-    async with open_world(ScriptedServer("a", tools=["x"])) as world:
-        sessions = opened(world)
+    async with open_world(ScriptedServer("a", tools=["x"])) as world, opened(world) as sessions:
 
         def keep(identity: str, last_used: float) -> Session:
             id, session = sessions.draft(None, identity)
@@ -162,8 +164,8 @@ async def test_many_changes_in_a_moment_are_few_notices(autojump_clock: MockCloc
 
 async def test_a_client_is_told_nothing_before_it_has_said_that_it_is_ready(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        _, session = opened(world).draft(None, None)
+    async with open_world(server) as world, opened(world) as sessions, trio.open_nursery() as nursery:
+        _, session = sessions.draft(None, None)
         told: list[str] = []
 
         async def send(notice: object) -> None:
@@ -180,8 +182,7 @@ async def test_a_client_is_told_nothing_before_it_has_said_that_it_is_ready(auto
 
 
 async def test_a_newcomer_waits_for_the_former_stream_and_only_its_heir_cuts_it_off(autojump_clock: MockClock) -> None:
-    async with open_world(ScriptedServer("a", tools=["x"])) as world:
-        sessions = opened(world)
+    async with open_world(ScriptedServer("a", tools=["x"])) as world, opened(world) as sessions:
         id, session = sessions.draft(None, None)
         sessions.keep(id, session)
         first = trio.CancelScope()

@@ -14,11 +14,13 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.sessions import Session
+from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.stdio import own_stdout, serve_stdio
 from host.jsonrpc.messages import Notification
 from host.protocol.versions import LATEST_LEGACY
 from host.wire.framing import MAX_LINE, LineSplitter
 from host.wire.pipe import MAX_BACKLOG
+from tests.kit.asgi import open_stateless
 from tests.kit.world import Refusal as Refused
 from tests.kit.world import ScriptedServer, World, later, open_world, tool
 
@@ -27,12 +29,13 @@ FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {
 
 
 class Client:
-    """Writes lines and reads lines."""
+    """Writes lines and reads lines. `stop` is what the host would set when it stops, `over` is set at the end."""
 
-    def __init__(self, to_host: int, from_host: int, over: trio.Event) -> None:
+    def __init__(self, to_host: int, from_host: int) -> None:
         self.to_host = trio.lowlevel.FdStream(to_host)
         self.from_host = trio.lowlevel.FdStream(from_host)
-        self.over = over
+        self.stop = trio.Event()
+        self.over = trio.Event()
         self._lines: list[bytes] = []
         self._splitter = LineSplitter()
 
@@ -58,22 +61,27 @@ class Client:
 async def open_stdio(*servers: ScriptedServer) -> AsyncIterator[tuple[World, Client]]:
     host_in, to_host = os.pipe()
     from_host, host_out = os.pipe()
-    over = trio.Event()
+    client = Client(to_host, from_host)
 
     async def serve() -> None:
-        await serve_stdio(Session("stdio", None, world.router, world.journal), host_in, host_out)
-        over.set()
+        async with open_stateless(world) as stateless:
+            session = Session("stdio", None, world.router, world.journal, tasks=stateless.tasks)
+            either = StatelessStdio(world.router, stateless, session, client.stop)
+            await serve_stdio(session, either, host_in, host_out)
+        client.over.set()
 
-    async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),))) as world, trio.open_nursery() as nursery:
+    async with (
+        open_world(*(servers or (ScriptedServer("a", tools=["x"]),)), alone=True) as world,
+        trio.open_nursery() as nursery,
+    ):
         await world.settled()
-        client = Client(to_host, from_host, over)
         nursery.start_soon(serve)
         try:
             yield world, client
         finally:
             await client.to_host.aclose()
             with trio.fail_after(5):
-                await over.wait()
+                await client.over.wait()
             await client.from_host.aclose()
     os.close(host_in)
     os.close(host_out)
@@ -158,7 +166,7 @@ async def test_before_any_handshake_only_a_ping_is_answered() -> None:
         await client.says({"id": 1, "method": "ping"}, {"id": 2, "method": "tools/list"})
         answers = {answer["id"]: answer for answer in [await client.hears() for _ in range(2)]}
         assert answers[1]["result"] == {}
-        assert answers[2]["error"]["code"] == -32600
+        assert answers[2]["error"]["code"] == -32602
 
 
 async def test_a_second_handshake_is_refused() -> None:

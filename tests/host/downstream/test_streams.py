@@ -10,8 +10,8 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.downstream.streams import KEPT, MAX_FINISHED, MAX_KEPT, OPEN_AFTER, EventStream, History, Replies
-from host.jsonrpc.messages import Notification, Request, Success
+from host.downstream.streams import COMMIT, KEPT, MAX_FINISHED, MAX_KEPT, OPEN_AFTER, EventStream, History, Replies
+from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.wire.asgi import Event
 from host.wire.sse import EventParser
 
@@ -126,6 +126,67 @@ async def test_a_quick_answer_is_json_and_a_late_one_a_stream(autojump_clock: Mo
             assert taker.ended
             assert taker.data.startswith(b"id: 1-0") == streams
         nursery.cancel_scope.cancel()
+
+
+async def test_a_stream_that_nobody_resumes_keeps_nothing_that_was_read() -> None:
+    """(rule 5)"""
+    stream, taker = EventStream(None, primes=False), Taker()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.pour, taker, -1)
+        for number in range(3):
+            stream.add(b"%d" % number)
+            await wait_all_tasks_blocked()
+            assert (stream.size, stream.unread) == (0, 0)
+        held = taker.held = trio.Event()
+        for number in range(3, 6):
+            stream.add(b"%d" % number)
+        await wait_all_tasks_blocked()
+        assert stream.size == stream.unread > 0
+        held.set()
+        stream.end()
+    assert taker.messages == list(range(6))
+    assert stream.size == 0
+
+
+async def test_a_reply_may_be_begun_later_than_others(autojump_clock: MockClock) -> None:
+    """So that an error still gets a status of its own."""
+    async with trio.open_nursery() as nursery:
+        replies = Replies(nursery, _unexpected)
+        nursery.start_soon(replies.watch)
+        patient, other = Taker(), Taker()
+        reply = replies.begin(patient, {}, lambda: EventStream(None, primes=False), COMMIT)
+        replies.begin(other, {}, lambda: EventStream(None, primes=False))
+        await trio.sleep(COMMIT - 1)
+        assert (patient.started, other.started) == ([], [200])
+        replies.end(reply)
+        await reply.finish(Failure(ErrorBody(1, "no"), 1), 400)
+        assert patient.started == [400]
+        late = replies.begin(patient, {}, lambda: EventStream(None, primes=False), COMMIT)
+        await trio.sleep(COMMIT + OPEN_AFTER)
+        await late.finish(Failure(ErrorBody(1, "no"), 1), 400)
+        assert patient.started == [400, 200]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_client_that_is_gone_gets_nothing_more(begun: bool) -> None:
+    """Whether its stream was just opened or is waiting for it to read (rule 47)."""
+    async with trio.open_nursery() as nursery:
+        taker = Taker()
+        taker.held = trio.Event()
+        reply = Replies(nursery, _unexpected).begin(taker, {}, lambda: EventStream(None, primes=False))
+        assert reply.say(Notification("x", None))
+        if begun:
+            await wait_all_tasks_blocked()
+        reply.leave()
+        assert not reply.say(Notification("y", None))
+        taker.held.set()
+        await wait_all_tasks_blocked()
+        assert (taker.started, taker.data) == ([], b"")
+
+
+def _unexpected(problem: Exception) -> None:
+    raise problem
 
 
 async def test_one_replys_trouble_is_its_own(autojump_clock: MockClock) -> None:

@@ -6,13 +6,17 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import settings
+import trio
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
 
+from host.asking import ABANDONED, Asking, BrokenAnswer, PeerError
 from host.jsonrpc.conversation import CANCELLED, Asked, Serving, cancelled, cancelled_id, cancelled_reason
-from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Success
+from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
+from host.wire.link import LinkLost
 
 NULL = Raw(b"null")
 
@@ -210,3 +214,195 @@ def test_a_cancel_without_params_names_nothing() -> None:
 @pytest.mark.parametrize("reason", [b"1", b"null", b"{}", b'"\\ud800"'])
 def test_a_reason_that_is_no_text_is_none(reason: bytes) -> None:
     assert cancelled_reason(Notification(CANCELLED, Raw(b'{"requestId":1,"reason":' + reason + b"}"))) is None
+
+
+# The whole of it: requests that are really waited for
+
+
+class Waiting:
+    """One request as the model knows it."""
+
+    def __init__(self, number: int, method: str, fails: str | None) -> None:
+        self.number = number
+        self.method = method
+        self.fails = fails
+        self.scope = trio.CancelScope()
+        self.id: int | None = None
+        self.token = 0
+        self.reports: list[int] = []
+        self.notices: list[str | None] = []
+        self.ends: list[str] = []
+        self.answered = self.lost = False
+        self.abandoned_at: float | None = None
+        """Since when the other side may work for it in vain; None if it does not."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer would be the first that becomes of it."""
+        return not (self.answered or self.lost or self.ends)
+
+
+class Conversation:
+    """Plays a script to an `Asking`, whose every word is known beforehand."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.asking: Asking[int] = Asking(lambda subject: subject)
+        self.requests: list[Waiting] = []
+        self.reported = 0
+        self.lost = False
+        self._nursery = nursery
+
+    async def play(self, script: list[tuple[str, int, int]]) -> None:
+        for name, one, two in script:
+            getattr(self, name)(one, two)
+            if name in ("ask", "pass_time") or two % 2:  # an answer and a cancel may come at once
+                await wait_all_tasks_blocked()
+                self.check()
+            if name == "pass_time":
+                await trio.sleep(ABANDONED * one / 4)
+        self.lose(0, 0)
+        await wait_all_tasks_blocked()
+        self.check()
+
+    # Steps
+
+    def ask(self, one: int, two: int) -> None:
+        fails = {0: "nothing begun", 1: "uncertain"}.get(one) if two == 0 else None
+        waiting = Waiting(len(self.requests), "initialize" if two == 1 else "tools/call", fails)
+        waiting.lost = self.lost
+        self.requests.append(waiting)
+        self._nursery.start_soon(self._wait, waiting)
+
+    def answer(self, one: int, two: int) -> None:
+        for waiting in self._some(one):
+            assert waiting.id is not None
+            late = waiting.abandoned_at is not None
+            assert self.asking.answered(answers_to(waiting.id)[two % 3]) == (waiting.is_open or late)
+            waiting.answered = waiting.answered or waiting.is_open
+            waiting.abandoned_at = None
+
+    def answer_what_was_never_asked(self, one: int, two: int) -> None:
+        for id in (str(one), 10_000 + one, ""):
+            assert not self.asking.answered(answers_to(id)[two % 3])
+        assert not self.asking.answered(Failure(ErrorBody(-1, "no"), None))
+
+    def cancel(self, one: int, two: int) -> None:
+        for waiting in self._some(one):
+            waiting.scope.cancel(f"because of {waiting.number}")
+
+    def report(self, one: int, two: int) -> None:
+        for waiting in self._some(one):
+            self.reported += 1
+            params = json.dumps({"progressToken": waiting.token, "progress": self.reported}).encode()
+            unknown = self.asking.progressed(Notification("notifications/progress", Raw(params)))
+            assert (unknown is None) == (not waiting.ends)
+            assert (waiting.reports[-1:] == [self.reported]) == (not waiting.ends)
+
+    def lose(self, one: int, two: int) -> None:
+        self.lost = True
+        for waiting in self.requests:
+            waiting.lost = waiting.lost or waiting.is_open
+        self.asking.end(LinkLost("gone"))
+
+    def pass_time(self, one: int, two: int) -> None:
+        """The clock is `play`'s."""
+
+    # What they do
+
+    def _some(self, index: int) -> list[Waiting]:
+        sent = [waiting for waiting in self.requests if waiting.id is not None]
+        return [sent[-1 - index % len(sent)]] if sent else []
+
+    async def _wait(self, waiting: Waiting) -> None:
+        async def send(request: Request) -> None:
+            assert isinstance(request.id, int)
+            waiting.id = request.id
+            await trio.lowlevel.checkpoint()
+            if waiting.fails:
+                lost = LinkLost("the exchange broke")
+                lost.nothing_begun = waiting.fails == "nothing begun"
+                if not lost.nothing_begun:
+                    waiting.abandoned_at = trio.current_time()
+                raise lost
+
+        async def call_off(id: Id, notice: Notification) -> None:
+            assert (id, cancelled_id(notice)) == (waiting.id, waiting.id)
+            waiting.notices.append(cancelled_reason(notice))
+            await trio.lowlevel.checkpoint()
+
+        with waiting.scope, self.asking.progress(lambda found: waiting.reports.append(_number(found))) as waiting.token:
+            try:
+                await self.asking.request(waiting.method, None, send, call_off, waiting.number)
+                waiting.ends.append("result")
+            except (PeerError, BrokenAnswer, LinkLost) as problem:
+                waiting.ends.append(type(problem).__name__)
+        if not waiting.ends:
+            waiting.ends.append("cancelled")
+            if not waiting.answered and not waiting.lost:
+                waiting.abandoned_at = trio.current_time()
+
+    # What must be true whenever nobody moves
+
+    def check(self) -> None:
+        now = trio.current_time()
+        for waiting in self.requests:
+            if waiting.abandoned_at is not None and waiting.abandoned_at + ABANDONED <= now:
+                self.asking.abandoned()  # looks at the clock
+                waiting.abandoned_at = None
+        open_ones = [waiting for waiting in self.requests if not waiting.ends]
+        assert all(waiting.is_open for waiting in open_ones)
+        assert len(self.asking) == len(open_ones)
+        assert self.asking.subjects() == [waiting.number for waiting in open_ones]
+        assert self.asking.abandoned() == {each.number for each in self.requests if each.abandoned_at is not None}
+        ids = [waiting.id for waiting in self.requests if waiting.id is not None]
+        assert len(ids) == len(set(ids))
+        for waiting in self.requests:
+            self._check_end(waiting)
+
+    def _check_end(self, waiting: Waiting) -> None:
+        called_off = waiting.ends == ["cancelled"] and not waiting.answered and not waiting.lost
+        tells = called_off and waiting.method != "initialize"
+        assert waiting.notices == ([f"because of {waiting.number}"] if tells else [])
+        if waiting.ends:
+            (end,) = waiting.ends
+            if end in ("result", "PeerError", "BrokenAnswer"):
+                assert waiting.answered
+            elif end == "LinkLost":
+                assert waiting.lost or waiting.fails
+            else:
+                assert waiting.scope.cancel_called
+
+
+def _number(found: dict[str, Raw]) -> int:
+    return int(bytes(found["progress"]))
+
+
+ASKING_STEPS = {
+    "ask": 10,
+    "answer": 10,
+    "answer_what_was_never_asked": 1,
+    "cancel": 6,
+    "report": 4,
+    "lose": 1,
+    "pass_time": 3,
+}
+ASKING_SCRIPTS = st.lists(
+    st.tuples(
+        st.sampled_from([name for name, weight in ASKING_STEPS.items() for _ in range(weight)]),
+        st.integers(0, 7),
+        st.integers(0, 7),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(ASKING_SCRIPTS)
+def test_whatever_happens_a_request_that_is_waited_for_ends_once(script: list[tuple[str, int, int]]) -> None:
+    """And the other side is told exactly when it still works for it (rules 41, 45, 46, 47)."""
+
+    async def play() -> None:
+        async with trio.open_nursery() as nursery:
+            await Conversation(nursery).play(script)
+
+    trio.run(play, clock=MockClock(autojump_threshold=0))

@@ -27,6 +27,7 @@ def gate() -> Gate:
             "open": HttpServer(id="open", url=url),
             "strict": HttpServer(id="strict", url=url, consent=STRICT),
             "trusted": HttpServer(id="trusted", url=url, consent=STRICT, trust=Trust.TRUSTED),
+            "untrusted": HttpServer(id="untrusted", url=url, trust=Trust.UNTRUSTED),
         }
     )
 
@@ -72,13 +73,35 @@ def test_trust_opens_no_door_that_consent_closes() -> None:
 @pytest.mark.parametrize("question", list(Question))
 def test_a_server_that_is_not_trusted_asks_only_what_costs_nothing(question: Question) -> None:
     assert gate().lets_ask("trusted", question)
-    for server in ("open", "strict", "stranger"):
+    for server in ("open", "strict"):
         assert gate().lets_ask(server, question) is (question in HARMLESS)
+
+
+@pytest.mark.parametrize("question", list(Question))
+@pytest.mark.parametrize("server", ["untrusted", "stranger"])
+def test_an_untrusted_server_asks_nothing(server: str, question: Question) -> None:
+    """Nor does one that nobody configured."""
+    assert not gate().lets_ask(server, question)
+
+
+@pytest.mark.parametrize("server", ["open", "strict", "trusted", "untrusted", "stranger"])
+def test_only_of_a_server_with_some_trust_are_pages_shown_and_instructions_passed_on(server: str) -> None:
+    """Without trust neither reaches a client; with the standard one both do (rule 101)."""
+    some = server in ("open", "strict", "trusted")
+    assert (gate().shows_apps(server), gate().speaks(server)) == (some, some)
+
+
+def test_an_untrusted_server_may_still_be_used() -> None:
+    """Consent is another matter."""
+    assert gate().shows("untrusted", Kind.TOOL, "x")
+    assert gate().admit(EXCHANGE, "untrusted", Kind.TOOL, "x") is not None
 
 
 def test_of_a_clients_abilities_a_server_may_use_what_it_may_ask_for() -> None:
     """Nothing is added to what the client can, and what belongs to no question stays as it is."""
     assert gate().askable("trusted", ALL_ABILITIES) == ALL_ABILITIES
     assert gate().askable("open", ALL_ABILITIES) == replace(ALL_ABILITIES, sampling=False, url=False)
-    for server in ("open", "trusted"):
+    nothing = replace(ALL_ABILITIES, roots=False, sampling=False, form=False, url=False, apps=False)
+    assert gate().askable("untrusted", ALL_ABILITIES) == nothing
+    for server in ("open", "trusted", "untrusted"):
         assert gate().askable(server, NO_ABILITIES) == NO_ABILITIES

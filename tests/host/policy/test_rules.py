@@ -340,7 +340,7 @@ def test_escaping_any_characters_of_a_path_changes_no_verdict(text: str, places:
 def test_any_text_can_be_read_as_a_uri(text: str) -> None:
     assert text in readings(text)
     assert normal_form(text) in readings(text)
-    assert len(readings(text)) <= 4
+    assert len(readings(text)) <= 12  # three ways to write it, each with at most four readings
 
 
 def test_a_plain_uri_has_one_reading() -> None:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from host.protocol.abilities import NO_ABILITIES, Abilities, abilities_of
-from host.protocol.versions import LATEST_LEGACY, LEGACY
+from host.protocol.abilities import APPS_EXTENSION, NO_ABILITIES, TASKS_EXTENSION, Abilities, abilities_of, objects
+from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, Revision
 
-REVISIONS = list(LEGACY.values())
+REVISIONS = [*LEGACY.values(), LATEST]
 ASKED = ("roots", "sampling", "sampling_tools", "form", "url")
 
 
@@ -75,16 +75,51 @@ def test_odd_capabilities_are_none(text: bytes) -> None:
 
 def test_what_a_client_takes_is_its_revisions() -> None:
     found = [abilities_of(revision, Raw(b"{}")) for revision in REVISIONS]
-    assert [each.audio for each in found] == [False, True, True, True]
-    assert [each.resource_links for each in found] == [False, False, True, True]
-    assert [each.structured_content for each in found] == [False, False, True, True]
-    assert [each.takes_everything for each in found] == [False, False, True, True]
-    assert [each.choice_schemas for each in found] == [False, False, False, True]
+    assert [each.audio for each in found] == [False, True, True, True, True]
+    assert [each.resource_links for each in found] == [False, False, True, True, True]
+    assert [each.structured_content for each in found] == [False, False, True, True, True]
+    assert [each.free_structure for each in found] == [False, False, False, False, True]
+    assert [each.takes_everything for each in found] == [False, False, False, False, True]
+    assert [each.choice_schemas for each in found] == [False, False, False, True, True]
+
+
+def test_who_has_no_session_is_asked_by_answers() -> None:
+    assert [abilities_of(revision, Raw(b"{}")).retries for revision in REVISIONS] == [False] * 4 + [True]
+
+
+def extended(revision: Revision, extensions: object) -> tuple[bool, bool]:
+    found = abilities_of(revision, Raw(json.dumps({"extensions": extensions}).encode()))
+    return found.tasks, found.apps
+
+
+def test_tasks_come_with_one_revision_and_are_declared_in_later_ones() -> None:
+    """(rule 92)"""
+    declared: dict[str, object] = {TASKS_EXTENSION: {}}
+    assert [extended(revision, {})[0] for revision in REVISIONS] == [False, False, False, True, False]
+    assert [extended(revision, declared)[0] for revision in REVISIONS] == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_pages_of_tools_can_be_declared_in_any_revision(revision: Revision) -> None:
+    assert extended(revision, {APPS_EXTENSION: {"mimeTypes": ["text/html;profile=mcp-app"]}})[1]
+    assert extended(revision, {APPS_EXTENSION: {}})[1]
+    assert not extended(revision, {TASKS_EXTENSION: {}})[1]
+
+
+@pytest.mark.parametrize("wrong", [None, True, [], "x", {TASKS_EXTENSION: None, APPS_EXTENSION: True}])
+def test_an_extension_that_is_no_object_is_not_declared(wrong: object) -> None:
+    assert extended(LATEST, wrong) == (False, False)
+
+
+def test_what_is_declared_is_an_object() -> None:
+    found = objects(Raw(b'{"a":{},"b":[],"c":null,"d": {"e":1}}'))
+    assert {name: bytes(each) for name, each in found.items()} == {"a": b"{}", "d": b'{"e":1}'}
+    assert objects(Raw(b"[]")) == {}
 
 
 def test_without_a_handshake_nothing_is_asked_and_everything_taken() -> None:
     assert NO_ABILITIES.takes_everything
-    assert not any(getattr(NO_ABILITIES, name) for name in (*ASKED, "choice_schemas"))
+    assert not any(getattr(NO_ABILITIES, name) for name in (*ASKED, "choice_schemas", "tasks", "retries", "apps"))
 
 
 VALUES = st.recursive(

@@ -5,8 +5,20 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
-from host.errors import Refused
-from host.protocol.codes import means_not_found, relayed, uri_in
+from host.errors import (
+    ColonnadeError,
+    Crowded,
+    HeaderMismatch,
+    InvalidParams,
+    MethodNotFound,
+    MissingAbility,
+    Refused,
+    ResourceNotFound,
+    Unavailable,
+    UnknownEntry,
+    UnsupportedVersion,
+)
+from host.protocol.codes import for_stateless, means_not_found, relayed, uri_in
 
 URI = "memo:one"
 
@@ -66,6 +78,11 @@ def test_what_a_server_says_of_its_hop_is_an_internal_error_to_the_client(code: 
     assert bytes(after.data) == b'{"n":1.50}'
 
 
+def test_a_client_of_a_session_still_learns_which_capability_a_server_missed() -> None:
+    after = relayed(refusal(-32021, "no sampling", b'{"requiredCapabilities":{"sampling":{}}}'))
+    assert (after.code, bytes(after.data or b"")) == (-32603, b'{"requiredCapabilities":{"sampling":{}}}')
+
+
 @pytest.mark.parametrize("code", [0, 1, -1, 404, 2**40, -32000, -32019, -32030, -32042, -32099, -32601, -32603, -32700])
 def test_every_other_refusal_is_the_servers_own(code: int) -> None:
     before = refusal(code)
@@ -91,3 +108,67 @@ def test_every_other_refusal_is_the_servers_own(code: int) -> None:
 def test_the_uri_that_an_error_names(data: bytes | None, uri: str | None) -> None:
     """(rule 65)"""
     assert uri_in(None if data is None else Raw(data)) == uri
+
+
+# For clients of the stateless revision
+
+
+def body(error: ColonnadeError) -> tuple[int, str, bytes | None]:
+    found = for_stateless(error)
+    return found.code, found.message, None if found.data is None else bytes(found.data)
+
+
+def test_a_missing_resource_is_a_wrong_parameter() -> None:
+    """With the URI that the client sent (rule 68)."""
+    missing = ResourceNotFound("Resource not found", data=Raw(b'{"uri":"gh+a:1"}'))
+    assert body(missing) == (-32602, "Resource not found", b'{"uri":"gh+a:1"}')
+
+
+@pytest.mark.parametrize("code", [-32002, -32042, -32020, -32022, -32023, -32030, -32041, -32043, -32099])
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [(None, b'{"upstreamCode":%d}'), (b'{"n": 1.00}', b'{"upstreamCode":%d,"upstream":{"n": 1.00}}')],
+)
+def test_codes_that_are_not_ours_to_say_become_an_internal_error(
+    code: int, data: bytes | None, expected: bytes
+) -> None:
+    """Its data says what it was."""
+    assert body(refusal(code, "so it is", data)) == (-32603, "so it is", expected % code)
+
+
+def test_a_server_without_a_method_does_not_take_it_from_us() -> None:
+    """A client that reads -32601 would take the method itself for one that is not served."""
+    found = body(refusal(-32601, "Method not found", b'"x"'))
+    assert found == (-32603, "not supported by a", b'{"upstreamCode":-32601,"upstream":"x"}')
+
+
+@pytest.mark.parametrize(
+    "code", [0, 1, -1, 404, 2**40, -32000, -32001, -32003, -32019, -32100, -32600, -32602, -32603, -32700]
+)
+def test_every_other_refusal_reaches_a_stateless_client_as_it_is(code: int) -> None:
+    assert body(refusal(code, "so it is", b'{"n": 1.00}')) == (code, "so it is", b'{"n": 1.00}')
+
+
+def test_what_capability_a_server_misses_is_the_clients_to_declare() -> None:
+    """But only if it says which: without that the error would not be of its kind."""
+    which = b'{"requiredCapabilities": {"roots": {}}}'
+    assert body(refusal(-32021, "so it is", which)) == (-32021, "so it is", which)
+    found = body(refusal(-32021, "so it is", b'{"n": 1}'))
+    assert found == (-32603, "so it is", b'{"upstreamCode":-32021,"upstream":{"n": 1}}')
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MethodNotFound("no such method"),
+        InvalidParams("a bad cursor"),
+        UnknownEntry("Unknown tool: x"),
+        HeaderMismatch("the header Mcp-Name is missing"),
+        MissingAbility("it takes sampling", data=Raw(b'{"requiredCapabilities":{"sampling":{}}}')),
+        UnsupportedVersion("not served", data=Raw(b'{"supported":[],"requested":"x"}')),
+        Crowded("too much at once"),
+        Unavailable("a", "not connected"),
+    ],
+)
+def test_our_own_errors_are_what_they_are(error: ColonnadeError) -> None:
+    assert body(error) == (error.code, error.message, None if error.data is None else bytes(error.data))

@@ -14,8 +14,10 @@ from msgspec import Raw
 
 from host.protocol.abilities import NO_ABILITIES, Abilities, abilities_of
 from host.protocol.downgrade import fit_definition, fit_result
+from host.protocol.versions import LATEST as STATELESS
 from host.protocol.versions import LEGACY
 
+FREE = abilities_of(STATELESS, Raw(b"{}"))
 LATEST, JUNE, MARCH, FIRST = (
     abilities_of(LEGACY[name], Raw(b"{}")) for name in ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 )
@@ -120,6 +122,49 @@ def test_half_an_emoji_in_the_structure_stays_what_it_is() -> None:
 EVERYTHING = b'{ "content":[%b, %b,%b],"structuredContent": %b }' % (LINK, AUDIO, TEXT, STRUCTURE)
 
 
+OTHER_STRUCTURES = [b"[1, 2.0]", b'"s"', b"5", b"-1.50", b"true", b"[]"]
+
+
+@pytest.mark.parametrize("structure", OTHER_STRUCTURES)
+@pytest.mark.parametrize("abilities", [LATEST, JUNE, MARCH, FIRST])
+def test_structure_that_is_no_object_becomes_text_if_no_text_says_it(structure: bytes, abilities: Abilities) -> None:
+    """(rule 62)"""
+    said = json.loads(fitted(b'{"structuredContent" : %b,"content":[]}' % structure, abilities))
+    assert said == {"content": [{"type": "text", "text": structure.decode()}]}
+    beside = b'{"content":[%b],"isError":false%b}'
+    assert fitted(beside % (TEXT, b',"structuredContent":\n %b' % structure), abilities) == beside % (TEXT, b"")
+    escaped = b'{"structured\\u0043ontent":%b,"content":[%b]}' % (structure, TEXT)
+    assert fitted(escaped, abilities) == b'{"content":[%b]}' % TEXT
+
+
+def test_no_structure_is_no_loss() -> None:
+    """(rule 62)"""
+    assert fitted(b'{"content":[],"structuredContent":null}', LATEST) == b'{"content":[]}'
+
+
+@pytest.mark.parametrize("structure", [*OTHER_STRUCTURES, b"null", STRUCTURE])
+def test_structure_of_any_type_reaches_those_who_know_it(structure: bytes) -> None:
+    """(rule 62)"""
+    result = Raw(b'{ "content":[],"structuredContent": %b }' % structure)
+    assert fit_result("tools/call", result, FREE) is result
+    assert fit_result("tools/call", result, NO_ABILITIES) is result
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b'{ "content":[],"structuredContent":\t%b }' % STRUCTURE,
+        b'{ "content":[],"structuredContent":{"structuredContent":[ 1]} }',
+        b'{ "content":[],"_meta":{"structuredContent":[ 1]} }',
+        b'{ "structured\\u0043ontent":{ },"content":[] }',
+    ],
+)
+@pytest.mark.parametrize("abilities", [LATEST, JUNE])
+def test_structure_that_is_an_object_keeps_every_byte(result: bytes, abilities: Abilities) -> None:
+    """(rule 62)"""
+    assert fitted(result, abilities) == result
+
+
 @pytest.mark.parametrize("abilities", [LATEST, JUNE, NO_ABILITIES])
 def test_who_takes_everything_gets_every_byte(abilities: Abilities) -> None:
     result = Raw(EVERYTHING)
@@ -173,13 +218,13 @@ BLOCKS = st.one_of(
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.lists(BLOCKS, max_size=4), st.booleans(), st.booleans(), st.booleans(), st.booleans())
+@given(st.lists(BLOCKS, max_size=4), st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.booleans())
 def test_translating_agrees_with_a_whole_parser(
-    blocks: list[dict[str, Any]], escaped: bool, audio: bool, links: bool, structure: bool
+    blocks: list[dict[str, Any]], escaped: bool, whole: bool, audio: bool, links: bool, structure: bool
 ) -> None:
-    """(rule 61)"""
+    """(rule 61, rule 62)"""
     abilities = replace(LATEST, audio=audio, resource_links=links, structured_content=structure)
-    given = {"content": blocks, "structuredContent": {"a": 1}, "isError": False}
+    given = {"content": blocks, "structuredContent": {"a": 1} if whole else [1], "isError": False}
     expected = json.loads(json.dumps(given))
     made = 0
     for at, block in enumerate(blocks):
@@ -189,10 +234,10 @@ def test_translating_agrees_with_a_whole_parser(
             made += 1
             inner = {"uri": f"audio:{made}", "mimeType": block["mimeType"], "blob": block["data"]}
             expected["content"][at] = {"type": "resource", "resource": inner}
-    if not structure:
+    if not structure or not whole:
         del expected["structuredContent"]
         if all(block["type"] != "text" for block in blocks):
-            expected["content"].append({"type": "text", "text": '{"a": 1}'})
+            expected["content"].append({"type": "text", "text": '{"a": 1}' if whole else "[1]"})
     assert json.loads(fitted(json.dumps(given, ensure_ascii=escaped).encode(), abilities)) == expected
 
 
@@ -223,6 +268,46 @@ def test_a_tool_promises_no_structure_to_those_who_do_not_know_it() -> None:
     assert fit_definition(TOOL, structured=False) == b'{"name":"t","inputSchema":{"type": "object"}}'
 
 
+@pytest.mark.parametrize("structured", [True, False])
+def test_who_is_served_tasks_is_told_which_tools_take_them(structured: bool) -> None:
+    """(rule 60)"""
+    expected = TOOL if structured else TOOL.replace(b',"outputSchema":{"x": 1.0}', b"")
+    assert fit_definition(TOOL, structured=structured, tasks=True) == expected
+
+
+def output(schema: bytes) -> bytes:
+    return b'{"name":"t", "outputSchema": %b,"inputSchema":{"type": "object"}}' % schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        b"true",
+        b"{}",
+        b'{"type":"array"}',
+        b'{"type":["object"]}',
+        b'{"anyOf":[{"type":"object"}]}',
+        b'{"type":"\\ud83d"}',
+        b"null",
+    ],
+)
+def test_a_tool_promises_objects_to_those_who_know_nothing_else(schema: bytes) -> None:
+    """(rule 62)"""
+    raw = output(schema)
+    without = b'{"name":"t","inputSchema":{"type": "object"}}'
+    assert fit_definition(raw, structured=True, free=False) == without
+    assert fit_definition(raw.replace(b'"output', b'"\\u006futput'), structured=True, free=False) == without
+    assert fit_definition(raw, structured=True, free=True) is raw
+    assert fit_definition(raw, structured=False, free=True) == without
+
+
+@pytest.mark.parametrize("schema", [b'{"type": "object"}', b'{"x":[],"type":"\\u006fbject"}'])
+def test_a_promise_of_objects_is_kept(schema: bytes) -> None:
+    """(rule 62)"""
+    raw = output(schema)
+    assert fit_definition(raw, structured=True, free=False) is raw
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -234,3 +319,4 @@ def test_a_tool_promises_no_structure_to_those_who_do_not_know_it() -> None:
 @pytest.mark.parametrize("structured", [True, False])
 def test_a_definition_with_nothing_to_lose_keeps_every_byte(raw: bytes, structured: bool) -> None:
     assert fit_definition(raw, structured=structured) is raw
+    assert fit_definition(raw, structured=structured, free=False, tasks=True) is raw

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import mcp.types
 import pytest
@@ -13,7 +14,7 @@ from host.errors import InvalidParams
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES, Abilities, abilities_of
 from host.protocol.handshake import WrongRevision, declared, greeting, offer, opening, opening_answer
 from host.protocol.methods import Kind
-from host.protocol.versions import LATEST_LEGACY, LEGACY
+from host.protocol.versions import LATEST_LEGACY, LEGACY, Revision
 
 FIRST = LEGACY["2024-11-05"]
 
@@ -103,6 +104,29 @@ def test_the_answer_promises_what_is_always_served() -> None:
     }
 
 
+def promised(revision: Revision, **more: bool) -> Any:
+    return json.loads(bytes(opening_answer(revision, "1.2", None, **more)))["capabilities"]
+
+
+@pytest.mark.parametrize("revision", LEGACY.values())
+def test_tasks_are_promised_to_those_that_have_them(revision: Revision) -> None:
+    """A list of them only where it is known whose they are (rule 93)."""
+    tasks: dict[str, object] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+    has_them = revision is LATEST_LEGACY
+    assert "tasks" not in promised(revision)
+    assert "tasks" not in promised(revision, lists_tasks=True)
+    assert promised(revision, tasks=True).get("tasks") == (tasks if has_them else None)
+    assert promised(revision, tasks=True, lists_tasks=True).get("tasks") == (
+        {**tasks, "list": {}} if has_them else None
+    )
+
+
+@pytest.mark.parametrize("revision", LEGACY.values())
+def test_pages_of_tools_are_promised_to_those_that_show_them(revision: Revision) -> None:
+    assert "extensions" not in promised(revision, tasks=True)
+    assert promised(revision, apps=True)["extensions"] == {"io.modelcontextprotocol/ui": {}}
+
+
 def test_the_first_revision_knows_no_completions_capability() -> None:
     found = json.loads(bytes(opening_answer(FIRST, "1.2", None)))
     assert found["protocolVersion"] == FIRST.name
@@ -149,6 +173,15 @@ def test_a_server_is_told_what_may_be_asked(
     found = mcp.types.InitializeRequestParams.model_validate_json(bytes(greeting("1.2", asks)), by_name=False)
     assert found.capabilities.model_dump(mode="json", by_alias=True, exclude_none=True) == expected
     assert json.loads(bytes(greeting("1.2", asks)))["capabilities"] == expected
+
+
+def test_a_server_is_told_what_is_done_with_its_answers() -> None:
+    apps = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}
+    tasks: dict[str, object] = {"io.modelcontextprotocol/tasks": {}}
+    assert declared(NO_ABILITIES, roots_change=False, apps=True) == {"extensions": apps}
+    assert declared(NO_ABILITIES, roots_change=False, tasks=True) == {"extensions": tasks}
+    both = declared(replace(NO_ABILITIES, roots=True), roots_change=False, apps=True, tasks=True)
+    assert both == {"roots": {}, "extensions": {**apps, **tasks}}
 
 
 def answered(**found: object) -> Raw:

@@ -7,11 +7,12 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
 from host.jsonrpc.raw import encode_object, members
-from host.protocol.meta import for_next_hop, progress_token
+from host.protocol.meta import crossing, for_next_hop, may_hold, progress_token, without_hop
 
 
 def token(meta: bytes) -> Id | None:
@@ -98,6 +99,43 @@ def test_nothing_of_one_hop_crosses_however_it_is_spelled(meta: bytes, own: Id |
 def test_everything_else_crosses_byte_for_byte(meta: bytes) -> None:
     """Vendor keys and trace context (rules 3, 4, 53, 55)"""
     assert sent_on(b'{"_meta":' + meta + b"}") == b'{"_meta":' + meta + b"}"
+
+
+def test_what_crosses_can_be_had_alone() -> None:
+    """(rules 51, 53)"""
+    meta = b'{"progressToken":1,"io.modelcontextprotocol/x":{},"a": 1.0,"traceparent":"00"}'
+    found = crossing(members(b'{"_meta":' + meta + b"}"))
+    assert {name: bytes(each) for name, each in found.items()} == {"a": b"1.0", "traceparent": b'"00"'}
+    assert crossing({}) == {}
+    with pytest.raises(InvalidParams, match="_meta"):
+        crossing(members(b'{"_meta":null}'))
+
+
+@pytest.mark.parametrize(
+    ("text", "may"), [(b'{"a/b":1}', True), (b'{"a\\/b":1}', True), (b'{"c":"a/b"}', True), (b'{"c":1}', False)]
+)
+def test_what_need_not_be_opened_is_not(text: bytes, may: bool) -> None:
+    assert may_hold(Raw(text), "a/b") is may
+
+
+@pytest.mark.parametrize(
+    ("params", "left"),
+    [
+        (b'{"a":1}', b'{"a":1}'),
+        (b'{"a":1,"_meta":{"v":2,"progressToken":3}}', b'{"a":1,"_meta":{"v":2}}'),
+        (b'{"a":1,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}', b'{"a":1}'),
+        (b'{"_meta":{}}', b"{}"),
+    ],
+)
+def test_without_its_hop_a_question_keeps_no_empty_meta(params: bytes, left: bytes) -> None:
+    before = members(params)
+    assert bytes(encode_object(without_hop(before))) == left
+    assert bytes(encode_object(before)) == params, "what it was made of is unchanged"
+
+
+def test_a_question_whose_meta_is_no_object_is_refused() -> None:
+    with pytest.raises(InvalidParams, match="_meta"):
+        without_hop({"_meta": Raw(b"[]")})
 
 
 def test_a_member_named_by_half_an_emoji_crosses_too() -> None:

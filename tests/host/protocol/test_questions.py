@@ -24,12 +24,15 @@ from host.protocol.questions import (
     SAMPLE,
     CannotAsk,
     Question,
+    capability_of,
     completed_id,
     completion,
     elicitation_id,
     fit,
     fit_elicitations,
+    pages_of,
     question_of,
+    unidentified,
     urls_required,
     with_elicitation_id,
 )
@@ -41,6 +44,9 @@ LATEST, JUNE, MARCH, FIRST = (
 )
 WITHOUT_TOOLS = replace(LATEST, sampling_tools=False)
 ELICITATION: TypeAdapter[Any] = TypeAdapter(mcp.types.ElicitRequestParams)
+
+
+LATEST_REVISION = LEGACY["2025-11-25"]
 
 
 def asked(method: str, params: bytes | None, abilities: Abilities, asker: str = "GitHub") -> bytes:
@@ -153,6 +159,49 @@ def test_a_mode_that_a_client_does_not_do_is_a_wrong_parameter() -> None:
 def test_no_elicitation_before_there_was_any(abilities: Abilities) -> None:
     """(rule 74)"""
     assert refusal(ELICIT, FORM, abilities)[0] == METHOD_NOT_FOUND
+
+
+def lacking(method: str, params: bytes | None, abilities: Abilities) -> dict[str, object] | None:
+    with pytest.raises(CannotAsk) as caught:
+        asked(method, params, abilities)
+    return caught.value.lacks
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "lacks"),
+    [
+        (SAMPLE, SAMPLING, {"sampling": {}}),
+        (SAMPLE, SAMPLING[:-1] + b',"tools":[]}', {"sampling": {"tools": {}}}),
+        (LIST_ROOTS, None, {"roots": {}}),
+        (ELICIT, FORM, {"elicitation": {"form": {}}}),
+        (ELICIT, PAGE, {"elicitation": {"url": {}}}),
+    ],
+)
+def test_a_refusal_says_what_the_client_would_have_to_declare(
+    method: str, params: bytes | None, lacks: dict[str, object]
+) -> None:
+    """And once it does, it is asked (rule 74)."""
+    assert lacking(method, params, NO_ABILITIES) == lacks
+    found = question_of(method, None if params is None else Raw(params))
+    assert found is not None
+    assert capability_of(*found) == lacks
+    asked(method, params, abilities_of(LATEST_REVISION, Raw(json.dumps(lacks).encode())))
+
+
+def test_a_mode_or_tools_that_the_client_lacks_are_named() -> None:
+    """(rule 74)"""
+    assert lacking(ELICIT, FORM, replace(LATEST, form=False)) == {"elicitation": {"form": {}}}
+    assert lacking(ELICIT, PAGE, replace(LATEST, url=False)) == {"elicitation": {"url": {}}}
+    assert lacking(SAMPLE, SAMPLING[:-1] + b',"toolChoice":{}}', WITHOUT_TOOLS) == {"sampling": {"tools": {}}}
+    assert lacking(SAMPLE, sampling(TOOL_USE), WITHOUT_TOOLS) == {"sampling": {"tools": {}}}
+
+
+def test_where_declaring_more_would_not_help_nothing_is_named() -> None:
+    assert lacking(SAMPLE, sampling(AUDIO), FIRST) is None
+    assert lacking(ELICIT, fields(field={"type": "array"}), JUNE) is None
+    with pytest.raises(CannotAsk) as caught:
+        question_of(ELICIT, Raw(b"[]"))
+    assert caught.value.lacks is None
 
 
 # Sampling
@@ -446,6 +495,20 @@ def test_a_notice_is_made_with_the_clients_id() -> None:
     assert bytes(more.params or b"") == b'{"a":1.0,"elicitationId":"c9","_meta":{ }}'
 
 
+def test_a_page_needs_no_id_where_there_are_none() -> None:
+    """(rule 76)"""
+    bare = PAGE.replace(b',"elicitationId":"e1"', b"")
+    with pytest.raises(CannotAsk, match="'elicitationId'"):
+        question_of(ELICIT, Raw(bare))
+    for page in (bare, PAGE, PAGE.replace(b'"e1"', b"5")):
+        found = question_of(ELICIT, Raw(page), identified=False)
+        assert found is not None
+        assert found[0] is Question.URL
+        assert bytes(encode_object(unidentified(found[1]))) == bare
+    with pytest.raises(CannotAsk, match="http or https"):
+        question_of(ELICIT, Raw(bare.replace(b"https:", b"file:")), identified=False)
+
+
 REQUIRED = (
     b'{"elicitations":[%b,{"mode":"url","elicitationId":"e2","url":"http://u.2","message":"m","n": 1.00}],"more":[ ]}'
 )
@@ -497,3 +560,33 @@ def test_what_goes_wrong_in_naming_is_not_hidden() -> None:
 def test_the_pages_of_a_refusal_in_prose() -> None:
     assert urls_required(Raw(REQUIRED % PAGE)) == [("Sign in", "https://x.example/"), ("m", "http://u.2")]
     assert urls_required(Raw(b'{"elicitations":[1,{"url":"u:1","message":"\\ud83d"},{"url":""}]}')) == [("", "u:1")]
+
+
+def test_the_pages_of_a_refusal_as_questions() -> None:
+    """Without ids, which the stateless revision does not know; everything else is kept (rule 76)."""
+    pages = pages_of(Raw(REQUIRED % PAGE.replace(b'"mode":"url",', b"")))
+    assert pages is not None
+    assert [bytes(encode_object(page)) for page in pages] == [
+        b'{"mode":"url","message":"Sign in","url":"https://x.example/"}',
+        b'{"mode":"url","url":"http://u.2","message":"m","n":1.00}',
+    ]
+    for page in pages:
+        found = question_of(ELICIT, encode_object(page), identified=False)
+        assert found is not None
+        assert found[0] is Question.URL
+        assert found[1] == page
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *NO_PAGES,
+        b'{"elicitations":[]}',
+        REQUIRED % FORM,
+        REQUIRED % PAGE.replace(b'"url"', b'"form"'),
+        REQUIRED % PAGE.replace(b"https:", b"javascript:"),
+        REQUIRED % PAGE.replace(b'"Sign in"', b"5"),
+    ],
+)
+def test_a_refusal_of_another_shape_asks_nothing(data: bytes | None) -> None:
+    assert pages_of(None if data is None else Raw(data)) is None

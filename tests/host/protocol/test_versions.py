@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from host.protocol.versions import LATEST_LEGACY, LEGACY, settled_with
+from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED, settled_with, unserved
 
 
 def test_the_handshake_revisions_are_these_four() -> None:
     assert list(LEGACY) == ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
     assert all(revision.name == name for name, revision in LEGACY.items())
     assert LATEST_LEGACY is LEGACY["2025-11-25"]
+    assert not any(revision.stateless or revision.has_free_structure for revision in LEGACY.values())
+
+
+def test_one_revision_is_stateless() -> None:
+    assert {"2026-07-28": LATEST} == MODERN
+    assert LATEST.name == "2026-07-28"
+    assert LATEST.stateless
+    assert LATEST.has_free_structure
+
+
+def test_the_newest_is_named_first() -> None:
+    assert list(SERVED) == sorted([*LEGACY, *MODERN], reverse=True)
+
+
+def test_what_is_not_served_is_told_what_is() -> None:
+    refusal = unserved("2099-01-01")
+    assert refusal.code == -32022
+    assert all(name in refusal.message for name in (*SERVED, "2099-01-01"))
+    assert json.loads(bytes(refusal.data or b"")) == {"supported": list(SERVED), "requested": "2099-01-01"}
+
+
+def test_a_version_that_somebody_made_up_is_cut() -> None:
+    refusal = unserved("\x1b" * 1000)
+    assert len(refusal.message) < 300
+    assert refusal.message.isprintable()
+    assert json.loads(bytes(refusal.data or b""))["requested"] == "\x1b" * 40
 
 
 @pytest.mark.parametrize("name", LEGACY)
@@ -45,5 +73,31 @@ def test_an_ability_stays_once_it_is_there(ability: str, first: str) -> None:
     ]
 
 
-def test_one_revision_alone_has_batches() -> None:
-    assert [name for name, revision in LEGACY.items() if revision.has_batches] == ["2025-03-26"]
+@pytest.mark.parametrize(
+    "ability",
+    [
+        "has_completions_capability",
+        "has_audio",
+        "names_itself_in_http",
+        "has_resource_links",
+        "has_structured_content",
+        "has_elicitation",
+        "has_url_elicitation",
+        "has_sampling_tools",
+        "has_choice_schemas",
+    ],
+)
+def test_without_a_handshake_the_same_can_be_said(ability: str) -> None:
+    assert getattr(LATEST, ability)
+
+
+def test_without_a_handshake_no_stream_is_taken_up_again() -> None:
+    """(rule 38)"""
+    assert not LATEST.resumes_streams
+    assert not LATEST.primes_streams
+
+
+def test_one_revision_alone_has_batches_and_one_has_tasks() -> None:
+    every = {**LEGACY, **MODERN}
+    assert [name for name, revision in every.items() if revision.has_batches] == ["2025-03-26"]
+    assert [name for name, revision in every.items() if revision.has_tasks] == ["2025-11-25"]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.jsonrpc.messages import Notification
+from config import Trust
+from host.asking import PeerError
+from host.exchange import Answered
+from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode
+from host.protocol.versions import LATEST
 from host.upstream.client import BURST, REPORTS_A_SECOND
 from tests.kit.world import Refusal, ScriptedServer, open_world
 
@@ -107,7 +112,9 @@ async def test_reports_that_come_too_fast_are_heard_less_and_still_put_the_deadl
         await server.hears("notifications/cancelled")
 
 
-async def test_of_reports_that_come_all_at_once_the_newest_is_heard_before_the_answer() -> None:
+async def test_of_reports_that_come_all_at_once_the_newest_is_heard_before_the_answer(
+    autojump_clock: MockClock,
+) -> None:
     """(rule 43)"""
     server = ScriptedServer("a", tools=["x"])
     heard_by_then: list[list[object]] = []
@@ -130,3 +137,309 @@ async def test_of_reports_that_come_all_at_once_the_newest_is_heard_before_the_a
     (heard,) = heard_by_then
     assert heard == [*range(int(BURST)), 299]
     assert len(client.told) == len(heard)
+
+
+# A stateless server
+
+
+META = "io.modelcontextprotocol/"
+NEW = LATEST.name
+COMPLETE = {"resultType": "complete"}
+CAN = {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
+PAGES = {"extensions": {f"{META}ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
+
+
+def stateless(**more: Any) -> ScriptedServer:
+    return ScriptedServer("a", tools=["x"], prompts=["p"], resources=["x:1"], revision=NEW, **more)
+
+
+async def test_each_request_says_for_itself_what_it_is_and_nothing_of_the_clients_hop() -> None:
+    """(rules 11, 42, 51, 53)"""
+    server = stateless(trust=Trust.TRUSTED)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities={"roots": {}, "tasks": {}, "experimental": {"x": {}}})
+        theirs = {f"{META}protocolVersion": "1", f"{META}clientCapabilities": {"sampling": {}}, f"{META}serverInfo": {}}
+        meta = {**theirs, f"{META}logLevel": "debug", "progressToken": "t", "traceparent": "00-1", "v/k": [1.50]}
+        nursery.start_soon(client.request, "tools/call", {"name": "a__x", "_meta": meta, "vendor": 1.50})
+        asked = await server.hears("tools/call")
+        info = asked["_meta"].pop(f"{META}clientInfo")
+        token = asked["_meta"].pop("progressToken")
+        assert asked["_meta"] == {
+            f"{META}protocolVersion": NEW,
+            f"{META}clientCapabilities": {"roots": {}},
+            "traceparent": "00-1",
+            "v/k": [1.5],
+        }
+        assert (info["name"], type(token), asked["vendor"]) == ("colonnade", int, 1.5)
+        server.says(asked["id"], COMPLETE)
+
+
+async def test_a_request_that_says_nothing_gets_an_envelope_too() -> None:
+    """(rule 11)"""
+    server = stateless()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.call, "a__x")
+        asked = await server.hears("tools/call")
+        assert set(asked["_meta"]) == {
+            f"{META}{each}" for each in ("protocolVersion", "clientCapabilities", "clientInfo")
+        }
+        assert asked["_meta"][f"{META}clientCapabilities"] == {}
+        server.says(asked["id"], COMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("trust", "capabilities", "declared"),
+    [
+        (Trust.TRUSTED, {}, {}),
+        (Trust.TRUSTED, CAN, {**CAN, "roots": {}}),
+        (Trust.TRUSTED, {"elicitation": {}}, {"elicitation": {"form": {}}}),
+        (Trust.TRUSTED, {"sampling": {}}, {"sampling": {}}),
+        (Trust.STANDARD, CAN, {"roots": {}, "elicitation": {"form": {}}}),
+        (Trust.UNTRUSTED, CAN, {}),
+        (Trust.STANDARD, PAGES, PAGES),
+        (Trust.UNTRUSTED, {**CAN, **PAGES}, {}),
+    ],
+)
+async def test_a_server_is_told_of_what_this_one_caller_can_and_it_may_use(
+    trust: Trust, capabilities: dict[str, Any], declared: dict[str, Any]
+) -> None:
+    """Whether the caller has a session or repeats requests (rules 10, 11)."""
+    heard: list[dict[str, Any]] = []
+
+    async def get(params: dict[str, Any]) -> object:
+        heard.append(params["_meta"][f"{META}clientCapabilities"])
+        return {**COMPLETE, "messages": []}
+
+    async with open_world(stateless(trust=trust, answers={"prompts/get": get})) as world:
+        client = await world.client(capabilities=capabilities)
+        await client.request("prompts/get", {"name": "a__p"})
+        await world.round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
+        await (await world.client()).request("prompts/get", {"name": "a__p"})
+        assert heard == [declared, declared, {}]
+
+
+async def test_the_log_level_of_a_session_goes_with_each_of_its_requests_and_with_nobody_elses() -> None:
+    """And that of a single request with it; the server is never told once for all (rules 82, 83)."""
+    heard: list[object] = []
+
+    async def call(params: dict[str, Any]) -> object:
+        heard.append(params["_meta"].get(f"{META}logLevel"))
+        return {**COMPLETE, "content": []}
+
+    server = stateless(answers={"tools/call": call})
+    async with open_world(server) as world:
+        client, other = await world.client(), await world.client()
+        await client.call("a__x")
+        assert await client.request("logging/setLevel", {"level": "warning"}) == {}
+        await client.call("a__x")
+        await client.request("logging/setLevel", {"level": "debug"})
+        await client.call("a__x")
+        await other.call("a__x")
+        await world.round("tools/call", {"name": "a__x"}, level="error")
+        assert heard == [None, "warning", "debug", None, "error"]
+        assert "logging/setLevel" not in server.asked
+
+
+async def test_a_log_message_of_a_stateless_server_goes_to_the_one_caller_in_flight_or_to_nobody() -> None:
+    """Each belongs to one request (rule 83)."""
+    server = stateless()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client, other = await world.client(), await world.client()
+        for each in (client, other):
+            nursery.start_soon(each.hear_changes)
+            await each.request("logging/setLevel", {"level": "debug"})
+        await server.notifies("notifications/message", {"level": "error", "data": 0})
+        nursery.start_soon(client.call, "a__x")
+        first = await server.hears("tools/call")
+        await server.notifies("notifications/message", {"level": "error", "data": 1})
+        await wait_all_tasks_blocked()
+        nursery.start_soon(other.call, "a__x")
+        second = await server.hears("tools/call")
+        await server.notifies("notifications/message", {"level": "error", "data": 2})
+        await wait_all_tasks_blocked()
+        for asked in (first, second):
+            server.says(asked["id"], {**COMPLETE, "content": []})
+        await wait_all_tasks_blocked()
+        assert [params["data"] for params in client.heard("notifications/message")] == [1]
+        assert other.heard("notifications/message") == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_headers_repeat_what_the_body_says_in_the_servers_own_names() -> None:
+    """Also those that its tools ask for (rule 35)."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "deep": {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}},
+            "dry": {"type": "boolean", "x-mcp-header": "Dry"},
+        },
+    }
+    server = stateless()
+    server.lists["tools"].append({"name": "w\u00e9ather", "inputSchema": schema})
+
+    async def answer(params: dict[str, Any]) -> object:
+        return {**COMPLETE, "content": [], "contents": [], "messages": []}
+
+    server.answers = dict.fromkeys(("tools/call", "prompts/get", "resources/read"), answer)
+    async with open_world(server) as world:
+        client = await world.client("a")
+        arguments = {"region": " eu", "deep": {"n": 7}, "dry": None, "other": "no"}
+        await client.request("tools/call", {"name": "w\u00e9ather", "arguments": arguments})
+        await client.request("prompts/get", {"name": "p"})
+        await client.request("resources/read", {"uri": "x:1"})
+        by_method = dict(server.mirrored)
+        common = {"MCP-Protocol-Version": NEW}
+        assert by_method["tools/call"] == {
+            **common,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": "=?base64?d8OpYXRoZXI=?=",
+            "Mcp-Param-Region": "=?base64?IGV1?=",
+            "Mcp-Param-N": "7",
+        }
+        assert by_method["prompts/get"] == {**common, "Mcp-Method": "prompts/get", "Mcp-Name": "p"}
+        assert by_method["resources/read"] == {**common, "Mcp-Method": "resources/read", "Mcp-Name": "x:1"}
+        assert by_method["tools/list"] == {**common, "Mcp-Method": "tools/list"}
+
+
+async def test_a_handshake_server_gets_neither_envelope_nor_headers() -> None:
+    """(rule 54)"""
+
+    async def answer(params: dict[str, Any]) -> object:
+        assert "_meta" not in params
+        return {"content": []}
+
+    server = ScriptedServer("a", tools=["x"], answers={"tools/call": answer})
+    async with open_world(server) as world:
+        await (await world.client(capabilities=CAN)).call("a__x")
+        await world.round("tools/call", {"name": "a__x", "_meta": {f"{META}logLevel": "debug"}}, level="debug")
+        assert server.asked.count("tools/call") == 2
+        assert [method for method, _ in server.mirrored] == ["server/discover"]
+
+
+def annotated(header: str) -> dict[str, Any]:
+    return {
+        "name": "y",
+        "inputSchema": {"type": "object", "properties": {"p": {"type": "string", "x-mcp-header": header}}},
+    }
+
+
+@pytest.mark.parametrize("better", [True, False])
+async def test_a_server_that_finds_the_headers_wrong_is_asked_once_more_with_what_its_list_says_now(
+    better: bool,
+) -> None:
+    """(rule 35)"""
+    server = stateless()
+    server.lists["tools"].append(annotated("Old"))
+    calls: list[object] = []
+
+    async def call(params: dict[str, Any]) -> object:
+        headers = server.mirrored[-1][1]
+        calls.append(headers)
+        if not better or "Mcp-Param-New" not in headers:
+            server.lists["tools"][1] = annotated("New")
+            raise PeerError(ErrorBody(-32020, "header mismatch"))
+        return {**COMPLETE, "content": []}
+
+    server.answers["tools/call"] = call
+    async with open_world(server) as world:
+        client = await world.client()
+        if better:
+            assert await client.call("a__y", {"p": "v"}) == {"content": []}
+        else:
+            with pytest.raises(Refusal, match="-32603"):
+                await client.call("a__y", {"p": "v"})
+        assert len(calls) == 2
+        assert server.asked.count("tools/list") == 2
+
+
+async def test_headers_that_a_prompt_is_refused_for_are_not_tried_again() -> None:
+    """Only those of tools come from a list that may be old."""
+    asked = 0
+
+    async def get(params: dict[str, Any]) -> object:
+        nonlocal asked
+        asked += 1
+        raise PeerError(ErrorBody(-32020, "header mismatch"))
+
+    async with open_world(stateless(answers={"prompts/get": get})) as world:
+        client = await world.client()
+        with pytest.raises(Refusal) as refused:
+            await client.request("prompts/get", {"name": "a__p"})
+        assert (refused.value.code, asked) == (-32603, 1)
+
+
+async def test_a_result_loses_what_only_a_stateless_hop_has() -> None:
+    """Not the members of others that are called the same (rules 4, 51)."""
+    inner = {"resultType": "x", "ttlMs": 1, "cacheScope": "y", "_meta": {f"{META}serverInfo": {}}}
+    meta = {f"{META}serverInfo": {"name": "a", "version": "1"}, "v/k": 1.50}
+
+    async def call(params: dict[str, Any]) -> object:
+        return {**COMPLETE, "_meta": meta, "content": [], "structuredContent": inner, "ttlMs": 5, "vendor": inner}
+
+    async with open_world(stateless(answers={"tools/call": call})) as world:
+        client = await world.client()
+        expected = {"_meta": {"v/k": 1.5}, "content": [], "structuredContent": inner, "vendor": inner}
+        assert await client.call("a__x") == expected
+
+
+@pytest.mark.parametrize(
+    ("hints", "fresh"),
+    [
+        ({"ttlMs": 5000, "cacheScope": "public"}, (5000, True)),
+        ({"ttlMs": 5000, "cacheScope": "private"}, (5000, False)),
+        ({"ttlMs": -1, "cacheScope": "public"}, (0, True)),
+        ({"ttlMs": "5", "cacheScope": "PUBLIC"}, (0, False)),
+        ({}, (0, False)),
+    ],
+)
+async def test_how_fresh_what_was_read_is_comes_from_its_server(hints: dict[str, Any], fresh: tuple[int, bool]) -> None:
+    """(rules 95, 96)"""
+
+    async def read(params: dict[str, Any]) -> object:
+        return {**COMPLETE, "contents": [], **hints}
+
+    async with open_world(stateless(answers={"resources/read": read})) as world:
+        await world.settled()
+        found = await world.round("resources/read", {"uri": "a+x:1"})
+        assert isinstance(found, Answered)
+        assert (found.freshness.ttl_ms, found.freshness.public) == fresh
+
+
+async def test_what_was_read_at_a_handshake_server_is_never_fresh() -> None:
+    """Whatever it says (rule 95)."""
+
+    async def read(params: dict[str, Any]) -> object:
+        return {"contents": [], "ttlMs": 5000, "cacheScope": "public"}
+
+    async with open_world(ScriptedServer("a", resources=["x:1"], answers={"resources/read": read})) as world:
+        await world.settled()
+        found = await world.round("resources/read", {"uri": "a+x:1"})
+        assert isinstance(found, Answered)
+        assert (found.freshness.ttl_ms, found.freshness.public) == (0, False)
+
+
+async def test_a_call_to_a_stateless_program_is_called_off_in_words() -> None:
+    """(rule 45)"""
+    server = stateless()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(partial(client.request, "tools/call", {"name": "a__x"}, id="mine"))
+        asked = await server.hears("tools/call")
+        client.notifies("notifications/cancelled", {"requestId": "mine"})
+        assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
+
+
+async def test_a_stateless_server_is_never_pinged_nor_told_of_a_level_nor_asked_to_subscribe(
+    autojump_clock: MockClock,
+) -> None:
+    """(rules 16, 82, 87)"""
+    server = stateless(capabilities={"tools": {}, "logging": {}, "resources": {"subscribe": True}})
+    async with open_world(server) as world:
+        client = await world.client()
+        await client.request("logging/setLevel", {"level": "debug"})
+        assert await client.request("resources/subscribe", {"uri": "a+x:1"}) == {}
+        await trio.sleep(300)
+        assert not {"ping", "logging/setLevel", "resources/subscribe", "initialize"} & set(server.asked)
+        server.hears_nothing_more()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
-from msgspec import Raw
 from trio.testing import MockClock
 
 from config import Consent, HttpServer, ServerSpec, StdioServer
@@ -16,17 +15,16 @@ from config.interpolate import Secret
 from host.asking import BrokenAnswer, PeerError
 from host.catalog import Catalog
 from host.journal import Event, Journal, ServerFailed
-from host.jsonrpc.messages import ErrorBody, Notification, Request
-from host.peer import Behind, Peer, open_peer
+from host.jsonrpc.messages import ErrorBody
+from host.peer import open_peer
 from host.policy.gate import Gate
 from host.protocol.handshake import WrongRevision
 from host.upstream.connection import PING_EVERY, PING_PATIENCE, reason, stay_awake
-from host.upstream.origin import Origin
 from host.upstream.roster import Roster, open_roster
 from host.upstream.supervisor import Ready
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import Link, LinkLost, Parcel
-from tests.kit.memory import MemoryLink, memory_links
+from tests.kit.memory import Deaf, MemoryLink, memory_links
 from tests.kit.world import ScriptedServer
 
 SECRET = "tok-123456"
@@ -38,7 +36,7 @@ CHILD = StdioServer(id="a", program=Secret("x"), args=(), cwd=Path("/"), env={"T
     [
         (LinkLost("it exited with status 3"), "it exited with status 3"),
         (LinkLost(f"HTTP 500: {SECRET} is wrong"), "HTTP 500: *** is wrong"),
-        (WrongRevision("1999-01-01"), "it speaks the protocol revision 1999-01-01, which is not supported"),
+        (WrongRevision("it speaks 1999-01-01"), "no protocol revision in common: it speaks 1999-01-01"),
         (trio.TooSlowError(), "it did not finish its start in time (start_timeout)"),
         (PeerError(ErrorBody(-1, f"bad {SECRET}\n")), "it refused the handshake: bad ***\\n"),
         (BrokenAnswer("no result"), "it answered the handshake with something else: no result"),
@@ -48,22 +46,6 @@ CHILD = StdioServer(id="a", program=Secret("x"), args=(), cwd=Path("/"), env={"T
 def test_the_end_of_a_connection_in_words_without_secrets(problem: Exception, said: str) -> None:
     group = ExceptionGroup("", [ExceptionGroup("", [problem]), LinkLost("another")])
     assert reason(CHILD, group) == said
-
-
-class Deaf:
-    """A handler that hears nothing."""
-
-    def whose(self, subject: Origin) -> None:
-        return None
-
-    def called(self, peer: Peer[Origin], request: Request, behind: Behind[Origin]) -> Callable[[], Awaitable[Raw]]:
-        raise NotImplementedError
-
-    def told(self, notice: Notification, behind: Behind[Origin]) -> None:
-        return
-
-    def dropped(self, what: str, detail: str) -> None:
-        return
 
 
 @pytest.mark.parametrize(
@@ -171,7 +153,7 @@ async def test_a_server_that_refuses_the_handshake_is_tried_by_the_transport_of_
         assert isinstance(roster.upstreams["a"].state, Ready)
         assert trio.current_time() == began
         assert (server.tried, server.failures) == ([False, True], [])
-        assert roster.upstreams["a"].older
+        assert roster.upstreams["a"].manner.older
 
 
 @pytest.mark.parametrize(
@@ -192,7 +174,7 @@ async def test_other_trouble_says_nothing_about_the_transport(problem: LinkLost,
         assert (server.tried, server.failures) == ([False], [str(problem)])
         await trio.sleep(20)
         assert set(server.tried) == {False}
-        assert not roster.upstreams["a"].older
+        assert not roster.upstreams["a"].manner.older
 
 
 async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_old_one(
@@ -221,7 +203,7 @@ async def test_where_both_transports_fail_the_reason_is_the_last_ones_and_both_a
         server.problems[False] = None
         await trio.sleep(60)
         assert isinstance(roster.upstreams["a"].state, Ready)
-        assert not roster.upstreams["a"].older
+        assert not roster.upstreams["a"].manner.older
 
 
 async def test_after_a_connection_of_old_has_ended_the_present_transport_is_tried_first(
@@ -237,4 +219,4 @@ async def test_after_a_connection_of_old_has_ended_the_present_transport_is_trie
         server.server.dies()
         await trio.sleep(5)
         assert isinstance(roster.upstreams["a"].state, Ready)
-        assert not roster.upstreams["a"].older
+        assert not roster.upstreams["a"].manner.older

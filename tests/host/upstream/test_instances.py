@@ -217,7 +217,8 @@ async def test_a_server_is_told_what_whoever_is_behind_its_connection_may_be_ask
     server = Stateful(isolation, trust=trust)
     async with open_world(server) as world:
         await says(await world.client(capabilities=capabilities))
-        assert server.greeted[-1]["capabilities"] == declared
+        pages = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}
+        assert server.greeted[-1]["capabilities"] == {**declared, "extensions": pages}
         assert server.greeted[-1]["protocolVersion"] == "2025-11-25"
         assert server.greeted[-1]["clientInfo"]["name"] == "colonnade"
         assert len(server.greeted) == server.connections == (1 if isolation is Isolation.SHARED else 2)

@@ -10,10 +10,12 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock
 
+from config import Trust
 from host.asking import PeerError
 from host.journal import LeftOut
 from host.jsonrpc.messages import ErrorBody
 from host.protocol.methods import Kind
+from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream import listing
 from tests.kit.world import ScriptedServer, World, open_world, tool
 
@@ -237,3 +239,125 @@ async def test_a_list_that_takes_too_long_is_given_up(autojump_clock: MockClock)
         await world.settled()
         assert names(world) == ["first"]
         assert "took longer" in complaints(world)[0]
+
+
+# A stateless server's lists
+
+NEW = LATEST.name
+
+
+async def test_an_empty_cursor_of_a_stateless_server_is_a_cursor() -> None:
+    """(rule 94)"""
+    server = paged({None: {"tools": [tool("a")], "nextCursor": ""}, "": {"tools": [tool("b")]}})
+    server.revision, server.stateless = NEW, True
+    async with open_world(server) as world:
+        await world.settled()
+        assert (names(world), complaints(world)) == (["a", "b"], [])
+
+
+async def test_an_empty_cursor_that_comes_twice_is_a_circle() -> None:
+    """(rule 94)"""
+    server = paged({None: {"tools": [tool("a")], "nextCursor": ""}, "": {"tools": [tool("b")], "nextCursor": ""}})
+    server.revision, server.stateless = NEW, True
+    async with open_world(server) as world:
+        await world.settled()
+        assert names(world) == ["a", "b"]
+        assert complaints(world) == ["tools/list gave the same cursor twice; reading stopped there"]
+
+
+@pytest.mark.parametrize(
+    ("pages", "hint"),
+    [
+        ([(5000, "public")], (5000, True)),
+        ([(5000, "public"), (3000, "public")], (3000, True)),
+        ([(5000, "public"), (9000, "private")], (5000, False)),
+        ([(5000, "public"), (None, "public")], (0, True)),
+        ([(5000, "public"), (-5, None)], (0, False)),
+    ],
+)
+async def test_a_list_is_as_fresh_as_the_oldest_of_its_pages_and_for_whom_all_of_them_are(
+    pages: list[tuple[int | None, str | None]], hint: tuple[int, bool]
+) -> None:
+    """(rule 95)"""
+    found: dict[str | None, dict[str, Any]] = {}
+    for n, (ttl, scope) in enumerate(pages):
+        page = {"tools": [tool(f"t{n}")], "ttlMs": ttl, "cacheScope": scope, "nextCursor": str(n + 1)}
+        found[str(n) if n else None] = {name: each for name, each in page.items() if each is not None}
+    del found[str(len(pages) - 1) if len(pages) > 1 else None]["nextCursor"]
+    server = paged(found)
+    server.revision, server.stateless = NEW, True
+    async with open_world(server) as world:
+        await world.settled()
+        fresh = world.catalog.hint("a", Kind.TOOL)
+        assert fresh is not None
+        assert (fresh.freshness.ttl_ms, fresh.freshness.public) == hint
+
+
+async def test_a_list_that_was_read_in_part_is_not_fresh(autojump_clock: MockClock) -> None:
+    async def answer(params: dict[str, Any]) -> object:
+        if "cursor" in params:
+            await trio.sleep_forever()
+        return {"tools": [tool("a")], "nextCursor": "2", "ttlMs": 600_000, "cacheScope": "public"}
+
+    server = ScriptedServer("a", tools=["x"], answers={"tools/list": answer}, revision=NEW, start_timeout=100.0)
+    async with open_world(server) as world:
+        await world.settled()
+        assert names(world) == ["a"]
+        hint = world.catalog.hint("a", Kind.TOOL)
+        assert hint is not None
+        assert hint.freshness.ttl_ms == 0
+
+
+async def test_a_handshake_server_says_nothing_of_how_fresh_its_lists_are() -> None:
+    """Whatever stands there (rule 95)."""
+    server = paged({None: {"tools": [tool("a")], "ttlMs": 5000, "cacheScope": "public"}})
+    async with open_world(server) as world:
+        await world.settled()
+        hint = world.catalog.hint("a", Kind.TOOL)
+        assert hint is not None
+        assert (hint.freshness.ttl_ms, hint.freshness.public) == (0, False)
+        assert world.catalog.hint("a", Kind.PROMPT) is None
+
+
+def annotated(name: str, annotation: object, kind: str = "string") -> dict[str, Any]:
+    return tool(name) | {
+        "inputSchema": {"type": "object", "properties": {"p": {"type": kind, "x-mcp-header": annotation}}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("revision", "left"), [(NEW, ["good", "plain"]), (LATEST_LEGACY.name, ["good", "bad", "plain"])]
+)
+async def test_a_tool_whose_headers_cannot_be_made_is_left_out_and_named(revision: str, left: list[str]) -> None:
+    """Of a handshake server it is as good as any other (rule 36)."""
+    server = ScriptedServer(
+        "a", tools=[annotated("good", "P"), annotated("bad", "P", "number"), "plain"], revision=revision
+    )
+    async with open_world(server) as world:
+        await world.settled()
+        assert names(world) == left
+        if revision == NEW:
+            (why,) = complaints(world)
+            assert why.startswith("the tool 'bad' is left out: x-mcp-header of 'p' is on something else than a string")
+        else:
+            assert complaints(world) == []
+
+
+PAGE = {"ui": {"resourceUri": "ui://a/page", "visibility": ["model"]}, "ui/resourceUri": "ui://a/page", "v/k": 1.5}
+
+
+@pytest.mark.parametrize("revision", [NEW, LATEST_LEGACY.name])
+@pytest.mark.parametrize("trust", list(Trust))
+async def test_the_pages_of_an_untrusted_servers_tools_are_not_listed(trust: Trust, revision: str) -> None:
+    """The tools are (rule 101)."""
+    server = ScriptedServer(
+        "a", tools=[tool("x", _meta=PAGE)], resources=["ui://a/page", "x:1"], revision=revision, trust=trust
+    )
+    async with open_world(server) as world:
+        client = await world.client("a")
+        (listed,) = (await client.request("tools/list"))["tools"]
+        uris = await client.names("resources/list", "uri")
+        if trust is Trust.UNTRUSTED:
+            assert (listed["_meta"], uris) == ({"v/k": 1.5}, ["x:1"])
+        else:
+            assert (listed["_meta"], uris) == (PAGE, ["ui://a/page", "x:1"])

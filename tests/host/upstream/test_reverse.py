@@ -411,6 +411,7 @@ def assert_own_questions(clients: Sequence[ScriptedClient]) -> None:
         (Trust.STANDARD, "sampling", -32601),
         (Trust.STANDARD, "url", -32602),
         *((Trust.TRUSTED, kind, None) for kind in QUESTIONS),
+        *((Trust.UNTRUSTED, kind, -32602 if kind == "url" else -32601) for kind in QUESTIONS),
     ],
 )
 async def test_trust_says_what_a_server_may_ask_for(trust: Trust, kind: str, code: int | None) -> None:
@@ -430,7 +431,7 @@ async def test_trust_says_what_a_server_may_ask_for(trust: Trust, kind: str, cod
             with pytest.raises(Refusal) as refused:
                 await question.comes()
             assert refused.value.code == code
-            assert refusals(world) == ["only a server with trust: trusted may ask for this"]
+            assert refusals(world) == ["its trust level does not let it ask for this"]
             assert client.asked == []
         server.says(id, {"content": []})
 
@@ -1091,7 +1092,7 @@ async def test_a_notice_that_means_nothing_to_a_client_is_dropped() -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         client = await world.client()
-        for method in ("notifications/initialized", "notifications/roots/list_changed", "notifications/tasks/status"):
+        for method in ("notifications/initialized", "notifications/roots/list_changed", "notifications/vendor/thing"):
             await server.notifies(method, {"taskId": "t"})
         await wait_all_tasks_blocked()
         assert world.journal.dropped["a"] == {"unexpected notification": 3}

@@ -31,7 +31,7 @@ async def test_a_server_that_comes_up_is_ready_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ({"protocolVersion": "1999-01-01", "capabilities": {}}, "the protocol revision 1999-01-01"),
+        ({"protocolVersion": "1999-01-01", "capabilities": {}}, "no protocol revision in common: it speaks 1999-01-01"),
         ({"protocolVersion": 5, "capabilities": {}}, "something else"),
         ({"capabilities": {}}, "no protocolVersion"),
         ([], "something else"),

@@ -18,6 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation, KindConsent
 from host.asking import PeerError
+from host.errors import Refused
 from host.exchange import Caller, Exchange, Nobody
 from host.jsonrpc.messages import ErrorBody, Request
 from host.policy.gate import Gate
@@ -526,11 +527,12 @@ async def test_a_request_that_is_called_off_in_the_breath_of_its_answer_leaves_n
 
 
 async def test_thousands_of_watches_cost_little(autojump_clock: MockClock) -> None:
-    """Each costs about the same however many there are: when they are made, and when all of them are made again."""
+    """Each costs about the same however many there are: when they are made, and when all of them are made again. If
+    each looked at all of them, ten times as many would cost ten times as much each; a busy machine may double it."""
     few = [await _seconds_for_each_of(200) for _ in range(3)]
-    made, made_again = await _seconds_for_each_of(4000)
-    assert made < 3 * min(made for made, _ in few)
-    assert made_again < 3 * min(made_again for _, made_again in few)
+    made, made_again = await _seconds_for_each_of(2000)
+    assert made < 5 * min(made for made, _ in few)
+    assert made_again < 5 * min(made_again for _, made_again in few)
 
 
 async def _seconds_for_each_of(count: int) -> tuple[float, float]:
@@ -618,3 +620,37 @@ async def play(steps: Sequence[Step]) -> None:
         assert server.subscribed <= held
         assert server.subscribed == held
         nursery.cancel_scope.cancel()
+
+
+# A server that is told of everything at once
+
+
+async def test_whoever_wants_what_was_just_refused_to_another_is_answered_too(nursery: trio.Nursery) -> None:
+    """Although nothing else is wanted than before (rule 110)."""
+    server = Watched()
+    gate = Gate({"a": server.spec})
+    held = watches.Watches("a", 5.0)
+    refused: list[str] = []
+    waiting = [str(n) for n in range(20)]
+
+    async def want(name: str) -> None:
+        permit = gate.admit(
+            Exchange(Request(1, "resources/subscribe"), {}, Caller(name, None), Nobody()), "a", Kind.RESOURCE, D
+        )
+        assert permit is not None
+        with suppress(Refused):
+            await held.watch(permit, lambda uri, notice: None)
+        refused.append(name)
+
+    async def agree(uris: frozenset[str]) -> frozenset[str]:
+        await trio.lowlevel.checkpoint()
+        if waiting and uris:  # it comes in the very moment in which the former hears that it was refused
+            nursery.start_soon(want, waiting.pop())
+        return frozenset()
+
+    nursery.start_soon(held.follow, agree)
+    await wait_all_tasks_blocked()
+    nursery.start_soon(want, "first")
+    await wait_all_tasks_blocked()
+    assert (waiting, len(refused), len(held)) == ([], 21, 0)
+    nursery.cancel_scope.cancel()

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Never
 
 import httpx
@@ -18,9 +19,9 @@ from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
 from host.asking import BrokenAnswer, PeerError
-from host.jsonrpc.messages import Failure, Malformed, Notification, Request
+from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.peer import Behind, Peer, open_peer
-from host.protocol.versions import LEGACY
+from host.protocol.versions import LATEST, LEGACY
 from host.wire import http_transport
 from host.wire.http_client import STREAM_GRACE, HttpLink, SessionEnded, open_http
 from host.wire.http_transport import AuthNeeded, HttpRefused
@@ -312,8 +313,9 @@ async def test_an_error_of_the_request_itself_with_status_400_is_its_answer() ->
 @pytest.mark.parametrize("body", [answer(2), answer("1"), b"[]", b"nonsense", b""])
 async def test_a_body_that_does_not_answer_is_delivered_and_fails_the_request(body: bytes) -> None:
     async with serving(saying(200, body or b" ")) as server, linked(server.url) as found:
-        with pytest.raises(LinkLost, match="no answer to the request"):
+        with pytest.raises(LinkLost, match="no answer to the request") as caught:
             await found.link.send(ask())
+        assert caught.value.answered
         assert len(found.arrived) == 1
         assert found.lost is None
 
@@ -323,9 +325,37 @@ async def test_a_body_that_does_not_answer_is_delivered_and_fails_the_request(bo
 )
 async def test_other_kinds_of_body_fail_the_request(kind: str, headers: dict[str, str]) -> None:
     async with serving(saying(200, answer(), kind, **headers)) as server, linked(server.url) as found:
-        with pytest.raises(LinkLost, match="neither plain JSON nor a plain event stream"):
+        with pytest.raises(LinkLost, match="neither plain JSON nor a plain event stream") as caught:
             await found.link.send(ask())
+        assert caught.value.answered
         assert found.arrived == []
+
+
+@pytest.mark.parametrize("kind", ["", JSON, "text/plain"])
+@pytest.mark.parametrize("status", [200, 202])
+async def test_a_receipt_is_no_answer_to_a_request(status: int, kind: str) -> None:
+    """But it shows that somebody is there."""
+    headers = {"content_type": kind} if kind else {}
+    async with serving(saying(status, b"", JSON, **headers)) as server, linked(server.url) as found:
+        with pytest.raises(LinkLost) as caught:
+            await found.link.send(ask())
+        assert caught.value.answered
+        assert not caught.value.nothing_begun
+
+
+async def test_a_server_that_is_not_there_and_one_that_breaks_off_have_not_answered() -> None:
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{")
+        await wire.close()
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        with pytest.raises(LinkLost) as caught:
+            await found.link.send(ask())
+        assert not caught.value.answered
+    async with linked(server.url) as found:
+        with pytest.raises(LinkLost) as caught:
+            await found.link.send(ask())
+        assert not caught.value.answered
 
 
 async def test_a_body_over_the_limit_fails_the_request_and_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -691,6 +721,175 @@ async def test_a_peer_on_the_link_asks_in_parallel_and_calls_off_what_it_no_long
                 await peer.request("broken")
             assert bytes(await peer.request("fast")) == b"[24]"
             assert peer.in_flight == 0
+
+
+# --- the stateless way ----------------------------------------------------------------------------------------------
+
+MIRRORED = (("MCP-Protocol-Version", LATEST.name), ("Mcp-Method", "tools/call"), ("Mcp-Name", "add"))
+
+
+def ask_statelessly(id: Id = 1) -> Parcel:
+    return Parcel(Request(id, "tools/call"), headers=MIRRORED)
+
+
+async def test_the_headers_of_a_parcel_are_sent_with_it_and_with_nothing_else() -> None:
+    """Beside the usual ones (rule 31) (rule 35)."""
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.say(200, answer(json.loads(heard.body)["id"]), mcp_session_id="s-1")
+
+    async with serving(scripted(post)) as server:
+        async with linked(server.url) as found:
+            await found.link.send(ask_statelessly(1))
+            found.link.settle(LATEST)
+            await found.link.send(ask_statelessly(2))
+            await found.link.send(ask(3))
+        first, second, third = server.heard
+        for heard in (first, second):
+            assert [heard.headers[name.lower()] for name, _ in MIRRORED] == [text for _, text in MIRRORED]
+            assert heard.headers["accept"] == "application/json, text/event-stream"
+            assert heard.headers["content-type"] == JSON
+        assert not third.headers.keys() & {name.lower() for name, _ in MIRRORED}
+        assert found.messages == [success(1), success(2), success(3)]
+
+
+async def test_a_stateless_server_has_no_session_no_stream_and_no_farewell() -> None:
+    """Not even one that hands out a session."""
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.say(200, answer(json.loads(heard.body)["id"]), mcp_session_id="s-1")
+
+    async with serving(scripted(post, session="s-0")) as server:
+        async with linked(server.url) as found:
+            await found.link.send(ask(1, "initialize"))
+            found.link.settle(LATEST)
+            await found.link.send(INITIALIZED)
+            await found.link.send(ask_statelessly(2))
+            await trio.sleep(0.05)  # in which a stream would be opened
+        assert server.methods == ["POST", "POST", "POST"]
+        assert not any("mcp-session-id" in heard.headers for heard in server.heard)
+        assert "mcp-protocol-version" not in server.heard[1].headers
+
+
+async def test_a_404_to_a_stateless_request_ends_no_session() -> None:
+    async with serving(saying(404, b"<h1>", "text/html")) as server, linked(server.url) as found:
+        found.link.settle(LATEST)
+        with pytest.raises(HttpRefused) as caught:
+            await found.link.send(ask_statelessly())
+        assert caught.value.answered
+        assert found.lost is None
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("settled", [True, False])
+async def test_a_stateless_request_is_called_off_by_closing_its_post(settled: bool, begun: bool) -> None:
+    """At once, and nothing is said; before it is settled what the server speaks, too (rule 37) (rule 45)."""
+    closed = trio.Event()
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        if begun:
+            await wire.begin()
+            await wire.chunk(b": working\n\n")
+        await wire.wait_closed()
+        closed.set()
+
+    async with serving(scripted(post)) as server:
+        async with open_http(server.url, {}, lambda what, detail: None) as link, open_peer(link, Deaf()) as peer:
+            if settled:
+                link.settle(LATEST)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(peer.request, "tools/call", headers=MIRRORED))
+                await until(lambda: server.heard)
+                await trio.sleep(0.02)  # so that the client has read what there is
+                assert not closed.is_set()
+                nursery.cancel_scope.cancel()
+            with trio.fail_after(1):
+                await closed.wait()
+        assert [json.loads(heard.body)["method"] for heard in server.heard] == ["tools/call"]
+
+
+async def test_a_server_that_turned_out_to_have_sessions_is_told_of_what_is_called_off() -> None:
+    """A stateless request came first, and it was not for it (rule 45)."""
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        if "mcp-method" in heard.headers:
+            await wire.say(400)
+        else:
+            await wire.begin()
+            await wire.wait_closed()
+
+    async with serving(scripted(post, session="s-1")) as server, linked(server.url) as found:
+        with pytest.raises(HttpRefused):
+            await found.link.send(ask_statelessly(1))
+        await found.link.send(ask(2, "initialize"))
+        found.link.settle(LEGACY["2025-11-25"])
+        await found.link.call_off(3, Notification("notifications/cancelled"))
+        assert server.heard[-1].headers["mcp-session-id"] == "s-1"
+        assert json.loads(server.heard[-1].body)["method"] == "notifications/cancelled"
+
+
+@pytest.mark.parametrize("settled", [True, False])
+async def test_the_stream_of_a_stateless_request_is_not_resumed(settled: bool) -> None:
+    """Whatever ids its events bear; nor is it sent once more (rule 38)."""
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.begin()
+        await wire.chunk(b"id: 1\nretry: 1\ndata:\n\n")
+        await wire.end()
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        if settled:
+            found.link.settle(LATEST)
+        with pytest.raises(LinkLost, match="the answer did not come") as caught:
+            await found.link.send(ask() if settled else ask_statelessly())
+        assert server.methods == ["POST"]
+        assert not caught.value.answered
+
+
+@pytest.mark.parametrize("message", [success("é" * 100), Failure(ErrorBody(-32601, "no"), 9)])
+async def test_a_stateless_server_is_not_answered(message: Success | Failure) -> None:
+    """It has no business asking, and no POST that takes an answer (rule 37)."""
+    async with serving(saying(200, answer())) as server, linked(server.url) as found:
+        found.link.settle(LATEST)
+        await found.link.send(Parcel(message))
+        assert server.heard == []
+        ((what, detail),) = found.dropped
+        assert what == "unexpected answer"
+        assert len(detail) < 150
+
+
+@pytest.mark.parametrize("id", [b'"id":1,', b'"id":null,', b""])
+@pytest.mark.parametrize("code", [-32020, -32021, -32022, -32601, -32602])
+@pytest.mark.parametrize("status", [400, 404])
+async def test_an_error_with_status_400_or_404_answers_a_stateless_request(status: int, code: int, id: bytes) -> None:
+    """Also one that does not say to what: nothing else was asked."""
+    body = b'{"jsonrpc":"2.0",%s"error":{"code":%d,"message":"no","data":{"supported":[]}}}' % (id, code)
+    async with serving(saying(status, body)) as server, linked(server.url) as found:
+        await found.link.send(ask_statelessly())
+        assert found.arrived == [Arrival(Failure(ErrorBody(code, "no", Raw(b'{"supported":[]}')), 1), 1)]
+
+
+@pytest.mark.parametrize(
+    ("status", "id"), [(400, b'"id":2,'), (400, b'"id":"1",'), (429, b""), (405, b'"id":null,'), (403, b""), (500, b"")]
+)
+async def test_no_other_error_without_its_id_does(status: int, id: bytes) -> None:
+    """What stands between us and the server may refuse in these words too, and has not understood the request."""
+    body = b'{"jsonrpc":"2.0",%s"error":{"code":-32000,"message":"no"}}' % id
+    async with serving(saying(status, body)) as server, linked(server.url) as found:
+        with pytest.raises(HttpRefused) as caught:
+            await found.link.send(ask_statelessly())
+        assert caught.value.answered is (status in (400, 405))
+        assert found.arrived == []
+
+
+async def test_an_error_without_an_id_is_not_the_answer_of_a_server_with_sessions() -> None:
+    """It may be one that speaks only the transport before this one."""
+    body = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"no session"}}'
+    async with serving(saying(400, body)) as server, linked(server.url) as found:
+        with pytest.raises(HttpRefused) as caught:
+            await found.link.send(ask(1, "initialize"))
+        assert caught.value.may_be_older
+        assert found.arrived == []
 
 
 # --- virtual time ---------------------------------------------------------------------------------------------------

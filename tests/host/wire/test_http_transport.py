@@ -216,6 +216,7 @@ def test_what_a_status_says_of_the_server(status: int, older: bool, holds: bool,
     refusal = Answer(httpx.Response(status)).refusal()
     assert refusal.status == status
     assert (refusal.may_be_older, refusal.may_hold_answer, refusal.passing) == (older, holds, passing)
+    assert refusal.answered is older
     assert isinstance(refusal, AuthNeeded) == (status in (401, 403))
     assert isinstance(refusal, HttpRefused)
 

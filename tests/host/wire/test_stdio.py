@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from host.jsonrpc.conversation import cancelled
 from host.jsonrpc.messages import Malformed, Notification, Request, Success
-from host.protocol.versions import LEGACY
+from host.protocol.versions import LATEST, LEGACY, MODERN
 from host.wire.framing import MAX_LINE
 from host.wire.link import Arrival, LinkLost, Parcel
 from host.wire.pipe import STALL
@@ -132,13 +132,18 @@ async def test_a_payload_arrives_byte_for_byte(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("revision", "kinds"), [("2025-03-26", [Notification, Malformed, Success]), ("2025-06-18", [Malformed])]
+    ("revision", "kinds"),
+    [
+        ("2025-03-26", [Notification, Malformed, Success]),
+        ("2025-06-18", [Malformed]),
+        (LATEST.name, [Malformed]),
+    ],
 )
 async def test_each_message_of_a_batch_arrives_by_itself_where_the_revision_has_batches(
     server: Server, revision: str, kinds: list[type]
 ) -> None:
     """Elsewhere an array is no message (rule 6)."""
-    server.link.settle(LEGACY[revision])
+    server.link.settle({**LEGACY, **MODERN}[revision])
     server.says(b'[{"jsonrpc":"2.0","method":"a"},[],{"jsonrpc":"2.0","id":1,"result":{}}]\n')
     await trio.testing.wait_all_tasks_blocked()
     assert [type(arrival.message) for arrival in server.arrived] == kinds

@@ -78,6 +78,7 @@ async def grow(name: str, ctx: Context) -> str:
     """Adds a tool while the server runs."""
     server.add_tool(lambda: name, name=name, description="New.")
     await ctx.session.send_tool_list_changed()
+    await ctx.notify_tools_changed()  # the way of the stateless revision
     return "grown"
 
 

@@ -1,0 +1,46 @@
+"""What every way of answering a request shares: how its params are opened, and how whatever goes wrong becomes its
+answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from msgspec import Raw
+
+from host.errors import ColonnadeError, InvalidParams
+from host.journal import Crashed, Journal
+from host.jsonrpc.messages import INTERNAL_ERROR, ErrorBody, Failure, Request, Success
+from host.jsonrpc.raw import members
+
+
+def params_of(request: Request) -> dict[str, Raw]:
+    """The members of its params.
+
+    Raises:
+        InvalidParams: they are no object.
+    """
+    try:
+        return members(request.params) if request.params is not None else {}
+    except ValueError:
+        raise InvalidParams("params is not an object") from None
+
+
+def as_it_is(error: ColonnadeError) -> ErrorBody:
+    return ErrorBody(error.code, error.message, error.data)
+
+
+async def guarded(
+    request: Request,
+    work: Callable[[Request], Awaitable[Raw]],
+    journal: Journal,
+    name: str,
+    body_of: Callable[[ColonnadeError], ErrorBody] = as_it_is,
+) -> Success | Failure:
+    """The answer to the request: what `work` gives, or why it gives nothing. `name` is who asked, for the log."""
+    try:
+        return Success(request.id, await work(request))
+    except ColonnadeError as error:
+        return Failure(body_of(error), request.id)
+    except Exception as problem:  # noqa: BLE001 - one request's trouble must not reach any other
+        journal.note(Crashed(f"{request.method[:80]} for {name}", problem))
+        return Failure(ErrorBody(INTERNAL_ERROR, "Internal error in Colonnade; its log says more"), request.id)

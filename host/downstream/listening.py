@@ -1,0 +1,136 @@
+"""One `subscriptions/listen`: what its client asked to be told of, from the acknowledgement to the end
+(2026-07-28, "Subscriptions"). How it travels, and when it ends, is the transport's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+from msgspec import Raw
+
+from host.downstream.changes import Changes
+from host.downstream.edge import cancel_when
+from host.downstream.stateless import Comer
+from host.downstream.tasks import Tasks
+from host.errors import ColonnadeError
+from host.exchange import Caller, Exchange, Nobody, Report
+from host.jsonrpc.messages import Id, Notification, Request
+from host.jsonrpc.raw import encode
+from host.protocol.abilities import Abilities
+from host.protocol.methods import SUBSCRIBE, UPDATED
+from host.protocol.subscriptions import Filter, acknowledgement, tagged
+from host.router import Router
+from host.wire.link import LinkLost
+
+AGREEMENT = 0.5
+"""Seconds in which servers may agree to tell of resources before the acknowledgement goes out without them."""
+
+Say = Callable[[Notification], bool]
+"""Puts a notification on the stream without waiting; False if its client does not read."""
+
+
+class _Listener:
+    """What is told goes to the stream, marked as the subscription's. Implements `host.exchange.Outlet`, but nobody is
+    asked by it."""
+
+    def __init__(self, id: Id, say: Say) -> None:
+        self._id = id
+        self._say = say
+        self._early: list[Notification] | None = []
+        self.overflown = trio.Event()
+
+    def acknowledge(self, granted: Filter) -> None:
+        """Nothing may come before this."""
+        early, self._early = self._early or [], None
+        self._put(acknowledgement(self._id, granted))
+        for notice in early:
+            self.pass_on(notice)
+
+    def tell(self, notice: Notification) -> None:
+        if notice.method == UPDATED:  # what else its servers say to it belongs to no subscription
+            self.pass_on(notice)
+
+    def pass_on(self, notice: Notification) -> None:
+        if self._early is not None:
+            self._early.append(notice)
+        else:
+            self._put(tagged(notice, self._id))
+
+    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+        raise LinkLost("the client can be asked nothing here")
+
+    async def say(self, notice: Notification) -> None:
+        self.pass_on(notice)
+        await trio.lowlevel.checkpoint()
+
+    def _put(self, notice: Notification) -> None:
+        if not self._say(notice):
+            self.overflown.set()
+
+
+async def listen(
+    router: Router,
+    tasks: Tasks,
+    id: Id,
+    wanted: Filter,
+    comer: Comer,
+    abilities: Abilities,
+    say: Say,
+    stop: trio.Event,
+) -> None:
+    """Tell the client of request `id` of everything that it wants and can have, until `stop` is set, or until it reads
+    too slowly: what it then missed it finds by asking again. Cancelling this ends it without a word."""
+    listener = _Listener(id, say)
+    caller = comer.caller(abilities, listener)
+    changes = Changes(router, caller)
+    followed = tasks.watch(caller, wanted.tasks, listener.pass_on)
+    try:
+        async with trio.open_nursery() as nursery:
+            watching = _Watching(router, caller, wanted.uris)
+            nursery.start_soon(watching.run)
+            with trio.move_on_after(AGREEMENT):
+                await watching.settled.wait()
+            listener.acknowledge(Filter(wanted.lists, watching.agreed(), followed))
+            nursery.start_soon(changes.tell, listener.say, wanted.lists)
+            nursery.start_soon(cancel_when, listener.overflown, nursery.cancel_scope)
+            await stop.wait()
+            nursery.cancel_scope.cancel()
+    finally:
+        tasks.unwatch(followed, listener.pass_on)
+        router.release(caller)
+
+
+class _Watching:
+    """The resources that one subscription names, each asked of its server."""
+
+    def __init__(self, router: Router, caller: Caller, uris: tuple[str, ...]) -> None:
+        self._router = router
+        self._caller = caller
+        self._asked: dict[str, bool | None] = dict.fromkeys(uris)
+        self.settled = trio.Event()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for uri in self._asked:
+                nursery.start_soon(self._watch, uri)
+        self.settled.set()
+
+    def agreed(self) -> tuple[str, ...]:
+        """Those whose server has agreed, or has not yet answered but says that it tells of such changes."""
+        return tuple(
+            uri
+            for uri, agreed in self._asked.items()
+            if agreed or (agreed is None and self._router.watchable(self._exchange(uri)))
+        )
+
+    async def _watch(self, uri: str) -> None:
+        try:
+            await self._router.answer(self._exchange(uri))
+        except ColonnadeError:
+            self._asked[uri] = False
+        else:
+            self._asked[uri] = True
+
+    def _exchange(self, uri: str) -> Exchange:
+        return Exchange(Request(0, SUBSCRIBE), {"uri": encode(uri)}, self._caller, Nobody())

@@ -1,0 +1,272 @@
+"""Answers requests that say everything about themselves (2026-07-28), over HTTP and stdio alike.
+
+There is no session: who asks, what it can and what it wants of the log stand in each request. What a server asks in the
+middle of its work is the client's to answer with its next request, which the state that it brings back makes the same
+call again: one that waits in the lot, or one that its server goes on with itself. Either way the state is sealed, and
+good for nothing but the same request of the same client.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from host.downstream.guard import guarded
+from host.downstream.parking import PARKED, Lot, Outcome, Questions, Ticket
+from host.downstream.tasks import IN_EXTENSION, Tasks
+from host.errors import InvalidParams, MethodNotFound, MissingAbility
+from host.exchange import Answer, Answered, Caller, Exchange, Nobody, Outlet, Report, Round, Unfinished
+from host.journal import Journal
+from host.jsonrpc.messages import Failure, Notification, Request, Success
+from host.jsonrpc.raw import encode, encode_object, value
+from host.protocol.abilities import Abilities
+from host.protocol.codes import for_stateless
+from host.protocol.levels import passes
+from host.protocol.meta import META, progress_token
+from host.protocol.methods import CALL, COMPLETE, DISCOVER, LISTING_BY_METHOD, LOGGED
+from host.protocol.questions import ELICIT, CannotAsk, fit, question_of, unidentified
+from host.protocol.rounds import RETRIED, Retry, input_required, retry_of, with_retry
+from host.protocol.stateless import Envelope, complete, discovery, stamped
+from host.router import OLD_STATE, Router
+from host.seal import BrokenSeal, Seal
+from host.version import VERSION
+from host.wire.link import LinkLost
+
+ANSWERED = frozenset({DISCOVER, COMPLETE, *RETRIED, *LISTING_BY_METHOD, *IN_EXTENSION})
+"""The methods that are answered here; no other has an answer but the one that only listens."""
+STATE_LIFE = 3600.0
+"""Seconds for which the state of a server's own can be brought back."""
+
+Tell = Callable[[Notification], object]
+"""Puts a notification on the stream of a request, without waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comer:
+    """What a transport knows of whoever sends a request; see `Caller`."""
+
+    name: str
+    endpoint: str | None
+    identity: str | None
+    instance: Hashable | None
+    mark: Hashable
+
+    def caller(self, abilities: Abilities, outlet: Outlet) -> Caller:
+        """The caller of one request; `outlet` is for what is said to it outside the answer."""
+        return Caller(self.name, self.endpoint, self.identity, abilities, self.instance, outlet, self.mark)
+
+
+class _Outlet:
+    """The way to a client that is asked by ending its request. Implements `host.exchange.Outlet`."""
+
+    def __init__(self, tell: Tell, level: str | None) -> None:
+        self._tell = tell
+        self._level = level
+
+    def tell(self, notice: Notification) -> None:
+        # Log messages are for requests that ask for them (2026-07-28, "Logging").
+        if notice.method != LOGGED or (self._level is not None and passes(notice, self._level)):
+            self._tell(notice)
+
+    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+        raise LinkLost("the client can be asked nothing while it waits for this")
+
+
+class _Bound:
+    """What a state is good for: this request, but for what is said of it, of this client at this endpoint."""
+
+    def __init__(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> None:
+        self._caller = caller
+        self._method = method
+        self._params = params
+
+    @property
+    def digest(self) -> bytes:
+        """Equal for equal requests, however they are written."""
+        asked = {name: _canonical(each) for name, each in self._params.items() if name != META}
+        said = [self._caller.endpoint, self._caller.identity, self._method, sorted(asked.items())]
+        return hashlib.sha256(json.dumps(said).encode()).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One request of a call that may take several."""
+
+    asked: dict[str, Raw]
+    """Its params, without what it brings of the turn before."""
+    bound: _Bound
+    at: Ticket | Round
+    answers: Mapping[str, Raw]
+
+
+class Stateless:
+    """Answers them. `lot` holds the calls that wait for their clients, `tasks` those that became tasks."""
+
+    def __init__(self, router: Router, journal: Journal, lot: Lot, tasks: Tasks) -> None:
+        self._router = router
+        self._journal = journal
+        self._lot = lot
+        self.tasks = tasks
+        self._seal = Seal()
+
+    async def answer(
+        self, request: Request, params: Mapping[str, Raw], said: Envelope, comer: Comer, tell: Tell
+    ) -> Success | Failure:
+        """The answer to one request. Cancelling this calls it off.
+
+        Args:
+            params: those of the request (`guard.params_of`).
+            said: what they say of the request.
+            tell: takes what comes before the answer; what comes after it is nobody's.
+        """
+        work = partial(self._result, params, said, comer, _Outlet(tell, said.level))
+        return await guarded(request, work, self._journal, comer.name, for_stateless)
+
+    async def _result(
+        self, params: Mapping[str, Raw], said: Envelope, comer: Comer, outlet: _Outlet, request: Request
+    ) -> Raw:
+        method = request.method
+        if method == DISCOVER:
+            found = discovery(VERSION, self._router.instructions(comer.endpoint), apps=True, tasks=True)
+            return complete(DISCOVER, found, VERSION)
+        if method not in ANSWERED:
+            raise MethodNotFound(f"there is no method {method[:80]!r} here")
+        caller = comer.caller(said.abilities, Nobody())
+        if method in IN_EXTENSION:
+            return stamped(self.tasks.ask(request, params, caller), VERSION)
+        turn = self._turn(request, params, caller) if method in RETRIED else None
+        if said.level is None:
+            return await self._carry_out(request, params, said, caller, outlet, turn)
+        self._router.want_logs(caller, said.level)
+        try:
+            for _ in range(2):  # servers are told of the level before they are asked
+                await trio.lowlevel.checkpoint()
+            return await self._carry_out(request, params, said, caller, outlet, turn)
+        finally:
+            self._router.release(caller)
+
+    async def _carry_out(
+        self,
+        request: Request,
+        params: Mapping[str, Raw],
+        said: Envelope,
+        caller: Caller,
+        outlet: _Outlet,
+        turn: _Turn | None,
+    ) -> Raw:
+        if turn is None:
+            answer = await self._router.answer(Exchange(request, params, caller, outlet, said.level))
+            assert isinstance(answer, Answered)
+            return complete(request.method, answer.result, VERSION, answer.freshness)
+        asked, bound, at = turn.asked, turn.bound, turn.at
+        token = progress_token(asked)
+        if isinstance(at, Ticket):
+            outcome = await self._lot.resume(_owner(caller), at, turn.answers, outlet.tell, token)
+            if isinstance(outcome, Questions):
+                _refuse_unaskable(outcome.asked, said.abilities)
+            return self._outcome(outcome, bound)
+
+        async def call(outlet: Outlet, tasked: Callable[[], None] | None) -> Raw:
+            exchange = Exchange(request, asked, caller, outlet, said.level, at, tasked)
+            return self._written(request.method, await self._router.answer(exchange), bound)
+
+        async def work(outlet: Outlet) -> Raw:
+            if request.method != CALL.name or not said.abilities.tasks:
+                return await call(outlet, None)
+            return await self.tasks.carry_out(caller, asked, call, outlet)
+
+        if not _can_be_asked(said.abilities):
+            return await work(outlet)
+        return self._outcome(await self._lot.begin(_owner(caller), work, outlet.tell, token), bound)
+
+    # The state that a client brings back
+
+    def _turn(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> _Turn:
+        """What the request asks, and where it goes on. Before that is clear no server hears of it.
+
+        Raises:
+            InvalidParams: what it brings is not well-formed, or not for this request of this client, or too old.
+        """
+        retry = retry_of(params)
+        asked = with_retry(dict(params), None, None)
+        bound = _Bound(caller, request.method, asked)
+        return _Turn(asked, bound, self._round(retry, bound), retry.answers or {})
+
+    def _round(self, retry: Retry, bound: _Bound) -> Ticket | Round:
+        """Where the request goes on.
+
+        Raises:
+            InvalidParams: the state is not one of ours, or not for this request of this client, or too old.
+        """
+        if retry.state is None:
+            return Round(None, retry.answers, None)
+        try:
+            content = self._seal.open("state", bound.digest, retry.state, trio.current_time())
+        except BrokenSeal:
+            raise InvalidParams(OLD_STATE) from None
+        kind, *rest = msgspec.json.decode(content)
+        if kind == "parked":
+            return Ticket(*rest)
+        server, state = rest
+        return Round(server, retry.answers, state)
+
+    def _outcome(self, outcome: Outcome, bound: _Bound) -> Raw:
+        if not isinstance(outcome, Questions):
+            return outcome
+        ticket = outcome.ticket
+        state = self._sealed(["parked", ticket.call, ticket.round], bound, PARKED)
+        return stamped(input_required({key: _asked(*each) for key, each in outcome.asked.items()}, state), VERSION)
+
+    def _written(self, method: str, answer: Answer, bound: _Bound) -> Raw:
+        if isinstance(answer, Unfinished):
+            state = self._sealed(["asked", answer.server, answer.state], bound, STATE_LIFE)
+            questions = {key: _asked(*each) for key, each in answer.questions.items()}
+            return stamped(input_required(questions, state), VERSION)
+        return complete(method, answer.result, VERSION, answer.freshness)
+
+    def _sealed(self, content: list[object], bound: _Bound, life: float) -> str:
+        return self._seal.close("state", bound.digest, bytes(encode(content)), trio.current_time() + life)
+
+
+def _canonical(raw: Raw) -> str:
+    try:
+        return msgspec.json.encode(value(raw), order="sorted").decode()
+    except (ValueError, UnicodeError, RecursionError):  # what cannot be decoded must be written as it was
+        return bytes(raw).decode()
+
+
+def _owner(caller: Caller) -> Hashable:
+    return caller.endpoint, caller.identity
+
+
+def _can_be_asked(abilities: Abilities) -> bool:
+    return abilities.roots or abilities.sampling or abilities.form or abilities.url
+
+
+def _refuse_unaskable(asked: Mapping[str, tuple[str, Mapping[str, Raw]]], abilities: Abilities) -> None:
+    """A call goes on with requests that each speak for themselves.
+
+    Raises:
+        MissingAbility: this one declares less than the one that began it, and too little for what is asked now.
+    """
+    for method, params in asked.values():
+        try:
+            question = question_of(method, encode_object(params), identified=False)
+            if question is not None:
+                fit(*question, abilities, "")
+        except CannotAsk as refusal:
+            data = encode({"requiredCapabilities": refusal.lacks or {}})
+            text = "what is asked now needs a capability that the request does not declare"
+            raise MissingAbility(text, data=data) from None
+
+
+def _asked(method: str, params: Mapping[str, Raw]) -> tuple[str, Mapping[str, Raw]]:
+    """A question as a result can hold it."""
+    return method, unidentified(params) if method == ELICIT else params

@@ -1,0 +1,144 @@
+"""Stateless requests over HTTP (2026-07-28, "Transports / Streamable HTTP"): each POST stands for itself.
+
+What the headers say must be what the body says; only the body counts. Everything that has a status of its own is
+refused before the first byte of an answer. A client that leaves has called its request off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import trio
+from msgspec import Raw
+
+from host.downstream.edge import Rejected, Visit, unless_gone, until_gone
+from host.downstream.guard import params_of
+from host.downstream.listening import listen
+from host.downstream.security import Refusal
+from host.downstream.stateless import ANSWERED, Comer, Stateless
+from host.downstream.streams import COMMIT, MAX_KEPT, MAX_STREAMS, STREAM_HEADERS, EventStream, Replies, start
+from host.downstream.tasks import refuse_undeclared
+from host.errors import LIMITED, ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
+from host.exchange import Nobody
+from host.jsonrpc.messages import Failure, Notification, Request, Success, write
+from host.protocol.methods import CALL, target_of
+from host.protocol.mirror import check, check_params, check_version
+from host.protocol.stateless import Envelope, envelope, stated
+from host.protocol.subscriptions import LISTEN, Filter, farewell, filter_of
+from host.router import Router
+
+_STATUSES = {
+    HeaderMismatch.code: 400,
+    MissingAbility.code: 400,
+    UnsupportedVersion.code: 400,
+    MethodNotFound.code: 404,
+}
+"""Of errors that have one (2026-07-28, "Error Codes"); every other is an answer like any."""
+
+
+class StatelessFace:
+    """Serves them. When `stop` is set, whoever only listens is told that it is over."""
+
+    def __init__(self, router: Router, stateless: Stateless, replies: Replies, stop: trio.Event) -> None:
+        self._router = router
+        self._stateless = stateless
+        self._replies = replies
+        self._stop = stop
+        self._listening = 0
+
+    async def serve(self, visit: Visit, request: Request) -> None:
+        """One request, which says that it is stateless.
+
+        Raises:
+            Rejected: it is refused with a status.
+        """
+        params, said = self._judged(visit, request)
+        comer = _comer(visit)
+        if request.method == LISTEN:
+            await self._listen(visit, request, params, said, comer)
+        else:
+            await self._answer(visit, request, params, said, comer)
+
+    def _judged(self, visit: Visit, request: Request) -> tuple[Mapping[str, Raw], Envelope]:
+        """What the request says of itself, once everything that may be wrong with it has been looked for, in this
+        order: the envelope, the headers, the revision, the method, the headers of a tool's own."""
+        try:
+            params = params_of(request)
+            found = stated(params)
+            check_version(found.version, visit.headers.all)
+            check(request.method, params, visit.headers.all)
+            said = envelope(found)
+            if request.method not in ANSWERED and request.method != LISTEN:
+                raise MethodNotFound(f"there is no method {request.method[:80]!r} here")
+            if request.method == CALL.name:
+                caller = _comer(visit).caller(said.abilities, Nobody())
+                _, tool = target_of(CALL.name, params)
+                check_params(params, self._router.mirrors(caller, tool), visit.headers.all)
+        except ColonnadeError as error:
+            status = 404 if isinstance(error, MethodNotFound) else 400
+            raise Rejected(Refusal(status, error.message), error.code, request.id, error.data) from None
+        return params, said
+
+    async def _answer(
+        self, visit: Visit, request: Request, params: Mapping[str, Raw], said: Envelope, comer: Comer
+    ) -> None:
+        reply = self._replies.begin(visit.send, visit.allowed, _stream, COMMIT)
+        work = partial(self._stateless.answer, request, params, said, comer, reply.say)
+        try:
+            answer = await unless_gone(visit.receive, work)
+        finally:
+            self._replies.end(reply)
+        if answer is None:
+            reply.leave()
+        else:
+            await reply.finish(answer, _status(answer))
+
+    async def _listen(
+        self, visit: Visit, request: Request, params: Mapping[str, Raw], said: Envelope, comer: Comer
+    ) -> None:
+        try:
+            wanted = filter_of(params)
+            if wanted.tasks:
+                refuse_undeclared(said.abilities)
+        except ColonnadeError as error:
+            raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
+        if self._listening >= MAX_STREAMS:
+            raise Rejected(Refusal(503, "too many streams are open", {"retry-after": "5"}), LIMITED, request.id)
+        self._listening += 1
+        try:
+            async with until_gone(visit.receive) as nursery:
+                stream = _stream()
+                await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
+                nursery.start_soon(self._tell, request, wanted, said, comer, stream)
+                await stream.pour(visit.send, -1)
+        finally:
+            self._listening -= 1
+
+    async def _tell(self, request: Request, wanted: Filter, said: Envelope, comer: Comer, stream: EventStream) -> None:
+        def say(notice: Notification) -> bool:
+            if stream.unread > MAX_KEPT // 2:
+                return False  # it does not read
+            stream.add(write(notice))
+            return True
+
+        tasks = self._stateless.tasks
+        await listen(self._router, tasks, request.id, wanted, comer, said.abilities, say, self._stop)
+        stream.add(write(Success(request.id, farewell(request.id))))
+        stream.end()
+
+
+def _comer(visit: Visit) -> Comer:
+    """Whoever has a token is one client, wherever it comes from; of those who have none, each request is one."""
+    if visit.identity is None:
+        return Comer("a stateless client", visit.endpoint, None, None, object())
+    return Comer(f"{visit.identity}, stateless", visit.endpoint, visit.identity, visit.identity, visit.identity)
+
+
+def _stream() -> EventStream:
+    """Such a stream cannot be resumed."""
+    return EventStream(None, primes=False)
+
+
+def _status(answer: Success | Failure) -> int:
+    return 200 if isinstance(answer, Success) else _STATUSES.get(answer.error.code, 200)

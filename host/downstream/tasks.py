@@ -1,0 +1,255 @@
+"""The tasks of our clients, in both dialects: every one is a task of Colonnade's own, whatever its server calls it.
+
+A handshake client says that it wants one, and gets it at once; what its server asks reaches it while it waits for the
+result (2025-11-25, "Tasks"). A stateless client says that it takes one, and gets one if its server makes one of the
+call; what that asks stands in the status (the tasks extension beside 2026-07-28).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import replace
+
+import trio
+from msgspec import Raw
+
+from host.asking import BrokenAnswer, PeerError
+from host.downstream.hosted import Hosted, Job
+from host.errors import InvalidParams, InvalidRequest, MethodNotFound, MissingAbility, again
+from host.exchange import Answered, Caller, Exchange, Outlet
+from host.jsonrpc.messages import ErrorBody, Notification, Request
+from host.jsonrpc.raw import encode
+from host.protocol.abilities import TASKS_EXTENSION, Abilities
+from host.protocol.codes import for_stateless
+from host.protocol.methods import CALL, target_of
+from host.protocol.questions import ELICIT, unidentified
+from host.protocol.stateless import stamped
+from host.protocol.tasks import (
+    ACKNOWLEDGEMENT,
+    TASKS_CANCEL,
+    TASKS_GET,
+    TASKS_LIST,
+    TASKS_RESULT,
+    TASKS_UPDATE,
+    Status,
+    Task,
+    created_in_extension,
+    created_in_handshake,
+    detailed,
+    input_responses_of,
+    listed,
+    notice_in_extension,
+    notice_in_handshake,
+    outcome,
+    related,
+    status_in_handshake,
+    task_id_of,
+    task_wanted,
+)
+from host.router import Router
+from host.version import VERSION
+from host.wire.link import LinkLost
+
+IN_HANDSHAKE = frozenset({TASKS_GET, TASKS_RESULT, TASKS_CANCEL, TASKS_LIST})
+IN_EXTENSION = frozenset({TASKS_GET, TASKS_UPDATE, TASKS_CANCEL})
+
+Tell = Callable[[Notification], None]
+Call = Callable[[Outlet, Callable[[], None] | None], Awaitable[Raw]]
+"""Carries a call out, given its outlet and what is to be called once it is a task."""
+_Asked = Mapping[str, tuple[str, Mapping[str, Raw]]]
+
+
+class Tasks:
+    """All of them. A task belongs to whoever created it, by endpoint and token; its id is known to nobody else."""
+
+    def __init__(self, router: Router, hosted: Hosted) -> None:
+        self._router = router
+        self._hosted = hosted
+        self._watchers: dict[str, set[Tell]] = {}
+
+    # Handshake clients
+
+    def created(self, exchange: Exchange) -> Raw | None:
+        """The answer to a call that shall be a task and can be one; None if it is to be carried out as it is."""
+        params, caller = exchange.params, exchange.caller
+        if exchange.request.method != CALL.name or not caller.abilities.tasks:
+            return None
+        wanted = task_wanted(params)
+        server = None if wanted is None else self._router.task_server(caller, target_of(CALL.name, params)[1])
+        if wanted is None or server is None:
+            return None
+
+        async def work(job: Job) -> Raw:
+            answer = await self._router.answer(replace(exchange, outlet=job, tasked=job.become))
+            assert isinstance(answer, Answered)
+            return answer.result
+
+        def told(job: Job) -> None:
+            caller.outlet.tell(notice_in_handshake(_in_handshake(job)))
+
+        job = self._hosted.start(_owner(caller), server, work, ttl_ms=wanted.ttl_ms, told=told)
+        job.notices = caller.outlet.tell
+        job.become()
+        return created_in_handshake(job.task)
+
+    async def answer(self, exchange: Exchange) -> Raw:
+        """The answer to a request of IN_HANDSHAKE.
+
+        Raises:
+            InvalidParams: there is no such task of this caller, or it is over and cannot be cancelled.
+            ColonnadeError: the task failed with it.
+        """
+        method, caller = exchange.request.method, exchange.caller
+        if method == TASKS_LIST:
+            if caller.identity is None:  # whose tasks they are could not be told
+                raise MethodNotFound("tasks are listed only for clients that have a token")
+            return listed([_in_handshake(job) for job in self._hosted.of(_owner(caller))])
+        job = self._hosted.find(_owner(caller), task_id_of(exchange.params))
+        if method == TASKS_RESULT:
+            return await self._result(job, exchange.outlet)
+        if method == TASKS_CANCEL and not job.cancel():
+            raise InvalidParams("the task is over already")
+        return status_in_handshake(_in_handshake(job))
+
+    async def _result(self, job: Job, outlet: Outlet) -> Raw:
+        """What the call comes to; meanwhile its client is asked what its server asks."""
+        seen: set[str] = set()
+        async with trio.open_nursery() as nursery:
+            while (key := await job.question(seen)) is not None:
+                seen.add(key)
+                nursery.start_soon(self._put, job, key, outlet)
+            nursery.cancel_scope.cancel("the task is over")
+        if job.error is not None:
+            raise again(job.error)
+        if job.result is None:
+            raise InvalidRequest("the task was cancelled")
+        return related(job.result, job.id)
+
+    async def _put(self, job: Job, key: str, outlet: Outlet) -> None:
+        """Ask the client one of the task's questions, for as long as that is open."""
+        method, params = job.questions.get(key, ("", {}))
+        if not method:
+            return  # its server has withdrawn it
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_until_gone, job, key, nursery.cancel_scope)
+            try:
+                if not job.answer(key, await outlet.ask(method, dict(params), None)):
+                    job.refuse(key, BrokenAnswer("it is not an object"))
+            except (PeerError, BrokenAnswer) as refusal:
+                job.refuse(key, refusal)
+            except LinkLost:
+                pass  # it stays open for whoever waits for the result next
+            nursery.cancel_scope.cancel()
+
+    # Stateless clients
+
+    async def carry_out(self, caller: Caller, params: Mapping[str, Raw], call: Call, outlet: Outlet) -> Raw:
+        """A call of a tool, which may become a task if its caller takes one: then the answer is that task.
+
+        Args:
+            outlet: for what comes before it is a task.
+        """
+        server = self._router.task_server(caller, target_of(CALL.name, params)[1]) if caller.abilities.tasks else None
+        if server is None:
+            return await call(outlet, None)
+
+        def work(job: Job) -> Awaitable[Raw]:
+            job.before_task = outlet
+            return call(job, job.become)
+
+        job = self._hosted.start(_owner(caller), server, work, ttl_ms=None, told=self._told)
+        if await job.first():
+            return stamped(created_in_extension(job.task), VERSION)
+        if job.error is not None:
+            raise job.error
+        assert job.result is not None
+        return job.result
+
+    def ask(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:
+        """The answer to a request of IN_EXTENSION, without our name on it.
+
+        Raises:
+            MissingAbility: the request does not declare the extension.
+            InvalidParams: there is no such task of this caller.
+        """
+        refuse_undeclared(caller.abilities)
+        job = self._hosted.find(_owner(caller), task_id_of(params))
+        if request.method == TASKS_GET:
+            return _detailed(job)
+        if request.method == TASKS_UPDATE:
+            for key, answer in input_responses_of(params).items():
+                job.answer(key, answer)
+        else:
+            job.cancel()
+        return ACKNOWLEDGEMENT
+
+    def watch(self, caller: Caller, ids: tuple[str, ...], tell: Tell) -> tuple[str, ...]:
+        """Have `tell` hear of these tasks until `unwatch`; those of them that are the caller's."""
+        found: list[str] = []
+        for id in ids:
+            try:
+                self._hosted.find(_owner(caller), id)
+            except InvalidParams:
+                continue
+            found.append(id)
+            self._watchers.setdefault(id, set()).add(tell)
+        return tuple(found)
+
+    def unwatch(self, ids: tuple[str, ...], tell: Tell) -> None:
+        for id in ids:
+            watchers = self._watchers.get(id, set())
+            watchers.discard(tell)
+            if not watchers:
+                self._watchers.pop(id, None)
+
+    def _told(self, job: Job) -> None:
+        watchers = self._watchers.get(job.id)
+        if watchers:
+            notice = notice_in_extension(job.task, inputs=_inputs(job), result=job.result, error=_error(job))
+            for tell in list(watchers):
+                tell(notice)
+
+
+async def _until_gone(job: Job, key: str, asking: trio.CancelScope) -> None:
+    await job.gone(key)
+    asking.cancel("the question is open no more")
+
+
+def refuse_undeclared(abilities: Abilities) -> None:
+    """Refuse what is for callers alone that take tasks.
+
+    Raises:
+        MissingAbility: this one does not.
+    """
+    if not abilities.tasks:
+        data = encode({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
+        raise MissingAbility("the request does not declare the tasks extension", data=data)
+
+
+def _owner(caller: Caller) -> Hashable:
+    return caller.endpoint, caller.identity
+
+
+def _in_handshake(job: Job) -> Task:
+    """The task as the handshake dialect has it: there a result that is an error is a failure."""
+    if job.result is None:
+        return job.task
+    return replace(job.task, status=outcome(job.result, extension=False))
+
+
+def _detailed(job: Job) -> Raw:
+    return detailed(job.task, inputs=_inputs(job), result=job.result, error=_error(job))
+
+
+def _inputs(job: Job) -> _Asked | None:
+    """What it asks, as a stateless client may have it."""
+    if job.task.status is not Status.INPUT_REQUIRED:
+        return None
+    return {
+        key: (method, unidentified(params) if method == ELICIT else params)
+        for key, (method, params) in job.questions.items()
+    }
+
+
+def _error(job: Job) -> ErrorBody | None:
+    return None if job.error is None else for_stateless(job.error)

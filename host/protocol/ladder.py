@@ -1,0 +1,93 @@
+"""Which way a message goes that a client sends: through a session, or by itself.
+
+Colonnade serves both at the same address and in the same process, and shuts neither door after the first message. On
+HTTP the `MCP-Protocol-Version` header leads and the body must agree; on stdio there is the body alone.
+
+Source: 2026-07-28, "Transports / Streamable HTTP" and "Versioning / Backward Compatibility".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from host.errors import HeaderMismatch, InvalidParams
+from host.protocol.methods import INITIALIZE, PING
+from host.protocol.versions import LEGACY, SERVED, unserved
+
+
+class Way(Enum):
+    """What judges a message from here on."""
+
+    SESSION = "session"
+    """The session that it belongs to, or opens, or lacks."""
+    STATELESS = "stateless"
+    """What it says of itself."""
+
+
+def way_over_http(
+    method: str | None, versions: Sequence[str], *, session: bool, names_method: bool, envelope: str | None
+) -> Way:
+    """The way of a message that was posted.
+
+    Args:
+        method: that of a request or notification; None for a response.
+        versions: all values of `MCP-Protocol-Version`.
+        session: whether there is an `Mcp-Session-Id`.
+        names_method: whether there is an `Mcp-Method`.
+        envelope: the revision that the body says it is of, if it says so in text.
+
+    Raises:
+        HeaderMismatch: the headers contradict each other or the body, or the one that tells the revision is missing.
+        UnsupportedVersion: they name a revision that is not served.
+    """
+    named = {version.strip(" \t") for version in versions}
+    if not named:
+        return _unnamed(method, session, names_method, envelope)
+    if named <= LEGACY.keys():
+        if envelope is not None and named != {envelope}:
+            raise HeaderMismatch("the body is of another protocol version than its MCP-Protocol-Version header")
+        return Way.SESSION  # which also refuses two different ones
+    if len(named) > 1:
+        raise HeaderMismatch("expected one MCP-Protocol-Version header")
+    (version,) = named
+    if version not in SERVED:
+        if envelope is not None and envelope != version:
+            raise HeaderMismatch("the body is of another protocol version than its MCP-Protocol-Version header")
+        raise unserved(version)
+    return Way.SESSION if _opens_session(method, envelope) else Way.STATELESS
+
+
+def _unnamed(method: str | None, session: bool, names_method: bool, envelope: str | None) -> Way:
+    if session or _opens_session(method, envelope):
+        return Way.SESSION
+    if envelope is not None or names_method:
+        raise HeaderMismatch("the MCP-Protocol-Version header is missing")
+    return Way.SESSION
+
+
+def _opens_session(method: str | None, envelope: str | None) -> bool:
+    """An `initialize` with an envelope is a stateless request like any other, for a method that there is not."""
+    return method == INITIALIZE and envelope is None
+
+
+def way_over_stdio(method: str, *, envelope: bool, greeted: bool) -> Way:
+    """The way of a request that came over stdio.
+
+    Args:
+        envelope: whether the body says of which revision it is.
+        greeted: whether the handshake is done.
+
+    Raises:
+        InvalidParams: it says of no revision, and there was no handshake that would.
+    """
+    if method == INITIALIZE:
+        return Way.SESSION
+    if envelope:
+        return Way.STATELESS
+    if greeted or method == PING:
+        return Way.SESSION
+    raise InvalidParams(
+        "send initialize first, or say in _meta of which protocol version the request is; "
+        f"served are {', '.join(SERVED)}"
+    )

@@ -1,0 +1,359 @@
+"""The HTTP headers that repeat what the body of a stateless request says, so that whoever stands between can route it.
+
+This file knows which headers a request needs, how a value is spelled in one, and when a header and the body disagree.
+It knows no HTTP: headers come as a function and go as pairs. Who is asked is not its business, nor whether the revision
+is served. Source: 2026-07-28, "Streamable HTTP", for the standard headers and for those of tool parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode, b64encode
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+
+from msgspec import Raw
+
+from host.errors import HeaderMismatch, InvalidParams
+from host.jsonrpc.raw import members, string
+from host.protocol.methods import TARGETED
+from host.protocol.versions import Revision
+
+VERSION_HEADER = "mcp-protocol-version"
+METHOD_HEADER = "mcp-method"
+NAME_HEADER = "mcp-name"
+PARAM_PREFIX = "mcp-param-"
+
+ANNOTATION = "x-mcp-header"
+"""The keyword of a property in a tool's `inputSchema` whose value goes into a header."""
+
+Header = Callable[[str], Sequence[str]]
+"""All values of the header of that name, which is in lower case; none if it is missing."""
+
+_VERSION, _METHOD, _NAME, _PARAM = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Param-"
+_NAMED = {each.name: each.target for each in TARGETED.values()} | dict.fromkeys(
+    ("tasks/get", "tasks/update", "tasks/cancel"), "taskId"
+)
+_KINDS = ("string", "integer", "boolean")
+
+_BLANK = " \t"
+_PLAIN = re.compile(r"[\x20-\x7e]*")
+_OPENS, _CLOSES = "=?base64?", "?="
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_EXACT = 2**53 - 1
+"""The largest integer that every JSON library reads exactly."""
+
+_CACHED_SCHEMAS = 256
+_CACHED_BYTES = 65_536
+
+
+# How a value is spelled
+
+
+def spelled(text: str) -> str:
+    """The text as the value of `Mcp-Name` or `Mcp-Param-*`: itself if a header can hold it, else in base64.
+
+    Raises:
+        ValueError: it holds a lone surrogate.
+    """
+    plain = _PLAIN.fullmatch(text) and text == text.strip(_BLANK)
+    if plain and not (text.startswith(_OPENS) and text.endswith(_CLOSES)):
+        return text
+    return f"{_OPENS}{b64encode(text.encode()).decode()}{_CLOSES}"
+
+
+def unspelled(header: str) -> str:
+    """What a value of `Mcp-Name` or `Mcp-Param-*` says.
+
+    Raises:
+        ValueError: it holds what must be in base64, or base64 that is none, not canonical, or not UTF-8.
+    """
+    text = header.strip(_BLANK)
+    if not _PLAIN.fullmatch(text):
+        raise ValueError("a header value that is not plain must be in base64")
+    # One of the marks alone, or both sharing their question mark, are plain text.
+    if len(text) < len(_OPENS + _CLOSES) or not (text.startswith(_OPENS) and text.endswith(_CLOSES)):
+        return text
+    payload = text[len(_OPENS) : -len(_CLOSES)]
+    decoded = b64decode(payload, validate=True)
+    # Two spellings of one value would be two values to whoever stands between.
+    if b64encode(decoded).decode() != payload:
+        raise ValueError("the base64 is not canonical")
+    return decoded.decode()
+
+
+# Annotations of a tool's parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """One parameter of a tool that is repeated in a header."""
+
+    header: str
+    """The whole name of the header, in lower case."""
+    spelling: str
+    """The same as it was annotated."""
+    path: tuple[str, ...]
+    """The names of the properties that lead to it, from the root of the arguments."""
+    kind: str
+    """Its type: "string", "integer" or "boolean"."""
+
+
+def mirrors(schema: Raw) -> tuple[Mirror, ...]:
+    """The annotations of an `inputSchema`. It costs little where there are none.
+
+    Raises:
+        ValueError: one of them is invalid, which makes the tool unusable over HTTP; the text says which and why.
+    """
+    text = bytes(schema)
+    if ANNOTATION.encode() not in text and b"\\u" not in text:  # any letter may be spelled with an escape
+        return ()
+    return _read(text) if len(text) > _CACHED_BYTES else _read_once(text)
+
+
+def _read(text: bytes) -> tuple[Mirror, ...]:
+    found: dict[str, Mirror] = {}
+    for path, annotated in _annotated(_decoded(text)):
+        mirror = _mirror(path, annotated)
+        if mirror.header in found:
+            other = found[mirror.header].path
+            raise ValueError(f"{ANNOTATION} of {_shown(path)} is the same as that of {_shown(other)}")
+        found[mirror.header] = mirror
+    return tuple(found.values())
+
+
+_read_once = lru_cache(maxsize=_CACHED_SCHEMAS)(_read)
+
+
+def _decoded(text: bytes) -> object:
+    try:
+        return json.loads(text, parse_int=_no_number, parse_float=_no_number)
+    except RecursionError:
+        raise ValueError("the schema is nested too deep to be searched for annotations") from None
+
+
+def _no_number(text: str) -> None:
+    """Numbers are of no interest here, and not read: they may be of any size."""
+
+
+# The keywords, of JSON Schema 2020-12 and of earlier drafts, that hold one schema, several, or one for each name.
+_ONE = frozenset(
+    (
+        *("items", "additionalItems", "unevaluatedItems", "contains", "propertyNames", "contentSchema"),
+        *("additionalProperties", "unevaluatedProperties", "not", "if", "then", "else"),
+    )
+)
+_SEVERAL = frozenset(("items", "prefixItems", "allOf", "anyOf", "oneOf"))
+_BY_NAME = frozenset(("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"))
+
+_Path = tuple[str, ...] | None
+"""The properties that lead to a schema; None once anything else lies on the way."""
+
+
+def _annotated(root: object) -> Iterator[tuple[_Path, dict[str, object]]]:
+    """Every schema in `root` that has an annotation. What only looks like one is none: a property of that name, or
+    anything inside `default`, `const`, `enum` and `examples`."""
+    waiting: deque[tuple[_Path, object]] = deque([((), root)])
+    while waiting:
+        path, schema = waiting.popleft()
+        if not isinstance(schema, dict):
+            continue
+        if ANNOTATION in schema:
+            yield path, schema
+        for keyword, inner in schema.items():
+            waiting.extend(_inside(path, keyword, inner))
+
+
+def _inside(path: _Path, keyword: str, inner: object) -> Iterator[tuple[_Path, object]]:
+    if isinstance(inner, dict) and keyword in _BY_NAME:
+        for name, each in inner.items():
+            yield ((*path, name) if path is not None and keyword == "properties" else None), each
+    elif isinstance(inner, dict) and keyword in _ONE:
+        yield None, inner
+    elif isinstance(inner, list) and keyword in _SEVERAL:
+        yield from ((None, each) for each in inner)
+
+
+def _mirror(path: _Path, annotated: dict[str, object]) -> Mirror:
+    if not path:
+        raise ValueError(f"{ANNOTATION} stands where no plain property is")
+    name, kind = annotated[ANNOTATION], annotated.get("type")
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        raise ValueError(f"{ANNOTATION} of {_shown(path)} is no name that a header can have")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"{ANNOTATION} of {_shown(path)} is on something else than a string, an integer or a boolean")
+    return Mirror(PARAM_PREFIX + name.lower(), _PARAM + name, path, kind)
+
+
+def _shown(path: _Path) -> str:
+    return f"{'.'.join(path or ())[:80]!a}"
+
+
+# Our requests
+
+
+def name_of(method: str, params: Mapping[str, Raw]) -> str | None:
+    """What `Mcp-Name` says for a request; None for methods without it.
+
+    Raises:
+        InvalidParams: the member that it repeats is missing or no string.
+    """
+    member = _NAMED.get(method)
+    if member is None:
+        return None
+    try:
+        return string(params[member])
+    except KeyError:
+        raise InvalidParams(f"the member {member!r} is missing") from None
+    except ValueError:
+        raise InvalidParams(f"the member {member!r} is not a string") from None
+
+
+def headers_for(
+    method: str, params: Mapping[str, Raw], revision: Revision, mirrors: Iterable[Mirror] = ()
+) -> list[tuple[str, str]]:
+    """The headers of a request that we send. `mirrors` are those of the tool that it calls.
+
+    Raises:
+        InvalidParams: what a header must repeat is missing, or no text.
+    """
+    made = [(_VERSION, revision.name), (_METHOD, method)]
+    name = name_of(method, params)
+    if name is not None:
+        made.append((_NAME, spelled(name)))
+    for mirror, argument in _arguments(params, mirrors):
+        said = None if argument is None else _said(argument, mirror)
+        if said is not None:
+            made.append((mirror.spelling, spelled(said)))
+    return made
+
+
+# Requests of others
+
+
+def check_version(version: str, header: Header) -> None:
+    """Compare `MCP-Protocol-Version` with the `version` that the body states.
+
+    Raises:
+        HeaderMismatch: it is missing, repeated, or says something else.
+    """
+    if _only(_VERSION, header) != version:
+        raise _mismatch(_VERSION)
+
+
+def check(method: str, params: Mapping[str, Raw], header: Header) -> None:
+    """Compare `Mcp-Method` and `Mcp-Name` with the body.
+
+    Raises:
+        HeaderMismatch: one of them is missing, repeated, malformed, or says something else.
+        InvalidParams: the body lacks the name that the method needs.
+    """
+    if _only(_METHOD, header) != method:
+        raise _mismatch(_METHOD)
+    name = name_of(method, params)
+    if name is not None and _unspelled(_NAME, _only(_NAME, header)) != name:
+        raise _mismatch(_NAME)
+
+
+def check_params(params: Mapping[str, Raw], mirrors: Iterable[Mirror], header: Header) -> None:
+    """Compare the `Mcp-Param-*` headers of a tool call with its arguments. Headers that no annotation names are none of
+    our business, and neither are arguments that no header can say: whether those are lawful is the server's to judge.
+
+    Raises:
+        HeaderMismatch: an argument without its header, a header without its argument, or one that is repeated,
+            malformed, or says something else.
+        InvalidParams: an argument that must be repeated is no text.
+    """
+    for mirror, argument in _arguments(params, mirrors):
+        said = None if argument is None else _said(argument, mirror)
+        if said is not None:
+            value = _unspelled(mirror.spelling, _only(mirror.spelling, header))
+            if not _same(value, said, mirror.kind):
+                raise _mismatch(mirror.spelling)
+        elif header(mirror.header):
+            raise HeaderMismatch(f"the header {mirror.spelling} repeats an argument that is not there")
+
+
+def _only(spelling: str, header: Header) -> str:
+    values = header(spelling.lower())
+    if not values:
+        raise HeaderMismatch(f"the header {spelling} is missing")
+    if len(values) > 1:
+        raise HeaderMismatch(f"the header {spelling} is repeated")
+    return values[0].strip(_BLANK)
+
+
+def _unspelled(spelling: str, value: str) -> str:
+    try:
+        return unspelled(value)
+    except ValueError:
+        raise HeaderMismatch(f"the header {spelling} is malformed") from None
+
+
+def _mismatch(spelling: str) -> HeaderMismatch:
+    return HeaderMismatch(f"the header {spelling} does not say what the body says")
+
+
+# Arguments
+
+
+def _arguments(params: Mapping[str, Raw], mirrors: Iterable[Mirror]) -> Iterator[tuple[Mirror, Raw | None]]:
+    """Every mirror with the argument at its path, None if there is none. Each object on the way is opened once."""
+    opened: dict[tuple[str, ...], dict[str, Raw]] = {}
+    for mirror in mirrors:
+        found: Mapping[str, Raw] = params
+        for depth, name in enumerate(("arguments", *mirror.path[:-1])):
+            way = mirror.path[:depth]
+            if way not in opened:
+                opened[way] = _opened(found.get(name))
+            found = opened[way]
+        yield mirror, found.get(mirror.path[-1])
+
+
+def _opened(raw: Raw | None) -> dict[str, Raw]:
+    try:
+        return {} if raw is None else members(raw)
+    except ValueError:
+        return {}
+
+
+def _said(argument: Raw, mirror: Mirror) -> str | None:
+    """What a header says of an argument; None for null, arrays and objects, of which it says nothing."""
+    text = bytes(argument).strip(b" \t\r\n")
+    if text[:1] == b'"':
+        try:
+            return string(text)
+        except ValueError:
+            raise InvalidParams(f"the argument {_shown(mirror.path)} is no text that a header could hold") from None
+    if text in (b"true", b"false"):
+        return text.decode()
+    if text[:1] not in (b"n", b"[", b"{"):
+        return _integer(text.decode()) if mirror.kind == "integer" else text.decode()
+    return None
+
+
+def _integer(text: str) -> str:
+    """The number without a fraction and an exponent if it needs none, as readers that know no others expect it."""
+    number = _number(text)
+    whole = number is not None and -_EXACT <= number <= _EXACT and number == int(number)
+    return str(int(number)) if whole and number is not None else text
+
+
+def _same(value: str, said: str, kind: str) -> bool:
+    if value == said:
+        return True
+    # Plain decimals alone: not every reader takes an exponent for a number.
+    number = _number(value) if kind == "integer" and _DECIMAL.fullmatch(value) else None
+    return number is not None and number == _number(said)
+
+
+def _number(text: str) -> Decimal | None:
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # an exponent beyond all bounds
+        return None

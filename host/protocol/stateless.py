@@ -1,0 +1,376 @@
+"""The revision without a handshake: what every request says of itself, and what every result carries. Both sides.
+
+Inside Colonnade a result has the form that a server of a handshake would give it. What a stateless client needs besides
+is put on at the face (`complete`, `stamped`), and taken off where a stateless server is asked (`bare`).
+
+Source: 2026-07-28, "General fields / _meta", "Versioning", "Discovery" and "Caching".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from msgspec import Raw
+
+from host.errors import InvalidParams
+from host.jsonrpc.messages import Id
+from host.jsonrpc.raw import encode, encode_object, is_object, items, members, string, value
+from host.protocol.abilities import APPS_EXTENSION, TASKS_EXTENSION, Abilities, abilities_of
+from host.protocol.identity import ourselves, who
+from host.protocol.levels import level_of
+from host.protocol.meta import HOP_PREFIX, META, TOKEN, crossing, may_hold
+from host.protocol.methods import COMPLETION_CAPABILITY, DISCOVER, LISTING_BY_METHOD, LOGGING_CAPABILITY, READ
+from host.protocol.offer import ServerOffer, offer_of
+from host.protocol.versions import MODERN, SERVED, Revision, unserved
+
+VERSION = f"{HOP_PREFIX}protocolVersion"
+CAPABILITIES = f"{HOP_PREFIX}clientCapabilities"
+CLIENT = f"{HOP_PREFIX}clientInfo"
+LEVEL = f"{HOP_PREFIX}logLevel"
+SERVER = f"{HOP_PREFIX}serverInfo"
+
+_OF_ONE_HOP = frozenset({VERSION, CAPABILITIES, CLIENT, LEVEL, SERVER})
+
+KIND = "resultType"
+COMPLETE = "complete"
+TTL = "ttlMs"
+SCOPE = "cacheScope"
+
+CACHEABLE = frozenset({DISCOVER, READ.name, *LISTING_BY_METHOD})
+"""The methods whose results say how long they stay true, and for whom."""
+
+MAX_TTL = 2**53 - 1
+"""Milliseconds: the largest number that every JSON reader has exactly."""
+
+
+# What a request says of itself
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What a request says in its `_meta`, and nothing is judged yet."""
+
+    version: str
+    capabilities: Raw
+    client: str
+    """Name and version as the client gives them: for logs only, never a ground for trust."""
+    level: Raw | None
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What that comes to."""
+
+    revision: Revision
+    abilities: Abilities
+    client: str
+    level: str | None
+    """The least severe log message that the request wants to hear of; None for none at all."""
+
+
+def states(params: Raw | Mapping[str, Raw] | None) -> bool:
+    """Whether a request says of which revision it is, rightly or wrongly. Never raises."""
+    return _version_in(params) is not None
+
+
+def version_of(params: Raw | Mapping[str, Raw] | None) -> str | None:
+    """The revision that a request says it is of; None if it says none, or in no text. Never raises."""
+    try:
+        return string(_version_in(params) or b"")
+    except ValueError:
+        return None
+
+
+def stated(params: Mapping[str, Raw]) -> Stated:
+    """What a request says of itself.
+
+    Raises:
+        InvalidParams: it lacks the revision or the capabilities, or one is of the wrong type.
+    """
+    if META not in params:
+        raise InvalidParams(f"a request needs {META} with {VERSION} and {CAPABILITIES}; served are {', '.join(SERVED)}")
+    try:
+        meta = members(params[META])
+    except ValueError:
+        raise InvalidParams(f"{META} is not an object") from None
+    for name in (VERSION, CAPABILITIES):
+        if name not in meta:
+            raise InvalidParams(f"{META} needs {name}; served are {', '.join(SERVED)}")
+    try:
+        version = string(meta[VERSION])
+    except ValueError:
+        raise InvalidParams(f"{VERSION} is not a string") from None
+    if not is_object(meta[CAPABILITIES]):
+        raise InvalidParams(f"{CAPABILITIES} is not an object")
+    return Stated(version, meta[CAPABILITIES], who(meta.get(CLIENT)), meta.get(LEVEL))
+
+
+def envelope(found: Stated) -> Envelope:
+    """What the statement of a request comes to.
+
+    Raises:
+        UnsupportedVersion: it is of a revision that is not served without a handshake.
+        InvalidParams: it wants log messages of a level that there is not.
+    """
+    revision = MODERN.get(found.version)
+    if revision is None:
+        raise unserved(found.version)
+    level = None if found.level is None else level_of({"level": found.level})
+    return Envelope(revision, abilities_of(revision, found.capabilities), found.client, level)
+
+
+def enveloped(
+    params: dict[str, Raw],
+    revision: Revision,
+    capabilities: Mapping[str, object],
+    *,
+    level: str | None,
+    client_version: str,
+    token: Id | None,
+) -> dict[str, Raw]:
+    """The same params as a stateless server must get them: they say what we say of the request, and nothing of the hop
+    they came on.
+
+    Args:
+        capabilities: what may be asked for while this one request is answered (`handshake.declared`).
+        level: the least severe log message that is wanted.
+        token: the one we want progress under.
+
+    Raises:
+        InvalidParams: `_meta` is no object.
+    """
+    meta: dict[str, object] = {
+        VERSION: revision.name,
+        CAPABILITIES: capabilities,
+        CLIENT: ourselves(client_version),
+    }
+    if level is not None:
+        meta[LEVEL] = level
+    if token is not None:
+        meta[TOKEN] = token
+    ours = {name: encode(each) for name, each in meta.items()}
+    return {**params, META: encode_object({**ours, **crossing(params)})}
+
+
+def _version_in(params: Raw | Mapping[str, Raw] | None) -> Raw | None:
+    try:
+        if isinstance(params, Raw):
+            if not may_hold(params, VERSION):
+                return None
+            params = members(params)
+        meta = (params or {}).get(META)
+        return members(meta).get(VERSION) if meta is not None and may_hold(meta, VERSION) else None
+    except ValueError:
+        return None
+
+
+# How long a result stays true
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How long a result may be used, in milliseconds, and whether for anybody or only for who got it."""
+
+    ttl_ms: int
+    public: bool
+
+
+STALE = Freshness(0, public=False)
+
+
+def freshness_of(result: Raw) -> Freshness:
+    """What a server says of its result. What it says wrongly, or not at all, is taken the careful way. Never raises."""
+    try:
+        found = members(result)
+    except ValueError:
+        return STALE
+    ttl = _value(found, TTL)
+    return Freshness(min(max(ttl, 0), MAX_TTL) if type(ttl) is int else 0, _value(found, SCOPE) == "public")
+
+
+def freshest_common(parts: Iterable[Freshness]) -> Freshness:
+    """What holds of a result that is made of several; STALE if it is made of none."""
+    all_parts = tuple(parts)
+    if not all_parts:
+        return STALE
+    return Freshness(min(part.ttl_ms for part in all_parts), all(part.public for part in all_parts))
+
+
+def _value(found: Mapping[str, Raw], name: str) -> object:
+    try:
+        return value(found[name])
+    except (KeyError, ValueError):
+        return None
+
+
+# What a result carries
+
+
+def complete(method: str, result: Raw, version: str, freshness: Freshness = STALE) -> Raw:
+    """The result of `method`, an object in the form of the inside, for a stateless client.
+
+    Args:
+        version: Colonnade's own.
+        freshness: said only where the method has such a thing.
+    """
+    return _behind(_head(freshness if method in CACHEABLE else None, version), result)
+
+
+def stamped(result: Raw, version: str) -> Raw:
+    """The same result, an object that says itself of what kind it is, with our name on it."""
+    return _behind(_stamp(version), result)
+
+
+def kind_of(result: Raw) -> str:
+    """Of what kind a server's result is: "complete" unless it says something else, empty if that is no text. Never
+    raises."""
+    if not _may_name(bytes(result), _KIND):
+        return COMPLETE
+    try:
+        said = members(result).get(KIND)
+    except ValueError:
+        return COMPLETE
+    try:
+        return COMPLETE if said is None else string(said)
+    except ValueError:
+        return ""
+
+
+def bare(result: Raw) -> Raw:
+    """A server's complete result, an object, in the form of the inside: without what belongs to one hop. Not for tasks,
+    whose `ttlMs` is their own."""
+    if not _may_name(bytes(result), _HINTS) and not may_hold(result, HOP_PREFIX):
+        return result
+    found = {name: each for name, each in members(result).items() if name not in (KIND, TTL, SCOPE)}
+    meta = found.get(META)
+    if meta is not None and is_object(meta) and may_hold(meta, HOP_PREFIX):
+        kept = {name: each for name, each in members(meta).items() if name not in _OF_ONE_HOP}
+        if kept:
+            found[META] = encode_object(kept)
+        else:
+            del found[META]
+    return encode_object(found)
+
+
+class _Head:
+    """Members that every result of one sort begins with. There are few sorts, so they are written once."""
+
+    def __init__(self, found: Mapping[str, object], version: str) -> None:
+        self.found = {name: encode(each) for name, each in found.items()}
+        self.stamp = encode(ourselves(version))
+        self.names = _quoted((*found, META))
+        self.text = bytes(encode_object({**self.found, META: encode_object({SERVER: self.stamp})}))[:-1]
+
+
+@lru_cache(maxsize=64)
+def _head(freshness: Freshness | None, version: str) -> _Head:
+    found: dict[str, object] = {KIND: COMPLETE}
+    if freshness is not None:
+        found |= {TTL: freshness.ttl_ms, SCOPE: "public" if freshness.public else "private"}
+    return _Head(found, version)
+
+
+@lru_cache(maxsize=1)
+def _stamp(version: str) -> _Head:
+    return _Head({}, version)
+
+
+def _behind(head: _Head, result: Raw) -> Raw:
+    """The result behind the members of `head`, which replace its own of the same names; of `_meta` only our stamp is
+    replaced."""
+    text = bytes(result).strip()
+    if not _may_name(text, head.names):
+        rest = text[1:].lstrip()
+        return Raw(b"".join((head.text, b"" if rest == b"}" else b",", rest)))
+    found = members(result)
+    meta = {**_opened(found.get(META)), SERVER: head.stamp}
+    kept = {name: each for name, each in found.items() if name not in head.found and name != META}
+    return encode_object({**head.found, META: encode_object(meta), **kept})
+
+
+def _opened(meta: Raw | None) -> dict[str, Raw]:
+    try:
+        return members(meta or b"")
+    except ValueError:
+        return {}
+
+
+def _quoted(names: Iterable[str]) -> tuple[bytes, ...]:
+    return tuple(b'"%b"' % name.encode() for name in names)
+
+
+_KIND = _quoted([KIND])
+_HINTS = _quoted([KIND, TTL, SCOPE])
+
+
+def _may_name(text: bytes, quoted: tuple[bytes, ...]) -> bool:
+    """Whether it must be opened to know if one of its members is called so: a letter may be spelled with an escape."""
+    return b"\\u" in text or any(map(text.__contains__, quoted))
+
+
+# What a server is
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What a server answered to `server/discover`."""
+
+    offer: ServerOffer | None
+    """In the newest stateless revision that it shares with us; None if it shares none."""
+    versions: tuple[str, ...]
+    """All that it says it speaks."""
+
+
+def discovery(version: str, instructions: str | None, *, apps: bool, tasks: bool) -> Raw:
+    """The result of `server/discover` that a client gets, with our name on it; `complete` does the rest. It is the same
+    whoever happens to be up.
+
+    Args:
+        version: Colonnade's own.
+        apps: the pages of tools are passed on.
+        tasks: calls may become tasks here.
+    """
+    extensions: dict[str, object] = {
+        name: {} for name, there in ((TASKS_EXTENSION, tasks), (APPS_EXTENSION, apps)) if there
+    }
+    capabilities: dict[str, object] = {
+        "tools": {"listChanged": True},
+        "resources": {"listChanged": True, "subscribe": True},
+        "prompts": {"listChanged": True},
+        LOGGING_CAPABILITY: {},
+        COMPLETION_CAPABILITY: {},
+    }
+    if extensions:
+        capabilities["extensions"] = extensions
+    answer: dict[str, object] = {"supportedVersions": SERVED, "capabilities": capabilities}
+    if instructions:
+        answer["instructions"] = instructions
+    return stamped(encode(answer), version)
+
+
+def discover_params(revision: Revision, capabilities: Mapping[str, object], client_version: str) -> dict[str, Raw]:
+    """The params of the `server/discover` that Colonnade sends."""
+    return enveloped({}, revision, capabilities, level=None, client_version=client_version, token=None)
+
+
+def discovered(result: Raw) -> Discovery:
+    """What the server answered.
+
+    Raises:
+        ValueError: the result is not what `server/discover` must be answered with.
+    """
+    found = members(result)
+    try:
+        versions = tuple(string(each) for each in items(found["supportedVersions"]))
+        capabilities = found["capabilities"]
+    except KeyError as missing:
+        raise ValueError(f"the answer to {DISCOVER} has no {missing.args[0]}") from None
+    if kind_of(result) != COMPLETE:
+        raise ValueError(f"the answer to {DISCOVER} is not complete")
+    shared = next((MODERN[name] for name in SERVED if name in MODERN and name in versions), None)
+    if shared is None:
+        return Discovery(None, versions)
+    server = _opened(found.get(META)).get(SERVER)
+    return Discovery(offer_of(shared, capabilities, found.get("instructions"), server), versions)

@@ -1,0 +1,168 @@
+"""`subscriptions/listen`: what is asked for, what is granted, and how a notice says which subscription it belongs to.
+
+One request opens a stream of notices and names the kinds that it wants; the first notice says which of them it gets.
+Here that is data, for both sides: nothing listens, and nobody is told. Sources: 2026-07-28, "Subscriptions", and the
+tasks extension for `taskIds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from msgspec import Raw
+
+from host.errors import InvalidParams
+from host.jsonrpc.messages import Id, Notification
+from host.jsonrpc.raw import encode, encode_object, items, members, string, value
+from host.protocol.meta import HOP_PREFIX, META
+from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
+
+LISTEN = "subscriptions/listen"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+SUBSCRIPTION_ID = f"{HOP_PREFIX}subscriptionId"
+
+MAX_WATCHED = 1000
+"""How many resources, and how many tasks, one request may name."""
+
+_FILTER = "notifications"
+_URIS, _TASKS = "resourceSubscriptions", "taskIds"
+_LISTS = {
+    "toolsListChanged": TOOLS_CHANGED,
+    "promptsListChanged": PROMPTS_CHANGED,
+    "resourcesListChanged": RESOURCES_CHANGED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which notices are wanted, or granted."""
+
+    lists: frozenset[str]
+    """The notifications of changed lists: TOOLS_CHANGED, RESOURCES_CHANGED, PROMPTS_CHANGED."""
+    uris: tuple[str, ...]
+    """The resources whose changes are told, each once."""
+    tasks: tuple[str, ...]
+    """The ids of the tasks whose progress is told, each once."""
+
+
+def filter_of(params: Mapping[str, Raw]) -> Filter:
+    """What a request for LISTEN wants.
+
+    Raises:
+        InvalidParams: `notifications` is missing, has members of the wrong type, or names more than MAX_WATCHED
+            resources or tasks.
+    """
+    try:
+        found = members(params[_FILTER])
+    except (KeyError, ValueError):
+        raise InvalidParams(f"the member {_FILTER!r} is missing or not an object") from None
+    lists = frozenset(method for name, method in _LISTS.items() if _wanted(found, name))
+    return Filter(lists, _named(found, _URIS), _named(found, _TASKS))
+
+
+def listen_params(wanted: Filter) -> dict[str, Raw]:
+    """The params of a request for LISTEN that wants this."""
+    return {_FILTER: _written(wanted)}
+
+
+def acknowledgement(id: Id, granted: Filter) -> Notification:
+    """The first notice of the subscription that request `id` opened, with what it gets."""
+    meta = encode({SUBSCRIPTION_ID: id})
+    return Notification(ACKNOWLEDGED, encode_object({META: meta, _FILTER: _written(granted)}))
+
+
+def acknowledged(params: Raw | None) -> Filter:
+    """What a server grants, from the params of its ACKNOWLEDGED. What cannot be read is not granted. Never raises."""
+    found = _opened(_opened(params).get(_FILTER))
+    lists = frozenset(method for name, method in _LISTS.items() if _is_true(found.get(name)))
+    return Filter(lists, _legible(found.get(_URIS)), _legible(found.get(_TASKS)))
+
+
+def tagged(notice: Notification, id: Id) -> Notification:
+    """The notice as one of the subscription that request `id` opened; every other member keeps its bytes. Params that
+    are no object have no place for that and are left out."""
+    params = _opened(notice.params)
+    meta = {**_opened(params.get(META)), SUBSCRIPTION_ID: encode(id)}
+    return Notification(notice.method, encode_object({**params, META: encode_object(meta)}))
+
+
+def untagged(params: dict[str, Raw]) -> dict[str, Raw]:
+    """The params of a notice without a word on the subscription it came by."""
+    meta = _opened(params.get(META))
+    if SUBSCRIPTION_ID not in meta:
+        return params
+    del meta[SUBSCRIPTION_ID]
+    if meta:
+        return {**params, META: encode_object(meta)}
+    return {name: each for name, each in params.items() if name != META}
+
+
+def subscription_of(notice: Notification) -> Id | None:
+    """The id of the request whose subscription a notice belongs to; None if it names none that could be one."""
+    try:
+        id = value(_opened(_opened(notice.params).get(META))[SUBSCRIPTION_ID])
+    except (KeyError, ValueError):
+        return None
+    return id if isinstance(id, str) or type(id) is int else None
+
+
+def farewell(id: Id) -> Raw:
+    """The result of request `id` when its subscription is ended in good order."""
+    return encode({"resultType": "complete", META: {SUBSCRIPTION_ID: id}})
+
+
+def _written(chosen: Filter) -> Raw:
+    made: dict[str, object] = {name: True for name, method in _LISTS.items() if method in chosen.lists}
+    if chosen.uris:
+        made[_URIS] = chosen.uris
+    if chosen.tasks:
+        made[_TASKS] = chosen.tasks
+    return encode(made)
+
+
+def _wanted(found: Mapping[str, Raw], name: str) -> bool:
+    raw = bytes(found.get(name, b"false")).strip()
+    if raw not in (b"true", b"false"):
+        raise InvalidParams(f"the member {name!r} of {_FILTER!r} is neither true nor false")
+    return raw == b"true"
+
+
+def _named(found: Mapping[str, Raw], name: str) -> tuple[str, ...]:
+    if name not in found:
+        return ()
+    try:
+        each = items(found[name])
+        if len(each) > MAX_WATCHED:
+            raise InvalidParams(f"the member {name!r} of {_FILTER!r} names more than {MAX_WATCHED} at once")
+        return tuple(dict.fromkeys(map(string, each)))
+    except ValueError:
+        raise InvalidParams(f"the member {name!r} of {_FILTER!r} is not an array of strings") from None
+
+
+def _legible(raw: Raw | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_strings(raw)))
+
+
+def _strings(raw: Raw | None) -> Iterator[str]:
+    try:
+        found = [] if raw is None else items(raw)
+    except ValueError:
+        return
+    for each in found:
+        try:
+            yield string(each)
+        except ValueError:
+            continue
+
+
+def _is_true(raw: Raw | None) -> bool:
+    return raw is not None and bytes(raw).strip() == b"true"
+
+
+def _opened(raw: Raw | None) -> dict[str, Raw]:
+    """Its members; none if it is no object."""
+    try:
+        return {} if raw is None else members(raw)
+    except ValueError:
+        return {}

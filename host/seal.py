@@ -1,0 +1,94 @@
+"""Bytes that go out in somebody else's hands and come back: nobody can read them there, or change them, or make others.
+
+This file knows how a sealed text is made and what it is bound to. It refuses to know what is sealed, and tells nobody
+why a text is refused. It owns the key, which ends with the process if nobody else gave it.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import struct
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+PREFIX = "c1."
+"""Says the format of the text; it is authenticated with the rest."""
+KEY_BYTES = 32
+
+# Random nonces are safe up to some 2**32 texts of one key, which is days of making nothing else.
+_NONCE_BYTES = 12
+_TAG_BYTES = 16
+_UNTIL = struct.Struct(">d")
+_LENGTH = struct.Struct(">I")
+
+
+class BrokenSeal(ValueError):
+    """The text is not ours, not for this use, not for this caller, or too old: nobody is told which."""
+
+    def __init__(self) -> None:
+        super().__init__("it is not valid, or not valid any more")
+
+
+class Seal:
+    """Seals content to a purpose and to whatever else it is good for (`bound`); both must be the same to open it, and
+    neither can be read off the text.
+
+    Args:
+        key: KEY_BYTES secret bytes; a random key of this process if left out.
+
+    Raises:
+        ValueError: the key is of another length.
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._cipher = ChaCha20Poly1305(os.urandom(KEY_BYTES) if key is None else key)
+
+    def close(self, purpose: str, bound: bytes, content: bytes, until: float) -> str:
+        """The content as text that nobody else can read, change or make: visible ASCII, without padding, some 50
+        characters and a third longer. It opens before `until`, in seconds of the clock that `open` is told the time by.
+        """
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = nonce + self._cipher.encrypt(nonce, _UNTIL.pack(until) + content, _context(purpose, bound))
+        return PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")
+
+    def open(self, purpose: str, bound: bytes, text: str, now: float) -> bytes:
+        """The content of a text that `close` made for the same purpose and bound.
+
+        Raises:
+            BrokenSeal: of any other text, and from `until` on.
+        """
+        sealed = _decode(text)
+        if len(sealed) < _NONCE_BYTES + _UNTIL.size + _TAG_BYTES:
+            raise BrokenSeal
+        nonce, rest = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+        try:
+            opened = self._cipher.decrypt(nonce, rest, _context(purpose, bound))
+        except InvalidTag:
+            raise BrokenSeal from None
+        (until,) = _UNTIL.unpack_from(opened)
+        if not now < until:
+            raise BrokenSeal
+        return opened[_UNTIL.size :]
+
+
+def _context(purpose: str, bound: bytes) -> bytes:
+    """What is authenticated and not carried. Its parts cannot run into each other: the first one's length is said."""
+    named = purpose.encode()
+    return PREFIX.encode("ascii") + _LENGTH.pack(len(named)) + named + bound
+
+
+def _decode(text: str) -> bytes:
+    """The bytes that exactly this text stands for, and no other one."""
+    if not text.startswith(PREFIX):
+        raise BrokenSeal
+    try:
+        written = text[len(PREFIX) :].encode("ascii")
+        sealed = base64.urlsafe_b64decode(written + b"=" * (-len(written) % 4))
+    except ValueError:
+        raise BrokenSeal from None
+    # The decoder passes over foreign characters, and over bits beyond the last byte.
+    if base64.urlsafe_b64encode(sealed).rstrip(b"=") != written:
+        raise BrokenSeal
+    return sealed

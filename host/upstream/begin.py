@@ -1,0 +1,205 @@
+"""How a server is spoken to, from the first words on: which kind of revision it speaks, and the handshake if it speaks
+one that has a handshake.
+
+A server is asked with `server/discover`, which only stateless revisions know, and then greeted if it does not know that
+(2026-07-28, "Versioning and Negotiation / Backward Compatibility"). Three kinds of servers make this a race: some exit
+when they are asked anything before the handshake, some say nothing at all, and some are only slow to start. So a silent
+one is greeted while the question stands, and what it answers decides; a connection is never of both kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import trio
+from msgspec import Raw
+
+from host.asking import BrokenAnswer, PeerError
+from host.jsonrpc.raw import encode_object, members
+from host.peer import Peer
+from host.protocol.handshake import WrongRevision, greeting, offer
+from host.protocol.methods import DISCOVER, INITIALIZE, INITIALIZED
+from host.protocol.mirror import Mirror, headers_for
+from host.protocol.offer import ServerOffer
+from host.protocol.probe import Again, Handshake, Incompatible, Stateless, Verdict, judge_answer, judge_error
+from host.protocol.stateless import discover_params, enveloped
+from host.protocol.versions import LATEST, Revision
+from host.version import VERSION
+from host.wire.link import Link, LinkLost
+
+T = TypeVar("T")
+
+SILENCE = 2.0
+"""Seconds after which a program that has said nothing is greeted, whatever it may answer later."""
+LATE = 5.0
+"""Seconds that a program which refuses the handshake may still take to answer what it was asked before."""
+
+
+@dataclass
+class Manner:
+    """How a server wants to be spoken to, as far as that is known; kept from one connection to the next.
+
+    `may_be_stateless` and `may_shake_hands` are what is still possible; of a server that may do both it is found out.
+    """
+
+    may_be_stateless: bool = True
+    may_shake_hands: bool = True
+    older: bool = False
+    """Whether it turned out to speak the transport of old (HTTP+SSE)."""
+
+
+class ShakesHandsOnly(LinkLost):
+    """The server ended when it was asked before the handshake; another one that is not asked may serve."""
+
+
+async def begin(link: Link, peer: Peer[T], asks: Mapping[str, object], manner: Manner, *, exits: bool) -> ServerOffer:
+    """Open the conversation with a server, which may ask for `asks`, and settle the link on its revision.
+
+    Args:
+        exits: it is a program: it may exit or say nothing when it is asked too early. What is at a URL always answers,
+            or is out of order.
+
+    Raises:
+        ShakesHandsOnly: it must be started again, for a `manner` that says so.
+        PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
+        WrongRevision: it speaks only revisions that we do not speak.
+    """
+    if not manner.may_be_stateless:
+        return await shake_hands(link, peer, asks)
+    probe = _Probe(peer, asks)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe.run)
+        with trio.move_on_after(SILENCE if exits and manner.may_shake_hands else float("inf")):
+            await probe.ended.wait()
+        try:
+            offered = await _decide(link, peer, asks, manner, probe, exits)
+        finally:
+            nursery.cancel_scope.cancel("the server has been found out")
+    return offered
+
+
+async def _decide(
+    link: Link, peer: Peer[T], asks: Mapping[str, object], manner: Manner, probe: _Probe, exits: bool
+) -> ServerOffer:
+    if probe.lost is not None:
+        if exits and manner.may_shake_hands:
+            raise ShakesHandsOnly(str(probe.lost)) from probe.lost
+        raise probe.lost
+    verdict = probe.verdict
+    if isinstance(verdict, Stateless):
+        link.settle(verdict.offer.revision)
+        return verdict.offer
+    if isinstance(verdict, Incompatible) or not manner.may_shake_hands:
+        raise WrongRevision(verdict.why if isinstance(verdict, Incompatible) else "it speaks none that is stateless")
+    try:
+        return await shake_hands(link, peer, asks)
+    except PeerError as refusal:
+        if verdict is not None:
+            raise
+        return await _late(link, probe, refusal)
+    except LinkLost as lost:
+        if verdict is not None:
+            raise
+        raise ShakesHandsOnly(str(lost)) from lost  # it was slow to hear the first question, and then exited at it
+
+
+async def _late(link: Link, probe: _Probe, refusal: PeerError) -> ServerOffer:
+    """The offer of a server that refused the handshake before it answered the first question: it was only slow."""
+    with trio.move_on_after(LATE):
+        await probe.ended.wait()
+    verdict = probe.verdict
+    if isinstance(verdict, Stateless):
+        link.settle(verdict.offer.revision)
+        return verdict.offer
+    if isinstance(verdict, Incompatible):
+        raise WrongRevision(verdict.why)
+    raise probe.lost or refusal
+
+
+class _Probe:
+    """The question and what came of it: `verdict`, or `lost`, once `ended` is set."""
+
+    def __init__(self, peer: Peer[T], asks: Mapping[str, object]) -> None:
+        self._peer = peer
+        self._asks = asks
+        self.verdict: Verdict | None = None
+        self.lost: LinkLost | None = None
+        self.ended = trio.Event()
+
+    async def run(self) -> None:
+        try:
+            verdict = await self._ask(LATEST)
+            if isinstance(verdict, Again):
+                verdict = await self._ask(verdict.revision)
+            if isinstance(verdict, Again):
+                verdict = Incompatible("it refuses a revision that it says it serves")
+            self.verdict = verdict
+        except LinkLost as lost:
+            self.lost = lost
+        self.ended.set()
+
+    async def _ask(self, revision: Revision) -> Verdict:
+        params = discover_params(revision, self._asks, VERSION)
+        headers = tuple(headers_for(DISCOVER, params, revision))
+        try:
+            return judge_answer(await self._peer.request(DISCOVER, encode_object(params), headers=headers))
+        except PeerError as refusal:
+            return judge_error(refusal.error.code, refusal.error.data, asked=revision.name)
+        except BrokenAnswer:
+            return Handshake()
+        except LinkLost as lost:
+            if lost.answered:
+                return Handshake()
+            raise
+
+
+async def is_still_stateless(peer: Peer[T], asks: Mapping[str, object]) -> bool:
+    """Whether a server that was met as stateless still is, or cannot be asked now: it may have been replaced."""
+    probe = _Probe(peer, asks)
+    await probe.run()
+    return probe.lost is not None or isinstance(probe.verdict, Stateless)
+
+
+async def shake_hands(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> ServerOffer:
+    """Open the conversation as its client, which may be asked for `asks` (2025-11-25, "Lifecycle / Initialization").
+
+    Raises:
+        PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
+        WrongRevision: it answered with a revision that we do not speak.
+    """
+    result = await peer.request(INITIALIZE, greeting(VERSION, asks))
+    try:
+        offered = offer(result)
+    except WrongRevision as problem:
+        raise WrongRevision(f"it speaks {problem}") from None
+    except ValueError as problem:
+        raise BrokenAnswer(str(problem)) from None
+    link.settle(offered.revision)
+    await peer.notify(INITIALIZED)
+    return offered
+
+
+async def ask(
+    peer: Peer[T],
+    revision: Revision,
+    asks: Mapping[str, object],
+    method: str,
+    params: Raw | None,
+    *,
+    subject: T | None = None,
+    mirrors: Iterable[Mirror] = (),
+) -> Raw:
+    """Ask a server for something of its own, on no client's behalf: the result as it came. `asks` is what it may ask
+    for meanwhile, `mirrors` what headers repeat of the arguments.
+
+    Raises:
+        PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
+    """
+    if not revision.stateless:
+        return await peer.request(method, params, subject)
+    found = {} if params is None else members(params)
+    stated = enveloped(found, revision, asks, level=None, client_version=VERSION, token=None)
+    headers = tuple(headers_for(method, stated, revision, mirrors))
+    return await peer.request(method, encode_object(stated), subject, headers)

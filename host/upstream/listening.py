@@ -1,0 +1,145 @@
+"""What a stateless server tells of changes, over the one request that stands open for that
+(2026-07-28, "Subscriptions").
+
+What is listened for cannot be changed in a request that stands: a new one is opened, and the former closed once the new
+one is acknowledged, so that nothing is missed. At any moment one of the two counts, so nothing is heard twice either. A
+request that breaks is opened again; what it might have said in between is taken as said.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import trio
+
+from host.asking import BrokenAnswer, PeerError
+from host.errors import UpstreamError
+from host.jsonrpc.messages import Id, Notification
+from host.jsonrpc.raw import encode_object
+from host.peer import Behind
+from host.protocol.methods import LISTINGS, Kind
+from host.protocol.subscriptions import ACKNOWLEDGED, LISTEN, Filter, acknowledged, listen_params, subscription_of
+from host.upstream.backoff import Backoff
+from host.upstream.client import Client, failure, too_late
+from host.upstream.origin import Origin, our_own
+from host.upstream.watches import Watches
+from host.wire.link import LinkLost
+
+ACKNOWLEDGE = 10.0
+"""Seconds in which a server must acknowledge."""
+
+
+class _Open:
+    """One such request: `honoured` once it is acknowledged, `failed` once it is over; either sets `known`."""
+
+    def __init__(self, wanted: Filter) -> None:
+        self.wanted = wanted
+        self.origin = our_own(listens=True)
+        self.scope = trio.CancelScope()
+        self.known = trio.Event()
+        self.honoured: Filter | None = None
+        self.failed: PeerError | BrokenAnswer | LinkLost | None = None
+
+
+class Listening:
+    """That of one connection, for the lists that `changed` is told of (None: for none) and what `watches` wants."""
+
+    def __init__(self, client: Client, watches: Watches, changed: Callable[[list[Kind]], None] | None) -> None:
+        self._client = client
+        self._watches = watches
+        self._changed = changed
+        self._current: _Open | None = None
+        self._coming: _Open | None = None
+        """What shall take the place of the current one, once it is acknowledged."""
+        self._missed = True
+        """Whether something may have changed while nothing was listened to: since the lists were first read, or since
+        a request broke."""
+        self._backoff = Backoff()
+
+    async def run(self) -> None:
+        """Listen for what is wanted, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await self._watches.follow(self._agree)
+
+    def heard(self, notice: Notification, behind: Behind[Origin]) -> bool:
+        """Take what came by a request of ours. Whether it counts: what comes by one that does not is none."""
+        id = subscription_of(notice)
+        if id is None:
+            id = behind.about
+        subject = None if id is None else behind.named(id)
+        if notice.method == ACKNOWLEDGED:
+            coming = self._coming
+            if coming is not None and subject is coming.origin:
+                coming.honoured = acknowledged(notice.params)
+                coming.known.set()
+                self._replace(coming)
+                self._make_good(coming.honoured)
+            return True
+        return self._current is not None and subject is self._current.origin
+
+    def called_off(self, id: Id, behind: Behind[Origin]) -> None:
+        """The server will say nothing more by this request."""
+        subject = behind.named(id)
+        for each in (self._current, self._coming):
+            if each is not None and each.origin is subject:
+                each.failed = LinkLost("it ended the request")
+                each.scope.cancel("the server has ended it")
+
+    def _wanted(self, uris: frozenset[str]) -> Filter:
+        announced = self._client.offer.announces if self._changed is not None else ()
+        lists = {listing.changed for listing in LISTINGS.values() if listing.capability in announced}
+        return Filter(frozenset(lists), tuple(sorted(uris)) if self._client.offer.subscribes else (), ())
+
+    async def _agree(self, uris: frozenset[str]) -> frozenset[str]:
+        """See `Watches.follow`."""
+        wanted = self._wanted(uris)
+        if not wanted.lists and not wanted.uris:
+            self._replace(None)
+            return frozenset()
+        coming = self._coming = _Open(wanted)
+        self._nursery.start_soon(self._hold, coming)
+        with trio.move_on_after(ACKNOWLEDGE):
+            await coming.known.wait()
+        if coming.honoured is None:
+            self._coming = None
+            coming.scope.cancel("it was not acknowledged")
+            problem = coming.failed
+            raise too_late(self._client.server, ACKNOWLEDGE) if problem is None else self._failure(problem)
+        return frozenset(coming.honoured.uris)
+
+    def _replace(self, coming: _Open | None) -> None:
+        former, self._current = self._current, coming
+        self._coming = None
+        if former is not None:
+            former.scope.cancel("another one takes its place")
+
+    def _make_good(self, honoured: Filter) -> None:
+        """What changed while nothing was listened to is read now: what changes from here on is heard."""
+        kinds = [listing.kind for listing in LISTINGS.values() if listing.changed in honoured.lists]
+        if self._missed and self._changed is not None:
+            self._changed(kinds)
+        self._missed = False
+
+    async def _hold(self, opened: _Open) -> None:
+        """One such request, to its end."""
+        began = trio.current_time()
+        with opened.scope:
+            try:
+                params = encode_object(listen_params(opened.wanted))
+                await self._client.ask(LISTEN, params, opened.origin)
+                opened.failed = LinkLost("it ended the request")
+            except (PeerError, BrokenAnswer, LinkLost) as problem:
+                opened.failed = problem
+        opened.known.set()
+        if self._current is not opened:
+            return
+        # Whatever it would have said meanwhile is taken as said once it listens again.
+        self._current, self._missed = None, True
+        await trio.sleep(self._backoff.failed(trio.current_time() - began, random.random()))
+        if not self._client.peer.ended.is_set():
+            self._watches.listen_again()
+
+    def _failure(self, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:
+        return failure(self._client.server, problem)

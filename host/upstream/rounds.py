@@ -1,0 +1,144 @@
+"""The questions in an unfinished answer of a stateless server, and the rounds until it is finished.
+
+A caller that repeats requests itself gets the questions and comes back with the answers; nothing is kept here for it.
+Any other caller is asked over its outlet, all questions at once, and the request is sent again on its behalf
+(2026-07-28, "Multi Round-Trip Requests").
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+
+import trio
+from msgspec import Raw
+
+from host.asking import PeerError
+from host.errors import BrokeProtocol, Forbidden, Refused
+from host.exchange import Unfinished
+from host.jsonrpc.raw import encode
+from host.protocol.questions import ELICIT, CannotAsk, Question, question_of
+from host.protocol.rounds import MoreInput, elicitation_cancelled, more_input
+from host.protocol.stateless import kind_of
+from host.upstream.origin import Origin
+from host.upstream.reverse import Voice
+
+ASKS = "input_required"
+"""The type of a result that asks."""
+MAX_ROUNDS = 10
+"""As common clients allow; a server that asks for more goes round in circles."""
+FIRST_PAUSE = 0.05
+LAST_PAUSE = 2.0
+"""Seconds before a request is repeated that brings nothing new: at first, and at the most."""
+MAX_POLLS = 300
+"""Times that a request is repeated while the server waits for something that happens elsewhere."""
+
+Send = Callable[[Mapping[str, Raw] | None, str | None], Awaitable[Raw]]
+"""Sends the request again, with these answers and this state; gives the result."""
+_Known = dict[tuple[str, bytes], Raw]
+"""Answers that hold for as long as the same is asked again: the visits to pages."""
+
+
+class Rounds:
+    """Those of one request."""
+
+    def __init__(self, server: str, voice: Voice, origin: Origin) -> None:
+        self._server = server
+        self._voice = voice
+        self._origin = origin
+
+    def relayed(self, result: Raw) -> Unfinished:
+        """The unfinished answer, for a caller that goes on with it itself.
+
+        Raises:
+            BrokeProtocol, Forbidden: it asks what it may not.
+        """
+        more = self._read(result)
+        questions = {key: self._fitted(*asked) for key, asked in more.requests.items()}
+        return Unfinished(self._server, questions, more.state)
+
+    async def drive(self, result: Raw, send: Send) -> Raw:
+        """The finished answer that follows this one, once all questions on the way have been answered.
+
+        Raises:
+            BrokeProtocol, Forbidden: the server asks what it may not, or without end.
+            Refused: the client refused to answer what cannot be declined.
+        """
+        known: _Known = {}
+        rounds = polls = 0
+        pause = FIRST_PAUSE
+        while kind_of(result) == ASKS:
+            more = self._read(result)
+            asked = {key: each for key, each in more.requests.items() if _as_known(each) not in known}
+            if asked:
+                rounds, pause = rounds + 1, FIRST_PAUSE
+            else:  # it only wants to be asked again, or waits for what the user does elsewhere
+                polls += 1
+                await trio.sleep(pause * random.uniform(0.8, 1.2))
+                pause = min(2 * pause, LAST_PAUSE)
+            if rounds > MAX_ROUNDS or polls > MAX_POLLS:
+                raise BrokeProtocol(self._server, f"{self._server} asks without end")
+            answers = await self.answers(asked)
+            self._origin.patience.progressed()  # each round is a sign of life
+            known |= {_as_known(each): answers[key] for key, each in asked.items() if _is_page(each) and key in answers}
+            answers |= {key: known[_as_known(each)] for key, each in more.requests.items() if key not in answers}
+            result = await send(answers if more.has_requests else None, more.state)
+        return result
+
+    def _read(self, result: Raw) -> MoreInput:
+        try:
+            return more_input(result)
+        except ValueError as problem:
+            why = f"{self._server} sent an unfinished answer that is none: {problem}"
+            raise BrokeProtocol(self._server, why) from None
+
+    def _fitted(self, method: str, params: Raw | None) -> tuple[str, dict[str, Raw]]:
+        try:
+            return method, self._voice.fitted(self._recognised(method, params), self._origin.exchange.caller)
+        except CannotAsk as refusal:
+            raise Forbidden(self._server, f"{self._server} asks for what it may not: {refusal.why}") from None
+
+    def _recognised(self, method: str, params: Raw | None) -> tuple[Question, dict[str, Raw]]:
+        found = question_of(method, params, identified=False)
+        if found is None:
+            raise BrokeProtocol(self._server, f"{self._server} asks with a method that is no question: {method[:80]}")
+        return found
+
+    async def answers(self, asked: Mapping[str, tuple[str, Raw | None]]) -> dict[str, Raw]:
+        """The client's answers to all of these, by their keys.
+
+        Raises:
+            BrokeProtocol, Forbidden: one of them may not be asked. Then none is.
+            Refused: the client refused to answer what cannot be declined.
+        """
+        fitted = {key: self._fitted(*each) for key, each in asked.items()}
+        answers: dict[str, Raw] = {}
+        refusals: list[PeerError] = []
+
+        async def put(key: str) -> None:
+            try:
+                answers[key] = await self._voice.put(self._origin, *fitted[key])
+            except PeerError as refusal:
+                if fitted[key][0] == ELICIT:
+                    answers[key] = elicitation_cancelled()
+                else:  # the server cannot be told that somebody does not want to
+                    refusals.append(refusal)
+                    nursery.cancel_scope.cancel("one of them was refused")
+
+        async with trio.open_nursery() as nursery:
+            for key in fitted:
+                nursery.start_soon(put, key)
+        if refusals:
+            error = refusals[0].error
+            raise Refused(self._server, error.code, error.message, error.data)
+        return answers
+
+
+def _is_page(asked: tuple[str, Raw | None]) -> bool:
+    found = question_of(*asked, identified=False)
+    return found is not None and found[0] is Question.URL
+
+
+def _as_known(asked: tuple[str, Raw | None]) -> tuple[str, bytes]:
+    method, params = asked
+    return method, bytes(params if params is not None else encode(None))

@@ -1,0 +1,520 @@
+"""The envelope of a stateless request, and what its results carry: both sides, however things are spelled."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcp_types.methods import CACHEABLE_METHODS, validate_client_request, validate_server_result
+from msgspec import Raw
+
+from host.errors import InvalidParams, UnsupportedVersion
+from host.jsonrpc.raw import encode_object, members
+from host.protocol.abilities import abilities_of
+from host.protocol.stateless import (
+    CACHEABLE,
+    MAX_TTL,
+    STALE,
+    Freshness,
+    Stated,
+    bare,
+    complete,
+    discover_params,
+    discovered,
+    discovery,
+    envelope,
+    enveloped,
+    freshest_common,
+    freshness_of,
+    kind_of,
+    stamped,
+    stated,
+    states,
+    version_of,
+)
+from host.protocol.versions import LATEST, LEGACY, SERVED
+
+IO = "io.modelcontextprotocol/"
+VERSION, CAPABILITIES, CLIENT, LEVEL = (
+    f"{IO}{name}" for name in ("protocolVersion", "clientCapabilities", "clientInfo", "logLevel")
+)
+SERVER = f"{IO}serverInfo"
+US = {"name": "colonnade", "title": "Colonnade", "version": "1.2"}
+META: dict[str, object] = {VERSION: LATEST.name, CAPABILITIES: {}}
+
+
+def raw(thing: object) -> Raw:
+    return Raw(json.dumps(thing).encode())
+
+
+def params(**found: object) -> dict[str, Raw]:
+    return members(raw(found))
+
+
+def read(raw: Raw) -> Any:
+    return json.loads(bytes(raw))
+
+
+# Whether there is an envelope
+
+
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        (b'{"_meta":{"io.modelcontextprotocol/protocolVersion":"x"}}', True),
+        (b'{"_meta":{"io.modelcontextprotocol\\/protocolVersion":"x"}}', True),
+        (b'{"_meta":{"\\u0069o.modelcontextprotocol/protocolVersion":"x"}}', True),
+        (b'{"\\u005fmeta":{"io.modelcontextprotocol\\u002fprotocolVersion":"x"}}', True),
+        (b'{"_meta":{"io.modelcontextprotocol/protocolVersion":null}}', True),
+        (b'{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}', False),
+        (b'{"arguments":{"_meta":{"io.modelcontextprotocol/protocolVersion":"x"}}}', False),
+        (b'{"_meta":{"a":{"io.modelcontextprotocol/protocolVersion":"x"}}}', False),
+        (b'{"_meta":["io.modelcontextprotocol/protocolVersion"]}', False),
+        (b'{"_meta":{"a":"\\u0000"}}', False),
+        (b"{}", False),
+        (b"[]", False),
+        (b'["\\n"]', False),
+        (b"null", False),
+    ],
+)
+def test_an_envelope_is_seen_however_it_is_spelled(text: bytes, there: bool) -> None:
+    assert states(Raw(text)) is there
+    try:
+        opened = members(text)
+    except ValueError:
+        return
+    assert states(opened) is there
+
+
+def test_without_params_there_is_no_envelope() -> None:
+    assert not states(None)
+    assert version_of(None) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "text"), [("2025-06-18", "2025-06-18"), ("", ""), (1, None), (None, None), ({}, None), ("\ud800", None)]
+)
+def test_the_version_of_a_request_is_known_before_it_is_judged(version: object, text: str | None) -> None:
+    assert version_of(raw({"_meta": {VERSION: version}})) == text
+
+
+def test_an_envelope_without_a_version_has_none() -> None:
+    assert version_of(raw({"_meta": {CAPABILITIES: {}}})) is None
+
+
+# What it says
+
+
+def test_a_request_says_what_it_is_and_who_it_is_from() -> None:
+    meta = {**META, CLIENT: {"name": "desk", "version": "1.0"}, LEVEL: "warning", "progressToken": 1}
+    found = stated(params(_meta=meta, name="x"))
+    assert found == Stated(LATEST.name, Raw(b"{}"), "desk 1.0", Raw(b'"warning"'))
+    opened = envelope(found)
+    assert (opened.revision, opened.client, opened.level) == (LATEST, "desk 1.0", "warning")
+    assert opened.abilities == abilities_of(LATEST, Raw(b"{}"))
+
+
+def test_what_a_request_may_be_asked_is_what_it_declares() -> None:
+    """Nothing is known of it from before (rules 11, 26)."""
+    declared: dict[str, object] = {"roots": {}, "elicitation": {}, "extensions": {f"{IO}tasks": {}}}
+    found = envelope(stated(params(_meta={**META, CAPABILITIES: declared}))).abilities
+    assert (found.roots, found.form, found.url, found.sampling, found.tasks) == (True, True, False, False, True)
+    assert found.retries
+
+
+def test_without_a_level_there_is_no_log() -> None:
+    """(rule 83)"""
+    assert envelope(stated(params(_meta=META))).level is None
+
+
+@pytest.mark.parametrize("info", [None, 1, "desk", [], {}, {"name": 1}, {"name": "\ud800"}])
+def test_nobody_has_to_say_who_they_are(info: object) -> None:
+    """Nor rightly (rule 11)."""
+    assert stated(params(_meta={**META, CLIENT: info})).client == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ({}, "needs _meta"),
+        ({"_meta": {}}, "protocolVersion"),
+        ({"_meta": {VERSION: LATEST.name}}, "clientCapabilities"),
+        ({"_meta": {CAPABILITIES: {}}}, "protocolVersion"),
+        ({"_meta": []}, "_meta is not an object"),
+        ({"_meta": None}, "_meta is not an object"),
+        ({"_meta": {**META, VERSION: 1}}, "protocolVersion is not a string"),
+        ({"_meta": {**META, VERSION: None}}, "protocolVersion is not a string"),
+        ({"_meta": {**META, VERSION: "\ud800"}}, "protocolVersion is not a string"),
+        ({"_meta": {**META, CAPABILITIES: []}}, "clientCapabilities is not an object"),
+        ({"_meta": {**META, CAPABILITIES: None}}, "clientCapabilities is not an object"),
+        ({"_meta": {**META, CAPABILITIES: True}}, "clientCapabilities is not an object"),
+    ],
+)
+def test_an_envelope_that_lacks_something_is_the_callers_mistake(found: dict[str, object], why: str) -> None:
+    with pytest.raises(InvalidParams, match=why):
+        stated(params(**found))
+
+
+@pytest.mark.parametrize("version", ["2099-01-01", "", "2026-07-28 ", *LEGACY])
+def test_a_version_that_needs_a_handshake_or_is_not_known_is_not_served(version: str) -> None:
+    with pytest.raises(UnsupportedVersion) as caught:
+        envelope(stated(params(_meta={**META, VERSION: version})))
+    assert caught.value.data is not None
+    assert read(caught.value.data) == {"supported": list(SERVED), "requested": version}
+
+
+@pytest.mark.parametrize("level", ["trace", "INFO", "", 1, None, ["info"]])
+def test_a_level_that_there_is_not_is_the_callers_mistake(level: object) -> None:
+    found = stated(params(_meta={**META, LEVEL: level}))
+    with pytest.raises(InvalidParams, match="expected a level"):
+        envelope(found)
+
+
+# What we say
+
+
+def wrapped(found: dict[str, Raw], **more: Any) -> Any:
+    given = {"level": None, "client_version": "1.2", "token": None, **more}
+    return read(encode_object(enveloped(found, LATEST, {"roots": {}}, **given)))
+
+
+def test_our_requests_say_what_is_required() -> None:
+    """(rule 11)"""
+    found = wrapped(params(name="x"), level="info", token="7")
+    assert found["_meta"] == {
+        VERSION: LATEST.name,
+        CAPABILITIES: {"roots": {}},
+        CLIENT: US,
+        LEVEL: "info",
+        "progressToken": "7",
+    }
+    found["arguments"] = {}
+    validate_client_request("tools/call", LATEST.name, found)
+    assert set(wrapped({})["_meta"]) == {VERSION, CAPABILITIES, CLIENT}
+
+
+def test_nothing_of_one_hop_is_said_on_the_next() -> None:
+    """Vendor members and the trace are (rules 51, 53)."""
+    theirs = {
+        VERSION: "2099-01-01",
+        CAPABILITIES: {"sampling": {}},
+        CLIENT: {"name": "desk"},
+        LEVEL: "debug",
+        f"{IO}subscriptionId": 1,
+        f"{IO}related-task": {"taskId": "1"},
+        "progressToken": "theirs",
+        "traceparent": "00-1",
+        "com.example/x": 1.0,
+    }
+    before = params(_meta=theirs, name="x")
+    found = wrapped(before)
+    assert found == {
+        "_meta": {
+            VERSION: LATEST.name,
+            CAPABILITIES: {"roots": {}},
+            CLIENT: US,
+            "traceparent": "00-1",
+            "com.example/x": 1.0,
+        },
+        "name": "x",
+    }
+    assert read(before["_meta"]) == theirs, "the caller's own params stay as they were"
+
+
+def test_other_params_keep_their_bytes() -> None:
+    """(rules 3, 4)"""
+    found = members(b'{"arguments":{"a": 1.0,"b":"\\/","c":1e400},"_meta":{"x": 1.0,"\\ud83d":1}}')
+    sent = enveloped(found, LATEST, {}, level=None, client_version="1", token=None)
+    assert sent["arguments"] == found["arguments"]
+    assert b'"x":1.0' in bytes(sent["_meta"])
+    assert b'"\\ud83d":1' in bytes(sent["_meta"])
+
+
+def test_meta_that_is_no_object_goes_nowhere() -> None:
+    with pytest.raises(InvalidParams, match="_meta"):
+        enveloped(params(_meta=1), LATEST, {}, level=None, client_version="1", token=None)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.dictionaries(st.sampled_from(["progressToken", VERSION, CLIENT, LEVEL, "b", "é", "\ud800"]), st.integers()),
+    st.booleans(),
+)
+def test_what_we_send_is_what_we_would_take(meta: dict[str, int], escaped: bool) -> None:
+    try:
+        text = json.dumps({"_meta": meta}, ensure_ascii=escaped).encode()
+    except UnicodeEncodeError:
+        text = json.dumps({"_meta": meta}).encode()
+    sent = enveloped(members(text), LATEST, {}, level="error", client_version="1", token=5)
+    assert states(sent)
+    assert states(encode_object(sent))
+    opened = envelope(stated(sent))
+    assert (opened.revision, opened.level, opened.client) == (LATEST, "error", "colonnade 1")
+    kept = {name: each for name, each in meta.items() if name in ("b", "é", "\ud800")}
+    assert {name: each for name, each in read(sent["_meta"]).items() if name in ("b", "é", "\ud800")} == kept
+
+
+# How long a result stays true
+
+
+@pytest.mark.parametrize(
+    ("result", "ttl", "public"),
+    [
+        ({"ttlMs": 1000, "cacheScope": "public"}, 1000, True),
+        ({"ttlMs": 1000, "cacheScope": "private"}, 1000, False),
+        ({"ttlMs": 1000}, 1000, False),
+        ({"cacheScope": "public"}, 0, True),
+        ({"ttlMs": -1, "cacheScope": "Public"}, 0, False),
+        ({"ttlMs": "1000", "cacheScope": True}, 0, False),
+        ({"ttlMs": True}, 0, False),
+        ({"ttlMs": 1.5}, 0, False),
+        ({"ttlMs": None, "cacheScope": None}, 0, False),
+        ({"ttlMs": 10**400}, MAX_TTL, False),
+        ({"ttlMs": 10**20}, MAX_TTL, False),
+        ({}, 0, False),
+        ([], 0, False),
+        (None, 0, False),
+    ],
+)
+def test_what_a_server_says_of_its_result_is_taken_the_careful_way(result: object, ttl: int, public: bool) -> None:
+    """(rule 95)"""
+    assert freshness_of(raw(result)) == Freshness(ttl, public)
+
+
+def test_what_is_no_json_number_is_no_time() -> None:
+    assert freshness_of(Raw(b'{"ttlMs":1e400,"cacheScope":"public"}')) == Freshness(0, True)
+
+
+def test_what_is_made_of_several_is_as_fresh_as_the_stalest() -> None:
+    """(rule 95)"""
+    assert freshest_common([]) == STALE == Freshness(0, False)
+    assert freshest_common([Freshness(5, True)]) == Freshness(5, True)
+    assert freshest_common(iter([Freshness(5, True), Freshness(3, True)])) == Freshness(3, True)
+    assert freshest_common([Freshness(5, True), Freshness(9, False)]) == Freshness(5, False)
+    assert freshest_common([Freshness(5, True), STALE]) == STALE
+
+
+# What a result carries
+
+
+def test_these_methods_say_how_long_their_results_stay_true() -> None:
+    assert CACHEABLE == CACHEABLE_METHODS
+    assert len(CACHEABLE) == 6
+
+
+@pytest.mark.parametrize(
+    ("result", "whole"),
+    [
+        (b"{}", b"{%s}"),
+        (b" { } ", b"{%s}"),
+        (b'{"content":[ 1.0 ]}', b'{%s,"content":[ 1.0 ]}'),
+        (b'\n{ "content": [{"text":"\\n\\/"}]\n}\n', b'{%s,"content": [{"text":"\\n\\/"}]\n}'),
+        (b'{"structuredContent":1e400}', b'{%s,"structuredContent":1e400}'),
+    ],
+)
+def test_a_result_is_completed_without_being_opened(result: bytes, whole: bytes) -> None:
+    """(rules 3, 4)"""
+    stamp = b'"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"colonnade","title":"Colonnade","version":"1.2"}}'
+    head = b'"resultType":"complete",'
+    assert bytes(complete("tools/call", Raw(result), "1.2")) == whole.replace(b"%s", head + stamp)
+    hints = b'"ttlMs":7,"cacheScope":"public",'
+    listed = complete("tools/list", Raw(result), "1.2", Freshness(7, True))
+    assert bytes(listed) == whole.replace(b"%s", head + hints + stamp)
+    assert bytes(stamped(Raw(result), "1.2")) == whole.replace(b"%s", stamp)
+
+
+def test_a_stamp_of_another_is_replaced_and_the_rest_kept() -> None:
+    """(rules 51, 95)"""
+    result = raw(
+        {
+            "content": [],
+            "_meta": {SERVER: {"name": "gh"}, "com.example/x": 1},
+            "resultType": "partial",
+            "ttlMs": 5,
+            "cacheScope": "public",
+        }
+    )
+    assert read(complete("resources/read", result, "1.2")) == {
+        "resultType": "complete",
+        "ttlMs": 0,
+        "cacheScope": "private",
+        "_meta": {SERVER: US, "com.example/x": 1},
+        "content": [],
+    }
+    assert read(stamped(result, "1.2"))["resultType"] == "partial"
+
+
+def test_what_only_looks_like_a_hint_stays() -> None:
+    result = raw({"content": [], "ttlMs": 5, "_meta": 1})
+    assert read(complete("tools/call", result, "1.2")) == {
+        "resultType": "complete",
+        "_meta": {SERVER: US},
+        "content": [],
+        "ttlMs": 5,
+    }
+
+
+@pytest.mark.parametrize("result", [b'{"\\u005fmeta":{"a":1}}', b'{"result\\u0054ype":"x","_meta":{"a":1}}'])
+def test_no_member_is_there_twice_however_it_is_spelled(result: bytes) -> None:
+    pairs = json.loads(bytes(complete("tools/call", Raw(result), "1.2")), object_pairs_hook=list)
+    assert [name for name, _ in pairs] == ["resultType", "_meta"]
+    assert [name for name, _ in pairs[1][1]] == ["a", SERVER]
+
+
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [
+        (b"{}", "complete"),
+        (b'{"resultType":"complete"}', "complete"),
+        (b'{"resultType":"input_required"}', "input_required"),
+        (b'{"result\\u0054ype":"task"}', "task"),
+        (b'{"content":[{"resultType":"task"}]}', "complete"),
+        (b'{"content":"\\u0000"}', "complete"),
+        (b'{"resultType":""}', ""),
+        (b'{"resultType":1}', ""),
+        (b'{"resultType":null}', ""),
+        (b'["resultType"]', "complete"),
+    ],
+)
+def test_the_kind_of_a_result(result: bytes, kind: str) -> None:
+    assert kind_of(Raw(result)) == kind
+
+
+@pytest.mark.parametrize(
+    ("result", "inside"),
+    [
+        (b"{}", b"{}"),
+        (b'{"content":[ 1.0 ]}', b'{"content":[ 1.0 ]}'),
+        (b'{"content":["\\\\"], "_meta":{"a": 1.0}}', b'{"content":["\\\\"],"_meta":{"a":1.0}}'),
+        (b'{"resultType":"complete","content":[ 1.0 ]}', b'{"content":[ 1.0 ]}'),
+        (b'{"ttlMs":1,"tools":[],"cacheScope":"public","resultType":"complete"}', b'{"tools":[]}'),
+        (b'{"_meta":{"io.modelcontextprotocol/serverInfo":{}},"a":1}', b'{"a":1}'),
+        (b'{"_meta":{"io.modelcontextprotocol\\/serverInfo":{},"x":1},"a":1}', b'{"_meta":{"x":1},"a":1}'),
+        (b'{"resultType":"complete","_meta":{"x": 1}}', b'{"_meta":{"x": 1}}'),
+        (b'{"resultType":"complete","_meta":{}}', b'{"_meta":{}}'),
+        (b'{"resultType":"complete","_meta":null}', b'{"_meta":null}'),
+        (b'{"result\\u0054ype":"complete"}', b"{}"),
+    ],
+)
+def test_on_the_inside_a_result_carries_nothing_of_that(result: bytes, inside: bytes) -> None:
+    """(rules 4, 51, 54)"""
+    assert read(bare(Raw(result))) == json.loads(inside)
+
+
+MEMBERS = st.dictionaries(
+    st.sampled_from(["content", "structuredContent", "isError", "é", "\ud83d", "a/b"]),
+    st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)),
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    MEMBERS,
+    st.none() | st.dictionaries(st.sampled_from(["a", "b/c", "\ud83d"]), st.integers(), min_size=1),
+    st.sampled_from(sorted(CACHEABLE | {"tools/call", "prompts/get"})),
+    st.booleans(),
+)
+def test_what_is_put_on_comes_off_again(
+    found: dict[str, Any], meta: dict[str, int] | None, method: str, escaped: bool
+) -> None:
+    if meta is not None:
+        found = {**found, "_meta": meta}
+    try:
+        text = json.dumps(found, ensure_ascii=escaped).encode()
+    except UnicodeEncodeError:
+        text = json.dumps(found).encode()
+    whole = complete(method, Raw(text), "1.2", Freshness(5, True))
+    assert next(iter(read(whole))) == "resultType"
+    assert read(whole)["_meta"] == {**(meta or {}), SERVER: US}
+    assert kind_of(whole) == "complete"
+    assert freshness_of(whole) == (Freshness(5, True) if method in CACHEABLE else STALE)
+    assert read(bare(whole)) == found
+
+
+# What a server is
+
+
+def test_colonnade_says_what_it_is() -> None:
+    """(rule 14)"""
+    whole = read(complete("server/discover", discovery("1.2", "Be kind.", apps=False, tasks=False), "1.2"))
+    assert whole == {
+        "resultType": "complete",
+        "ttlMs": 0,
+        "cacheScope": "private",
+        "_meta": {SERVER: US},
+        "supportedVersions": list(SERVED),
+        "capabilities": {
+            "tools": {"listChanged": True},
+            "resources": {"listChanged": True, "subscribe": True},
+            "prompts": {"listChanged": True},
+            "completions": {},
+            "logging": {},
+        },
+        "instructions": "Be kind.",
+    }
+    validate_server_result("server/discover", LATEST.name, whole)
+
+
+@pytest.mark.parametrize("tasks", [False, True])
+@pytest.mark.parametrize("apps", [False, True])
+def test_extensions_are_named_where_they_are_served(tasks: bool, apps: bool) -> None:
+    """And tasks as nothing but one (rule 92)."""
+    found = read(discovery("1.2", None, apps=apps, tasks=tasks))
+    assert "instructions" not in found
+    assert "tasks" not in found["capabilities"]
+    wanted: dict[str, object] = {name: {} for name, there in ((f"{IO}tasks", tasks), (f"{IO}ui", apps)) if there}
+    assert found["capabilities"].get("extensions", {}) == wanted
+    assert ("extensions" in found["capabilities"]) is bool(wanted)
+
+
+def test_we_ask_as_it_is_meant() -> None:
+    found = read(encode_object(discover_params(LATEST, {"elicitation": {"form": {}}}, "1.2")))
+    assert found == {"_meta": {VERSION: LATEST.name, CAPABILITIES: {"elicitation": {"form": {}}}, CLIENT: US}}
+    validate_client_request("server/discover", LATEST.name, found)
+
+
+def test_a_discovery_is_an_offer() -> None:
+    found = discovered(
+        raw(
+            {
+                "resultType": "complete",
+                "supportedVersions": [LATEST.name, "2025-11-25"],
+                "capabilities": {"tools": {"listChanged": True}, "extensions": {f"{IO}tasks": {}}},
+                "instructions": "Read first.",
+                "_meta": {SERVER: {"name": "gh", "version": "3"}},
+            }
+        )
+    )
+    assert found.versions == (LATEST.name, "2025-11-25")
+    assert found.offer is not None
+    assert (found.offer.revision, found.offer.server, found.offer.instructions) == (LATEST, "gh 3", "Read first.")
+    assert found.offer.runs_tasks
+    assert not found.offer.completes
+    assert found.offer.announces == {"tools"}
+
+
+def test_a_discovery_without_a_shared_version_is_none() -> None:
+    found = discovered(raw({"supportedVersions": ["2025-11-25"], "capabilities": {}}))
+    assert (found.offer, found.versions) == (None, ("2025-11-25",))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {},
+        [],
+        None,
+        {"capabilities": {}},
+        {"supportedVersions": [LATEST.name]},
+        {"supportedVersions": LATEST.name, "capabilities": {}},
+        {"supportedVersions": [1], "capabilities": {}},
+        {"supportedVersions": [LATEST.name], "capabilities": []},
+        {"supportedVersions": [LATEST.name], "capabilities": {}, "resultType": "task"},
+    ],
+)
+def test_what_is_no_discovery_is_a_value_error(result: object) -> None:
+    with pytest.raises(ValueError):
+        discovered(raw(result))

@@ -1,0 +1,714 @@
+"""How a server is found out: by its answer to the first question, by its silence, or by its end; and what is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from config import Isolation, Protocol
+from host.asking import PeerError
+from host.errors import first_of
+from host.journal import ServerFailed
+from host.jsonrpc.messages import ErrorBody, Failure, Id, Message, Notification, Request, Success, write
+from host.peer import Peer, open_peer
+from host.protocol import probe, stateless
+from host.protocol.handshake import WrongRevision
+from host.protocol.offer import ServerOffer
+from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED
+from host.upstream.begin import LATE, SILENCE, Manner, ShakesHandsOnly, begin
+from host.upstream.supervisor import Failed, Ready
+from host.wire.http_client import open_http
+from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
+from host.wire.link import Arrival, LinkLost, Parcel
+from tests.host.wire.http_servers import JSON, SSE, Heard, Wire, serving
+from tests.kit.memory import Deaf, MemoryLink, memory_links
+from tests.kit.world import ScriptedServer, World, open_world
+
+META = "io.modelcontextprotocol/"
+NEW = LATEST.name
+DISCOVERY = {"resultType": "complete", "supportedVersions": [NEW], "capabilities": {"tools": {}}, "instructions": "Do."}
+GREETING = {"protocolVersion": LATEST_LEGACY.name, "capabilities": {"tools": {}}, "serverInfo": {}}
+HANDSHAKE_ONLY = Manner(may_be_stateless=False)
+STATELESS_ONLY = Manner(may_shake_hands=False)
+
+
+class Far:
+    """The server's end of a link."""
+
+    def __init__(self, link: MemoryLink) -> None:
+        self._link = link
+        self._say, self._heard = trio.open_memory_channel[Message](100)
+
+    async def run(self) -> None:
+        def deliver(arrival: Arrival) -> None:
+            assert isinstance(arrival.message, Request | Notification)
+            self._say.send_nowait(arrival.message)
+
+        with suppress(LinkLost):
+            await self._link.run(deliver)
+
+    async def hears(self, method: str) -> Id:
+        """The id of the next message, which is a request of this method."""
+        with trio.fail_after(100):
+            message = await self._heard.receive()
+        assert isinstance(message, Request)
+        assert message.method == method
+        self.params = json.loads(bytes(message.params or b"{}"))
+        return message.id
+
+    def more(self) -> list[str]:
+        """The methods of all other messages that came."""
+        found: list[str] = []
+        with suppress(trio.WouldBlock):
+            while True:
+                message = self._heard.receive_nowait()
+                assert isinstance(message, Request | Notification)
+                found.append(message.method)
+        return found
+
+    def says(self, id: Id, result: object) -> None:
+        self._link.put(write(Success(id, Raw(json.dumps(result).encode()))))
+
+    def refuses(self, id: Id, code: int, data: object = None) -> None:
+        raw = None if data is None else Raw(json.dumps(data).encode())
+        self._link.put(write(Failure(ErrorBody(code, "no", raw), id)))
+
+    def exits(self) -> None:
+        self._link.close()
+
+
+class Begun:
+    """What came of a beginning, once it has `ended`."""
+
+    def __init__(self, link: MemoryLink) -> None:
+        self.link = link
+        self.offer: ServerOffer | None = None
+        self.problem: BaseException | None = None
+        self.ended = trio.Event()
+
+    async def run(self, peer: Peer[Any], manner: Manner, exits: bool) -> None:
+        try:
+            self.offer = await begin(self.link, peer, {"roots": {}}, manner, exits=exits)
+        except* (LinkLost, PeerError, ValueError) as group:
+            self.problem = first_of(group)
+        self.ended.set()
+
+    async def met(self) -> ServerOffer:
+        with trio.fail_after(100):
+            await self.ended.wait()
+        assert self.offer is not None, self.problem
+        assert self.link.revision is self.offer.revision
+        return self.offer
+
+    async def fails(self) -> BaseException:
+        with trio.fail_after(100):
+            await self.ended.wait()
+        assert self.problem is not None
+        assert self.link.revision is None
+        return self.problem
+
+
+@asynccontextmanager
+async def beginning(manner: Manner | None = None, *, exits: bool = True) -> AsyncIterator[tuple[Far, Begun]]:
+    near, far = memory_links()
+    server, begun = Far(far), Begun(near)
+    async with open_peer(near, Deaf()) as peer, trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        nursery.start_soon(begun.run, peer, manner or Manner(), exits)
+        yield server, begun
+        nursery.cancel_scope.cancel()
+
+
+# By its answer
+
+
+@pytest.mark.parametrize("exits", [True, False])
+async def test_a_server_that_knows_the_question_is_met_without_a_handshake(exits: bool) -> None:
+    """(rule 11)"""
+    async with beginning(exits=exits) as (server, begun):
+        id = await server.hears("server/discover")
+        meta = server.params["_meta"]
+        assert (meta[f"{META}protocolVersion"], meta[f"{META}clientCapabilities"]) == (NEW, {"roots": {}})
+        assert meta[f"{META}clientInfo"]["name"] == "colonnade"
+        assert dict(begun.link.mirrored[0][1]) == {"MCP-Protocol-Version": NEW, "Mcp-Method": "server/discover"}
+        server.says(id, DISCOVERY)
+        offer = await begun.met()
+        assert (offer.revision, offer.instructions) == (LATEST, "Do.")
+        await wait_all_tasks_blocked()
+        assert server.more() == []
+
+
+@pytest.mark.parametrize("code", [-32601, -32602, -32600, -32000, -32001, -32603, 0, 1])
+async def test_any_error_that_is_not_of_a_stateless_revision_leads_to_the_handshake(
+    code: int, autojump_clock: MockClock
+) -> None:
+    """At once, and no header of a stateless request goes with it (rule 9)."""
+    began = trio.current_time()
+    async with beginning() as (server, begun):
+        server.refuses(await server.hears("server/discover"), code)
+        id = await server.hears("initialize")
+        assert server.params["protocolVersion"] == LATEST_LEGACY.name
+        assert "_meta" not in server.params
+        server.says(id, GREETING)
+        assert (await begun.met()).revision is LATEST_LEGACY
+        assert trio.current_time() == began
+        await wait_all_tasks_blocked()
+        assert server.more() == ["notifications/initialized"]
+        assert len(begun.link.mirrored) == 1
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {},
+        [],
+        "text",
+        {"supportedVersions": [NEW]},
+        {**DISCOVERY, "supportedVersions": NEW},
+        {**DISCOVERY, "supportedVersions": [5]},
+        {**DISCOVERY, "supportedVersions": []},
+        {**DISCOVERY, "capabilities": 5},
+        {**DISCOVERY, "resultType": "input_required"},
+        {**DISCOVERY, "supportedVersions": [LATEST_LEGACY.name]},
+        {**DISCOVERY, "supportedVersions": ["1999-01-01", next(iter(LEGACY))]},
+    ],
+)
+async def test_an_answer_that_offers_nothing_stateless_leads_to_the_handshake(result: object) -> None:
+    """(rule 9)"""
+    async with beginning() as (server, begun):
+        server.says(await server.hears("server/discover"), result)
+        server.says(await server.hears("initialize"), GREETING)
+        assert (await begun.met()).revision is LATEST_LEGACY
+
+
+@pytest.mark.parametrize(
+    ("data", "handshake"),
+    [
+        ({"supported": list(LEGACY)}, True),
+        ({"supported": [LATEST_LEGACY.name, "2099-01-01"]}, True),
+        ({"supported": [NEW, LATEST_LEGACY.name]}, True),
+        ({"supported": [NEW]}, False),
+        ({"supported": ["2099-01-01"]}, False),
+        ({"supported": []}, False),
+        ({"supported": "2099-01-01"}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+async def test_a_refused_version_leads_to_the_handshake_only_if_the_server_names_a_revision_that_has_one(
+    data: object, handshake: bool
+) -> None:
+    """(rule 9)"""
+    async with beginning() as (server, begun):
+        server.refuses(await server.hears("server/discover"), -32022, data)
+        if handshake:
+            server.says(await server.hears("initialize"), GREETING)
+            assert (await begun.met()).revision is LATEST_LEGACY
+        else:
+            assert isinstance(await begun.fails(), WrongRevision)
+            assert server.more() == []
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_server_of_another_stateless_revision_is_asked_once_more_in_that(
+    again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: a server that refuses what it says it speaks is given up."""
+    other = replace(LATEST, name="2026-01-01")
+    monkeypatch.setitem(MODERN, other.name, other)
+    for module in (probe, stateless):
+        monkeypatch.setattr(module, "SERVED", (*SERVED, other.name))
+    async with beginning() as (server, begun):
+        server.refuses(await server.hears("server/discover"), -32022, {"supported": [other.name]})
+        id = await server.hears("server/discover")
+        assert server.params["_meta"][f"{META}protocolVersion"] == other.name
+        assert begun.link.mirrored[-1][1]["MCP-Protocol-Version"] == other.name
+        if again:
+            server.refuses(id, -32022, {"supported": [NEW]})
+            assert "refuses a revision that it says it serves" in str(await begun.fails())
+        else:
+            server.says(id, {**DISCOVERY, "supportedVersions": [other.name]})
+            assert (await begun.met()).revision is other
+        assert server.more() == []
+
+
+async def test_a_slow_program_of_another_stateless_revision_is_met_in_that(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """It is greeted before it answers the second time, and refuses that (rule 114)."""
+    other = replace(LATEST, name="2026-01-01")
+    monkeypatch.setitem(MODERN, other.name, other)
+    for module in (probe, stateless):
+        monkeypatch.setattr(module, "SERVED", (*SERVED, other.name))
+    async with beginning() as (server, begun):
+        server.refuses(await server.hears("server/discover"), -32022, {"supported": [other.name]})
+        asked = await server.hears("server/discover")
+        server.refuses(await server.hears("initialize"), -32022, {"supported": [other.name]})
+        await trio.sleep(1)
+        server.says(asked, {**DISCOVERY, "supportedVersions": [other.name]})
+        assert (await begun.met()).revision is other
+
+
+@pytest.mark.parametrize(("code", "data"), [(-32020, None), (-32021, {"requiredCapabilities": {"sampling": {}}})])
+async def test_an_error_that_only_stateless_servers_know_never_leads_to_the_handshake(code: int, data: object) -> None:
+    async with beginning() as (server, begun):
+        server.refuses(await server.hears("server/discover"), code, data)
+        assert isinstance(await begun.fails(), WrongRevision)
+        assert server.more() == []
+
+
+# By its end
+
+
+async def test_a_program_that_exits_at_the_question_is_to_be_started_again_without_it() -> None:
+    async with beginning() as (server, begun):
+        await server.hears("server/discover")
+        server.exits()
+        assert isinstance(await begun.fails(), ShakesHandsOnly)
+    async with beginning(HANDSHAKE_ONLY) as (server, begun):
+        server.says(await server.hears("initialize"), GREETING)
+        assert (await begun.met()).revision is LATEST_LEGACY
+
+
+@pytest.mark.parametrize(("manner", "exits"), [(STATELESS_ONLY, True), (Manner(), False), (HANDSHAKE_ONLY, True)])
+async def test_whoever_cannot_be_started_without_the_question_is_just_lost(manner: Manner, exits: bool) -> None:
+    """What is at a URL, what may not shake hands, and what was not asked."""
+    async with beginning(manner, exits=exits) as (server, begun):
+        await server.hears("initialize" if manner is HANDSHAKE_ONLY else "server/discover")
+        server.exits()
+        problem = await begun.fails()
+        assert isinstance(problem, LinkLost)
+        assert not isinstance(problem, ShakesHandsOnly)
+
+
+async def test_a_slow_program_that_exits_only_after_it_was_greeted_is_started_again_too(
+    autojump_clock: MockClock,
+) -> None:
+    """It reads the question first, whenever that is (rule 114)."""
+    async with beginning() as (server, begun):
+        await server.hears("server/discover")
+        await server.hears("initialize")
+        server.exits()
+        assert isinstance(await begun.fails(), ShakesHandsOnly)
+
+
+# By its silence
+
+
+async def test_a_silent_program_is_greeted_and_what_it_says_later_to_the_question_counts_no_more(
+    autojump_clock: MockClock,
+) -> None:
+    """(rule 114)"""
+    async with beginning() as (server, begun):
+        began = trio.current_time()
+        asked = await server.hears("server/discover")
+        id = await server.hears("initialize")
+        assert trio.current_time() - began == pytest.approx(SILENCE)
+        server.says(id, GREETING)
+        offer = await begun.met()
+        server.says(asked, DISCOVERY)
+        await trio.sleep(LATE + 1)
+        assert begun.link.revision is offer.revision is LATEST_LEGACY
+        assert set(server.more()) == {"notifications/initialized", "notifications/cancelled"}
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_slow_program_that_refuses_the_handshake_is_met_by_its_late_answer(
+    after: bool, autojump_clock: MockClock
+) -> None:
+    """Whether that comes before or after the refusal (rule 114)."""
+    async with beginning() as (server, begun):
+        asked = await server.hears("server/discover")
+        greeted = await server.hears("initialize")
+        await trio.sleep(1)
+        if after:
+            server.refuses(greeted, -32022, {"supported": [NEW]})
+            await trio.sleep(LATE - 1)
+            assert not begun.ended.is_set()
+            server.says(asked, DISCOVERY)
+        else:
+            server.says(asked, DISCOVERY)
+            await trio.sleep(1)
+            server.refuses(greeted, -32022, {"supported": [NEW]})
+        assert (await begun.met()).revision is LATEST
+        await wait_all_tasks_blocked()
+        assert server.more() == []
+
+
+async def test_a_slow_program_that_answers_both_has_shaken_hands(autojump_clock: MockClock) -> None:
+    """Its answer to the question came first, but the handshake was under way (rule 114)."""
+    async with beginning() as (server, begun):
+        asked = await server.hears("server/discover")
+        greeted = await server.hears("initialize")
+        server.says(asked, DISCOVERY)
+        await trio.sleep(1)
+        assert not begun.ended.is_set()
+        server.says(greeted, GREETING)
+        assert (await begun.met()).revision is LATEST_LEGACY
+        await wait_all_tasks_blocked()
+        assert server.more() == ["notifications/initialized"]
+
+
+async def test_a_program_that_refuses_the_handshake_and_says_nothing_else_in_time_is_refused(
+    autojump_clock: MockClock,
+) -> None:
+    async with beginning() as (server, begun):
+        await server.hears("server/discover")
+        server.refuses(await server.hears("initialize"), -32022)
+        began = trio.current_time()
+        problem = await begun.fails()
+        assert trio.current_time() - began == pytest.approx(LATE)
+        assert isinstance(problem, PeerError)
+        assert problem.error.code == -32022
+
+
+@pytest.mark.parametrize(
+    ("code", "data", "kind"), [(-32601, None, PeerError), (-32022, {"supported": ["2099-01-01"]}, WrongRevision)]
+)
+async def test_a_program_that_refuses_both_late_fails_with_what_tells_most(
+    code: int, data: object, kind: type[Exception], autojump_clock: MockClock
+) -> None:
+    async with beginning() as (server, begun):
+        asked = await server.hears("server/discover")
+        server.refuses(await server.hears("initialize"), -32600)
+        await trio.sleep(1)
+        server.refuses(asked, code, data)
+        assert isinstance(await begun.fails(), kind)
+
+
+async def test_a_program_that_exits_after_it_refused_the_handshake_is_lost(autojump_clock: MockClock) -> None:
+    async with beginning() as (server, begun):
+        await server.hears("server/discover")
+        server.refuses(await server.hears("initialize"), -32600)
+        await trio.sleep(1)
+        server.exits()
+        assert isinstance(await begun.fails(), LinkLost)
+
+
+async def test_what_is_at_a_url_is_never_greeted_for_its_silence(autojump_clock: MockClock) -> None:
+    """It may be out of order: that says nothing of what it speaks."""
+    async with beginning(exits=False) as (server, begun):
+        asked = await server.hears("server/discover")
+        await trio.sleep(60)
+        assert server.more() == []
+        server.says(asked, DISCOVERY)
+        assert (await begun.met()).revision is LATEST
+
+
+# By what the configuration says
+
+
+async def test_a_server_that_is_said_to_be_modern_is_never_greeted(autojump_clock: MockClock) -> None:
+    async with beginning(STATELESS_ONLY) as (server, begun):
+        asked = await server.hears("server/discover")
+        await trio.sleep(60)
+        assert server.more() == []
+        server.says(asked, DISCOVERY)
+        assert (await begun.met()).revision is LATEST
+    async with beginning(STATELESS_ONLY) as (server, begun):
+        server.refuses(await server.hears("server/discover"), -32601)
+        problem = await begun.fails()
+        assert isinstance(problem, WrongRevision)
+        assert str(problem) == "it speaks none that is stateless"
+        assert server.more() == []
+
+
+async def test_a_server_that_is_said_to_be_legacy_is_never_asked() -> None:
+    async with beginning(HANDSHAKE_ONLY) as (server, begun):
+        server.says(await server.hears("initialize"), GREETING)
+        await begun.met()
+        await wait_all_tasks_blocked()
+        assert server.more() == ["notifications/initialized"]
+
+
+# Over HTTP
+
+
+class Answering(MemoryLink):
+    """A link whose server answers the first question with `problem`, and shakes hands."""
+
+    problem: LinkLost
+    asked: list[str]
+
+    async def send(self, parcel: Parcel) -> None:
+        await trio.lowlevel.checkpoint()
+        assert isinstance(parcel.message, Request | Notification)
+        self.asked.append(parcel.message.method)
+        if parcel.message.method == "server/discover":
+            raise self.problem
+        await super().send(parcel)
+
+
+@asynccontextmanager
+async def over_http(problem: LinkLost, manner: Manner | None = None) -> AsyncIterator[tuple[Far, Begun, Answering]]:
+    near, far = memory_links()
+    near.__class__ = Answering
+    assert isinstance(near, Answering)
+    near.problem, near.asked = problem, []
+    server, begun = Far(far), Begun(near)
+    async with open_peer(near, Deaf()) as peer, trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        nursery.start_soon(begun.run, peer, manner or Manner(), False)
+        yield server, begun, near
+        nursery.cancel_scope.cancel()
+
+
+class NoAnswer(LinkLost):
+    """202, an empty body, or something else that is no JSON-RPC."""
+
+    answered = True
+
+
+@pytest.mark.parametrize("problem", [*(HttpRefused(status, "no") for status in (400, 404, 405, 406, 415)), NoAnswer()])
+async def test_an_answer_over_http_that_no_stateless_server_gives_leads_to_the_handshake(problem: LinkLost) -> None:
+    """(rule 9)"""
+    async with over_http(problem) as (server, begun, _):
+        server.says(await server.hears("initialize"), GREETING)
+        assert (await begun.met()).revision is LATEST_LEGACY
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        AuthNeeded(401, "no"),
+        *(HttpRefused(status, "no") for status in (302, 403, 429, 500, 502, 503)),
+        Unreachable("no connection"),
+        LinkLost("the answer broke off"),
+    ],
+)
+async def test_an_outage_says_nothing_of_what_is_spoken(problem: LinkLost) -> None:
+    """It is never taken for one that shakes hands (rule 38)."""
+    async with over_http(problem) as (_, begun, link):
+        assert str(await begun.fails()) == str(problem)
+        assert link.asked == ["server/discover"]
+
+
+async def test_a_url_that_is_said_to_be_modern_is_not_greeted_whatever_it_answers() -> None:
+    async with over_http(HttpRefused(404, "no"), STATELESS_ONLY) as (_, begun, link):
+        assert isinstance(await begun.fails(), WrongRevision)
+        assert link.asked == ["server/discover"]
+
+
+def error(code: int, data: object = None, **id: object) -> bytes:
+    found = {"code": code, "message": "no"} if data is None else {"code": code, "message": "no", "data": data}
+    return json.dumps({"jsonrpc": "2.0", **id, "error": found}).encode()
+
+
+LEGACY_ONLY = {"supported": [LATEST_LEGACY.name]}
+HANDSHAKE = [
+    *((status, b"", JSON) for status in (202, 400, 404, 405, 406, 415)),
+    (400, b"<p>Bad Request", "text/html"),
+    (400, error(-32000), JSON),
+    (400, error(-32600, id=None), JSON),
+    (400, error(-32602, id=1), JSON),
+    (400, error(-32022, LEGACY_ONLY, id=1), JSON),
+    (400, error(-32022, LEGACY_ONLY), JSON),
+    (404, error(-32601, id=1), JSON),
+    (200, b"", JSON),
+    (200, b"", "text/plain"),
+    (200, b"ok", JSON),
+    (200, b"[]", JSON),
+    (200, b"<p>Hello", "text/html"),
+    (200, error(-32601, id=1), JSON),
+    (200, b"data: " + error(-32602, id=1) + b"\n\n", SSE),
+    (200, json.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}).encode(), JSON),
+]
+REFUSALS = [
+    (400, error(-32022, {"supported": ["2099-01-01"]}, id=1), JSON),
+    (400, error(-32022, {"supported": ["2099-01-01"]}), JSON),
+    (400, error(-32020, id=1), JSON),
+    (200, error(-32021, id=1), JSON),
+]
+OUTAGES = [*((status, b"", JSON) for status in (401, 403, 429, 500, 502, 503)), (500, error(-32601, id=1), JSON)]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "leads_to"),
+    [
+        (200, json.dumps({"jsonrpc": "2.0", "id": 1, "result": DISCOVERY}).encode(), JSON, NEW),
+        *((*each, LATEST_LEGACY.name) for each in HANDSHAKE),
+        *((*each, "refusal") for each in REFUSALS),
+        *((*each, "outage") for each in OUTAGES),
+    ],
+)
+async def test_what_each_answer_over_http_leads_to(status: int, body: bytes, kind: str, leads_to: str) -> None:
+    """Only the first request has the headers of a stateless one (rule 9)."""
+
+    async def script(heard: Heard, wire: Wire) -> None:
+        said = json.loads(heard.body) if heard.body else {}
+        if said.get("method") == "server/discover":
+            await wire.say(status, body, kind)
+        elif said.get("method") == "initialize":
+            result = json.dumps(GREETING)
+            await wire.say(200, b'{"jsonrpc":"2.0","id":%d,"result":%s}' % (said["id"], result.encode()))
+        else:
+            await wire.say(202 if said else 405)
+
+    ended: str
+    async with serving(script) as server:
+        try:
+            async with open_http(server.url, {}, lambda what, detail: None) as link, open_peer(link, Deaf()) as peer:
+                ended = (await begin(link, peer, {}, Manner(), exits=False)).revision.name
+        except* WrongRevision:
+            ended = "refusal"
+        except* HttpRefused:
+            ended = "outage"
+        methods = [json.loads(heard.body)["method"] for heard in server.heard if heard.method == "POST"]
+        mirrored = [heard.headers.get("mcp-method") for heard in server.heard if heard.method == "POST"]
+    assert ended == leads_to
+    assert methods[1:] == (["initialize", "notifications/initialized"] if leads_to == LATEST_LEGACY.name else [])
+    assert mirrored == ["server/discover", *(None for _ in methods[1:])]
+
+
+# What is kept from one connection to the next
+
+
+class Examined(ScriptedServer):
+    """One that notes each question, and exits at it if it `exits`."""
+
+    def __init__(self, id: str = "a", *, exits: bool = False, **more: Any) -> None:
+        super().__init__(id, tools=["x"], **more)
+        self.exits = exits
+        self.answers["server/discover"] = self._discovered_now
+
+    async def _discovered_now(self, params: dict[str, Any]) -> object:
+        if self.exits:
+            self.dies()
+            await trio.sleep_forever()
+        return self._discovery()
+
+    def began(self) -> list[str]:
+        """How all connections began."""
+        return [method for method in self.asked if method in ("server/discover", "initialize")]
+
+    def restarts(self, **changed: Any) -> None:
+        self.__dict__.update(changed)
+        self.dies()
+
+
+def failures(world: World) -> list[str]:
+    return [event.why for event in world.events if isinstance(event, ServerFailed)]
+
+
+async def ready(world: World, seconds: float = 30) -> None:
+    await trio.sleep(seconds)
+    assert isinstance(world.roster.upstreams["a"].state, Ready), world.roster.upstreams["a"].state
+
+
+async def test_a_program_that_exits_at_the_question_is_started_again_at_once_and_not_asked_any_more(
+    autojump_clock: MockClock,
+) -> None:
+    """That is no failure; nor is the question put to a later one."""
+    server = Examined(exits=True)
+    began = trio.current_time()
+    async with open_world(server) as world:
+        await world.settled()
+        assert trio.current_time() == began
+        assert (server.connections, server.began(), failures(world)) == (2, ["server/discover", "initialize"], [])
+        server.restarts()
+        await ready(world)
+        assert (server.connections, server.began()) == (3, ["server/discover", "initialize", "initialize"])
+
+
+async def test_a_program_that_exits_whatever_it_is_asked_waits_between_its_starts(autojump_clock: MockClock) -> None:
+    server = Examined(exits=True)
+
+    async def exits(params: dict[str, Any]) -> object:
+        server.dies()
+        await trio.sleep_forever()
+
+    server.answers["initialize"] = exits
+    async with open_world(server) as world:
+        await trio.sleep(60)
+        assert len(failures(world)) < 15
+        assert server.began() == ["server/discover", "initialize"] * (server.connections // 2)
+
+
+async def test_a_server_that_shakes_hands_is_asked_once(autojump_clock: MockClock) -> None:
+    server = Examined()
+    async with open_world(server) as world:
+        await world.settled()
+        server.restarts()
+        await ready(world)
+        assert server.began() == ["server/discover", "initialize", "initialize"]
+
+
+async def test_what_is_known_of_a_server_is_found_out_anew_when_it_does_not_hold(autojump_clock: MockClock) -> None:
+    """It was replaced by one that knows no handshake, and that by one that knows nothing else."""
+    server = Examined()
+    async with open_world(server) as world:
+        await world.settled()
+        server.restarts(revision=NEW, stateless=True)
+        await ready(world)
+        assert server.began() == ["server/discover", "initialize", "initialize", "server/discover"]
+        assert world.roster.ready("a").offer.revision is LATEST
+        server.restarts(revision=LATEST_LEGACY.name, stateless=False)
+        await ready(world)
+        assert server.began()[4:] == ["server/discover", "initialize"]
+        assert world.roster.ready("a").offer.revision is LATEST_LEGACY
+
+
+@pytest.mark.parametrize(
+    ("protocol", "began"), [(Protocol.LEGACY, ["initialize"]), (Protocol.MODERN, ["server/discover"])]
+)
+async def test_what_the_configuration_says_holds_for_every_connection(
+    protocol: Protocol, began: list[str], autojump_clock: MockClock
+) -> None:
+    """Also for those that fail: the server speaks the other kind."""
+    right = LATEST_LEGACY.name if protocol is Protocol.LEGACY else NEW
+    wrong = NEW if protocol is Protocol.LEGACY else LATEST_LEGACY.name
+    server = Examined(protocol=protocol, revision=wrong)
+    async with open_world(server) as world:
+        await world.settled()
+        assert len(failures(world)) == 1
+        await trio.sleep(20)
+        assert set(server.began()) == set(began)
+        server.revision, server.stateless = right, right == NEW
+        await ready(world, 60)
+
+
+@pytest.mark.parametrize("exits", [True, False])
+async def test_an_instance_of_a_server_begins_as_its_server_did(exits: bool, autojump_clock: MockClock) -> None:
+    server = Examined(exits=exits, isolation=Isolation.PER_CALL)
+
+    async def call(params: dict[str, Any]) -> object:
+        return {"content": []}
+
+    server.answers["tools/call"] = call
+    async with open_world(server) as world:
+        client = await world.client()
+        for _ in range(2):
+            assert await client.call("a__x") == {"content": []}
+        assert server.began() == ["server/discover", "initialize", "initialize", "initialize"]
+
+
+async def test_an_instance_begins_well_while_its_server_is_away(autojump_clock: MockClock) -> None:
+    """What was found out of the server holds until something else is."""
+    server = Examined(exits=True, isolation=Isolation.PER_CALL)
+
+    async def call(params: dict[str, Any]) -> object:
+        return {"content": []}
+
+    async def fail(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(1, "no"))
+
+    server.answers["tools/call"] = call
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.call("a__x") == {"content": []}
+        server.answers["initialize"] = fail
+        world.roster.ready("a").peer.lose(LinkLost("gone"))
+        await trio.sleep(100)
+        assert isinstance(world.roster.upstreams["a"].state, Failed)
+        del server.answers["initialize"]
+        for _ in range(2):
+            assert await client.call("a__x") == {"content": []}
+        assert isinstance(world.roster.upstreams["a"].state, Failed)

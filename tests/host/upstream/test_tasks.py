@@ -1,0 +1,777 @@
+"""Calls that their servers make tasks of, in both dialects: looked after until they are over, and called off once."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from host.exchange import Answered, Caller, Exchange, Nobody
+from host.jsonrpc.messages import Request
+from host.jsonrpc.raw import encode, encode_object, members
+from host.protocol.abilities import NO_ABILITIES
+from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.upstream.origin import CEILING
+from host.upstream.tasks import LONGEST_POLL, SHORTEST_POLL, TASK_LIFE
+from tests.kit.tasks import (
+    EXTENSION,
+    IO,
+    OK,
+    RELATED,
+    begins,
+    completes,
+    extended,
+    flat,
+    gives,
+    says_how,
+    shaking,
+    status,
+    works,
+)
+from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world
+
+CAN: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
+FORM = {"message": "Which?", "requestedSchema": {"type": "object", "properties": {}}}
+ELICIT = {"method": "elicitation/create", "params": {"mode": "form", **FORM}}
+SAMPLE = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
+YES = {"action": "accept", "content": {}}
+
+
+async def simple(world: World) -> ScriptedClient:
+    """A client whose revision knows no tasks."""
+    return await world.client(revision="2025-06-18", capabilities={"sampling": {}, "elicitation": {}, "roots": {}})
+
+
+async def failed(call: Later) -> str:
+    """Why a call failed that its model is to read."""
+    result = await call.comes()
+    assert result["isError"] is True
+    text: str = result["content"][0]["text"]
+    return text
+
+
+async def taken(world: World, taken: list[bool]) -> Any:
+    """A call of a client that takes a task: notes in `taken` that it has become one."""
+    params = members(encode({"name": "a__x", "arguments": {}}))
+    request = Request(1, "tools/call", encode_object(params))
+    caller = Caller("test", None, None, NO_ABILITIES)
+    exchange = Exchange(request, params, caller, Nobody(), tasked=lambda: taken.append(True))
+    answer = await world.router.answer(exchange)
+    assert isinstance(answer, Answered)
+    return json.loads(bytes(answer.result))
+
+
+# Handshake servers
+
+
+async def test_a_tool_that_needs_a_task_is_driven_for_a_client_that_knows_none(autojump_clock: MockClock) -> None:
+    """(rule 90) (rule 60)"""
+    server = shaking()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        (listed,) = (await client.request("tools/list"))["tools"]
+        assert "execution" not in listed
+        call = later(nursery, client.call, "a__x", {"n": 1})
+        asked = await begins(server)
+        assert asked["task"] == {"ttl": TASK_LIFE}
+        assert asked["arguments"] == {"n": 1}
+        await says_how(server)
+        assert not call.done
+        await says_how(server, "completed")
+        await gives(server, {**OK, "_meta": {RELATED: {"taskId": "t1"}, "own": 1}})
+        assert await call.comes() == {**OK, "_meta": {"own": 1}}
+        server.hears_nothing_more()
+
+
+@pytest.mark.parametrize("support", ["optional", "forbidden", None])
+async def test_a_tool_that_needs_no_task_is_called_as_ever(support: str | None) -> None:
+    server = shaking(support)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        call = later(nursery, client.call, "a__x")
+        asked = await server.hears("tools/call")
+        assert "task" not in asked
+        server.says(asked["id"], OK)
+        assert await call.comes() == OK
+
+
+@pytest.mark.parametrize("code", [-32601, -32600])
+async def test_a_server_that_says_that_a_task_is_needed_is_asked_for_one(code: int, autojump_clock: MockClock) -> None:
+    """Its list did not say so. The tool and the type of request have a code each (rule 90)"""
+    server = shaking(None)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        call = later(nursery, client.call, "a__x")
+        plain = await server.hears("tools/call")
+        assert "task" not in plain
+        server.refuses(plain["id"], code, "this needs a task")
+        assert (await begins(server))["task"] == {"ttl": TASK_LIFE}
+        await says_how(server, "completed")
+        await gives(server)
+        assert await call.comes() == OK
+
+
+async def test_any_other_refusal_is_the_answer_and_so_is_the_second_one() -> None:
+    server = shaking(None)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        call = later(nursery, client.call, "a__x")
+        server.refuses((await server.hears("tools/call"))["id"], -32602, "no")
+        with pytest.raises(Refusal, match="-32602 no"):
+            await call.comes()
+        call = later(nursery, client.call, "a__x")
+        server.refuses((await server.hears("tools/call"))["id"], -32601, "no")
+        server.refuses((await server.hears("tools/call"))["id"], -32601, "not at all")
+        with pytest.raises(Refusal, match="-32601 not at all"):
+            await call.comes()
+        server.hears_nothing_more()
+
+
+async def test_a_server_without_tasks_is_never_asked_for_one() -> None:
+    server = shaking("required", capabilities={"tools": {}})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        call = later(nursery, client.call, "a__x")
+        asked = await server.hears("tools/call")
+        assert "task" not in asked
+        server.refuses(asked["id"], -32601, "this needs a task")
+        with pytest.raises(Refusal, match="-32601"):
+            await call.comes()
+        server.hears_nothing_more()
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", LATEST_LEGACY.name, LATEST.name])
+@pytest.mark.parametrize("wish", [{"ttl": 5}, "nonsense"])
+async def test_what_a_client_says_of_tasks_goes_no_further(revision: str, wish: object) -> None:
+    """Its wish is its own affair with Colonnade; of one that knows no tasks it means nothing."""
+    server = ScriptedServer("a", tools=["x"], revision=revision)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client = await simple(world)
+        call = later(nursery, client.call, "a__x", task=wish)
+        asked = await server.hears("tools/call")
+        assert "task" not in asked
+        server.says(asked["id"], {"resultType": "complete", **OK} if server.stateless else OK)
+        assert await call.comes() == OK
+
+
+@pytest.mark.parametrize("server", [shaking(), extended()], ids=["handshake", "extension"])
+async def test_a_server_may_answer_at_once(server: ScriptedServer) -> None:
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        begun: list[bool] = []
+        call = later(nursery, taken, world, begun)
+        asked = await server.hears("tools/call")
+        server.says(asked["id"], {"resultType": "complete", **OK} if server.stateless else OK)
+        assert await call.comes() == OK
+        assert not begun
+        server.hears_nothing_more()
+
+
+@pytest.mark.parametrize(
+    ("poll", "pause"),
+    [(None, 1.0), (0, SHORTEST_POLL), (250, 0.25), (10**9, LONGEST_POLL), (-5, 1.0), ("soon", 1.0)],
+)
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_a_task_is_asked_about_as_often_as_its_server_likes(
+    make: Any, poll: object, pause: float, autojump_clock: MockClock
+) -> None:
+    """Within bounds: neither in a tight loop, nor next year."""
+    server = make()
+    times: list[float] = []
+    server.answers["tasks/get"] = works(server, poll, times)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server, poll=poll)
+        await trio.sleep(4.5 * pause)
+        assert [after - before for before, after in pairwise(times[:4])] == pytest.approx([pause] * 3, abs=0.01)
+        assert not call.done
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_a_tool_calls_an_error_is_its_result(autojump_clock: MockClock) -> None:
+    server = shaking()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        call = later(nursery, (await simple(world)).call, "a__x")
+        await begins(server)
+        await says_how(server, "failed")
+        await gives(server, {**OK, "isError": True})
+        assert await call.comes() == {**OK, "isError": True}
+        server.hears_nothing_more()
+
+
+@pytest.mark.parametrize("standing", ["failed", "cancelled", "completed"])
+async def test_the_error_of_a_task_is_that_of_the_call(standing: str, autojump_clock: MockClock) -> None:
+    """And nobody calls off what is over."""
+    server = shaking()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        call = later(nursery, (await simple(world)).call, "a__x")
+        await begins(server)
+        await says_how(server, standing)
+        server.refuses((await server.hears("tasks/result"))["id"], -32050, "broken", {"n": 1})
+        with pytest.raises(Refusal, match="-32050 broken") as refusal:
+            await call.comes()
+        assert refusal.value.data == {"n": 1}
+        server.hears_nothing_more()
+
+
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_a_task_that_its_server_has_lost_fails_its_call(make: Any, autojump_clock: MockClock) -> None:
+    server = make()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        server.refuses((await server.hears("tasks/get"))["id"], -32602, "no such task")
+        with pytest.raises(Refusal, match="-32602 no such task"):
+            await call.comes()
+        server.hears_nothing_more()
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_a_server_that_dies_meanwhile_fails_its_call(make: Any, asked: bool, autojump_clock: MockClock) -> None:
+    server = make()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server, poll=1000)
+        if asked:
+            await server.hears("tasks/get")
+        else:
+            await wait_all_tasks_blocked()
+        server.dies()
+        await call.ended.wait()  # at the latest when it would be asked about again
+        assert "lost while it worked on this" in await failed(call)
+
+
+@pytest.mark.parametrize(
+    "said", [{"task": {}}, {"task": {"taskId": 7, "status": "working"}}, {"task": {"taskId": "t", "status": "lost"}}]
+)
+async def test_a_task_that_cannot_be_read_fails_its_call(said: dict[str, Any]) -> None:
+    server = shaking()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        call = later(nursery, (await simple(world)).call, "a__x")
+        server.says((await server.hears("tools/call"))["id"], said)
+        assert "cannot be read" in await failed(call)
+        server.hears_nothing_more()
+
+
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_a_status_that_cannot_be_read_fails_its_call_and_calls_the_task_off(
+    make: Any, autojump_clock: MockClock
+) -> None:
+    server = make()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_how(server, "somewhere")
+        server.says((await server.hears("tasks/cancel"))["id"], {"resultType": "complete"})
+        assert "cannot be read" in await failed(call)
+        server.hears_nothing_more()
+
+
+# Calling off
+
+
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_a_call_that_is_called_off_ends_its_task_once(make: Any, autojump_clock: MockClock) -> None:
+    """And its request, which was answered long ago, is not called off (rule 46)"""
+    server = make()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id=7)
+        await begins(server)
+        await says_how(server)
+        await trio.sleep(0.1)
+        client.notifies("notifications/cancelled", {"requestId": 7})
+        asked = await server.hears("tasks/cancel")
+        assert asked["taskId"] == "t1"
+        server.says(asked["id"], status("cancelled"))
+        assert await call.comes() is None
+        server.hears_nothing_more()
+
+
+@pytest.mark.parametrize("standing", ["input_required", "completed"])
+async def test_a_result_that_is_waited_for_is_called_off_with_its_task(standing: str) -> None:
+    """What is over already is left as it is."""
+    server = shaking()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id=7)
+        asked = await begins(server, poll=0)
+        await says_how(server, standing)
+        waiting = await server.hears("tasks/result")
+        client.notifies("notifications/cancelled", {"requestId": 7})
+        cancelled = await server.hears("notifications/cancelled")
+        assert cancelled["requestId"] == waiting["id"] != asked["id"]
+        if standing != "completed":
+            server.says((await server.hears("tasks/cancel"))["id"], status("cancelled"))
+        assert await call.comes() is None
+        server.hears_nothing_more()
+
+
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_before_there_is_a_task_the_request_is_called_off(make: Any) -> None:
+    server = make()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id=7)
+        asked = await server.hears("tools/call")
+        client.notifies("notifications/cancelled", {"requestId": 7})
+        assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
+        assert await call.comes() is None
+
+
+async def test_a_server_that_cannot_end_tasks_is_not_asked_to(autojump_clock: MockClock) -> None:
+    server = shaking(capabilities={"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id=7)
+        await begins(server)
+        await says_how(server)
+        await trio.sleep(0.1)
+        client.notifies("notifications/cancelled", {"requestId": 7})
+        assert await call.comes() is None
+        server.hears_nothing_more()
+
+
+async def test_a_server_that_does_not_answer_the_end_of_a_task_holds_nobody_up(autojump_clock: MockClock) -> None:
+    server = shaking()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id=7)
+        await begins(server)
+        await says_how(server)
+        await trio.sleep(0.1)
+        client.notifies("notifications/cancelled", {"requestId": 7})
+        await server.hears("tasks/cancel")
+        assert await call.comes() is None
+
+
+# Timeouts
+
+
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_every_word_on_a_task_puts_the_deadline_off(make: Any, autojump_clock: MockClock) -> None:
+    server = make(timeout=3.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server, poll=1000)
+        for _ in range(20):
+            await says_how(server, poll=1000)
+        assert not call.done
+        await server.hears("tasks/get")  # which has no answer
+        await server.hears("notifications/cancelled")
+        server.says((await server.hears("tasks/cancel"))["id"], status("cancelled"))
+        assert "did not answer" in await failed(call)
+
+
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_a_server_may_wish_for_longer_pauses_than_its_timeout(make: Any, autojump_clock: MockClock) -> None:
+    """While nobody asks it, it is not late."""
+    server = make(timeout=3.0)
+    times: list[float] = []
+    server.answers["tasks/get"] = works(server, 20_000, times)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server, poll=20_000)
+        await trio.sleep(119)
+        assert not call.done
+        assert len(times) == (5 if not server.stateless else 6)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_without_a_task_of_its_own_no_client_waits_for_ever(make: Any, autojump_clock: MockClock) -> None:
+    server = make(timeout=30.0)
+
+    async def is_cancelled(params: dict[str, Any]) -> object:
+        return flat("cancelled") if server.stateless else status("cancelled")
+
+    server.answers |= {"tasks/get": works(server, 10_000, []), "tasks/cancel": is_cancelled}
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        began = trio.current_time()
+        await call.ended.wait()
+        assert trio.current_time() - began == pytest.approx(CEILING)
+        assert await failed(call) == f"a did not answer within {CEILING:.0f} s"
+        assert server.asked.count("tasks/cancel") == 1
+
+
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_for_a_client_that_takes_a_task_only_the_task_says_when_it_ends(
+    make: Any, autojump_clock: MockClock
+) -> None:
+    server = make(timeout=3.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        begun: list[bool] = []
+        call = later(nursery, taken, world, begun)
+        await begins(server)
+        await server.hears("tasks/get")
+        assert begun == [True]
+        await trio.sleep(2 * CEILING)
+        assert not call.done
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_optional_task_is_asked_for_where_the_client_takes_one(autojump_clock: MockClock) -> None:
+    server = shaking("optional")
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        begun: list[bool] = []
+        call = later(nursery, taken, world, begun)
+        assert (await begins(server))["task"] == {"ttl": TASK_LIFE}
+        await says_how(server, "completed")
+        await gives(server)
+        assert await call.comes() == OK
+        assert begun == [True]
+
+
+async def test_after_an_answer_the_result_is_waited_for_as_long_as_the_task_is_at_work(
+    autojump_clock: MockClock,
+) -> None:
+    """While its result is fetched, the task is still asked about."""
+    server = shaking(timeout=3.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_how(server, "input_required")
+        result = await server.hears("tasks/result")
+        meta = {"_meta": {RELATED: {"taskId": "t1"}}}
+        question = later(nursery, server.asks, "elicitation/create", {**FORM, **meta})
+        asked = await client.is_asked("elicitation/create")
+        client.replies(asked["id"], YES)
+        assert await question.comes() == YES
+        for _ in range(20):
+            await says_how(server)
+        assert not call.done
+        server.says(result["id"], OK)
+        assert await call.comes() == OK
+        server.hears_nothing_more()
+
+
+# What a task asks
+
+
+async def test_what_a_task_asks_reaches_the_client_it_belongs_to(autojump_clock: MockClock) -> None:
+    """With two clients at work nothing but the task tells whose it is (rule 52)"""
+    server = shaking()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        clients = [await simple(world), await simple(world)]
+        calls = []
+        for number, client in enumerate(clients):
+            calls.append(later(nursery, client.call, "a__x"))
+            await begins(server, id=f"t{number}", poll=30_000)
+        await wait_all_tasks_blocked()
+        for number in (0, 1):
+            meta = {"_meta": {RELATED: {"taskId": f"t{number}"}}}
+            question = later(nursery, server.asks, "elicitation/create", {**FORM, **meta})
+            asked = await clients[number].is_asked("elicitation/create")
+            assert RELATED not in asked.get("_meta", {})
+            clients[number].replies(asked["id"], YES)
+            assert await question.comes() == YES
+        assert [len(client.asked) for client in clients] == [1, 1]
+        with pytest.raises(Refusal):
+            await server.asks("elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "another"}}})
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_clock_stands_still_while_a_task_waits_for_an_answer(autojump_clock: MockClock) -> None:
+    server = shaking(timeout=3.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_how(server, "input_required", poll=4000)
+        result = await server.hears("tasks/result")
+        question = later(nursery, server.asks, "elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
+        asked = await client.is_asked("elicitation/create")
+        for _ in range(3):
+            await says_how(server, "input_required", poll=4000)
+        client.replies(asked["id"], YES)
+        assert await question.comes() == YES
+        server.says(result["id"], OK)
+        assert await call.comes() == OK
+
+
+async def test_progress_is_told_for_as_long_as_the_task_lives(autojump_clock: MockClock) -> None:
+    """(rule 43)"""
+    server = shaking()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        call = later(nursery, client.call, "a__x", _meta={"progressToken": "mine"})
+        asked = await begins(server)
+        token = asked["_meta"]["progressToken"]
+        await says_how(server)
+        await server.notifies("notifications/progress", {"progressToken": token, "progress": 1})
+        await says_how(server, "completed")
+        await server.notifies("notifications/progress", {"progressToken": token, "progress": 2})
+        await gives(server)
+        assert await call.comes() == OK
+        assert [each["progress"] for each in client.heard("notifications/progress")] == [1, 2]
+
+
+# Stateless servers
+
+
+async def test_the_extension_is_declared_for_tools_and_to_servers_that_have_it(autojump_clock: MockClock) -> None:
+    """For every caller, since Colonnade drives what its caller does not take (rule 92)"""
+    plain = ScriptedServer("b", tools=["x"], revision=LATEST.name)
+    server = extended()
+    async with open_world(server, plain) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        for name, hears, declared in (("a__x", server, True), ("b__x", plain, False)):
+            call = later(nursery, client.call, name)
+            asked = await hears.hears("tools/call")
+            extensions = asked["_meta"][f"{IO}clientCapabilities"].get("extensions", {})
+            assert (EXTENSION in extensions) is declared
+            hears.says(asked["id"], {"resultType": "complete", **OK})
+            await call.comes()
+        later(nursery, client.request, "prompts/get", {"name": "a__p"})
+        asked = await server.hears("prompts/get")
+        assert EXTENSION not in asked["_meta"][f"{IO}clientCapabilities"].get("extensions", {})
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("kind", ["complete", "task"])
+async def test_a_task_of_the_extension_is_driven_for_a_client_that_knows_none(
+    kind: str, autojump_clock: MockClock
+) -> None:
+    """Each question about it says everything about itself, and names the task in its headers (rule 35)"""
+    server = extended()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        asked = await server.hears("tasks/get")
+        meta = asked["_meta"]
+        assert meta[f"{IO}protocolVersion"] == LATEST.name
+        assert EXTENSION in meta[f"{IO}clientCapabilities"]["extensions"]
+        method, headers = server.mirrored[-1]
+        found = {name.lower(): each for name, each in headers.items()}
+        assert (method, found["mcp-method"], found["mcp-name"]) == ("tasks/get", "tasks/get", "t1")
+        server.says(asked["id"], flat(kind=kind))
+        result = {"resultType": "complete", "_meta": {f"{IO}serverInfo": {"name": "a", "version": "1"}}, **OK}
+        await says_how(server, "completed", kind=kind, result=result)
+        assert await call.comes() == OK
+        server.hears_nothing_more()
+
+
+async def test_what_a_tool_of_the_extension_calls_an_error_is_its_result(autojump_clock: MockClock) -> None:
+    server = extended()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_how(server, "completed", result={**OK, "isError": True})
+        assert await call.comes() == {**OK, "isError": True}
+
+
+async def test_a_failed_task_of_the_extension_is_its_error(autojump_clock: MockClock) -> None:
+    server = extended()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_how(server, "failed", error={"code": 7, "message": "broken", "data": [1]})
+        with pytest.raises(Refusal, match="7 broken") as refusal:
+            await call.comes()
+        assert refusal.value.data == [1]
+        server.hears_nothing_more()
+
+
+async def test_a_task_that_its_server_called_off_is_an_error(autojump_clock: MockClock) -> None:
+    server = extended()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_how(server, "cancelled", statusMessage="tired")
+        with pytest.raises(Refusal, match="called its task off: tired"):
+            await call.comes()
+        server.hears_nothing_more()
+
+
+async def test_what_a_task_of_the_extension_asks_is_put_to_the_client_once(autojump_clock: MockClock) -> None:
+    """All of it at the same time; the answers go with their keys. A key that stands there again is no new question."""
+    server = extended()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_how(server, "input_required", inputRequests={"k": ELICIT, "s": SAMPLE})
+        sampled = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hi"}}
+        await wait_all_tasks_blocked()
+        for question in client.asked:  # in no order
+            client.replies(question.id, YES if question.method == "elicitation/create" else sampled)
+        update = await server.hears("tasks/update")
+        assert update["taskId"] == "t1"
+        assert update["inputResponses"] == {"k": YES, "s": sampled}
+        server.says(update["id"], {"resultType": "complete"})
+        await says_how(server, "input_required", inputRequests={"k": ELICIT, "l": ELICIT})
+        third = await client.is_asked("elicitation/create", 2)
+        client.replies(third["id"], {"action": "decline"})
+        update = await server.hears("tasks/update")
+        assert update["inputResponses"] == {"l": {"action": "decline"}}
+        server.says(update["id"], {"resultType": "complete"})
+        await says_how(server, "completed", result=OK)
+        assert await call.comes() == OK
+        assert len(client.asked) == 3
+
+
+async def test_a_task_whose_client_refuses_is_called_off(autojump_clock: MockClock) -> None:
+    """There is no way to tell the server that somebody does not want to."""
+    server = extended()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_how(server, "input_required", inputRequests={"s": SAMPLE})
+        client.declines((await client.is_asked("sampling/createMessage"))["id"], -1, "no")
+        server.says((await server.hears("tasks/cancel"))["id"], {"resultType": "complete"})
+        with pytest.raises(Refusal, match="-1 no"):
+            await call.comes()
+        server.hears_nothing_more()
+
+
+async def test_a_task_that_asks_what_it_may_not_is_called_off(autojump_clock: MockClock) -> None:
+    server = extended()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities={})
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_how(server, "input_required", inputRequests={"s": SAMPLE})
+        server.says((await server.hears("tasks/cancel"))["id"], {"resultType": "complete"})
+        assert "asks for what it may not" in await failed(call)
+        assert not client.asked
+        server.hears_nothing_more()
+
+
+async def test_a_call_that_is_called_off_withdraws_what_its_task_asks(autojump_clock: MockClock) -> None:
+    server = extended()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        await world.settled()
+        call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id=7)
+        await begins(server)
+        await says_how(server, "input_required", poll=30_000, inputRequests={"k": ELICIT})
+        question = await client.is_asked("elicitation/create")
+        client.notifies("notifications/cancelled", {"requestId": 7})
+        server.says((await server.hears("tasks/cancel"))["id"], {"resultType": "complete"})
+        assert await call.comes() is None
+        assert [each["requestId"] for each in client.heard("notifications/cancelled")] == [question["id"]]
+        server.hears_nothing_more()
+
+
+async def test_a_task_that_ends_while_it_asks_withdraws_its_question(autojump_clock: MockClock) -> None:
+    """It is asked about all the while."""
+    server = extended()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_how(server, "input_required", inputRequests={"k": ELICIT})
+        question = await client.is_asked("elicitation/create")
+        await says_how(server, "input_required", inputRequests={"k": ELICIT})
+        await says_how(server, "completed", result=OK)
+        assert await call.comes() == OK
+        assert [each["requestId"] for each in client.heard("notifications/cancelled")] == [question["id"]]
+        assert len(client.asked) == 1
+
+
+async def test_a_question_that_a_task_needs_no_more_is_withdrawn(autojump_clock: MockClock) -> None:
+    """The task goes on, and may ask something else."""
+    server = extended()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_how(server, "input_required", inputRequests={"k": ELICIT})
+        question = await client.is_asked("elicitation/create")
+        await says_how(server)
+        await wait_all_tasks_blocked()
+        assert [each["requestId"] for each in client.heard("notifications/cancelled")] == [question["id"]]
+        await says_how(server, "input_required", inputRequests={"l": ELICIT})
+        client.replies((await client.is_asked("elicitation/create", 1))["id"], YES)
+        update = await server.hears("tasks/update")
+        assert update["inputResponses"] == {"l": YES}
+        server.says(update["id"], {"resultType": "complete"})
+        await completes(server)
+        assert await call.comes() == OK
+
+
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_what_servers_tell_of_tasks_is_not_needed(make: Any, autojump_clock: MockClock) -> None:
+    server = make()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        notice = "notifications/tasks" if server.stateless else "notifications/tasks/status"
+        await server.notifies(notice, status("cancelled"))
+        await completes(server)
+        assert await call.comes() == OK
+        assert not client.told
+
+
+async def test_a_result_of_a_task_is_not_taken_for_one_where_none_can_be() -> None:
+    """Of a prompt, or of a server that was told of no tasks."""
+    server = extended()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        prompt = later(nursery, client.request, "prompts/get", {"name": "a__p"})
+        server.says((await server.hears("prompts/get"))["id"], flat(kind="task"))
+        with pytest.raises(Refusal, match="of a type that has no place here"):
+            await prompt.comes()
+        server.hears_nothing_more()
+
+
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_an_id_that_is_a_task_already_is_not_taken_for_another(make: Any, autojump_clock: MockClock) -> None:
+    """What that one asks could be either client's."""
+    server = make()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        clients = [await simple(world), await simple(world)]
+        await world.settled()
+        first = later(nursery, clients[0].call, "a__x")
+        await begins(server, poll=4000)
+        second = later(nursery, clients[1].call, "a__x")
+        await begins(server, poll=4000)
+        assert "the same id" in await failed(second)
+        await completes(server)
+        assert await first.comes() == OK
+        server.hears_nothing_more()
