@@ -16,6 +16,8 @@ import hashlib
 import re
 from collections.abc import Container
 
+from host.protocol.links import PAGE
+
 SEPARATOR = "__"
 MAX_NAME = 64
 _HASH = 8
@@ -24,7 +26,6 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
-_PAGE = "ui://"
 
 
 def outward_name(server: str, name: str) -> str:
@@ -47,8 +48,8 @@ def server_of_name(exported: str) -> str | None:
 
 def outward_uri(server: str, uri: str) -> str:
     """What a URI (or a URI template) of `server` is called outside."""
-    if uri.startswith(_PAGE):
-        return f"{_PAGE}{server}+{uri[len(_PAGE) :]}"
+    if uri.startswith(PAGE):
+        return f"{PAGE}{server}+{uri[len(PAGE) :]}"
     if _WEB.match(uri):
         return uri
     return f"{server}+{uri}"
@@ -57,8 +58,8 @@ def outward_uri(server: str, uri: str) -> str:
 def inward_uri(exported: str, servers: Container[str]) -> tuple[str, str] | None:
     """The server and its own URI for an exported one; None if the text does not tell (a web URI, or not exported)."""
     head, rest = ("", exported)
-    if exported.startswith(_PAGE):
-        head, rest = _PAGE, exported[len(_PAGE) :]
+    if exported.startswith(PAGE):
+        head, rest = PAGE, exported[len(PAGE) :]
     server, plus, uri = rest.partition("+")
     return (server, head + uri) if plus and server in servers else None
 

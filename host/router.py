@@ -37,7 +37,7 @@ from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import means_not_found, relayed, uri_in
 from host.protocol.downgrade import fit_definition, fit_result
 from host.protocol.levels import level_of
-from host.protocol.links import rename_in_result, without_page
+from host.protocol.links import rename_in_result, without_pages
 from host.protocol.methods import (
     CALL,
     COMPLETE,
@@ -235,12 +235,14 @@ class Router:
         one said nothing, or may still come to have entries. Lists past their time are read again."""
         now = trio.current_time()
         hints: list[Freshness] = []
+        whole = True
         for server in self._roster.upstreams if endpoint is None else (endpoint,):
             upstream = self._roster.upstreams[server]
             if upstream.spec.disabled:
                 continue
             if server not in self.catalog.shelf(kind).by_server:
-                return STALE
+                whole = False
+                continue
             hint = self.catalog.hint(server, kind)
             if hint is None:
                 continue
@@ -248,7 +250,7 @@ class Router:
             if not left.ttl_ms:
                 upstream.lapsed(kind)
             hints.append(left)
-        common = freshest_common(hints)
+        common = freshest_common(hints) if whole else STALE
         return Freshness(min(common.ttl_ms, MAX_TTL), common.public)
 
     def _cursor(self, caller: Caller, kind: Kind, version: int, start: int, public: bool) -> str:
@@ -315,7 +317,7 @@ class Router:
         result = answer.result
         try:
             if not self._gate.shows_apps(permit.server):
-                result = without_page(result)
+                result = without_pages(result, method.links)
             if exchange.caller.endpoint is None:
                 result = rename_in_result(result, method.links, _outward(permit.server))
         except ValueError:

@@ -10,13 +10,11 @@ from config import ServerSpec, Trust
 from host.exchange import Exchange
 from host.policy.rules import Rules
 from host.protocol.abilities import Abilities
+from host.protocol.links import PAGE
 from host.protocol.methods import Kind
 from host.protocol.questions import Question
 
 _GATE = object()
-
-PAGE = "ui://"
-"""What the URIs of pages begin with that tools bring with them (MCP Apps)."""
 
 
 @final

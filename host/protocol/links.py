@@ -14,6 +14,9 @@ from msgspec import Raw
 
 from host.jsonrpc.raw import encode, encode_object, is_object, items, members, string
 
+PAGE = "ui://"
+"""What the URIs of pages begin with that tools bring with them (MCP Apps)."""
+
 Rename = Callable[[str], str]
 """Takes a URI of one side and gives the URI of the other."""
 
@@ -113,6 +116,34 @@ def without_page(raw: Raw) -> Raw:
         return raw
     meta = {name: each for name, each in members(found["_meta"]).items() if name not in ("ui", "ui/resourceUri")}
     return encode_object({**found, "_meta": encode_object(meta)})
+
+
+def without_pages(result: Raw, places: tuple[tuple[str, ...], ...]) -> Raw:
+    """A result, an object, without the pages that its `_meta` names, and with a word in place of those that its content
+    at `places` holds or links to.
+
+    Raises:
+        ValueError: it is not an object.
+    """
+    result = without_page(result)
+    if b"ui:" not in bytes(result).lower() and b"\\" not in bytes(result):
+        return result
+    return _at(result, places[0], _unless_page)
+
+
+def _unless_page(content: Raw) -> Raw:
+    try:
+        found = members(content)
+        named = [members(found["resource"])] if "resource" in found else [found]
+        pages = [each for each in named if string(each["uri"])[: len(PAGE)].lower() == PAGE]
+    except (ValueError, KeyError):
+        return content
+    if not pages:
+        return content
+    left_out = encode("[a page that is not shown, since its server is untrusted]")
+    if "type" in found:
+        return encode_object({"type": encode("text"), "text": left_out})
+    return encode_object({"uri": found["uri"], "text": left_out})
 
 
 def _may_name_page(text: bytes) -> bool:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from host.jsonrpc.raw import encode_object, members
-from host.protocol.links import rename_in_content, rename_in_result, rename_page
-from host.protocol.methods import CALL, GET, READ
+from host.protocol.links import rename_in_content, rename_in_result, rename_page, without_pages
+from host.protocol.methods import CALL, GET, READ, Method
 
 
 def outward(uri: str) -> str:
@@ -143,3 +143,35 @@ def test_renaming_agrees_with_a_whole_parser(blocks: list[dict[str, object]], es
             if "uri" in holder:
                 holder["uri"] = outward(holder["uri"])
     assert json.loads(renamed(result)) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "result", "left"),
+    [
+        (
+            CALL,
+            b'{"content":[{"type":"resource","resource":{"uri":"UI://x","text":"<b>"}},{"type":"text","text":"ui://"}]}',
+            b'{"content":[{"type":"text","text":"%b"},{"type":"text","text":"ui://"}]}',
+        ),
+        (
+            CALL,
+            b'{"content":[{"type":"resource_link","uri":"ui:\\/\\/y","name":"n"}],"_meta":{"ui":{"resourceUri":"u"}}}',
+            b'{"content":[{"type":"text","text":"%b"}],"_meta":{}}',
+        ),
+        (READ, b'{"contents":[{"uri":"ui://x","text":"<b>"}]}', b'{"contents":[{"uri":"ui://x","text":"%b"}]}'),
+        (
+            GET,
+            b'{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"ui://x","text":"<b>"}}}]}',
+            b'{"messages":[{"role":"user","content":{"type":"text","text":"%b"}}]}',
+        ),
+    ],
+)
+def test_a_result_can_be_had_without_pages(method: Method, result: bytes, left: bytes) -> None:
+    """A word stands in the place of each."""
+    said = b"[a page that is not shown, since its server is untrusted]"
+    assert bytes(without_pages(Raw(result), method.links)) == left % said
+
+
+def test_a_result_without_pages_keeps_its_bytes() -> None:
+    result = Raw(b'{"content": [ {"type":"text","text":"see ui://x"} ]}')
+    assert without_pages(result, CALL.links) is result
