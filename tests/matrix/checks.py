@@ -21,11 +21,14 @@ from tests.matrix.expectations import (
     R25A,
     R25B,
     R25C,
+    R26,
     Cell,
     Feature,
+    Note,
     Verdict,
     expected,
     has,
+    is_stateless,
     refusal,
 )
 
@@ -64,17 +67,17 @@ class Meeting:
 
     async def ask(self, method: str, params: Message | None = None) -> Message:
         """The result; an error is not as expected."""
-        answer = await self.client.ask(method, params)
-        must("result" in answer, f"{method}: {answer}")
-        result: Message = answer["result"]
-        return result
+        return result_of(await self.client.ask(method, params), method)
 
     async def call(self, tool: str, key: str | None = None, **more: object) -> Message:
         """The result of a tool, which must be none that failed."""
-        params = {"name": self.name(tool), "arguments": {"key": self.key if key is None else key, **more}}
-        result = await self.ask("tools/call", params)
+        result = await self.ask("tools/call", self.params(tool, key, **more))
         must(not result.get("isError"), f"{tool} failed: {result}")
         return result
+
+    def params(self, tool: str, key: str | None = None, **more: object) -> Message:
+        """Those of a call: under the key of this cell, unless another one is meant."""
+        return {"name": self.name(tool), "arguments": {"key": self.key if key is None else key, **more}}
 
     async def said(self, tool: str, key: str | None = None, **more: object) -> str:
         """The one text that a tool gives."""
@@ -90,6 +93,13 @@ class Meeting:
             must(all(each.about is not None for each in asked), f"asked on the standing stream: {asked}")
         return came, asked
 
+    async def not_asked(self, tool: str, variant: str = "plain") -> Message:
+        """The answer to a call whose question cannot be asked: the client must hear nothing of it."""
+        before = len(self.client.asked)
+        answer = await self.client.ask("tools/call", self.params(tool, variant=variant))
+        must(len(self.client.asked) == before, f"asked nonetheless: {self.client.asked[before:]}")
+        return answer
+
     async def until(self, tool: str, wanted: str, key: str | None = None) -> None:
         """Call the tool until it says what is wanted."""
         said = ""
@@ -102,8 +112,16 @@ class Meeting:
         raise NotSo(f"{tool} says {said!r}, not {wanted!r}")
 
 
+def result_of(answer: Message, what: str) -> Message:
+    must("result" in answer, f"{what}: {answer}")
+    result: Message = answer["result"]
+    return result
+
+
 async def call(at: Meeting) -> None:
-    """The answer is the tool's; every kind of content arrives in a form that the client's revision has (rule 61)."""
+    """The answer is the tool's; every kind of content arrives in a form that the client's revision has (rule 61). What
+    a stateless client must repeat in headers, the list says (rule 27)."""
+    listed = {tool["name"]: tool for tool in await tools(at)}
     must(await at.said("echo") == at.key, "another text")
     result = await at.call("rich")
     head, *blocks = result["content"]
@@ -111,8 +129,19 @@ async def call(at: Meeting) -> None:
     _as_the_client_has_them(at, blocks)
     structured = has(at.cell.server, R25B) and has(at.cell.client, R25B)
     must(result.get("structuredContent") == ({"price": 1.5} if structured else None), result)
-    (rich,) = [tool for tool in await tools(at) if tool["name"] == at.name("rich")]
+    rich = listed[at.name("rich")]
     must(("outputSchema" in rich) == structured, rich)
+    if is_stateless(at.cell.server):
+        await _call_free(at, listed[at.name("free")])
+
+
+async def _call_free(at: Meeting, tool: Message) -> None:
+    """A structure that is no object (rule 62)."""
+    result = await at.call("free")
+    must(result["content"] == [{"type": "text", "text": at.key}], result)
+    free = has(at.cell.client, R26)
+    must(result.get("structuredContent") == ([at.key] if free else None), result)
+    must(("outputSchema" in tool) == free, tool)
 
 
 async def read(at: Meeting) -> None:
@@ -184,7 +213,7 @@ async def cancel(at: Meeting) -> None:
     """The server is told, and the client gets no answer any more (rule 45)."""
     under_way = await at.client.begin("tools/call", {"name": at.name("wait"), "arguments": {"key": at.key}})
     await at.until("was_cancelled", "waiting")
-    await at.client.tell("notifications/cancelled", {"requestId": under_way.id, "reason": "enough"})
+    await at.client.call_off(under_way)
     await at.until("was_cancelled", "cancelled")
     if at.client.carries_questions_on_calls:
         with trio.move_on_after(NOTICE_PATIENCE):
@@ -199,12 +228,14 @@ async def subscribe(at: Meeting) -> None:
     inward = f"note://{at.key}"
     before = len(at.client.heard)
     must(await at.said("touch", inward) == "nobody has subscribed", "subscribed before it was asked")
-    await at.ask("resources/subscribe", {"uri": at.uri(inward)})
+    result_of(await at.client.watch(at.uri(inward)), "watch")
     must(await at.said("touch", inward) == "told", "the server knows of no subscription")
     wanted = {"uri": at.uri(inward)}
-    told = await at.client.hears(lambda heard: heard.method == UPDATED and heard.params == wanted, before)
+    told = await at.client.hears(
+        lambda heard: heard.method == UPDATED and wanted.items() <= heard.params.items(), before
+    )
     must(told, f"no update; heard {at.client.heard[before:]}")
-    await at.ask("resources/unsubscribe", {"uri": at.uri(inward)})
+    await at.client.unwatch(at.uri(inward))
     await at.until("touch", "nobody has subscribed", inward)
 
 
@@ -214,7 +245,7 @@ UPDATED = "notifications/resources/updated"
 async def log(at: Meeting) -> None:
     """Everything from the level on that the client has set last, and nothing below it (rule 82)."""
     for level in ("debug", "warning"):
-        await at.ask("logging/setLevel", {"level": level})
+        result_of(await at.client.want_log(level), "setLevel")
         if level == "debug":
             await at.until("level", "debug")
         key = f"{at.key}.{level}"
@@ -242,10 +273,10 @@ async def sampling(at: Meeting) -> None:
     """This client's own answer comes back; what its revision cannot take is refused without asking it (rule 74)."""
     kinds = {"plain": R24, "context": R24, "audio": R25A, "tools": R25C}
     for kind in [kind for kind, since in kinds.items() if has(at.cell.server, since)]:
-        came, asked = await at.asked("ask_sampling", variant=kind)
         if not has(at.cell.client, kinds[kind]):
-            _must_be_refused(came, asked, INVALID_PARAMS)
+            await _sampling_refused(at, kind)
             continue
+        came, asked = await at.asked("ask_sampling", variant=kind)
         must(len(asked) == 1 and asked[0].method == "sampling/createMessage", f"{kind}: {came}, asked {asked}")
         params = asked[0].params
         must(params.get("includeContext", "none") == "none" or not at.prefix, f"includeContext: {params}")
@@ -254,8 +285,20 @@ async def sampling(at: Meeting) -> None:
         must(_answer(came)["content"] == {"type": "text", "text": f"{at.client.name} read {read}"}, came)
 
 
+async def _sampling_refused(at: Meeting, kind: str) -> None:
+    if not is_stateless(at.cell.server):
+        _must_be_refused(*await at.asked("ask_sampling", variant=kind), INVALID_PARAMS)
+    elif kind == "tools":
+        _must_lack(await at.not_asked("ask_sampling", variant=kind), {"sampling": {"tools": {}}})
+    else:
+        _must_fail(await at.not_asked("ask_sampling", variant=kind))
+
+
 async def form(at: Meeting) -> None:
     """The client is asked in the words of its revision, and told who asks (rule 73) (rule 75)."""
+    if Note.LACKS_ABILITY in expected(at.cell).notes:
+        _must_lack(await at.not_asked("ask_form"), {"elicitation": {"form": {}}})
+        return
     came, asked = await at.asked("ask_form")
     if expected(at.cell).verdict is Verdict.IMPOSSIBLE:
         _must_be_refused(came, asked, refusal(at.cell))
@@ -284,6 +327,9 @@ NAMED = {"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]}
 
 async def _form_of_many(at: Meeting) -> None:
     """A multiple choice has no form in 2025-06-18."""
+    if is_stateless(at.cell.server) and not has(at.cell.client, R25C):
+        _must_fail(await at.not_asked("ask_form", variant="many"))
+        return
     came, asked = await at.asked("ask_form", variant="many")
     if has(at.cell.client, R25C):
         must(_answer(came) == {"action": "accept", "content": {"colours": ["r", "g"]}}, came)
@@ -292,7 +338,11 @@ async def _form_of_many(at: Meeting) -> None:
 
 
 async def url(at: Meeting) -> None:
-    """The client is asked under an id that it also hears of when the other side is done (rule 76)."""
+    """The client is asked under an id that it also hears of when the other side is done (rule 76); without a handshake
+    there are no such ids."""
+    if Note.LACKS_ABILITY in expected(at.cell).notes:
+        _must_lack(await at.not_asked("ask_url"), {"elicitation": {"url": {}}})
+        return
     before = len(at.client.heard)
     came, asked = await at.asked("ask_url")
     if has(at.cell.server, R25C):
@@ -305,6 +355,8 @@ async def url(at: Meeting) -> None:
     must(params["url"] == f"https://example.com/{at.key}", params)
     must(at.key in params["message"], params)
     must(_answer(came) == {"action": "accept"}, came)
+    if is_stateless(at.cell.client) or is_stateless(at.cell.server):
+        return
     done = {"elicitationId": params["elicitationId"]}
     told = await at.client.hears(lambda heard: heard.method == COMPLETE and heard.params == done, before)
     must(told, f"not told that it is complete; heard {at.client.heard[before:]}")
@@ -314,17 +366,24 @@ COMPLETE = "notifications/elicitation/complete"
 
 
 async def _page_needed(at: Meeting) -> None:
-    """A call that needs a page to be visited first: the error says so, or the text where there is no such error."""
-    params = {"name": at.name("need_url"), "arguments": {"key": at.key}}
-    answer = await at.client.ask("tools/call", params)
+    """A call that needs a page to be visited first: an error says so where both sides have such, or a text where the
+    client has no pages. Without a handshake it is a question like others."""
+    before = len(at.client.asked)
+    answer = await at.client.ask("tools/call", at.params("need_url"))
     page = f"https://example.com/{at.key}"
-    if has(at.cell.client, R25C):
+    if not has(at.cell.client, R25C):
+        must("result" in answer and answer["result"].get("isError") is True, answer)
+        must(page in answer["result"]["content"][0]["text"], answer)
+        return
+    if not is_stateless(at.cell.client) and not is_stateless(at.cell.server):
         must(answer.get("error", {}).get("code") == URL_REQUIRED, answer)
         (needed,) = answer["error"]["data"]["elicitations"]
         must((needed["mode"], needed["url"]) == ("url", page) and isinstance(needed["elicitationId"], str), needed)
+        answer = await at.client.ask("tools/call", at.params("need_url"))
     else:
-        must("result" in answer and answer["result"].get("isError") is True, answer)
-        must(page in answer["result"]["content"][0]["text"], answer)
+        asked = [each.params for each in at.client.asked[before:]]
+        must([(each.get("mode"), each.get("url")) for each in asked] == [("url", page)], f"{answer}, asked {asked}")
+    must(result_of(answer, "need_url")["content"] == [{"type": "text", "text": "signed in"}], answer)
 
 
 URL_REQUIRED = -32042
@@ -340,6 +399,52 @@ def _answer(came: Message) -> Message:
     must("result" in came, came)
     result: Message = came["result"]
     return result
+
+
+async def task(at: Meeting) -> None:
+    """Who can take a task gets one, by its own revision's ways, and its result in the end; who cannot gets the result
+    at once, as does everyone before a server that has no tasks (rule 92) (rule 60)."""
+    listed = {tool["name"]: tool for tool in await tools(at)}
+    both = has(at.cell.client, R25C) and has(at.cell.server, R25C)
+    support = {"taskSupport": "optional"} if both and not is_stateless(at.cell.client) else None
+    must(listed[at.name("chore")].get("execution") == support, listed[at.name("chore")])
+    done = await at.client.call_as_task(at.params("chore"))
+    result = result_of(done.answer, "chore")
+    must(result["content"] == [{"type": "text", "text": f"{at.key} is done"}], result)
+    if not both:
+        must(done.task is None, f"a task nonetheless: {done.task}")
+        return
+    must(done.task is not None and done.task["status"] == "completed", done)
+    offered = at.client.offered
+    announced = TASKS in offered.get("extensions", {}) if is_stateless(at.cell.client) else "tasks" in offered
+    must(announced, f"tasks, but not among {offered}")
+
+
+TASKS = "io.modelcontextprotocol/tasks"
+
+
+async def task_tool(at: Meeting) -> None:
+    """What requires a task can be called without (rule 90)."""
+    listed = [tool["name"] for tool in await tools(at)]
+    exists = has(at.cell.server, R25C)
+    must((at.name("long_chore") in listed) == exists, listed)
+    if exists:
+        result = result_of(await at.client.call_without_task(at.params("long_chore")), "long_chore")
+        must(result["content"] == [{"type": "text", "text": f"{at.key} is done"}], result)
+
+
+def _must_lack(answer: Message, ability: Message) -> None:
+    """The server has said what the client would have to be able to do (rule 74)."""
+    error = answer.get("error", {})
+    must(error.get("code") == INTERNAL_ERROR, answer)
+    must(error.get("data", {}).get("requiredCapabilities") == ability, answer)
+
+
+INTERNAL_ERROR = -32603
+
+
+def _must_fail(answer: Message) -> None:
+    must("error" in answer or answer["result"].get("isError") is True, answer)
 
 
 def _must_be_refused(came: Message, asked: list[Heard], code: int) -> None:
@@ -361,11 +466,18 @@ async def tools(at: Meeting) -> list[Message]:
 
 
 async def shows(at: Meeting, tool: str, there: bool, before: int) -> None:
-    """The client is told that the list of tools is another, and then it is: it has the tool, or no more (rule 85)."""
-    told = await at.client.hears(lambda heard: heard.method == "notifications/tools/list_changed", before)
-    must(told, f"not told that the list has changed; heard {at.client.heard[before:]}")
-    names = [each["name"] for each in await tools(at)]
-    must((at.name(tool) in names) == there, f"the list {'lacks' if there else 'still has'} {tool}")
+    """The client is told that the list of tools is another, and then it is: it has the tool, or no more (rule 85). It
+    may also be told of what others have made of a server that is the same for all."""
+    name = at.name(tool)
+    names: list[str] = []
+    with trio.move_on_after(NOTICE_PATIENCE):
+        while await at.client.hears(lambda heard: heard.method == "notifications/tools/list_changed", before):
+            before = len(at.client.heard)
+            names = [each["name"] for each in await tools(at)]
+            if (name in names) == there:
+                return
+    must(bool(names), f"not told that the list has changed; heard {at.client.heard[before:]}")
+    raise NotSo(f"the list {'lacks' if there else 'still has'} {tool}")
 
 
 CHECKS: dict[Feature, Callable[[Meeting], Awaitable[None]]] = {
@@ -381,5 +493,7 @@ CHECKS: dict[Feature, Callable[[Meeting], Awaitable[None]]] = {
     Feature.FORM: form,
     Feature.URL: url,
     Feature.ROOTS: roots,
+    Feature.TASK: task,
+    Feature.TASK_TOOL: task_tool,
 }
 """All but `list_changed`, which concerns every client at once."""

@@ -1,5 +1,6 @@
-"""Three clients written by hand, one for each transport, that speak exactly one revision: nothing newer is sent, and
-what a client of that revision could not take is written down as a complaint.
+"""Clients written by hand that speak exactly one revision: nothing newer is sent, and what a client of that revision
+could not take is written down as a complaint. Here are those with a handshake, one for each transport, and what the
+stateless ones have in common with them.
 
 They know messages and streams, not Colonnade and not what a cell expects. Each owns its tasks and its connection, which
 have ended when its block ends.
@@ -28,8 +29,12 @@ START = 30.0
 NOTICE_PATIENCE = 3.0
 """Seconds for a notification."""
 ELICITATION_SINCE = STRUCTURED_SINCE = LINKS_SINCE = HEADER_SINCE = "2025-06-18"
-URL_SINCE = PRIMING_SINCE = TOOLS_SINCE = "2025-11-25"
+URL_SINCE = PRIMING_SINCE = TOOLS_SINCE = TASKS_SINCE = "2025-11-25"
 AUDIO_SINCE = "2025-03-26"
+STATELESS_SINCE = "2026-07-28"
+IO = "io.modelcontextprotocol/"
+POLL = 20
+"""Milliseconds between two looks at a task, unless its server advises others."""
 
 
 class NoAnswer(Exception):
@@ -58,22 +63,35 @@ class Call:
     """A request under way."""
 
     id: int
+    method: str
+    params: Message
     ended: trio.Event = field(default_factory=trio.Event)
     answer: Message | None = None
 
 
+@dataclass(frozen=True)
+class Done:
+    """A call that was willing to become a task: the task it became, if any, as it was last; and the answer."""
+
+    task: Message | None
+    answer: Message
+
+
 def capabilities(revision: str) -> Message:
-    """Everything that a client of this revision can declare, but tasks."""
+    """Everything that a client of this revision can declare."""
     declared: Message = {"roots": {"listChanged": True}, "sampling": {}}
     if revision >= ELICITATION_SINCE:
         declared["elicitation"] = {}
     if revision >= URL_SINCE:
         declared |= {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}}
+    if revision >= STATELESS_SINCE:
+        declared |= {"roots": {}, "extensions": {f"{IO}tasks": {}}}
     return declared
 
 
 class Client:
-    """What the three have in common. `heard` are notifications, `asked` the questions, in the order they came."""
+    """What all have in common, and what those with a handshake do. `heard` are notifications, `asked` the questions, in
+    the order they came; `offered` are the server's capabilities."""
 
     def __init__(self, name: str, revision: str, nursery: trio.Nursery) -> None:
         self.name = name
@@ -81,20 +99,21 @@ class Client:
         self.heard: list[Heard] = []
         self.asked: list[Heard] = []
         self.complaints: list[str] = []
+        self.offered: Message = {}
         self.carries_questions_on_calls = False
         self._nursery = nursery
         self._ids = itertools.count(1)
         self._calls: dict[int, Call] = {}
         self._moved = trio.lowlevel.ParkingLot()
 
-    async def open(self) -> Message:
-        """The handshake; the result that came."""
+    async def open(self) -> None:
+        """The handshake."""
         info = {"name": self.name, "version": "1"}
         params = {"protocolVersion": self.revision, "capabilities": capabilities(self.revision), "clientInfo": info}
         result: Message = (await self.ask("initialize", params, START))["result"]
         assert result["protocolVersion"] == self.revision, result
+        self.offered = result["capabilities"]
         await self.opened()
-        return result
 
     async def opened(self) -> None:
         """What comes after the answer to `initialize`."""
@@ -115,10 +134,42 @@ class Client:
 
     async def begin(self, method: str, params: Message | None = None) -> Call:
         """Send a request without waiting for what becomes of it."""
-        call = Call(next(self._ids))
+        call = Call(next(self._ids), method, params or {})
         self._calls[call.id] = call
-        await self.send({"jsonrpc": "2.0", "id": call.id, "method": method, "params": params or {}})
+        await self.send({"jsonrpc": "2.0", "id": call.id, "method": method, "params": call.params})
         return call
+
+    async def call_off(self, call: Call) -> None:
+        """Want no answer to this request any more."""
+        await self.tell("notifications/cancelled", {"requestId": call.id, "reason": "enough"})
+
+    async def watch(self, uri: str) -> Message:
+        """Hear of every change of this resource from now on; the answer."""
+        return await self.ask("resources/subscribe", {"uri": uri})
+
+    async def unwatch(self, uri: str) -> None:
+        await self.ask("resources/unsubscribe", {"uri": uri})
+
+    async def want_log(self, level: str) -> Message:
+        """Hear log messages from this level on; the answer."""
+        return await self.ask("logging/setLevel", {"level": level})
+
+    async def call_as_task(self, params: Message) -> Done:
+        """Call a tool as a task, where the revision has any, and follow that to its end."""
+        if self.revision < TASKS_SINCE:
+            return Done(None, await self.ask("tools/call", params))
+        answer = await self.ask("tools/call", {**params, "task": {"ttl": 60_000}})
+        task: Message | None = answer.get("result", {}).get("task")
+        if task is None:
+            return Done(None, answer)
+        while not is_over(task):
+            await trio.sleep(task.get("pollInterval", POLL) / 1000)
+            task = (await self.ask("tasks/get", {"taskId": task["taskId"]}))["result"]
+        return Done(task, await self.ask("tasks/result", {"taskId": task["taskId"]}))
+
+    async def call_without_task(self, params: Message) -> Message:
+        """Call a tool as a client does that knows nothing of tasks; the answer."""
+        return await self.ask("tools/call", params)
 
     async def tell(self, method: str, params: Message | None = None) -> None:
         await self.send({"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params}))
@@ -145,6 +196,8 @@ class Client:
             self.asked.append(Heard(message, about))
             self._nursery.start_soon(self._reply, message)
         else:
+            if f"{IO}subscriptionId" in message.get("params", {}).get("_meta", {}):
+                self.complaints.append(f"a subscription that {self.revision} does not have: {message}")
             self.heard.append(Heard(message, about))
             self._moved.unpark_all()
 
@@ -158,8 +211,15 @@ class Client:
         if call is None:
             self.complaints.append(f"an answer to nothing that is open: {message}")
             return
+        self.complaints += [f"{call.method}: {each}" for each in self.wrong_with(call, message.get("result", {}))]
         call.answer = message
         self.end(call.id)
+
+    def wrong_with(self, call: Call, result: Message) -> list[str]:
+        """What a client of this revision could not make sense of in a result."""
+        newer = {"resultType", "ttlMs", "cacheScope"} & result.keys()
+        stamps = {f"{IO}serverInfo", f"{IO}subscriptionId"} & result.get("_meta", {}).keys()
+        return [f"{name} in a result of {self.revision}" for name in sorted(newer | stamps)]
 
     async def _reply(self, question: Message) -> None:
         body = reply_to(self.name, self.revision, question["method"], question.get("params", {}))
@@ -170,8 +230,8 @@ class Client:
 
 def reply_to(name: str, revision: str, method: str, params: Message) -> Message:
     """What a client of this revision says to a question: it does what it is asked, and says who did it."""
-    unlike = set() if revision >= URL_SINCE else {"mode", "elicitationId", "tools", "toolChoice"} & params.keys()
-    if method == "ping":
+    unlike = _is_unlike(revision, params)
+    if method == "ping" and revision < STATELESS_SINCE:
         return {"result": {}}
     if method == "roots/list":
         return {"result": {"roots": [{"uri": f"file:///{name}", "name": name}]}}
@@ -187,6 +247,18 @@ def reply_to(name: str, revision: str, method: str, params: Message) -> Message:
         wanted = params["requestedSchema"]["properties"]
         return {"result": {"action": "accept", "content": {key: filled[key] for key in wanted}}}
     return {"error": {"code": -32601, "message": f"not in {revision}"}}
+
+
+def _is_unlike(revision: str, params: Message) -> bool:
+    """Whether a question has members that this revision does not have, or lacks those that it has."""
+    if revision < URL_SINCE:
+        return bool({"mode", "elicitationId", "tools", "toolChoice"} & params.keys())
+    is_named = revision < STATELESS_SINCE and params.get("mode") == "url"
+    return ("elicitationId" in params) != is_named
+
+
+def is_over(task: Message) -> bool:
+    return task["status"] in ("completed", "failed", "cancelled")
 
 
 class StdioClient(Client):
@@ -252,7 +324,7 @@ class HttpClient(Client):
         if "mcp-session-id" in answer.headers:
             self._headers["mcp-session-id"] = answer.headers["mcp-session-id"]
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
-            async for event in _events(answer, self.revision, self.complaints):
+            async for event in events(answer, self.revision, self.complaints):
                 self.take(event.data, id)
         elif body := await answer.aread():
             if not answer.is_success:
@@ -266,7 +338,7 @@ class HttpClient(Client):
                 if not stream.is_success:
                     self.complaints.append(f"HTTP {stream.status_code} to the GET of a stream")
                 self._listening.set()
-                async for event in _events(stream, self.revision, self.complaints):
+                async for event in events(stream, self.revision, self.complaints):
                     self.take(event.data)
 
     async def leave(self) -> None:
@@ -295,7 +367,7 @@ class EventsClient(Client):
         headers = {"accept": "text/event-stream"}
         with suppress(httpx.HTTPError):
             async with self._http.stream("GET", self._url, headers=headers) as stream:
-                async for event in _events(stream, self.revision, self.complaints):
+                async for event in events(stream, self.revision, self.complaints):
                     if event.type == "endpoint":
                         self._post_to = urljoin(self._url, event.data)
                         self._ready.set()
@@ -318,14 +390,14 @@ class EventsClient(Client):
 
 
 @dataclass
-class _Event:
+class Event:
     type: str
     data: str
 
 
-async def _events(stream: httpx.Response, revision: str, complaints: list[str]) -> AsyncIterator[_Event]:
+async def events(stream: httpx.Response, revision: str, complaints: list[str]) -> AsyncIterator[Event]:
     """The events of the stream. One without data primes, which only the latest revision has: others would choke."""
-    found = _Event("message", "")
+    found = Event("message", "")
     seen = False
     async for line in stream.aiter_lines():
         name, _, value = line.partition(":")
@@ -334,7 +406,7 @@ async def _events(stream: httpx.Response, revision: str, complaints: list[str]) 
                 yield found
             elif revision < PRIMING_SINCE:
                 complaints.append("an event without data")
-            found, seen = _Event("message", ""), False
+            found, seen = Event("message", ""), False
         elif name == "data":
             found.data, seen = found.data + value.removeprefix(" "), True
         elif name == "event":
@@ -342,12 +414,14 @@ async def _events(stream: httpx.Response, revision: str, complaints: list[str]) 
 
 
 @asynccontextmanager
-async def over_stdio(name: str, revision: str, where: list[str]) -> AsyncIterator[Client]:
+async def over_stdio(
+    name: str, revision: str, where: list[str], kind: type[StdioClient] = StdioClient
+) -> AsyncIterator[Client]:
     async with trio.open_nursery() as nursery:
         program = await trio.lowlevel.open_process(
             where, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-        client = StdioClient(name, revision, nursery, program)
+        client = kind(name, revision, nursery, program)
         try:
             nursery.start_soon(client.read)
             await client.open()
@@ -370,7 +444,7 @@ async def _end(program: trio.Process) -> None:
 
 @asynccontextmanager
 async def over_http(name: str, revision: str, where: str) -> AsyncIterator[Client]:
-    async with _http() as http, trio.open_nursery() as nursery:
+    async with connections() as http, trio.open_nursery() as nursery:
         client = HttpClient(name, revision, nursery, http, where)
         await client.open()
         yield client
@@ -380,7 +454,7 @@ async def over_http(name: str, revision: str, where: str) -> AsyncIterator[Clien
 
 @asynccontextmanager
 async def over_sse(name: str, revision: str, where: str) -> AsyncIterator[Client]:
-    async with _http() as http, trio.open_nursery() as nursery:
+    async with connections() as http, trio.open_nursery() as nursery:
         client = EventsClient(name, revision, nursery, http, where)
         nursery.start_soon(client.read)
         await client.open()
@@ -388,6 +462,6 @@ async def over_sse(name: str, revision: str, where: str) -> AsyncIterator[Client
         nursery.cancel_scope.cancel()
 
 
-def _http() -> httpx.AsyncClient:
+def connections() -> httpx.AsyncClient:
     # No TLS: reading the certificates takes longer than all else. Streams stand as long as the session does.
     return httpx.AsyncClient(trust_env=False, verify=False, timeout=httpx.Timeout(PATIENCE, read=None))

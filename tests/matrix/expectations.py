@@ -1,21 +1,27 @@
 """What every cell of the matrix should be, as a pure function of the two revisions and the feature. Transports make no
 difference, which is the claim that the run holds up.
 
-Sources are the revisions' own pages: the changelogs of 2025-03-26, 2025-06-18 and 2025-11-25 say what each has added.
+Sources are the revisions' own pages: the changelogs of 2025-03-26, 2025-06-18, 2025-11-25 and 2026-07-28 say what each
+has added and taken away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import product
 
-REVISIONS = (R24, R25A, R25B, R25C) = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-TRANSPORTS = ("stdio", "http", "sse")
+REVISIONS = (R24, R25A, R25B, R25C, R26) = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+"""All have a handshake but the last, which is stateless."""
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
+
+
+def transports(revision: str) -> tuple[str, ...]:
+    """Those of a revision: HTTP+SSE has none without a handshake."""
+    return ("stdio", "http") if revision == R26 else ("stdio", "http", "sse")
 
 
 class Feature(Enum):
@@ -32,6 +38,8 @@ class Feature(Enum):
     FORM = "elicitation form"
     URL = "elicitation URL"
     ROOTS = "roots"
+    TASK = "task"
+    TASK_TOOL = "task tool"
 
 
 class Verdict(Enum):
@@ -79,6 +87,58 @@ class Note(Enum):
         "the server's revision has no URL mode, which exists since 2025-11-25 (Elicitation / Capabilities): if it "
         "asks all the same, it is refused, with -32602 where it has elicitation at all, else -32601"
     )
+    FREE_STRUCTURE = (
+        "structured content that is no object, and an outputSchema of such, exist since 2026-07-28 (Changelog): both "
+        "are left out, their text stays"
+    )
+    LISTENING_CLIENT = (
+        "the client asks for notices by subscriptions/listen, which exists since 2026-07-28 (Changelog); the server "
+        "has resources/subscribe, and tells of changes unasked"
+    )
+    LISTENED_SERVER = (
+        "the server tells of changes only where subscriptions/listen asks for them, which exists since 2026-07-28 "
+        "(Changelog); the client has resources/subscribe, and is told unasked"
+    )
+    LEVEL_OF_REQUEST = (
+        "the client states the level of log messages in each request, since 2026-07-28 (Changelog); the server has "
+        "logging/setLevel"
+    )
+    LEVEL_OF_SESSION = (
+        "the server sends log messages only to requests that state a level, since 2026-07-28 (Changelog); the client "
+        "has logging/setLevel"
+    )
+    ASKED_IN_ROUNDS = (
+        "the server asks in the middle of a request; since 2026-07-28 (Multi Round-Trip Requests) the client is asked "
+        "by a result of type input_required, and answers by repeating the request"
+    )
+    ASKS_IN_ROUNDS = (
+        "the server asks by results of type input_required, since 2026-07-28 (Multi Round-Trip Requests); the client "
+        "is asked in the middle of its request, which is repeated on its behalf"
+    )
+    LACKS_ABILITY = (
+        "what the client's revision does not have is not declared to a server of 2026-07-28, which answers -32021 to "
+        "a call that needs it (Error Codes): the client gets -32603 with data.requiredCapabilities"
+    )
+    UNFIT = (
+        "a server of 2026-07-28 cannot be told that its question is refused: where the client's revision has no form "
+        "for a question, the call fails"
+    )
+    URL_ID = (
+        "since 2026-07-28 (Changelog) a URL has no elicitationId, no notification that it is complete, and no error "
+        "-32042: the id is left out or made up, and that error becomes a question"
+    )
+    TASK_DIALECTS = (
+        "tasks of 2025-11-25 are asked for by the client (Tasks); those of 2026-07-28 are an extension "
+        "(io.modelcontextprotocol/tasks) in which the server decides: each side has its own"
+    )
+    CLIENT_TASKS = (
+        "the client's revision has no tasks, which exist since 2025-11-25 (Changelog): it gets the plain result"
+    )
+    SERVER_TASKS = (
+        "the server's revision has no tasks, which exist since 2025-11-25 (Changelog): the client gets the plain "
+        "result, and no tool requires a task"
+    )
+    DRIVEN = "the client calls without a task what requires one: the task is run on its behalf, and it gets the result"
 
     @property
     def number(self) -> int:
@@ -108,7 +168,7 @@ class Expected:
     notes: tuple[Note, ...] = ()
 
     def __str__(self) -> str:
-        return self.verdict.value + ",".join(str(note.number) for note in self.notes)
+        return self.verdict.value + ",".join(map(str, sorted(note.number for note in self.notes)))
 
 
 WORKS = Expected(Verdict.WORKS)
@@ -116,52 +176,103 @@ WORKS = Expected(Verdict.WORKS)
 
 def expected(cell: Cell) -> Expected:
     """The verdict on the cell, and why."""
-    if cell.feature in (Feature.CALL, Feature.GET):
-        return _content(cell.client, cell.server)
-    if cell.feature is Feature.SAMPLING:
-        return _sampling(cell.client, cell.server)
-    if cell.feature is Feature.FORM:
-        return _form(cell.client, cell.server)
-    if cell.feature is Feature.URL:
-        return _url(cell.client, cell.server)
-    return WORKS
+    judge = _JUDGES.get(cell.feature)
+    return judge(cell.client, cell.server) if judge else WORKS
 
 
-def _content(client: str, server: str) -> Expected:
+def _call(client: str, server: str) -> Expected:
+    return _content(client, server, (Note.FREE_STRUCTURE, R26))
+
+
+def _content(client: str, server: str, *more: tuple[Note, str]) -> Expected:
     lost = [
         note
-        for note, since in ((Note.AUDIO, R25A), (Note.LINKS, R25B))
+        for note, since in ((Note.AUDIO, R25A), (Note.LINKS, R25B), *more)
         if has(server, since) and not has(client, since)
     ]
     return Expected(Verdict.TRANSLATED, tuple(lost)) if lost else WORKS
 
 
+def _between(client_is_stateless: Note, server_is_stateless: Note, *, more: tuple[Note, ...] = ()) -> _Judge:
+    """Translated wherever one side alone is stateless, for one reason or the other."""
+
+    def judge(client: str, server: str) -> Expected:
+        if is_stateless(client) == is_stateless(server):
+            return Expected(Verdict.WORKS, more)
+        return Expected(
+            Verdict.TRANSLATED, (client_is_stateless if is_stateless(client) else server_is_stateless, *more)
+        )
+
+    return judge
+
+
+_watching = _between(Note.LISTENING_CLIENT, Note.LISTENED_SERVER)
+_logging = _between(Note.LEVEL_OF_REQUEST, Note.LEVEL_OF_SESSION)
+
+
+def _asking(client: str, server: str, *more: Note) -> Expected:
+    return _between(Note.ASKED_IN_ROUNDS, Note.ASKS_IN_ROUNDS, more=more)(client, server)
+
+
 def _sampling(client: str, server: str) -> Expected:
     """Works everywhere; what some of its content may be is another matter."""
-    refused = [
-        note
-        for note, since in ((Note.SAMPLING_AUDIO, R25A), (Note.SAMPLING_TOOLS, R25C))
-        if has(server, since) and not has(client, since)
-    ]
-    return Expected(Verdict.WORKS, tuple(refused))
+    if is_stateless(server):
+        refusals = ((Note.UNFIT, R25A), (Note.LACKS_ABILITY, R25C))
+    else:
+        refusals = ((Note.SAMPLING_AUDIO, R25A), (Note.SAMPLING_TOOLS, R25C))
+    refused = [note for note, since in refusals if has(server, since) and not has(client, since)]
+    return _asking(client, server, *refused)
 
 
 def _form(client: str, server: str) -> Expected:
     if not has(server, R25B):
         return Expected(Verdict.IMPOSSIBLE, (Note.SERVER_FORM,))
     if not has(client, R25B):
-        return Expected(Verdict.IMPOSSIBLE, (Note.CLIENT_FORM,))
-    if has(server, R25C) and not has(client, R25C):
-        return Expected(Verdict.TRANSLATED, (Note.CHOICES,))
-    return WORKS
+        return Expected(Verdict.IMPOSSIBLE, (Note.LACKS_ABILITY if is_stateless(server) else Note.CLIENT_FORM,))
+    if has(client, R25C) or not has(server, R25C):
+        return _asking(client, server)
+    if is_stateless(server):
+        return _asking(client, server, Note.CHOICES, Note.UNFIT)
+    return Expected(Verdict.TRANSLATED, (Note.CHOICES,))
 
 
 def _url(client: str, server: str) -> Expected:
     if not has(server, R25C):
         return Expected(Verdict.IMPOSSIBLE, (Note.SERVER_URL,))
     if not has(client, R25C):
-        return Expected(Verdict.IMPOSSIBLE, (Note.CLIENT_URL,))
-    return WORKS
+        return Expected(Verdict.IMPOSSIBLE, (Note.LACKS_ABILITY if is_stateless(server) else Note.CLIENT_URL,))
+    return WORKS if client == server else _asking(client, server, Note.URL_ID)
+
+
+def _task(client: str, server: str) -> Expected:
+    if not has(client, R25C):
+        return Expected(Verdict.IMPOSSIBLE, (Note.CLIENT_TASKS,))
+    if not has(server, R25C):
+        return Expected(Verdict.IMPOSSIBLE, (Note.SERVER_TASKS,))
+    return WORKS if client == server else Expected(Verdict.TRANSLATED, (Note.TASK_DIALECTS,))
+
+
+def _task_tool(client: str, server: str) -> Expected:
+    if not has(server, R25C):
+        return Expected(Verdict.IMPOSSIBLE, (Note.SERVER_TASKS,))
+    return Expected(Verdict.TRANSLATED, (Note.DRIVEN,))
+
+
+_Judge = Callable[[str, str], Expected]
+_JUDGES: dict[Feature, _Judge] = {
+    Feature.CALL: _call,
+    Feature.GET: _content,
+    Feature.LIST_CHANGED: _watching,
+    Feature.SUBSCRIBE: _watching,
+    Feature.LOG: _logging,
+    Feature.SAMPLING: _sampling,
+    Feature.FORM: _form,
+    Feature.URL: _url,
+    Feature.ROOTS: _asking,
+    Feature.TASK: _task,
+    Feature.TASK_TOOL: _task_tool,
+}
+"""Those of the features that do not simply work everywhere."""
 
 
 def refusal(cell: Cell) -> int:
@@ -176,8 +287,16 @@ def has(revision: str, since: str) -> bool:
     return revision >= since
 
 
+def is_stateless(revision: str) -> bool:
+    return has(revision, R26)
+
+
+def places() -> list[tuple[str, str]]:
+    """Every revision over every transport that it has, in the order of the table."""
+    return [(revision, transport) for revision in REVISIONS for transport in transports(revision)]
+
+
 def cells() -> Iterator[Cell]:
     """All of them, in the order of the table."""
-    for feature in Feature:
-        for client, client_transport, server, server_transport in product(REVISIONS, TRANSPORTS, REVISIONS, TRANSPORTS):
-            yield Cell(client, client_transport, server, server_transport, feature)
+    for feature, client, server in product(Feature, places(), places()):
+        yield Cell(*client, *server, feature)

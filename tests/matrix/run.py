@@ -1,14 +1,15 @@
 """Every revision as a client against every revision as a server, over every transport on both sides, for every feature.
 
-    python -m tests.matrix.run             prints the table and writes it to docs/matrix.md
-    python -m tests.matrix.run --check     fails if docs/matrix.md says something else
+    python -m tests.matrix.run             prints the table and writes it to docs/matrix.md, and its sum to README.md
+    python -m tests.matrix.run --check     fails if one of them says something else
     python -m tests.matrix.run --direct    clients against servers of their own revision with nothing in between: what
                                            works there and fails otherwise is the fault of what stands in between
 
-One `colonnade serve` has all twelve servers, and so has one `colonnade serve --stdio` for each revision. Clients of
-one host work side by side, but never with the same server at the same time: over one pipe nothing else would tell whose
-call a question belongs to. This file owns the processes and the order of things; what a cell must be stands in
-`expectations.py`, what is done in it in `checks.py`.
+One `colonnade serve` has all servers, and so has one `colonnade serve --stdio` for each revision. They share those that
+keep what they know in sessions; of the stateless ones each host has its own. Clients of one host work side by side, but
+never with the same server at the same time: over one pipe nothing else would tell whose call a question belongs to.
+This file owns the processes and the order of things; what a cell must be stands in `expectations.py`, what is done in
+it in `checks.py`.
 """
 
 from __future__ import annotations
@@ -28,10 +29,26 @@ import trio
 
 from tests.matrix.checks import CHECKS, Meeting, NotSo, shows, tools
 from tests.matrix.clients import START, Client, over_http, over_sse, over_stdio
-from tests.matrix.expectations import REVISIONS, TRANSPORTS, Cell, Expected, Feature, Note, Verdict, cells, expected
+from tests.matrix.expectations import (
+    REVISIONS,
+    Cell,
+    Expected,
+    Feature,
+    Note,
+    Verdict,
+    cells,
+    expected,
+    is_stateless,
+    places,
+    transports,
+)
+from tests.matrix.stateless import over_stateless_http, over_stateless_stdio
 from tests.real.running import BARE_PYTHON, COLONNADE, ROOT, SERVERS, Running, listening, serving, write_config
 
 DOCUMENT = ROOT / "docs" / "matrix.md"
+README = ROOT / "README.md"
+BEGIN, END = "<!-- from make matrix -->", "<!-- until here -->"
+"""What stands between these lines in README.md comes from here."""
 CELL_PATIENCE = 15.0
 LIMIT = 170.0
 """Seconds for all cells: what has not been run by then has failed."""
@@ -48,8 +65,10 @@ What a client of one revision of the protocol can do with a server of another, o
 do the same, and writes this page. Servers are configured with `trust: trusted`, clients declare everything that their
 revision has.
 
-**W** works. **T** works, translated for the client's revision. **I** is impossible by the revisions themselves: the
-server gets a clean error, the client is asked nothing, and the call ends as usual. Numbers are explained below; with
+2026-07-28 is stateless: each request says who asks, and there is no HTTP+SSE. The others begin with a handshake.
+
+**W** works. **T** works, translated between the revisions. **I** is impossible by the revisions themselves: whoever
+could not take it gets a clean error or is not bothered, and the call ends as usual. Numbers are explained below; with
 **W** they are what is refused within a feature that works.
 
 Everywhere: names of tools and prompts and URIs of resources are those of the host, not the server's; the message of an
@@ -59,7 +78,7 @@ elicitation begins with the name of the server that asks; and a request for samp
 
 @dataclass(frozen=True)
 class Side:
-    """A revision over a transport: one of twelve clients, or one of twelve servers."""
+    """A revision over a transport: a client, or a server."""
 
     revision: str
     transport: str
@@ -73,7 +92,7 @@ def cell_of(client: Side, server: Side, feature: Feature) -> Cell:
     return Cell(client.revision, client.transport, server.revision, server.transport, feature)
 
 
-SIDES = [Side(revision, transport) for revision, transport in product(REVISIONS, TRANSPORTS)]
+SIDES = [Side(*place) for place in places()]
 NOTHING_SEEN = "it was not run"
 
 
@@ -105,10 +124,10 @@ class Party:
 
     async def meet(self) -> None:
         """Every cell of this host."""
-        # Over one pipe, what a client watches, sets or calls off leaves it open for a while whose a question is:
-        # whoever is asked something is asked before.
-        late = (Feature.SUBSCRIBE, Feature.LOG, Feature.CANCEL)
-        for features in ([each for each in CHECKS if each not in late], late):
+        # Over one pipe, what a client sets, watches or calls off leaves it open for a while whose a question is, or a
+        # log message: whoever is asked something is asked before, and called off is last.
+        late = ((Feature.LOG,), (Feature.SUBSCRIBE, Feature.CANCEL))
+        for features in ([each for each in CHECKS if each not in late[0] + late[1]], *late):
             async with trio.open_nursery() as nursery:
                 for start, (side, client) in enumerate(self.clients):
                     nursery.start_soon(
@@ -146,10 +165,11 @@ class Party:
         caller = meetings[turn % len(meetings)]
         for tool, there in (("grow", True), ("shrink", False)):
             marks = {at.cell: len(at.client.heard) for at in meetings}
-            problem = await _wrong(partial(caller.call, tool, f"grown{turn}"))
+            name = f"grown-{caller.client.name}"
+            problem = await _wrong(partial(caller.call, tool, name))
             async with trio.open_nursery() as nursery:
                 for at in meetings:
-                    nursery.start_soon(self._notice, at, problem, f"grown{turn}", there, marks[at.cell])
+                    nursery.start_soon(self._notice, at, problem, name, there, marks[at.cell])
 
     async def _notice(self, at: Meeting, problem: str | None, tool: str, there: bool, mark: int) -> None:
         wrong = problem or await _wrong(partial(shows, at, tool, there, mark))
@@ -199,7 +219,9 @@ def connect(side: Side, where: Where) -> AbstractAsyncContextManager[Client]:
     target = where[side.transport]
     name = f"client-{side.revision}-{side.transport}"
     if isinstance(target, list):
-        return over_stdio(name, side.revision, target)
+        return (over_stateless_stdio if is_stateless(side.revision) else over_stdio)(name, side.revision, target)
+    if is_stateless(side.revision):
+        return over_stateless_http(name, side.revision, target)
     return (over_http if side.transport == "http" else over_sse)(name, side.revision, target)
 
 
@@ -236,11 +258,11 @@ def server_command(side: Side) -> list[str]:
 
 
 @contextmanager
-def started_servers(folder: Path) -> Iterator[dict[Side, Target]]:
-    """The twelve servers by where they are: a URL where they run, a command where their host starts them."""
+def started_servers(folder: Path, sides: Sequence[Side] = SIDES) -> Iterator[dict[Side, Target]]:
+    """The servers by where they are: a URL where they run, a command where their host starts them."""
     with ExitStack() as stack:
         found: dict[Side, Target] = {}
-        for side in SIDES:
+        for side in sides:
             command = server_command(side)
             found[side] = command
             if side.transport != "stdio":
@@ -248,20 +270,32 @@ def started_servers(folder: Path) -> Iterator[dict[Side, Target]]:
         yield found
 
 
+@contextmanager
+def configured(folder: Path) -> Iterator[list[Path]]:
+    """A configuration for every host: first for the one over HTTP, then for each revision over stdio."""
+    own = [side for side in SIDES if is_stateless(side.revision)]
+    with ExitStack() as stack:
+        servers = stack.enter_context(started_servers(folder, [side for side in SIDES if side not in own]))
+        files = []
+        for name in ("http", *REVISIONS):
+            (folder / name).mkdir()
+            more = stack.enter_context(started_servers(folder, own))
+            files.append(write_config(folder / name, {side.id: _entry((servers | more)[side]) for side in SIDES}))
+        yield files
+
+
 def run(features: Sequence[Feature]) -> Results:
     """All cells of these features."""
     results = Results()
-    with tempfile.TemporaryDirectory(prefix="matrix-") as name, started_servers(Path(name)) as servers:
-        entries = {side.id: _entry(where) for side, where in servers.items()}
-        file = write_config(Path(name), entries)
-        with serving(file, stop=False) as host:
+    with tempfile.TemporaryDirectory(prefix="matrix-") as name, configured(Path(name)) as (first, *others):
+        with serving(first, stop=False) as host:
             base = host.url.rpartition("/")[0]
-            where: dict[str, Target] = {
-                "http": host.url,
-                "sse": f"{base}/sse",
-                "stdio": [COLONNADE, "serve", str(file), "--stdio"],
-            }
-            trio.run(_all, where, features, results)
+            addresses: dict[str, Target] = {"http": host.url, "sse": f"{base}/sse"}
+            parties = [([side for side in SIDES if side.transport != "stdio"], addresses)]
+            for revision, file in zip(REVISIONS, others, strict=True):
+                command = [COLONNADE, "serve", str(file), "--stdio"]
+                parties.append(([Side(revision, "stdio")], {"stdio": command}))
+            trio.run(_all, parties, features, results)
             results.log = host.errors
             _stop(host, results)
     return results
@@ -279,12 +313,10 @@ def _entry(where: Target) -> dict[str, object]:
     return {"url" if isinstance(where, str) else "command": where, "trust": "trusted"}
 
 
-async def _all(where: Where, features: Sequence[Feature], results: Results) -> None:
+async def _all(parties: Sequence[tuple[Sequence[Side], Where]], features: Sequence[Feature], results: Results) -> None:
     with trio.move_on_after(LIMIT):
         async with trio.open_nursery() as nursery:
-            parties = [[side for side in SIDES if side.transport != "stdio"]]
-            parties += [[side] for side in SIDES if side.transport == "stdio"]
-            for sides in parties:
+            for sides, where in parties:
                 nursery.start_soon(through_host, sides, where, features, results)
 
 
@@ -310,15 +342,41 @@ def document(results: Results) -> str:
     return f"{INTRODUCTION}\n## Why\n\n{notes}\n\n## Cells\n\nRows are clients, columns servers.\n\n{blocks}\n"
 
 
+def summary(results: Results) -> str:
+    """Every feature between clients and servers with a handshake and without, as a table in Markdown."""
+    kinds = list(product((False, True), repeat=2))
+    names = {False: "handshake", True: "stateless"}
+    lines = [
+        "| client, server | " + " | ".join(f"{names[client]}, {names[server]}" for client, server in kinds) + " |",
+        "|---" * (len(kinds) + 1) + "|",
+    ]
+    for feature in Feature:
+        found: list[set[str]] = [set() for _ in kinds]
+        for cell in cells():
+            if cell.feature is feature:
+                letter = "X" if results.wrong(cell) else expected(cell).verdict.value
+                found[kinds.index((is_stateless(cell.client), is_stateless(cell.server)))].add(letter)
+        letters = [" ".join(letter for letter in "WTIX" if letter in each) for each in found]
+        lines.append(f"| {feature.value} | {' | '.join(letters)} |")
+    return "\n".join(lines)
+
+
+def with_summary(page: str, results: Results) -> str:
+    """The page with what stands between BEGIN and END made new, if it has them."""
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    return f"{head}{begin}\n{summary(results)}\n{end}{tail}" if end else page
+
+
 def block(feature: Feature, results: Results) -> str:
     """One feature as a table; X is what is not as expected."""
-    width = 6
+    width = 8
     lines = [
         f"### {feature.value}",
         "",
         "```text",
-        " " * 18 + "".join(revision.ljust(width * len(TRANSPORTS)) for revision in REVISIONS),
-        " " * 18 + "".join(transport.ljust(width) for _ in REVISIONS for transport in TRANSPORTS),
+        " " * 18 + "".join(revision.ljust(width * len(transports(revision))) for revision in REVISIONS),
+        " " * 18 + "".join(side.transport.ljust(width) for side in SIDES),
     ]
     for client in SIDES:
         row = [_letter(cell_of(client, server, feature), results) for server in SIDES]
@@ -332,9 +390,9 @@ def _letter(cell: Cell, results: Results) -> str:
 
 
 def directly_wanted(cell: Cell) -> bool:
-    """Whether the cell can be run with nothing in between: where nobody refuses, nothing may have to be refused."""
+    """Whether the cell can be run with nothing in between: nothing may have to be refused or translated."""
     alike = (cell.client, cell.client_transport) == (cell.server, cell.server_transport)
-    return alike and expected(cell).verdict is not Verdict.IMPOSSIBLE
+    return alike and expected(cell).verdict is Verdict.WORKS
 
 
 def failures(results: Results, wanted: Sequence[Cell]) -> list[str]:
@@ -344,7 +402,9 @@ def failures(results: Results, wanted: Sequence[Cell]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="client revision x transport x server revision x transport x feature")
-    parser.add_argument("--check", action="store_true", help="compare with docs/matrix.md instead of writing it")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with docs/matrix.md and README.md instead of writing"
+    )
     parser.add_argument("--direct", action="store_true", help="nothing in between; only sides that are the same")
     parser.add_argument("--only", nargs="+", metavar="FEATURE", choices=[each.value for each in Feature])
     chosen = parser.parse_args()
@@ -363,14 +423,15 @@ def main() -> int:
     print(f"{len(wanted)} cells, {sum(results.wrong(cell) is not None for cell in wanted)} not as expected")
     if wrong or not whole:
         return int(bool(wrong))
-    return _keep(document(results), check=chosen.check)
+    pages = {DOCUMENT: document(results), README: with_summary(README.read_text(), results)}
+    return max([_keep(file, page, check=chosen.check) for file, page in pages.items()])
 
 
-def _keep(page: str, *, check: bool) -> int:
+def _keep(file: Path, page: str, *, check: bool) -> int:
     if not check:
-        DOCUMENT.write_text(page)
-    elif not DOCUMENT.exists() or DOCUMENT.read_text() != page:
-        print("docs/matrix.md says something else: run `make matrix`")
+        file.write_text(page)
+    elif not file.exists() or file.read_text() != page:
+        print(f"{file.relative_to(ROOT)} says something else: run `make matrix`")
         return 1
     return 0
 

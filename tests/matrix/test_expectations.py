@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.matrix.expectations import R24, R25A, R25B, R25C, Cell, Feature, cells, expected, refusal
+from tests.matrix.expectations import R24, R25A, R25B, R25C, R26, Cell, Feature, cells, expected, refusal
 
 
 def cell(feature: Feature, client: str, server: str) -> Cell:
@@ -12,7 +12,7 @@ def cell(feature: Feature, client: str, server: str) -> Cell:
 
 
 def test_there_are_as_many_cells_as_there_are_combinations() -> None:
-    assert len(set(cells())) == len(list(cells())) == 4 * 3 * 4 * 3 * 13
+    assert len(set(cells())) == len(list(cells())) == (4 * 3 + 2) * (4 * 3 + 2) * 15
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,33 @@ def test_there_are_as_many_cells_as_there_are_combinations() -> None:
         (Feature.URL, R25B, R25C, "I7"),
         (Feature.URL, R25C, R25B, "I9"),
         (Feature.ROOTS, R24, R25C, "W"),
+        (Feature.CALL, R25C, R26, "T10"),
+        (Feature.CALL, R24, R26, "T1,2,10"),
+        (Feature.GET, R25C, R26, "W"),
+        (Feature.SUBSCRIBE, R26, R25C, "T11"),
+        (Feature.LIST_CHANGED, R25A, R26, "T12"),
+        (Feature.LOG, R26, R24, "T13"),
+        (Feature.LOG, R24, R26, "T14"),
+        (Feature.LOG, R26, R26, "W"),
+        (Feature.ROOTS, R26, R24, "T15"),
+        (Feature.ROOTS, R24, R26, "T16"),
+        (Feature.SAMPLING, R25B, R26, "T16,17"),
+        (Feature.SAMPLING, R24, R26, "T16,17,18"),
+        (Feature.FORM, R26, R25B, "T15"),
+        (Feature.FORM, R25B, R26, "T3,16,18"),
+        (Feature.FORM, R25A, R26, "I17"),
+        (Feature.FORM, R26, R25A, "I8"),
+        (Feature.URL, R26, R25C, "T15,19"),
+        (Feature.URL, R25C, R26, "T16,19"),
+        (Feature.URL, R25B, R26, "I17"),
+        (Feature.URL, R26, R26, "W"),
+        (Feature.TASK, R25C, R25C, "W"),
+        (Feature.TASK, R26, R25C, "T20"),
+        (Feature.TASK, R25B, R26, "I21"),
+        (Feature.TASK, R26, R25B, "I22"),
+        (Feature.TASK_TOOL, R24, R25C, "T23"),
+        (Feature.TASK_TOOL, R26, R26, "T23"),
+        (Feature.TASK_TOOL, R26, R25B, "I22"),
     ],
 )
 def test_a_cell_is_judged_by_what_both_revisions_have(feature: Feature, client: str, server: str, verdict: str) -> None:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from tests.matrix.checks import CHECKS
 from tests.matrix.expectations import REVISIONS, Cell, Feature, cells
-from tests.matrix.run import Results, block, directly_wanted, document, failures, run_directly
+from tests.matrix.run import (
+    BEGIN,
+    END,
+    README,
+    Results,
+    block,
+    directly_wanted,
+    document,
+    failures,
+    run_directly,
+    summary,
+    with_summary,
+)
 
 
 def test_clients_and_servers_of_one_revision_understand_each_other() -> None:
@@ -27,7 +39,22 @@ def test_the_table_shows_what_is_wrong_and_where() -> None:
     assert "X" not in block(Feature.READ, results)
     results.seen[Cell("2025-03-26", "http", "2025-11-25", "sse", Feature.READ)] = "nothing came"
     (row,) = [line for line in block(Feature.READ, results).splitlines() if "X" in line]
-    assert row.split() == ["2025-03-26", "http", *["W"] * 11, "X"]
+    assert row.split() == ["2025-03-26", "http", *["W"] * 11, "X", "W", "W"]
+
+
+def test_the_sum_shows_all_that_there_is_between_two_kinds() -> None:
+    results = Results(dict.fromkeys(cells()))
+    results.seen[Cell("2025-03-26", "http", "2026-07-28", "stdio", Feature.READ)] = "nothing came"
+    rows = [[each.strip() for each in line.strip("|").split("|")] for line in summary(results).splitlines()]
+    assert rows[0][1:3] == ["handshake, handshake", "handshake, stateless"]
+    assert ["read", "W", "W X", "W", "W"] in rows
+    assert ["task", "W I", "T I", "T I", "W"] in rows
+
+
+def test_the_sum_has_its_place_in_the_readme() -> None:
+    results = Results(dict.fromkeys(cells()))
+    assert with_summary(f"a\n{BEGIN}\nold\n{END}\nb\n", results) == f"a\n{BEGIN}\n{summary(results)}\n{END}\nb\n"
+    assert with_summary(README.read_text(), results) == README.read_text()
 
 
 def test_the_page_is_the_same_for_the_same_verdicts() -> None:
