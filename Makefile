@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 
-.PHONY: run test check conformance matrix left-behind soak clean
+.PHONY: run test check conformance matrix left-behind soak eras clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -15,7 +15,7 @@ test: $(INSTALLED_DEV)  ## style, types, layers and tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-conformance: $(INSTALLED_DEV)  ## the official suite, against the reference server and through Colonnade
+conformance: $(INSTALLED_DEV)  ## the official suite in two revisions, for servers and for clients
 	$(BIN)/python tests/conformance/run.py
 
 matrix: $(INSTALLED_DEV)  ## every revision and transport against every other, through Colonnade: docs/matrix.md
@@ -26,6 +26,9 @@ left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process m
 
 soak: $(INSTALLED_DEV)  ## 12000 calls whose servers ask back: every question must find its one client
 	$(BIN)/python -m tests.real.soak
+
+eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK's client and the Inspector; needs Node with npm
+	$(BIN)/python -m pytest tests/real/eras.py
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,9 +15,16 @@ import httpx
 import pytest
 import trio
 from mcp import Client
-from mcp.client.session import IncomingMessage
+from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.stdio import StdioServerParameters
-from mcp.types import CallToolResult, ServerNotification, TextContent
+from mcp.types import (
+    CallToolResult,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
+    ServerNotification,
+    TextContent,
+)
 
 from .running import BIN, COLONNADE
 
@@ -68,6 +75,31 @@ async def sdk(server: str | StdioServerParameters) -> AsyncIterator[SdkClient]:
     ours = SdkClient(server)
     async with ours.client:
         yield ours
+
+
+class Guest:
+    """Whoever fills in the forms of `one_era.py`; remembers the questions. `declines` names one that is turned down."""
+
+    def __init__(self, guests: int = 4, name: str = "Ada", declines: str | None = None) -> None:
+        self.asked: list[str] = []
+        self.may_answer: trio.Event | None = None
+        self._answers: dict[str, Any] = {"guests": guests, "name": name}
+        self._declines = declines
+
+    async def answer(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        assert isinstance(params, ElicitRequestFormParams)
+        self.asked.append(params.message)
+        if self.may_answer is not None:
+            await self.may_answer.wait()
+        (key,) = params.requested_schema["properties"]
+        if key == self._declines:
+            return ElicitResult(action="decline")
+        return ElicitResult(action="accept", content={key: self._answers[key]})
+
+    def at(self, server: str | StdioServerParameters, mode: str) -> Client:
+        """The SDK's client, whose questions this one answers: `legacy` begins with a handshake, `auto` with what the
+        server turns out to speak."""
+        return Client(server, mode=mode, cache=None, read_timeout_seconds=PATIENCE, elicitation_callback=self.answer)
 
 
 def over_stdio(file: Path) -> StdioServerParameters:
