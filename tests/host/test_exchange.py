@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from host.exchange import Caller, Exchange, Nobody
+from host.exchange import Caller, Exchange, Nobody, Round
 from host.jsonrpc.messages import Notification, Request
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
 from host.wire.link import LinkLost
@@ -67,4 +67,6 @@ def test_nothing_behind_the_faces_has_a_place_for_a_clients_token() -> None:
         "outlet",
         "mark",
     }
-    assert {field.name for field in fields(Exchange)} == {"request", "params", "caller", "outlet"}
+    kept = {"request", "params", "caller", "outlet", "level", "round", "tasked"}
+    assert {field.name for field in fields(Exchange)} == kept
+    assert {field.name for field in fields(Round)} == {"server", "answers", "state"}

@@ -1,0 +1,1 @@
+"""The whole host under any order of events."""
