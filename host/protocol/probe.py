@@ -66,18 +66,23 @@ def judge_answer(result: Raw) -> Verdict:
     return _without_envelope(found.versions) if found.versions else Handshake()
 
 
-def judge_error(code: int, data: Raw | None, *, asked: str) -> Verdict:
+def judge_error(code: int, data: Raw | None, *, asked: str, again: bool = True) -> Verdict:
     """What an error means.
 
     Args:
-        asked: the name of the revision in which it was asked. Such a server is not asked in it again.
+        asked: the name of the revision in which it was asked. It is asked in that again only if it names no other.
+        again: it may be asked once more.
     """
     if code == UnsupportedVersion.code:
         versions = _supported(data)
         if versions is None:
             return Incompatible(f"it refuses {asked} and does not say which versions it speaks")
-        shared = next((name for name in SERVED if name in MODERN and name in versions and name != asked), None)
-        return _without_envelope(versions) if shared is None else Again(MODERN[shared])
+        shared = [name for name in SERVED if name in MODERN and name in versions]
+        if not shared or (not again and any(version in LEGACY for version in versions)):
+            return _without_envelope(versions)
+        if not again:
+            return Incompatible(f"it refuses {asked}, which it says it speaks")
+        return Again(MODERN[next((name for name in shared if name != asked), shared[0])])
     if code == HeaderMismatch.code:
         return Incompatible("it refuses the headers of a server/discover that are as they should be")
     if code == MissingAbility.code:

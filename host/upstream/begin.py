@@ -130,23 +130,21 @@ class _Probe:
 
     async def run(self) -> None:
         try:
-            verdict = await self._ask(LATEST)
+            verdict = await self._ask(LATEST, again=True)
             if isinstance(verdict, Again):
-                verdict = await self._ask(verdict.revision)
-            if isinstance(verdict, Again):
-                verdict = Incompatible("it refuses a revision that it says it serves")
+                verdict = await self._ask(verdict.revision, again=False)
             self.verdict = verdict
         except LinkLost as lost:
             self.lost = lost
         self.ended.set()
 
-    async def _ask(self, revision: Revision) -> Verdict:
+    async def _ask(self, revision: Revision, *, again: bool) -> Verdict:
         params = discover_params(revision, self._asks, VERSION)
         headers = tuple(headers_for(DISCOVER, params, revision))
         try:
             return judge_answer(await self._peer.request(DISCOVER, encode_object(params), headers=headers))
         except PeerError as refusal:
-            return judge_error(refusal.error.code, refusal.error.data, asked=revision.name)
+            return judge_error(refusal.error.code, refusal.error.data, asked=revision.name, again=again)
         except BrokenAnswer:
             return Handshake()
         except LinkLost as lost:

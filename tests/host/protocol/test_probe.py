@@ -95,9 +95,15 @@ def test_a_version_that_both_speak_is_asked_in(monkeypatch: pytest.MonkeyPatch) 
     assert refused(OLD, NEW, UNKNOWN, asked=NEW) == Again(newer)
 
 
-def test_a_server_that_refuses_what_it_names_is_not_asked_for_ever() -> None:
-    assert isinstance(refused(NEW), Incompatible)
-    assert refused(NEW, OLD) == Handshake()
+def test_a_server_that_refuses_what_it_names_is_asked_in_it_once_more() -> None:
+    """Servers that are just starting do. It is for whoever asks not to do so for ever."""
+    assert refused(NEW) == Again(LATEST)
+    assert refused(NEW, OLD) == Again(LATEST)
+    supported = raw({"supported": [NEW]})
+    assert judge_error(-32022, supported, asked=NEW, again=False) == Incompatible(
+        "it refuses 2026-07-28, which it says it speaks"
+    )
+    assert judge_error(-32022, raw({"supported": [NEW, OLD]}), asked=NEW, again=False) == Handshake()
 
 
 @pytest.mark.parametrize("data", [None, b"{}", b"[]", b"1", b'{"supported":"2025-11-25"}', b'{"supported":[1]}'])
@@ -144,7 +150,8 @@ def test_only_a_stateless_servers_own_errors_keep_a_handshake_away(
         assert verdict == Handshake()
     elif verdict == Handshake():
         assert OLD in (versions or [])
+        assert NEW not in (versions or [])
     elif isinstance(verdict, Again):
-        assert verdict.revision.name != asked
+        assert verdict.revision.name in (versions or [])
     else:
         assert isinstance(verdict, Incompatible)

@@ -206,9 +206,11 @@ async def test_an_answer_that_offers_nothing_stateless_leads_to_the_handshake(re
 async def test_a_refused_version_leads_to_the_handshake_only_if_the_server_names_a_revision_that_has_one(
     data: object, handshake: bool
 ) -> None:
-    """(rule 9)"""
+    """Where it names the very revision that it was asked in, it is asked once more (rule 9)."""
     async with beginning() as (server, begun):
         server.refuses(await server.hears("server/discover"), -32022, data)
+        if isinstance(data, dict) and NEW in data.get("supported", ()):
+            server.refuses(await server.hears("server/discover"), -32022, data)
         if handshake:
             server.says(await server.hears("initialize"), GREETING)
             assert (await begun.met()).revision is LATEST_LEGACY
@@ -233,7 +235,7 @@ async def test_a_server_of_another_stateless_revision_is_asked_once_more_in_that
         assert begun.link.mirrored[-1][1]["MCP-Protocol-Version"] == other.name
         if again:
             server.refuses(id, -32022, {"supported": [NEW]})
-            assert "refuses a revision that it says it serves" in str(await begun.fails())
+            assert f"refuses {other.name}, which it says it speaks" in str(await begun.fails())
         else:
             server.says(id, {**DISCOVERY, "supportedVersions": [other.name]})
             assert (await begun.met()).revision is other
