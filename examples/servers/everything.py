@@ -2,13 +2,16 @@
 
     python examples/servers/everything.py                          # over stdio
     python examples/servers/everything.py --http 127.0.0.1:8931    # over HTTP, at /mcp; port 0 takes a free one
+    python examples/servers/everything.py --handshake-only ...     # as a server that has never heard of 2026-07-28
 
 Over HTTP it prints the address it listens on, as the first line on stdout.
 
 It knows the fixed names, texts and URIs which the suite looks for, and speaks both the session-based revisions up to
-2025-11-25 and the session-less 2026-07-28. It refuses to know anything about Colonnade: a gateway in front of it has
-to give the same answers as the server itself, so nothing here may bend towards the gateway. It owns the state of the
-sessions it serves (log levels, subscriptions, the replay log), all of it in memory.
+2025-11-25 and, unless it is told not to, the session-less 2026-07-28. Its tools ask the same in both: with a session by
+real requests in the middle of the call, without one by giving the questions back as the result. It refuses to know
+anything about Colonnade: a gateway in front of it has to give the same answers as the server itself, so nothing here
+may bend towards the gateway. It owns the state of the sessions it serves (log levels, subscriptions, the replay log),
+all of it in memory.
 
 It is built on the SDK's low-level server: what stands in this file is what goes over the wire.
 """
@@ -32,6 +35,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.runner import serve_loop
 from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
@@ -44,10 +48,14 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 # The suite looks for a pause between two notifications of one call, to see that they are sent as they happen.
 PAUSE_SECONDS = 0.05
+LONG_SECONDS = 0.9  # so long that a gateway that answers short calls with plain JSON opens a stream for it
 
 # One red pixel, and one silent 8 kHz sample: the smallest files that a decoder accepts.
 RED_PIXEL_PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
@@ -122,25 +130,41 @@ async def ask(
 ) -> dict[str, Any]:
     """The client's answers, by the keys of `wanted`.
 
-    With a session the server sends each request and waits. Without one it gives the questions back as the result,
-    and the client calls again with the answers (and with `state`, which the server sealed); until all of them are
-    there and are of the right kind, this raises `InputNeeded`. Answers without the state they were asked with do
-    not count.
+    With a session the server sends all requests at once and waits; what the client refuses raises `MCPError`. Without
+    one it gives the questions back as the result, and the client calls again with the answers (and with `state`, which
+    the server sealed); until all of them are there and are of the right kind, this raises `InputNeeded`. Answers
+    without the state they were asked with do not count.
     """
     for request in wanted.values():
         require(ctx, needed_capability(request))
     if not speaks_2026(ctx):
-        # Tied to the request id, so that each question travels on the stream of the call it belongs to.
-        tie = ServerMessageMetadata(related_request_id=ctx.request_id)
-        return {
-            key: await ctx.session.send_request(request, ANSWER_TYPES[type(request)], metadata=tie)
-            for key, request in wanted.items()
-        }
+        return await send_requests(ctx, wanted)
     given = params.input_responses or {}
     complete = all(isinstance(given.get(key), ANSWER_TYPES[type(request)]) for key, request in wanted.items())
     if not complete or (state is not None and params.request_state is None):
         raise InputNeeded(types.InputRequiredResult(input_requests=wanted, request_state=state))
     return {key: given[key] for key in wanted}
+
+
+async def send_requests(ctx: Context, wanted: dict[str, types.InputRequest]) -> dict[str, Any]:
+    """The answers of a client that has a session, by the keys of `wanted`."""
+    # Tied to the request id, so that each question travels on the stream of the call it belongs to.
+    tie = ServerMessageMetadata(related_request_id=ctx.request_id)
+    answers: dict[str, Any] = {}
+    refusals: list[MCPError] = []
+
+    async def send(key: str, request: types.InputRequest) -> None:
+        try:
+            answers[key] = await ctx.session.send_request(request, ANSWER_TYPES[type(request)], metadata=tie)
+        except MCPError as refusal:
+            refusals.append(refusal)
+
+    async with anyio.create_task_group() as tasks:
+        for key, request in wanted.items():
+            tasks.start_soon(send, key, request)
+    if refusals:
+        raise refusals[0]
+    return answers
 
 
 def form(message: str, properties: dict[str, Any], required: list[str] | None = None) -> types.ElicitRequest:
@@ -391,7 +415,7 @@ async def test_reconnection(ctx: Context, params: types.CallToolRequestParams) -
     """Drops the stream of its own call; the caller finds the result when it comes back for it."""
     if ctx.close_sse_stream is not None:  # absent on stdio and on session-less HTTP: there is nothing to come back to
         await ctx.close_sse_stream()
-    await anyio.sleep(2 * PAUSE_SECONDS)
+    await anyio.sleep(LONG_SECONDS)
     return text("Reconnection test completed")
 
 
@@ -458,9 +482,9 @@ async def test_elicitation_sep1330_enums(ctx: Context, params: types.CallToolReq
 
 @tool()
 async def test_missing_capability(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-    """Works only for a client that declares sampling."""
-    require(ctx, types.ClientCapabilities(sampling=types.SamplingCapability()))
-    return text("The client declares sampling")
+    """Works only for a client that has a model to ask."""
+    await ask(ctx, params, {"answer": sampling("Are you there?", 10)})
+    return text("The client has a model")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -572,8 +596,20 @@ async def test_input_required_result_capabilities(
         for key, request in possible.items()
         if ctx.session.check_client_capability(needed_capability(request))
     }
-    answers = await ask(ctx, params, declared)
-    return text(f"Answered: {', '.join(answers) or 'nothing, as the client declares nothing'}")
+    answered = await ask_in_turn(ctx, declared) if not speaks_2026(ctx) else list(await ask(ctx, params, declared))
+    return text(f"Answered: {', '.join(answered) or 'nothing'}")
+
+
+async def ask_in_turn(ctx: Context, wanted: dict[str, types.InputRequest]) -> list[str]:
+    """Ask one after the other; the keys of those that the client has not refused, as it may though it declared them."""
+    answered = []
+    for key, request in wanted.items():
+        try:
+            await send_requests(ctx, {key: request})
+        except MCPError:
+            continue
+        answered.append(key)
+    return answered
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -668,9 +704,16 @@ async def test_trigger_resource_update(ctx: Context, params: types.CallToolReque
     return text(f"{WATCHED} is at version {watched_version}")
 
 
+def revise(offered: types.Tool | types.Prompt) -> None:
+    """Change an entry of a list. Its name stays: other callers compare the names of two readings meanwhile."""
+    words, _, edition = (offered.description or "").partition(" Edition ")
+    offered.description = f"{words} Edition {int(edition.rstrip('.') or 1) + 1}."
+
+
 @tool()
 async def test_trigger_tool_change(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-    """Announces a change of the tool list. The list stays: other callers compare two readings of it meanwhile."""
+    """Changes its own description, and announces the change of the tool list."""
+    revise(TOOLS["test_trigger_tool_change"][0])
     await bus.publish(ToolsListChanged())
     await ctx.session.send_tool_list_changed()
     return text("Announced")
@@ -678,7 +721,8 @@ async def test_trigger_tool_change(ctx: Context, params: types.CallToolRequestPa
 
 @tool()
 async def test_trigger_prompt_change(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-    """Announces a change of the prompt list."""
+    """Changes the description of a prompt, and announces the change of the prompt list."""
+    revise(PROMPTS[0])
     await bus.publish(PromptsListChanged())
     await ctx.session.send_prompt_list_changed()
     return text("Announced")
@@ -701,7 +745,7 @@ def prompt(name: str, description: str, **arguments: str) -> types.Prompt:
 
 
 PROMPTS = (
-    prompt("test_simple_prompt", "One message"),
+    prompt("test_simple_prompt", "One message."),
     prompt(
         "test_prompt_with_arguments",
         "One message with its arguments",
@@ -858,24 +902,49 @@ class ReplayLog(EventStore):
         return wanted
 
 
-async def serve_stdio() -> None:
+class HandshakeOnly:
+    """Refuses over HTTP what carries a later revision's header, in the words of a server older than that revision."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what belongs to a session or opens one."""
+        version = Headers(scope=scope).get("mcp-protocol-version") if scope["type"] == "http" else None
+        app = self._app if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS else self._refusal(version)
+        await app(scope, receive, send)
+
+    def _refusal(self, version: str) -> ASGIApp:
+        words = f"Bad Request: Unsupported protocol version: {version}"
+        error = {"code": types.INVALID_REQUEST, "message": words}
+        return JSONResponse({"jsonrpc": "2.0", "id": "server-error", "error": error}, 400)
+
+
+async def serve_stdio(handshake_only: bool) -> None:
     """Serve the one client at stdin and stdout until it hangs up."""
     server = build_server()
+    options = server.create_initialization_options()
     async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+        if not handshake_only:
+            await server.run(read, write, options)
+            return
+        async with server.lifespan(server) as state:
+            await serve_loop(server, read, write, lifespan_state=state, init_options=options)
 
 
-def serve_http(host: str, port: int) -> None:
+def serve_http(host: str, port: int, handshake_only: bool) -> None:
     """Serve at `http://host:port/mcp` until interrupted.
 
     On a loopback address the SDK refuses requests with a foreign `Host` or `Origin`: a web page that made its own
     name point to this machine gets nowhere.
     """
-    app = build_server().streamable_http_app(
+    app: ASGIApp = build_server().streamable_http_app(
         host=host,
         event_store=ReplayLog(),  # without one, no stream can be taken up again
         retry_interval=500,  # milliseconds
     )
+    if handshake_only:
+        app = HandshakeOnly(app)
     with socket.create_server((host, port)) as listener:
         print(f"http://{host}:{listener.getsockname()[1]}/mcp", flush=True)
         # Open streams end with the process: nobody waits here for clients that stay connected.
@@ -887,14 +956,15 @@ def main(arguments: list[str]) -> None:
     """Read the command line and serve."""
     parser = argparse.ArgumentParser(description="A reference MCP server with one of everything, for tests.")
     parser.add_argument("--http", metavar="HOST:PORT", help="serve over HTTP (port 0: any free one) and not over stdio")
-    chosen = parser.parse_args(arguments).http
-    if chosen is None:
-        anyio.run(serve_stdio)
+    parser.add_argument("--handshake-only", action="store_true", help="speak no revision later than 2025-11-25")
+    options = parser.parse_args(arguments)
+    if options.http is None:
+        anyio.run(serve_stdio, options.handshake_only)
         return
-    host, separator, port = chosen.rpartition(":")
+    host, separator, port = options.http.rpartition(":")
     if not separator or not port.isdecimal():
-        parser.error(f"--http takes HOST:PORT, for example 127.0.0.1:8931, not {chosen!r}")
-    serve_http(host, int(port))
+        parser.error(f"--http takes HOST:PORT, for example 127.0.0.1:8931, not {options.http!r}")
+    serve_http(host, int(port), options.handshake_only)
 
 
 if __name__ == "__main__":
