@@ -17,7 +17,9 @@ from config.source import List, Map, Node, Scalar, kind_of
 TOP_KEY = "mcpServers"
 OWN_TOP_KEYS = frozenset({"listen", "start_grace"})
 _SERVER_KEYS = frozenset({"command", "args", "env", "cwd", "url", "headers"})
-_OWN_SERVER_KEYS = frozenset({"consent", "trust", "isolation", "max_instances", "idle_timeout", "protocol"})
+_OWN_SERVER_KEYS = frozenset(
+    {"consent", "trust", "isolation", "max_instances", "idle_timeout", "protocol", "start_timeout"}
+)
 _KIND_KEYS = ("type", "transport")
 # Which transport a url speaks is found out by asking it: what the file says of it changes nothing.
 _TYPES = ("stdio", "http", "sse", "streamable-http", "streamableHttp", "streamable_http")

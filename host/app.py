@@ -63,8 +63,8 @@ async def open_host(config: Config, journal: Journal, *, alone: bool = False) ->
             LeftOut(entry.server, f"{sample(entry.outward)} is offered more than once; all of them are left out")
         )
 
-    def crashed(problem: Exception) -> None:
-        journal.note(Crashed("a call that may ask its client", problem))
+    def crashed(what: str, problem: Exception) -> None:
+        journal.note(Crashed(what, problem))
 
     gate = Gate(config.servers)
     catalog = Catalog(list(config.servers), gate.shows, collided)
@@ -75,7 +75,10 @@ async def open_host(config: Config, journal: Journal, *, alone: bool = False) ->
             config.servers, config.start_grace, open_one, catalog, gate, journal, alone=alone
         ) as roster:
             router = Router(catalog, gate, roster)
-            async with open_lot(crashed) as lot, open_hosted(crashed) as hosted:
+            async with (
+                open_lot(partial(crashed, "a call that may ask its client")) as lot,
+                open_hosted(partial(crashed, "a task")) as hosted,
+            ):
                 stateless = Stateless(router, journal, lot, Tasks(router, hosted))
                 yield Host(catalog, journal, roster, router, lot, hosted, stateless)
 

@@ -20,7 +20,8 @@ from host.names import outward_name, outward_uri
 from host.protocol.links import rename_page
 from host.protocol.methods import LISTINGS, Kind
 from host.protocol.mirror import Mirror, mirrors
-from host.protocol.stateless import Freshness
+from host.protocol.stateless import STALE, Freshness
+from host.protocol.tasks import Support, task_support
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,12 @@ class Entry:
     """As the server wrote it, on one line."""
     exported: bytes
     """The same with its outward names."""
-
-    @property
-    def mirrors(self) -> tuple[Mirror, ...]:
-        """What headers repeat of its arguments, if it is a tool; nothing if its schema does not say that well."""
-        try:
-            return mirrors_in(self.definition)
-        except ValueError:
-            return ()
+    may_be_task: bool = False
+    """Whether a call of it may become a task."""
+    support: Support = Support.FORBIDDEN
+    """What it says itself of being called as a task."""
+    mirrors: tuple[Mirror, ...] = ()
+    """What headers repeat of its arguments; nothing if its schema does not say that well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,7 @@ class Definition:
 
     name: str
     raw: bytes
+    may_be_task: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,19 @@ class Catalog:
     def shelf(self, kind: Kind) -> Shelf:
         return self._shelves[kind]
 
+    def tool(self, server: str, name: str) -> Entry | None:
+        """The tool that the server lists under its own name."""
+        return self._shelves[Kind.TOOL].by_inward.get((server, name))
+
     def hint(self, server: str, kind: Kind) -> Hint | None:
         """How fresh what the server offers of this kind is; None if it offers nothing of the kind."""
         return self._hints.get((server, kind))
+
+    def lapse(self, server: str, kind: Kind) -> None:
+        """What the server said of how long its list stays true holds no more."""
+        hint = self._hints.get((server, kind))
+        if hint is not None:
+            self._hints[server, kind] = Hint(STALE, hint.asked_at)
 
     def publish(self, server: str, kind: Kind, definitions: Iterable[Definition], hint: Hint | None = None) -> bool:
         """Replace what `server` offers of `kind`. True if anything changed; then everybody who waits wakes up."""
@@ -163,7 +173,27 @@ def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
     found = members(definition.raw)
     found[key] = encode(outward)
     rename_page(found, lambda uri: outward_uri(server, uri))
-    return Entry(kind, server, definition.name, outward, definition.raw, bytes(encode_object(found)))
+    exported = bytes(encode_object(found))
+    if kind is not Kind.TOOL:
+        return Entry(kind, server, definition.name, outward, definition.raw, exported)
+    return Entry(
+        kind,
+        server,
+        definition.name,
+        outward,
+        definition.raw,
+        exported,
+        definition.may_be_task,
+        task_support(definition.raw),
+        _mirrors_in(definition.raw),
+    )
+
+
+def _mirrors_in(definition: bytes) -> tuple[Mirror, ...]:
+    try:
+        return mirrors_in(definition)
+    except ValueError:
+        return ()
 
 
 def mirrors_in(definition: bytes | Raw) -> tuple[Mirror, ...]:

@@ -69,6 +69,11 @@ class Caller:
     mark: Hashable = field(default_factory=object)
     """Stands for this caller where the caller itself must not be kept."""
 
+    @property
+    def owner(self) -> Hashable:
+        """To whom belongs what outlives a request: whoever comes to the same endpoint with the same token."""
+        return self.endpoint, self.identity
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -118,6 +123,9 @@ class Unfinished:
     questions: Mapping[str, tuple[str, dict[str, Raw]]]
     """Method and params by the server's keys, as the caller may get them."""
     state: str | None
+    visits: bool = False
+    """Whether these are pages to be visited before the request is sent once more from its beginning: the server is to
+    hear neither of the answers nor of a state."""
 
 
 Answer = Answered | Unfinished

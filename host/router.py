@@ -8,7 +8,7 @@ verdicts; it knows no sessions, no transports and no revisions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import trio
@@ -53,11 +53,13 @@ from host.protocol.methods import (
 )
 from host.protocol.mirror import Mirror
 from host.protocol.questions import ELICIT, URL_REQUIRED, Question, capability_of, pages_of, urls_required
+from host.protocol.rounds import MAX_KEYS
 from host.protocol.stateless import STALE, Freshness, freshest_common
-from host.protocol.tasks import Support, task_support, with_support
+from host.protocol.tasks import with_support
 from host.protocol.versions import LATEST
 from host.seal import BrokenSeal, Seal
 from host.upstream.roster import Roster
+from host.upstream.rounds import MAX_STATE
 
 PAGE = 250
 """Entries on one page of a list."""
@@ -129,6 +131,25 @@ class Router:
         """The caller wants the log messages of its requests, from this level on, until it is released."""
         self._roster.levels.want(caller, level)
 
+    def unwant_logs(self, caller: Caller) -> None:
+        """It is over with what it wanted them for."""
+        self._roster.levels.forget(caller)
+
+    def may_park(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> bool:
+        """Whether the server that this is for may ask in the middle of it, and not only in its answer."""
+        try:
+            kind, name = target_of(method, params)
+            if kind is Kind.RESOURCE:
+                found = self._owner_by_text(caller, name) or self._owner_of(name)
+                server = None if found is None else found[0]
+            else:
+                server = server_of_name(name) if caller.endpoint is None else caller.endpoint
+            upstream = self._roster.upstreams.get(server or "")
+            offer = None if upstream is None else upstream.offer
+        except InvalidParams:
+            return False
+        return offer is None or not offer.revision.stateless or (method == CALL.name and offer.runs_tasks)
+
     def release(self, caller: Caller) -> None:
         """Nothing is told to this caller any more."""
         self._roster.release(caller)
@@ -137,15 +158,14 @@ class Router:
         """The caller is gone."""
         self._roster.forget(caller)
 
-    def mirrors(self, caller: Caller, tool: str) -> tuple[Mirror, ...]:
-        """What headers must repeat of the arguments of a tool, as the caller is shown it; nothing if there is none."""
-        entry = self._tool(caller, tool)
+    def mirrors(self, endpoint: str | None, tool: str) -> tuple[Mirror, ...]:
+        """What headers must repeat of the arguments of a tool, as the endpoint shows it; nothing if there is none."""
+        entry = self._tool(endpoint, tool)
         return () if entry is None else entry.mirrors
 
-    def _tool(self, caller: Caller, name: str) -> Entry | None:
-        """The tool that the caller is shown under this name."""
+    def _tool(self, endpoint: str | None, name: str) -> Entry | None:
+        """The tool that the endpoint shows under this name."""
         shelf = self.catalog.shelf(Kind.TOOL)
-        endpoint = caller.endpoint
         entry = shelf.by_outward.get(name) if endpoint is None else shelf.by_inward.get((endpoint, name))
         return entry if entry is not None and self._shows(entry) else None
 
@@ -170,20 +190,13 @@ class Router:
     def _fitted(self, entry: Entry, definition: bytes, form: _Form) -> bytes:
         structured, free, tasks = form
         if tasks:  # whatever the server needs: a call that is no task is looked after here
-            definition = with_support(definition, optional=self._may_be_task(entry))
+            definition = with_support(definition, optional=entry.may_be_task)
         return fit_definition(definition, structured=structured, free=free, tasks=tasks)
-
-    def _may_be_task(self, entry: Entry) -> bool:
-        """Whether a call of this tool may become a task: a stateless server decides that by itself."""
-        offer = self._roster.upstreams[entry.server].offer
-        if offer is None or not offer.runs_tasks:
-            return False
-        return offer.revision.stateless or task_support(entry.definition) is not Support.FORBIDDEN
 
     def task_server(self, caller: Caller, tool: str) -> str | None:
         """The server whose tool this is, if a call of it may become a task."""
-        entry = self._tool(caller, tool)
-        return entry.server if entry is not None and self._may_be_task(entry) else None
+        entry = self._tool(caller.endpoint, tool)
+        return entry.server if entry is not None and entry.may_be_task else None
 
     async def settled(self, endpoint: str | None) -> None:
         """Wait for servers that are still starting, shortly after the start."""
@@ -274,6 +287,7 @@ class Router:
 
     async def _reach(self, exchange: Exchange) -> Answer:
         kind, name = target_of(exchange.request.method, exchange.params)
+        await self._tried(exchange.caller, kind, name)
         if exchange.request.method != CALL.name:
             return await self._ask(exchange, self._find(exchange, kind, name), name)
         # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
@@ -283,10 +297,22 @@ class Router:
         except Refused:
             raise
         except UpstreamError as failure:
-            return Answered(encode({"content": [{"type": "text", "text": failure.message}], "isError": True}))
+            return failed_call(failure)
+
+    async def _tried(self, caller: Caller, kind: Kind, name: str) -> None:
+        """Wait for the server that is to be asked, shortly after the start: whoever has no session comes at once. A URI
+        that names no server may be any server's."""
+        if kind is Kind.RESOURCE:
+            found = self._owner_by_text(caller, name)
+            await self._roster.wait_settled(None if found is None else found[0])
+            return
+        server = server_of_name(name) if caller.endpoint is None else caller.endpoint
+        if server is not None and server in self._roster:
+            await self._roster.wait_settled(server)
 
     async def _complete(self, exchange: Exchange) -> Answer:
         kind, name = target_of(COMPLETE, exchange.params)
+        await self._tried(exchange.caller, kind, name)
         permit = self._find(exchange, kind, name, listed=True)
         async with self._roster.seat(permit.server, exchange) as seat:
             if not seat.client.offer.completes:
@@ -330,12 +356,15 @@ class Router:
         pages = pages_of(refusal.data)
         if pages is None:
             raise BrokeProtocol(permit.server, f"{permit.server} wants pages to be visited and does not say which")
+        if len(pages) > MAX_KEYS or len(bytes(refusal.data or b"")) > MAX_STATE:  # the caller carries them for us
+            raise BrokeProtocol(permit.server, f"{permit.server} wants too many pages to be visited at once")
         if not self._gate.lets_ask(permit.server, Question.URL):
             raise self._pages_needed(refusal, permit)
         if not permit.exchange.caller.abilities.url:
             data = encode({"requiredCapabilities": capability_of(Question.URL)})
             raise MissingAbility(f"{permit.server} wants a web page to be visited first", data=data)
-        return Unfinished(permit.server, {f"page{at}": (ELICIT, page) for at, page in enumerate(pages)}, None)
+        questions = {f"page{at}": (ELICIT, page) for at, page in enumerate(pages)}
+        return Unfinished(permit.server, questions, None, visits=True)
 
     def _translated(self, refusal: Refused, permit: Permit, name: str) -> ColonnadeError:
         """A server's refusal, in the terms of the caller and of its revision."""
@@ -395,7 +424,7 @@ class Router:
 
     def _unwatch(self, exchange: Exchange, name: str) -> Raw:
         """The caller watches it no more, also while its server is away: nothing is asked of the server here."""
-        found = self._owner_by_text(exchange, name) or self._owner_of(name)
+        found = self._owner_by_text(exchange.caller, name) or self._owner_of(name)
         permit = None if found is None else self._gate.admit(exchange, found[0], Kind.RESOURCE, found[1])
         if permit is None:
             raise _missing(Kind.RESOURCE, name)
@@ -446,7 +475,7 @@ class Router:
         self._roster.upstreams[server].refresh(kind)
 
     def _find_uri(self, exchange: Exchange, uri: str, listed: bool) -> tuple[str, str] | None:
-        found = self._owner_by_text(exchange, uri)
+        found = self._owner_by_text(exchange.caller, uri)
         if found is None:
             found = self._owner_of(uri)
         elif not listed:
@@ -457,9 +486,9 @@ class Router:
             return None
         return found
 
-    def _owner_by_text(self, exchange: Exchange, uri: str) -> tuple[str, str] | None:
+    def _owner_by_text(self, caller: Caller, uri: str) -> tuple[str, str] | None:
         """The server that the URI itself names, or whose endpoint is asked, and its own URI."""
-        endpoint = exchange.caller.endpoint
+        endpoint = caller.endpoint
         return (endpoint, uri) if endpoint is not None else inward_uri(uri, self._roster)
 
     def _owner_of(self, uri: str) -> tuple[str, str] | None:
@@ -519,6 +548,11 @@ def _lacks(data: Raw | None, abilities: Abilities) -> bool:
         getattr(needed, each) and not getattr(abilities, each)
         for each in ("roots", "sampling", "sampling_tools", "form", "url")
     )
+
+
+def failed_call(failure: UpstreamError) -> Answered:
+    """A server's failure as the result of a tool, which the model can read."""
+    return Answered(encode({"content": [{"type": "text", "text": failure.message}], "isError": True}))
 
 
 def _outward(server: str) -> Callable[[str], str]:

@@ -3,11 +3,10 @@ noticed."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeVar
 
 import trio
 from msgspec import Raw
@@ -20,9 +19,6 @@ from host.wire.asgi import Receive, Send
 BODY_PATIENCE = 10.0
 JSON = {"content-type": "application/json"}
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-
-
-T = TypeVar("T")
 
 
 class Rejected(Exception):
@@ -89,24 +85,17 @@ async def read_body(receive: Receive) -> bytes:
 @asynccontextmanager
 async def until_gone(receive: Receive) -> AsyncIterator[trio.Nursery]:
     """The block ends when the client leaves, at the latest."""
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        nursery.cancel_scope.cancel()
-
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch)
+        nursery.start_soon(cancel_when_gone, receive, nursery.cancel_scope)
         yield nursery
         nursery.cancel_scope.cancel()
 
 
-async def unless_gone(receive: Receive, work: Callable[[], Awaitable[T]]) -> T | None:
-    """What `work` gives, or None if the client left before: then the work is cancelled."""
-    found: list[T] = []
-    async with until_gone(receive):
-        found.append(await work())
-    return found[0] if found else None
+async def cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
+    """Cancel the scope when the client leaves."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel("the client left")
 
 
 async def cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:

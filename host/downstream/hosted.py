@@ -20,10 +20,10 @@ from typing import TypeAlias
 import trio
 from msgspec import Raw
 
-from host.errors import ColonnadeError, Crowded, InvalidParams, again
+from host.downstream.keeping import Asked, ByOwner, Kept, OpenQuestions, fit_to_keep, size_of
+from host.errors import ColonnadeError, Crowded, InvalidParams
 from host.exchange import Outlet, Report
 from host.jsonrpc.messages import INTERNAL_ERROR, Notification
-from host.jsonrpc.raw import is_object
 from host.protocol.meta import without_hop
 from host.protocol.tasks import Status, Task, moment
 from host.wire.link import LinkLost
@@ -57,15 +57,6 @@ class OurFault(ColonnadeError):
 
     def __init__(self) -> None:
         super().__init__("Internal error in Colonnade; its log says more")
-
-
-class _Question:
-    __slots__ = ("asked", "end", "ended")
-
-    def __init__(self, method: str, params: dict[str, Raw]) -> None:
-        self.asked = method, params
-        self.ended = trio.Event()
-        self.end: Raw | Exception = LinkLost("the task that this belongs to is over")
 
 
 def _unheard(job: Job) -> None:
@@ -104,8 +95,7 @@ class Job:
         self._created = self._updated = moment(time.time())
         self._message: str | None = None
         self._told = told
-        self._open: dict[str, _Question] = {}
-        self._last_key = 0
+        self._open = OpenQuestions()
         self._stirred = trio.Event()
 
     # For its client
@@ -116,9 +106,14 @@ class Job:
         return Task(self.id, self._status(), self._created, self._updated, self._ttl_ms, POLL, self._message)
 
     @property
-    def questions(self) -> Mapping[str, tuple[str, dict[str, Raw]]]:
+    def questions(self) -> Mapping[str, Asked]:
         """What it asks for now: method and params by key, oldest first. A key is never used twice in one job."""
-        return {key: question.asked for key, question in self._open.items()}
+        return self._open.asked()
+
+    def asked(self, key: str) -> Asked | None:
+        """Method and params of this open question; None if there is none of that key (any more)."""
+        question = self._open.get(key)
+        return None if question is None else question.asked
 
     def become(self) -> None:
         """From now on it is a task for its client; nothing happens if it is one, or is over. Where its lifetime is up
@@ -143,19 +138,13 @@ class Job:
             if not self.is_task:
                 self.cancel()
 
-    async def over(self) -> None:
-        """Wait until it is completed, failed or cancelled."""
-        await trio.lowlevel.checkpoint()
-        while not self.is_over:
-            await self._stirred.wait()
-
     async def question(self, known: Collection[str]) -> str | None:
         """Wait for an open question that is not among `known`: the oldest one's key; None if the job is over."""
         await trio.lowlevel.checkpoint()
         while not self.is_over:
-            for key in self._open:
-                if key not in known:
-                    return key
+            for question in self._open:
+                if question.key not in known:
+                    return question.key
             await self._stirred.wait()
         return None
 
@@ -167,7 +156,7 @@ class Job:
 
     def answer(self, key: str, answer: Raw) -> bool:
         """Answer an open question. False if there is none of that key, or the answer is no object; then it stays."""
-        return is_object(answer) and self._end_question(key, answer)
+        return self._one_less(self._open.answer(key, answer))
 
     def refuse(self, key: str, problem: Exception) -> None:
         """Have an open question raise `problem`; nothing happens if there is none of that key.
@@ -175,7 +164,7 @@ class Job:
         Args:
             problem: PeerError or BrokenAnswer, as `Outlet.ask` raises it.
         """
-        self._end_question(key, problem)
+        self._one_less(self._open.end(key, problem))
 
     def cancel(self) -> bool:
         """Call the work off: the job is over at once, while the work may take a moment to end. False if it was over."""
@@ -207,23 +196,18 @@ class Job:
         if self.is_over or self.life.cancel_called:
             raise LinkLost("the task that this belongs to is over")
         if self.is_task:
-            return await self._ask_as_task(_Question(method, without_hop(params)))
+            return await self._ask_as_task(method, without_hop(params))
         if self.before_task is None:
             raise LinkLost("the client cannot be asked")
         return await self.before_task.ask(method, params, report)
 
-    async def _ask_as_task(self, question: _Question) -> Raw:
-        self._last_key += 1
-        key = f"q{self._last_key}"
-        self._open[key] = question
+    async def _ask_as_task(self, method: str, params: dict[str, Raw]) -> Raw:
+        question = self._open.add(method, params)
         try:
             self._news()
-            await question.ended.wait()
+            return await question.answer()
         finally:
-            self._end_question(key, question.end)  # if it still is open, it is withdrawn
-        if isinstance(question.end, Exception):
-            raise question.end
-        return question.end
+            self._one_less(self._open.end(question.key))  # if it still is open, it is withdrawn
 
     # For both
 
@@ -243,9 +227,7 @@ class Job:
             self._message = outcome.message
         else:
             self.result = outcome
-        for question in self._open.values():
-            question.ended.set()
-        self._open.clear()
+        self._open.end_all()
         self._news()
         self.before_task = self.notices = None  # what is kept from here on keeps nothing of its client alive
         self._told = _unheard
@@ -257,17 +239,13 @@ class Job:
             return Status.FAILED
         return Status.CANCELLED if self.result is None else Status.COMPLETED
 
-    def _end_question(self, key: str, end: Raw | Exception) -> bool:
-        question = self._open.pop(key, None)
-        if question is None:
-            return False
-        question.end = end
-        question.ended.set()
-        if self._open:
+    def _one_less(self, ended: bool) -> bool:
+        """Have everybody hear of it, if a question has ended."""
+        if ended and self._open:
             self._stir()
-        else:
+        elif ended:
             self._news()
-        return True
+        return ended
 
     def _news(self) -> None:
         self._updated = moment(time.time())
@@ -296,10 +274,8 @@ class Hosted:
         self._nursery = nursery
         self._crashed = crashed
         self._jobs: dict[Hashable, dict[str, Job]] = {}
-        self._working: set[Job] = set()
-        self._working_of: dict[Hashable, int] = {}
-        self._kept: dict[Job, int] = {}
-        self._kept_bytes = 0
+        self._working: ByOwner[Job] = ByOwner()
+        self._kept: Kept[Job] = Kept()
 
     def __len__(self) -> int:
         """The jobs whose work has not ended, tasks or not."""
@@ -320,15 +296,13 @@ class Hosted:
         Raises:
             Crowded: too many jobs are unfinished.
         """
-        mine = self._working_of.get(owner, 0)
-        if len(self._working) >= MAX_TASKS or mine >= MAX_PER_OWNER:
+        if not self._working.has_room(owner, of_all=MAX_TASKS, of_one=MAX_PER_OWNER):
             raise Crowded("too many tasks are in progress; finish or cancel some first")
         life = USUAL_LIFE if ttl_ms is None else min(max(ttl_ms, SHORTEST_LIFE), LONGEST_LIFE)
         job = Job(owner, server, f"{server}.{secrets.token_urlsafe(16)}", life, told)
         self._nursery.start_soon(self._run, job, work)
         self._jobs.setdefault(owner, {})[job.id] = job
-        self._working.add(job)
-        self._working_of[owner] = mine + 1
+        self._working.add(job, owner)
         return job
 
     def find(self, owner: Hashable, id: str) -> Job:
@@ -352,50 +326,33 @@ class Hosted:
                 with job.working:
                     await trio.lowlevel.checkpoint_if_cancelled()
                     job.end(await self._outcome(job, work))
-                self._work_ended(job)
+                self._working.drop(job)
                 del work  # it holds the whole request
                 if _is_there(job):  # from here on its deadline says how long it is kept
                     self._keep(job)
                     await trio.sleep_forever()
         finally:
             job.end(None, "its lifetime was up before it was done" if job.life.cancelled_caught else None)
-            self._work_ended(job)
+            self._working.drop(job)
             self._forget(job)
 
     async def _outcome(self, job: Job, work: Work) -> Raw | ColonnadeError:
         try:
             result = await work(job)
         except ColonnadeError as problem:
-            kept = again(problem)  # keeps no stack alive
-            if kept.data is not None:
-                kept.data = kept.data.copy()
-            return kept
+            return fit_to_keep(problem)
         except Exception as problem:  # noqa: BLE001 - its client hears that it failed
             self._crashed(problem)
             return OurFault()
         return result.copy() if job.is_task else result  # one that is kept keeps no buffer of its server alive
 
-    def _work_ended(self, job: Job) -> None:
-        if job not in self._working:
-            return
-        self._working.remove(job)
-        self._working_of[job.owner] -= 1
-        if not self._working_of[job.owner]:
-            del self._working_of[job.owner]
-
     def _keep(self, job: Job) -> None:
-        self._kept[job] = size = KEPT_AT_LEAST + _size(job)
-        self._kept_bytes += size
-        while self._kept_bytes > MAX_KEPT_BYTES and len(self._kept) > 1:  # the newest is kept whatever its size
-            oldest = next(iter(self._kept))
-            self._let_go(oldest)
-            oldest.life.cancel("the tasks that are over hold too much")
-
-    def _let_go(self, job: Job) -> None:
-        self._kept_bytes -= self._kept.pop(job, 0)
+        size = KEPT_AT_LEAST + size_of(job.result if job.error is None else job.error)
+        for old in self._kept.add(job, size, most_bytes=MAX_KEPT_BYTES):
+            old.life.cancel("the tasks that are over hold too much")
 
     def _forget(self, job: Job) -> None:
-        self._let_go(job)
+        self._kept.drop(job)
         mine = self._jobs[job.owner]
         del mine[job.id]
         if not mine:
@@ -405,11 +362,6 @@ class Hosted:
 def _is_there(job: Job) -> bool:
     """Whether its client can find it. Its deadline counts from its moment on, even where nothing has noticed yet."""
     return job.is_task and not job.life.cancel_called
-
-
-def _size(job: Job) -> int:
-    held = job.result if job.error is None else job.error.data
-    return 0 if held is None else memoryview(held).nbytes
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from host.downstream.edge import JSON, Gone, Rejected, Visit
 from host.downstream.security import Doorkeeper, Headers, Refusal
 from host.downstream.sse import SseFace
 from host.downstream.stateless import Stateless
-from host.downstream.stateless_http import StatelessFace
+from host.downstream.stateless_http import StatelessHttp
 from host.downstream.streamable import StreamableFace
 from host.downstream.streams import Replies, respond
 from host.journal import Crashed, Journal, TurnedAway, sample
@@ -43,7 +43,7 @@ async def open_http_face(
     streams end, since nothing else would end them; calls go on."""
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, lambda problem: journal.note(Crashed("an answer's event stream", problem)))
-        alone = StatelessFace(router, stateless, replies, stop)
+        alone = StatelessHttp(router, stateless, replies, stop)
         streamable = StreamableFace(router, journal, stop, replies, alone, stateless.tasks)
         old = SseFace(router, journal, stop, stateless.tasks) if listen.sse else None
         nursery.start_soon(replies.watch)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import trio
 from msgspec import Raw
@@ -12,14 +12,14 @@ from msgspec import Raw
 from host.downstream.changes import Changes
 from host.downstream.edge import cancel_when
 from host.downstream.stateless import Comer
-from host.downstream.tasks import Tasks
+from host.downstream.tasks import Tasks, refuse_undeclared
 from host.errors import ColonnadeError
 from host.exchange import Caller, Exchange, Nobody, Report
 from host.jsonrpc.messages import Id, Notification, Request
 from host.jsonrpc.raw import encode
 from host.protocol.abilities import Abilities
 from host.protocol.methods import SUBSCRIBE, UPDATED
-from host.protocol.subscriptions import Filter, acknowledgement, tagged
+from host.protocol.subscriptions import Filter, acknowledgement, filter_of, tagged
 from host.router import Router
 from host.wire.link import LinkLost
 
@@ -99,6 +99,19 @@ async def listen(
     finally:
         tasks.unwatch(followed, listener.pass_on)
         router.release(caller)
+
+
+def wanted_of(params: Mapping[str, Raw], abilities: Abilities) -> Filter:
+    """What a subscription is to be told of.
+
+    Raises:
+        InvalidParams: it does not say so.
+        MissingAbility: it names tasks, and declares that it knows none.
+    """
+    wanted = filter_of(params)
+    if wanted.tasks:
+        refuse_undeclared(abilities)
+    return wanted
 
 
 class _Watching:

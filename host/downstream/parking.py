@@ -22,10 +22,11 @@ from typing import TypeAlias
 import trio
 from msgspec import Raw
 
+from host.downstream.keeping import Asked, ByOwner, Kept, OpenQuestions, fit_to_keep, size_of
 from host.errors import ColonnadeError, Crowded, InvalidParams, again
 from host.exchange import Outlet, Report
 from host.jsonrpc.messages import Id, Notification
-from host.jsonrpc.raw import encode, encode_object, is_object, members, value
+from host.jsonrpc.raw import encode, encode_object, members, value
 from host.protocol.meta import TOKEN, without_hop
 from host.protocol.methods import PROGRESS
 from host.wire.link import LinkLost
@@ -58,14 +59,14 @@ class Questions:
     """The call waits for its client."""
 
     ticket: Ticket
-    asked: Mapping[str, tuple[str, dict[str, Raw]]]
+    asked: Mapping[str, Asked]
     """By its key, the method and the params of each question; a key is never used twice in one call."""
 
 
 Outcome: TypeAlias = Raw | Questions
 
 
-class Gone(InvalidParams):
+class NoSuchTicket(InvalidParams):
     """The ticket leads nowhere: to no call, to a stranger's, or to a round that is over or never was."""
 
     def __init__(self) -> None:
@@ -90,15 +91,13 @@ class Lot:
     def __init__(self, nursery: trio.Nursery, crashed: Callable[[Exception], None]) -> None:
         self._nursery = nursery
         self._crashed = crashed
-        self._count = 0
-        self._by_owner: dict[Hashable, int] = {}
+        self._by_owner: ByOwner[_Call] = ByOwner()
         self._waiting: dict[str, _Call] = {}
-        self._replays: dict[_Call, int] = {}
-        self._replay_bytes = 0
+        self._replays: Kept[_Call] = Kept()
 
     def __len__(self) -> int:
         """The calls under way or waiting, without those whose outcome was delivered."""
-        return self._count
+        return len(self._by_owner)
 
     async def begin(
         self,
@@ -117,18 +116,16 @@ class Lot:
 
         Raises:
             Crowded: too many calls are in the lot.
-            Gone: the lot was closed meanwhile.
+            NoSuchTicket: the lot was closed meanwhile.
             Exception: whatever the work raised.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        mine = self._by_owner.get(owner, 0)
-        if self._count >= MAX_PARKED or mine >= MAX_PER_OWNER:
+        if not self._by_owner.has_room(owner, of_all=MAX_PARKED, of_one=MAX_PER_OWNER):
             raise Crowded("too many calls that may ask questions are in progress; finish or cancel some first")
         call = _Call(owner)
         visit = call.visit = _Visit(0, tell, token)
         self._nursery.start_soon(self._run, call, work)
-        self._count += 1
-        self._by_owner[owner] = mine + 1
+        self._by_owner.add(call, owner)
         return await self._attend(call, visit)
 
     async def resume(
@@ -146,14 +143,15 @@ class Lot:
         The ticket before the newest one gets the newest questions again: the response that had them may be lost.
 
         Raises:
-            Gone: the ticket is not (or no longer) good, or the lot was closed meanwhile.
+            NoSuchTicket: the ticket is not (or no longer) good, or the lot was closed meanwhile.
             Superseded: another request came with the same ticket while this one waited.
             Exception: whatever the work raised.
         """
         await trio.lowlevel.checkpoint()
         call = self._find(owner, ticket)
         if call.delivered is not None:
-            return call.outcome_again()
+            assert call.outcome is not None
+            return _delivered(call.outcome)
         if call.outcome is None:
             if ticket.round == call.round:
                 call.take(answers)  # what is still open then was asked long enough ago to go back at once
@@ -166,7 +164,7 @@ class Lot:
         call = self._waiting.get(ticket.call)
         # The deadline counts from its moment on, even where the call's own task has not noticed yet.
         if call is None or call.owner != owner or call.scope.cancel_called or not call.goes_on_at(ticket.round):
-            raise Gone
+            raise NoSuchTicket
         return call
 
     async def _attend(self, call: _Call, visit: _Visit) -> Outcome:
@@ -175,7 +173,7 @@ class Lot:
                 if call.outcome is not None:
                     return self._deliver(call, visit, call.outcome)
                 if call.is_over:
-                    raise Gone
+                    raise NoSuchTicket
                 due = call.due()
                 if due <= trio.current_time():
                     return self._hand_over(call)
@@ -200,44 +198,22 @@ class Lot:
         if call.id in self._waiting:  # otherwise nobody can come back
             call.delivered = visit.round
             call.scope.deadline = trio.current_time() + REPLAY
-            self._release(call)
-            self._keep(call)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    def _keep(self, call: _Call) -> None:
-        size = 0 if isinstance(call.outcome, Exception) else memoryview(call.outcome or b"").nbytes
-        self._replays[call] = size
-        self._replay_bytes += size
-        while len(self._replays) > MAX_REPLAYS or self._replay_bytes > MAX_REPLAY_BYTES:
-            oldest = next(iter(self._replays))
-            self._let_go(oldest)
-            oldest.scope.cancel()
-
-    def _let_go(self, call: _Call) -> None:
-        self._replay_bytes -= self._replays.pop(call, 0)
-
-    def _release(self, call: _Call) -> None:
-        if call.counts:
-            call.counts = False
-            self._count -= 1
-            left = self._by_owner[call.owner] - 1
-            if left:
-                self._by_owner[call.owner] = left
-            else:
-                del self._by_owner[call.owner]
+            self._by_owner.drop(call)
+            for old in self._replays.add(call, size_of(outcome), most_bytes=MAX_REPLAY_BYTES, most=MAX_REPLAYS):
+                old.scope.cancel("the outcomes that were delivered hold too much")
+        return _delivered(outcome)
 
     async def _run(self, call: _Call, work: Callable[[Outlet], Awaitable[Raw]]) -> None:
         try:
             with call.scope:
                 call.end(await self._outcome(call, work))
+                del work  # it holds the whole request
                 if call.round:  # from here on the deadline says how long the outcome is kept
                     await trio.sleep_forever()
         finally:
             call.end()
-            self._release(call)
-            self._let_go(call)
+            self._by_owner.drop(call)
+            self._replays.drop(call)
             if call.id is not None:
                 del self._waiting[call.id]
 
@@ -245,10 +221,10 @@ class Lot:
         try:
             result = await work(call)
         except ColonnadeError as problem:
-            return problem
+            return fit_to_keep(problem)
         except Exception as problem:  # noqa: BLE001 - it is raised where somebody waits for it
             self._crashed(problem)
-            return problem
+            return fit_to_keep(problem)
         return result.copy() if call.round else result  # what may be kept keeps no buffer of its server alive
 
 
@@ -278,16 +254,6 @@ class _Visit:
             self._moved.set()
 
 
-class _Question:
-    __slots__ = ("answer", "asked", "ended", "since")
-
-    def __init__(self, method: str, params: dict[str, Raw]) -> None:
-        self.asked = method, params
-        self.since = trio.current_time()
-        self.ended = trio.Event()
-        self.answer: Raw | None = None
-
-
 class _Call:
     """One call and its rounds; the outlet of its work.
 
@@ -296,11 +262,9 @@ class _Call:
     """
 
     __slots__ = (
-        "_last_key",
         "_last_progress",
         "_open",
         "asked",
-        "counts",
         "delivered",
         "id",
         "is_over",
@@ -315,15 +279,13 @@ class _Call:
         self.owner = owner
         self.id: str | None = None
         self.round = 0
-        self.asked: dict[str, tuple[str, dict[str, Raw]]] = {}
+        self.asked: dict[str, Asked] = {}
         self.visit: _Visit | None = None
         self.scope = trio.CancelScope()
         self.outcome: Raw | Exception | None = None
         self.delivered: int | None = None
         self.is_over = False
-        self.counts = True
-        self._open: dict[str, _Question] = {}
-        self._last_key = 0
+        self._open = OpenQuestions()
         self._last_progress = -math.inf
 
     # The outlet of the work
@@ -346,19 +308,13 @@ class _Call:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.is_over or self.scope.cancel_called:
             raise LinkLost("the call that this belongs to is over")
-        question = _Question(method, without_hop(params))
-        self._last_key += 1
-        key = f"q{self._last_key}"
-        self._open[key] = question
+        question = self._open.add(method, without_hop(params))
         if self.visit is not None:
             self.visit.stir()
         try:
-            await question.ended.wait()
+            return await question.answer()
         finally:
-            self._open.pop(key, None)
-        if question.answer is None:
-            raise LinkLost("the call that this belongs to ended before the client answered")
-        return question.answer
+            self._open.end(question.key)  # if it still is open, it is withdrawn
 
     def _progress(self, notice: Notification) -> dict[str, Raw] | None:
         """The members of a report that says more than the last one. The value must increase under one token, and a
@@ -377,20 +333,20 @@ class _Call:
 
     def due(self) -> float:
         """When the open questions go to the client; never, if there is none."""
-        for question in self._open.values():  # the oldest stands first
+        for question in self._open:  # the oldest stands first
             return question.since + GATHER
         return math.inf
 
     def next_round(self) -> None:
         self.round += 1
-        self.asked = {key: question.asked for key, question in self._open.items()}
+        self.asked = self._open.asked()
         self.visit = None
         self.wait_for_client()
 
     def wait_for_client(self) -> None:
         self.scope.deadline = trio.current_time() + PARKED
 
-    def still_asked(self) -> dict[str, tuple[str, dict[str, Raw]]]:
+    def still_asked(self) -> dict[str, Asked]:
         """What the newest round asked and is still open."""
         return {key: asked for key, asked in self.asked.items() if key in self._open}
 
@@ -404,11 +360,8 @@ class _Call:
     def take(self, answers: Mapping[str, Raw]) -> None:
         """Give the answers to those who wait for them, out of what the newest round asked."""
         for key in self.still_asked():
-            answer = answers.get(key)
-            if answer is not None and is_object(answer):
-                question = self._open.pop(key)
-                question.answer = answer
-                question.ended.set()
+            if key in answers:
+                self._open.answer(key, answers[key])
 
     def attach(self, visit: _Visit) -> _Visit:
         """From now on this request waits for the call, and no other."""
@@ -424,17 +377,16 @@ class _Call:
             return
         self.is_over = True
         self.outcome = outcome
-        for question in self._open.values():
-            question.ended.set()
+        self.asked = {}  # what is kept from here on keeps no question's buffer alive
+        self._open.end_all()
         if self.visit is not None:
             self.visit.stir()
 
-    def outcome_again(self) -> Raw:
-        """What was delivered before."""
-        assert self.outcome is not None
-        if isinstance(self.outcome, Exception):
-            raise again(self.outcome)
-        return self.outcome
+
+def _delivered(outcome: Raw | Exception) -> Raw:
+    if isinstance(outcome, Exception):
+        raise again(outcome)  # the one that is kept must not hold the stacks of all who got it
+    return outcome
 
 
 @asynccontextmanager

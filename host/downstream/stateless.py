@@ -2,39 +2,43 @@
 
 There is no session: who asks, what it can and what it wants of the log stand in each request. What a server asks in the
 middle of its work is the client's to answer with its next request, which the state that it brings back makes the same
-call again: one that waits in the lot, or one that its server goes on with itself. Either way the state is sealed, and
-good for nothing but the same request of the same client.
+call again: one that waits in the lot, one that its server goes on with itself, or one that is sent once more after the
+user has visited pages. In each case the state is sealed, and good for nothing but the same request of the same client;
+where it makes us send a call again, once.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from typing import TypeAlias
 
 import msgspec
 import trio
 from msgspec import Raw
 
 from host.downstream.guard import guarded
+from host.downstream.keeping import ByOwner
 from host.downstream.parking import PARKED, Lot, Outcome, Questions, Ticket
 from host.downstream.tasks import IN_EXTENSION, Tasks
-from host.errors import InvalidParams, MethodNotFound, MissingAbility
+from host.errors import Crowded, Forbidden, InvalidParams, MethodNotFound, MissingAbility
 from host.exchange import Answer, Answered, Caller, Exchange, Nobody, Outlet, Report, Round, Unfinished
 from host.journal import Journal
 from host.jsonrpc.messages import Failure, Notification, Request, Success
-from host.jsonrpc.raw import encode, encode_object, value
+from host.jsonrpc.raw import encode, encode_object, members, string, value
 from host.protocol.abilities import Abilities
 from host.protocol.codes import for_stateless
 from host.protocol.levels import passes
 from host.protocol.meta import META, progress_token
 from host.protocol.methods import CALL, COMPLETE, DISCOVER, LISTING_BY_METHOD, LOGGED
-from host.protocol.questions import ELICIT, CannotAsk, fit, question_of, unidentified
+from host.protocol.questions import ELICIT, CannotAsk, fit, question_of, stateless_form
 from host.protocol.rounds import RETRIED, Retry, input_required, retry_of, with_retry
 from host.protocol.stateless import Envelope, complete, discovery, stamped
-from host.router import OLD_STATE, Router
+from host.router import OLD_STATE, Router, failed_call
 from host.seal import BrokenSeal, Seal
 from host.version import VERSION
 from host.wire.link import LinkLost
@@ -43,6 +47,9 @@ ANSWERED = frozenset({DISCOVER, COMPLETE, *RETRIED, *LISTING_BY_METHOD, *IN_EXTE
 """The methods that are answered here; no other has an answer but the one that only listens."""
 STATE_LIFE = 3600.0
 """Seconds for which the state of a server's own can be brought back."""
+MAX_SPENT = 10_000
+MAX_SPENT_PER_OWNER = 1000
+"""States that were used and whose time is not over. With more of them, none that can be used once is taken."""
 
 Tell = Callable[[Notification], object]
 """Puts a notification on the stream of a request, without waiting."""
@@ -87,7 +94,7 @@ class _Bound:
         self._method = method
         self._params = params
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """Equal for equal requests, however they are written."""
         asked = {name: _canonical(each) for name, each in self._params.items() if name != META}
@@ -102,8 +109,35 @@ class _Turn:
     asked: dict[str, Raw]
     """Its params, without what it brings of the turn before."""
     bound: _Bound
-    at: Ticket | Round
+    at: Ticket | Round | Answer
+    """Where it goes on; an answer if it goes nowhere."""
     answers: Mapping[str, Raw]
+
+
+class _Spent:
+    """States that were used and are good for nothing more. They are remembered until they would be too old anyway."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}  # in the order of the times, since all have the same life
+        self._by_owner: ByOwner[str] = ByOwner()
+
+    def spend(self, id: str, owner: Hashable) -> None:
+        """Use the state of this id.
+
+        Raises:
+            InvalidParams: it was used before.
+            Crowded: so many were that this one could not be remembered.
+        """
+        now = trio.current_time()
+        while self._until and self._until[oldest := next(iter(self._until))] <= now:
+            del self._until[oldest]
+            self._by_owner.drop(oldest)
+        if id in self._until:
+            raise InvalidParams(OLD_STATE)
+        if not self._by_owner.has_room(owner, of_all=MAX_SPENT, of_one=MAX_SPENT_PER_OWNER):
+            raise Crowded("too many requests are sent again after visits to pages; wait some minutes")
+        self._until[id] = now + PARKED
+        self._by_owner.add(id, owner)
 
 
 class Stateless:
@@ -115,6 +149,7 @@ class Stateless:
         self._lot = lot
         self.tasks = tasks
         self._seal = Seal()
+        self._spent = _Spent()
 
     async def answer(
         self, request: Request, params: Mapping[str, Raw], said: Envelope, comer: Comer, tell: Tell
@@ -134,7 +169,7 @@ class Stateless:
     ) -> Raw:
         method = request.method
         if method == DISCOVER:
-            found = discovery(VERSION, self._router.instructions(comer.endpoint), apps=True, tasks=True)
+            found = discovery(VERSION, self._router.instructions(comer.endpoint))
             return complete(DISCOVER, found, VERSION)
         if method not in ANSWERED:
             raise MethodNotFound(f"there is no method {method[:80]!r} here")
@@ -142,6 +177,8 @@ class Stateless:
         if method in IN_EXTENSION:
             return stamped(self.tasks.ask(request, params, caller), VERSION)
         turn = self._turn(request, params, caller) if method in RETRIED else None
+        if turn is not None and isinstance(turn.at, Answered | Unfinished):
+            return self._written(method, turn.at, turn.bound)
         if said.level is None:
             return await self._carry_out(request, params, said, caller, outlet, turn)
         self._router.want_logs(caller, said.level)
@@ -150,7 +187,7 @@ class Stateless:
                 await trio.lowlevel.checkpoint()
             return await self._carry_out(request, params, said, caller, outlet, turn)
         finally:
-            self._router.release(caller)
+            self._router.unwant_logs(caller)
 
     async def _carry_out(
         self,
@@ -166,9 +203,10 @@ class Stateless:
             assert isinstance(answer, Answered)
             return complete(request.method, answer.result, VERSION, answer.freshness)
         asked, bound, at = turn.asked, turn.bound, turn.at
+        assert not isinstance(at, Answered | Unfinished)
         token = progress_token(asked)
         if isinstance(at, Ticket):
-            outcome = await self._lot.resume(_owner(caller), at, turn.answers, outlet.tell, token)
+            outcome = await self._lot.resume(caller.owner, at, turn.answers, outlet.tell, token)
             if isinstance(outcome, Questions):
                 _refuse_unaskable(outcome.asked, said.abilities)
             return self._outcome(outcome, bound)
@@ -182,9 +220,9 @@ class Stateless:
                 return await call(outlet, None)
             return await self.tasks.carry_out(caller, asked, call, outlet)
 
-        if not _can_be_asked(said.abilities):
+        if not can_be_asked(said.abilities) or not self._router.may_park(caller, request.method, asked):
             return await work(outlet)
-        return self._outcome(await self._lot.begin(_owner(caller), work, outlet.tell, token), bound)
+        return self._outcome(await self._lot.begin(caller.owner, work, outlet.tell, token), bound)
 
     # The state that a client brings back
 
@@ -192,19 +230,18 @@ class Stateless:
         """What the request asks, and where it goes on. Before that is clear no server hears of it.
 
         Raises:
-            InvalidParams: what it brings is not well-formed, or not for this request of this client, or too old.
+            InvalidParams: what it brings is not well-formed, or not for this request of this client, or too old, or
+                was good for one request that came before.
+            Crowded: see `_Spent`.
+            Forbidden, MissingAbility: see `_visited`.
         """
         retry = retry_of(params)
         asked = with_retry(dict(params), None, None)
         bound = _Bound(caller, request.method, asked)
-        return _Turn(asked, bound, self._round(retry, bound), retry.answers or {})
+        return _Turn(asked, bound, self._at(retry, bound, request.method, caller), retry.answers or {})
 
-    def _round(self, retry: Retry, bound: _Bound) -> Ticket | Round:
-        """Where the request goes on.
-
-        Raises:
-            InvalidParams: the state is not one of ours, or not for this request of this client, or too old.
-        """
+    def _at(self, retry: Retry, bound: _Bound, method: str, caller: Caller) -> Ticket | Round | Answer:
+        """Where the request goes on; raises as `_turn` does."""
         if retry.state is None:
             return Round(None, retry.answers, None)
         try:
@@ -214,6 +251,10 @@ class Stateless:
         kind, *rest = msgspec.json.decode(content)
         if kind == "parked":
             return Ticket(*rest)
+        if kind == "pages":
+            _, id, server, pages = msgspec.json.decode(content, type=_Pages)
+            self._spent.spend(id, caller.owner)
+            return _visited(server, pages, retry.answers or {}, method, caller.abilities)
         server, state = rest
         return Round(server, retry.answers, state)
 
@@ -222,17 +263,60 @@ class Stateless:
             return outcome
         ticket = outcome.ticket
         state = self._sealed(["parked", ticket.call, ticket.round], bound, PARKED)
-        return stamped(input_required({key: _asked(*each) for key, each in outcome.asked.items()}, state), VERSION)
+        return stamped(
+            input_required({key: stateless_form(*each) for key, each in outcome.asked.items()}, state), VERSION
+        )
 
     def _written(self, method: str, answer: Answer, bound: _Bound) -> Raw:
         if isinstance(answer, Unfinished):
-            state = self._sealed(["asked", answer.server, answer.state], bound, STATE_LIFE)
-            questions = {key: _asked(*each) for key, each in answer.questions.items()}
+            questions = {key: stateless_form(*each) for key, each in answer.questions.items()}
+            if answer.visits:
+                pages = encode_object({key: encode_object(params) for key, (_, params) in questions.items()})
+                state = self._sealed(["pages", secrets.token_urlsafe(16), answer.server, pages], bound, PARKED)
+            else:
+                state = self._sealed(["asked", answer.server, answer.state], bound, STATE_LIFE)
             return stamped(input_required(questions, state), VERSION)
         return complete(method, answer.result, VERSION, answer.freshness)
 
     def _sealed(self, content: list[object], bound: _Bound, life: float) -> str:
         return self._seal.close("state", bound.digest, bytes(encode(content)), trio.current_time() + life)
+
+
+_Pages: TypeAlias = tuple[str, str, str, dict[str, dict[str, Raw]]]
+"""What a state holds that sends a call once more: "pages", its id, the server, and the pages by the keys of the answers
+to them."""
+
+
+def _visited(
+    server: str,
+    pages: Mapping[str, dict[str, Raw]],
+    answers: Mapping[str, Raw],
+    method: str,
+    abilities: Abilities,
+) -> Round | Answer:
+    """What becomes of a call that needs these pages to be visited first: it is sent again once all of them were.
+
+    Raises:
+        Forbidden: the user did not want to visit one.
+        MissingAbility: there is one left, and the client does not say any more that it shows pages.
+    """
+    if any(key in answers and not _accepted(answers[key]) for key in pages):
+        refusal = Forbidden(server, f"{server} wants a web page to be visited first, and it was not visited")
+        if method == CALL.name:
+            return failed_call(refusal)
+        raise refusal
+    if all(key in answers for key in pages):
+        return Round(server)
+    asked = {key: (ELICIT, page) for key, page in pages.items()}
+    _refuse_unaskable(asked, abilities)
+    return Unfinished(server, asked, None, visits=True)
+
+
+def _accepted(answer: Raw) -> bool:
+    try:
+        return string(members(answer)["action"]) == "accept"
+    except (KeyError, ValueError):
+        return False
 
 
 def _canonical(raw: Raw) -> str:
@@ -242,11 +326,8 @@ def _canonical(raw: Raw) -> str:
         return bytes(raw).decode()
 
 
-def _owner(caller: Caller) -> Hashable:
-    return caller.endpoint, caller.identity
-
-
-def _can_be_asked(abilities: Abilities) -> bool:
+def can_be_asked(abilities: Abilities) -> bool:
+    """Whether there is any question that such a client takes."""
     return abilities.roots or abilities.sampling or abilities.form or abilities.url
 
 
@@ -265,8 +346,3 @@ def _refuse_unaskable(asked: Mapping[str, tuple[str, Mapping[str, Raw]]], abilit
             data = encode({"requiredCapabilities": refusal.lacks or {}})
             text = "what is asked now needs a capability that the request does not declare"
             raise MissingAbility(text, data=data) from None
-
-
-def _asked(method: str, params: Mapping[str, Raw]) -> tuple[str, Mapping[str, Raw]]:
-    """A question as a result can hold it."""
-    return method, unidentified(params) if method == ELICIT else params

@@ -12,20 +12,18 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.downstream.edge import Rejected, Visit, unless_gone, until_gone
+from host.downstream.edge import Rejected, Visit, cancel_when_gone, until_gone
 from host.downstream.guard import params_of
-from host.downstream.listening import listen
+from host.downstream.listening import listen, wanted_of
 from host.downstream.security import Refusal
-from host.downstream.stateless import ANSWERED, Comer, Stateless
-from host.downstream.streams import COMMIT, MAX_KEPT, MAX_STREAMS, STREAM_HEADERS, EventStream, Replies, start
-from host.downstream.tasks import refuse_undeclared
+from host.downstream.stateless import ANSWERED, Comer, Stateless, can_be_asked
+from host.downstream.streams import COMMIT, MAX_STREAMS, STREAM_HEADERS, EventStream, Replies, start
 from host.errors import LIMITED, ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
-from host.exchange import Nobody
-from host.jsonrpc.messages import Failure, Notification, Request, Success, write
+from host.jsonrpc.messages import Failure, Request, Success, write
 from host.protocol.methods import CALL, target_of
 from host.protocol.mirror import check, check_params, check_version
 from host.protocol.stateless import Envelope, envelope, stated
-from host.protocol.subscriptions import LISTEN, Filter, farewell, filter_of
+from host.protocol.subscriptions import LISTEN, Filter, farewell
 from host.router import Router
 
 _STATUSES = {
@@ -37,7 +35,7 @@ _STATUSES = {
 """Of errors that have one (2026-07-28, "Error Codes"); every other is an answer like any."""
 
 
-class StatelessFace:
+class StatelessHttp:
     """Serves them. When `stop` is set, whoever only listens is told that it is over."""
 
     def __init__(self, router: Router, stateless: Stateless, replies: Replies, stop: trio.Event) -> None:
@@ -53,14 +51,14 @@ class StatelessFace:
         Raises:
             Rejected: it is refused with a status.
         """
-        params, said = self._judged(visit, request)
         comer = _comer(visit)
+        params, said = self._judged(visit, request, comer)
         if request.method == LISTEN:
             await self._listen(visit, request, params, said, comer)
         else:
             await self._answer(visit, request, params, said, comer)
 
-    def _judged(self, visit: Visit, request: Request) -> tuple[Mapping[str, Raw], Envelope]:
+    def _judged(self, visit: Visit, request: Request, comer: Comer) -> tuple[Mapping[str, Raw], Envelope]:
         """What the request says of itself, once everything that may be wrong with it has been looked for, in this
         order: the envelope, the headers, the revision, the method, the headers of a tool's own."""
         try:
@@ -72,9 +70,8 @@ class StatelessFace:
             if request.method not in ANSWERED and request.method != LISTEN:
                 raise MethodNotFound(f"there is no method {request.method[:80]!r} here")
             if request.method == CALL.name:
-                caller = _comer(visit).caller(said.abilities, Nobody())
                 _, tool = target_of(CALL.name, params)
-                check_params(params, self._router.mirrors(caller, tool), visit.headers.all)
+                check_params(params, self._router.mirrors(comer.endpoint, tool), visit.headers.all)
         except ColonnadeError as error:
             status = 404 if isinstance(error, MethodNotFound) else 400
             raise Rejected(Refusal(status, error.message), error.code, request.id, error.data) from None
@@ -83,10 +80,15 @@ class StatelessFace:
     async def _answer(
         self, visit: Visit, request: Request, params: Mapping[str, Raw], said: Envelope, comer: Comer
     ) -> None:
-        reply = self._replies.begin(visit.send, visit.allowed, _stream, COMMIT)
-        work = partial(self._stateless.answer, request, params, said, comer, reply.say)
+        scope = trio.CancelScope()
+        leaving = partial(cancel_when_gone, visit.receive, scope)
+        reply = self._replies.begin(visit.send, visit.allowed, _stream, COMMIT, leaving)
+        if can_be_asked(said.abilities):
+            reply.attend()  # at once: a question may end the request, and whoever has left would never come back
+        answer: Success | Failure | None = None
         try:
-            answer = await unless_gone(visit.receive, work)
+            with scope:
+                answer = await self._stateless.answer(request, params, said, comer, reply.say)
         finally:
             self._replies.end(reply)
         if answer is None:
@@ -98,9 +100,7 @@ class StatelessFace:
         self, visit: Visit, request: Request, params: Mapping[str, Raw], said: Envelope, comer: Comer
     ) -> None:
         try:
-            wanted = filter_of(params)
-            if wanted.tasks:
-                refuse_undeclared(said.abilities)
+            wanted = wanted_of(params, said.abilities)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
         if self._listening >= MAX_STREAMS:
@@ -116,14 +116,8 @@ class StatelessFace:
             self._listening -= 1
 
     async def _tell(self, request: Request, wanted: Filter, said: Envelope, comer: Comer, stream: EventStream) -> None:
-        def say(notice: Notification) -> bool:
-            if stream.unread > MAX_KEPT // 2:
-                return False  # it does not read
-            stream.add(write(notice))
-            return True
-
         tasks = self._stateless.tasks
-        await listen(self._router, tasks, request.id, wanted, comer, said.abilities, say, self._stop)
+        await listen(self._router, tasks, request.id, wanted, comer, said.abilities, stream.say, self._stop)
         stream.add(write(Success(request.id, farewell(request.id))))
         stream.end()
 
@@ -132,7 +126,9 @@ def _comer(visit: Visit) -> Comer:
     """Whoever has a token is one client, wherever it comes from; of those who have none, each request is one."""
     if visit.identity is None:
         return Comer("a stateless client", visit.endpoint, None, None, object())
-    return Comer(f"{visit.identity}, stateless", visit.endpoint, visit.identity, visit.identity, visit.identity)
+    return Comer(
+        f"{visit.identity}, stateless", visit.endpoint, visit.identity, visit.identity, (visit.endpoint, visit.identity)
+    )
 
 
 def _stream() -> EventStream:

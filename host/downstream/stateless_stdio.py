@@ -12,16 +12,16 @@ import trio
 from msgspec import Raw
 
 from host.downstream.guard import as_it_is, params_of
-from host.downstream.listening import listen
+from host.downstream.listening import listen, wanted_of
 from host.downstream.sessions import Session
 from host.downstream.stateless import Comer, Stateless
-from host.downstream.tasks import refuse_undeclared
 from host.errors import ColonnadeError
-from host.exchange import Caller
+from host.exchange import Nobody
 from host.jsonrpc.conversation import cancelled
-from host.jsonrpc.messages import Failure, Message, Notification, Request, Success
+from host.jsonrpc.messages import Failure, Id, Message, Notification, Request, Success
+from host.protocol.abilities import NO_ABILITIES, Abilities
 from host.protocol.stateless import Envelope, envelope, stated
-from host.protocol.subscriptions import LISTEN, farewell, filter_of, tagged
+from host.protocol.subscriptions import LISTEN, Filter, farewell, tagged
 from host.router import Router
 
 FAREWELLS = 2.0
@@ -60,39 +60,25 @@ class StatelessStdio:
             send: the same for what must not be lost.
         """
         self._meet()
-        listens = False
+        if scope.cancel_called:  # before anything was begun: what needs no wait would be answered all the same
+            self._session.serving.end(request.id, scope)
+            return
         try:
-            if scope.cancel_called:
-                return  # called off before anything was begun: what needs no wait would be answered all the same
             params = params_of(request)
             said = envelope(stated(params))
-            if request.method == LISTEN and self._listeners is not None:
-                if filter_of(params).tasks:
-                    refuse_undeclared(said.abilities)
-                if self._stop.is_set():
-                    return  # it would end before it begins
-                listens = True
-                self._listeners.start_soon(self._listen, request, params, said, scope, say, send)
-                return
-            done = False
-
-            def tell(notice: Notification) -> None:
-                if not done and not scope.cancel_called:
-                    say(notice)
-
-            answer: Success | Failure | None = None
-            with scope:
-                answer = await self._stateless.answer(request, params, said, self._comer, tell)
-            done = True
+            wanted = wanted_of(params, said.abilities) if request.method == LISTEN else None
         except ColonnadeError as error:
-            answer = Failure(as_it_is(error), request.id)
-        finally:
-            if not listens:
-                self._session.serving.end(request.id, scope)
-        if answer is not None:
-            await send(answer)
+            self._session.serving.end(request.id, scope)
+            await send(Failure(as_it_is(error), request.id))
+            return
+        if wanted is None:
+            await self._carry_out(request, params, said, scope, say, send)
+        elif self._listeners is None or self._stop.is_set():  # it would end before it begins
+            self._session.serving.end(request.id, scope)
+        else:
+            self._listeners.start_soon(self._listen, request.id, wanted, said.abilities, scope, say, send)
 
-    async def _listen(
+    async def _carry_out(
         self,
         request: Request,
         params: Mapping[str, Raw],
@@ -101,20 +87,44 @@ class StatelessStdio:
         say: Callable[[Message], bool],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
-        wanted = filter_of(params)
+        done = False
+
+        def tell(notice: Notification) -> None:
+            if not done and not scope.cancel_called:
+                say(notice)
+
+        answer: Success | Failure | None = None
+        try:
+            with scope:
+                answer = await self._stateless.answer(request, params, said, self._comer, tell)
+        finally:
+            done = True
+            self._session.serving.end(request.id, scope)
+        if answer is not None:
+            await send(answer)
+
+    async def _listen(
+        self,
+        id: Id,
+        wanted: Filter,
+        abilities: Abilities,
+        scope: trio.CancelScope,
+        say: Callable[[Message], bool],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
         try:
             with scope:
                 tasks = self._stateless.tasks
-                await listen(self._router, tasks, request.id, wanted, self._comer, said.abilities, say, self._stop)
+                await listen(self._router, tasks, id, wanted, self._comer, abilities, say, self._stop)
         finally:
-            self._session.serving.end(request.id, scope)
+            self._session.serving.end(id, scope)
         if not scope.cancelled_caught:
             # Some clients take the one for the end, some the other; the result must come first.
-            await send(Success(request.id, farewell(request.id)))
-            await send(tagged(cancelled(request.id, "the subscription has ended"), request.id))
+            await send(Success(id, farewell(id)))
+            await send(tagged(cancelled(id, "the subscription has ended"), id))
 
     def _meet(self) -> None:
         """The client is there: it is the only one there can be."""
         if not self._met and self._session.opening is None:
-            self._router.serve_only(Caller("stdio, stateless", None, mark=self._session.mark))
+            self._router.serve_only(self._comer.caller(NO_ABILITIES, Nobody()))
         self._met = True

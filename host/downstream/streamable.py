@@ -15,9 +15,8 @@ from host.downstream.channel import messages_in, refuse_flood
 from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, until_gone
 from host.downstream.security import Headers, Refusal, refuse_accept, refuse_body
 from host.downstream.sessions import Session, Sessions
-from host.downstream.stateless_http import StatelessFace
+from host.downstream.stateless_http import StatelessHttp
 from host.downstream.streams import (
-    MAX_KEPT,
     MAX_STREAMS,
     STREAM_HEADERS,
     EventStream,
@@ -45,7 +44,7 @@ from host.protocol.ladder import Way, way_over_http
 from host.protocol.methods import INITIALIZE
 from host.protocol.mirror import METHOD_HEADER
 from host.protocol.stateless import version_of
-from host.protocol.versions import LEGACY
+from host.protocol.versions import LEGACY, MODERN
 from host.router import Router
 from host.wire.sse import comment
 
@@ -64,7 +63,7 @@ class StreamableFace:
         journal: Journal,
         stop: trio.Event,
         replies: Replies,
-        stateless: StatelessFace,
+        stateless: StatelessHttp,
         tasks: Tasks,
     ) -> None:
         self._stop = stop
@@ -222,12 +221,6 @@ class StreamableFace:
             self._sessions.stop_listening(id)
 
     async def _pour(self, visit: Visit, session: Session, id: str, stream: EventStream, after: int) -> None:
-        def say(message: Message) -> bool:
-            if stream.unread > MAX_KEPT // 2:
-                return False  # it does not read
-            stream.add(write(message))
-            return True
-
         async def send(notice: Notification) -> None:
             stream.add(write(notice))
             await trio.lowlevel.checkpoint()
@@ -239,7 +232,7 @@ class StreamableFace:
             nursery.start_soon(session.tell_changes, send)
             nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
             nursery.start_soon(cancel_when, session.ended, nursery.cancel_scope)
-            with session.standing.listening(say):
+            with session.standing.listening(stream.say):
                 await stream.pour(visit.send, after)
             whole = True
         if not whole:
@@ -252,7 +245,9 @@ class StreamableFace:
         named with it."""
         session_id = visit.headers.one(SESSION)
         if session_id is None:
-            raise Rejected(Refusal(400, "expected one Mcp-Session-Id header: send initialize first"), id=id)
+            alone = f"or say in MCP-Protocol-Version and in _meta that it stands for itself ({', '.join(MODERN)})"
+            why = f"expected one Mcp-Session-Id header: send initialize first, {alone}"
+            raise Rejected(Refusal(400, why), id=id)
         if not session_id.isascii() or not session_id.isprintable() or len(session_id) > MAX_SESSION_ID:
             raise Rejected(Refusal(400, "this is no session id"), id=id)
         session = self._sessions.find(session_id, visit.endpoint, visit.identity)
@@ -292,8 +287,6 @@ def _way(visit: Visit, message: Message | Malformed) -> Way:
 def _check_version(headers: Headers, settled: str, id: Id | None) -> None:
     versions = headers.all(VERSION)
     if versions and versions != [settled]:
-        if any(version not in LEGACY for version in versions):
-            raise Rejected(_unserved(), id=id)
         raise Rejected(Refusal(400, "this session was opened with another protocol version"), id=id)
 
 
@@ -334,7 +327,3 @@ async def _answer_one(session: Session, request: Request, scope: trio.CancelScop
     answer = await session.answer(request, scope, reply.say)
     if answer is not None:
         await reply.add(answer)
-
-
-def _unserved() -> Refusal:
-    return Refusal(400, f"this protocol version is not served; served are {', '.join(reversed(LEGACY))}")

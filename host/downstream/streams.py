@@ -93,6 +93,13 @@ class EventStream:
         """Whether so much can be added without pushing out what is not read yet."""
         return not self.unread or self.unread + size <= MAX_KEPT
 
+    def say(self, message: Notification | Request) -> bool:
+        """Add a message that may be missed; False, and nothing is added, while its reader is far behind."""
+        if self.unread > MAX_KEPT // 2:
+            return False
+        self.add(write(message))
+        return True
+
     async def moves(self) -> None:
         """Wait until something is added or taken, or `stir` is called."""
         await self._moved.park()
@@ -210,14 +217,22 @@ class Replies:
         headers: Mapping[str, str],
         begin_stream: Callable[[], EventStream],
         open_after: float = OPEN_AFTER,
+        leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> Reply:
-        reply = Reply(send, headers, begin_stream, self._start)
+        """A reply that becomes a stream after so many seconds without a word.
+
+        Args:
+            leaving: acts when the client leaves; runs from the first tick of the clock on, or from the first word: most
+                replies are over before that, and cost no task.
+        """
+        reply = Reply(send, headers, begin_stream, self._start, leaving)
         self._due[reply] = trio.current_time() + open_after
         self._some.set()
         return reply
 
     def end(self, reply: Reply) -> None:
         self._due.pop(reply, None)
+        reply.attended.cancel()
 
     def _start(self, pour: Callable[[], Awaitable[None]]) -> None:
         self._nursery.start_soon(self._guarded, pour)
@@ -229,13 +244,16 @@ class Replies:
             self._crashed(problem)
 
     async def watch(self) -> None:
-        """Open the stream of every reply that has been silent for a moment, until cancelled."""
+        """Open the stream of every reply that has been silent for too long, and see whose client leaves, until
+        cancelled."""
         while True:
             if not self._due:
                 self._some = trio.Event()
                 await self._some.wait()
             await trio.sleep(OPEN_AFTER / 2)
             now = trio.current_time()
+            for reply in self._due:
+                reply.attend()
             for reply in [reply for reply, due in self._due.items() if due <= now]:
                 reply.open()
                 del self._due[reply]
@@ -250,7 +268,11 @@ class Reply:
         headers: Mapping[str, str],
         begin_stream: Callable[[], EventStream],
         start_soon: Callable[[Callable[[], Awaitable[None]]], None],
+        leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        self.attended = trio.CancelScope()
+        """Around what watches for the client's leaving."""
+        self._leaving = leaving
         self._send = send
         self._headers = headers
         self._begin_stream = begin_stream
@@ -284,7 +306,18 @@ class Reply:
         if self._stream is None:
             self._stream = self._begin_stream()
             self._start_soon(partial(self._pour, self._stream))
+            self.attend()
         return self._stream
+
+    def attend(self) -> None:
+        """From now on it is seen when the client leaves."""
+        leaving, self._leaving = self._leaving, None
+        if leaving is not None:
+            self._start_soon(partial(self._attend, leaving))
+
+    async def _attend(self, leaving: Callable[[], Awaitable[None]]) -> None:
+        with self.attended:
+            await leaving()
 
     async def finish(self, answer: Success | Failure | None, status: int = 200) -> None:
         """Send the answer and end. None: there is nothing (more) to answer: the client called its request off, say.

@@ -7,7 +7,7 @@ call; what that asks stands in the status (the tasks extension beside 2026-07-28
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 import trio
@@ -22,7 +22,7 @@ from host.jsonrpc.raw import encode
 from host.protocol.abilities import TASKS_EXTENSION, Abilities
 from host.protocol.codes import for_stateless
 from host.protocol.methods import CALL, target_of
-from host.protocol.questions import ELICIT, unidentified
+from host.protocol.questions import stateless_form
 from host.protocol.stateless import stamped
 from host.protocol.tasks import (
     ACKNOWLEDGEMENT,
@@ -87,7 +87,7 @@ class Tasks:
         def told(job: Job) -> None:
             caller.outlet.tell(notice_in_handshake(_in_handshake(job)))
 
-        job = self._hosted.start(_owner(caller), server, work, ttl_ms=wanted.ttl_ms, told=told)
+        job = self._hosted.start(caller.owner, server, work, ttl_ms=wanted.ttl_ms, told=told)
         job.notices = caller.outlet.tell
         job.become()
         return created_in_handshake(job.task)
@@ -103,8 +103,8 @@ class Tasks:
         if method == TASKS_LIST:
             if caller.identity is None:  # whose tasks they are could not be told
                 raise MethodNotFound("tasks are listed only for clients that have a token")
-            return listed([_in_handshake(job) for job in self._hosted.of(_owner(caller))])
-        job = self._hosted.find(_owner(caller), task_id_of(exchange.params))
+            return listed([_in_handshake(job) for job in self._hosted.of(caller.owner)])
+        job = self._hosted.find(caller.owner, task_id_of(exchange.params))
         if method == TASKS_RESULT:
             return await self._result(job, exchange.outlet)
         if method == TASKS_CANCEL and not job.cancel():
@@ -127,9 +127,10 @@ class Tasks:
 
     async def _put(self, job: Job, key: str, outlet: Outlet) -> None:
         """Ask the client one of the task's questions, for as long as that is open."""
-        method, params = job.questions.get(key, ("", {}))
-        if not method:
+        question = job.asked(key)
+        if question is None:
             return  # its server has withdrawn it
+        method, params = question
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_until_gone, job, key, nursery.cancel_scope)
             try:
@@ -154,14 +155,14 @@ class Tasks:
             return await call(outlet, None)
 
         def work(job: Job) -> Awaitable[Raw]:
-            job.before_task = outlet
             return call(job, job.become)
 
-        job = self._hosted.start(_owner(caller), server, work, ttl_ms=None, told=self._told)
+        job = self._hosted.start(caller.owner, server, work, ttl_ms=None, told=self._told)
+        job.before_task = outlet  # which the work itself must not hold: a task outlives its request
         if await job.first():
             return stamped(created_in_extension(job.task), VERSION)
         if job.error is not None:
-            raise job.error
+            raise again(job.error)
         assert job.result is not None
         return job.result
 
@@ -173,7 +174,7 @@ class Tasks:
             InvalidParams: there is no such task of this caller.
         """
         refuse_undeclared(caller.abilities)
-        job = self._hosted.find(_owner(caller), task_id_of(params))
+        job = self._hosted.find(caller.owner, task_id_of(params))
         if request.method == TASKS_GET:
             return _detailed(job)
         if request.method == TASKS_UPDATE:
@@ -188,7 +189,7 @@ class Tasks:
         found: list[str] = []
         for id in ids:
             try:
-                self._hosted.find(_owner(caller), id)
+                self._hosted.find(caller.owner, id)
             except InvalidParams:
                 continue
             found.append(id)
@@ -226,10 +227,6 @@ def refuse_undeclared(abilities: Abilities) -> None:
         raise MissingAbility("the request does not declare the tasks extension", data=data)
 
 
-def _owner(caller: Caller) -> Hashable:
-    return caller.endpoint, caller.identity
-
-
 def _in_handshake(job: Job) -> Task:
     """The task as the handshake dialect has it: there a result that is an error is a failure."""
     if job.result is None:
@@ -245,10 +242,7 @@ def _inputs(job: Job) -> _Asked | None:
     """What it asks, as a stateless client may have it."""
     if job.task.status is not Status.INPUT_REQUIRED:
         return None
-    return {
-        key: (method, unidentified(params) if method == ELICIT else params)
-        for key, (method, params) in job.questions.items()
-    }
+    return {key: stateless_form(*each) for key, each in job.questions.items()}
 
 
 def _error(job: Job) -> ErrorBody | None:

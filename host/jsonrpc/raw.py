@@ -9,6 +9,7 @@ standard library's scanner does it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in CPython, missing from typeshed
 from typing import TypeVar
@@ -31,6 +32,9 @@ def _no_constant(text: str) -> object:
 _scan = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant).raw_decode
 
 EMPTY_OBJECT = Raw(b"{}")
+
+_SPELLED_OUT = re.compile(rb"\\u00")
+"""What every character of ASCII begins with as an escape."""
 
 # What msgspec raises for text that is not JSON, not UTF-8, not of the wanted type, or nested too deep.
 REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -83,6 +87,17 @@ def encode_object(found: Mapping[str, Raw]) -> Raw:
 def is_object(raw: bytes | Raw) -> bool:
     head = bytes(memoryview(raw)[:64]).lstrip(b" \t\r\n")  # a long text is not copied to look at one character
     return (head or bytes(raw).lstrip(b" \t\r\n"))[:1] == b"{"
+
+
+def may_spell(raw: bytes | Raw, *words: str) -> bool:
+    """Whether JSON text must be opened to know if it holds one of these words of ASCII, which stand inside names or
+    strings. Any letter may be spelled with an escape, and PHP writes every `/` as `\\/`."""
+    text = bytes(raw)
+    for word in words:
+        if word.encode() in text:
+            return True
+    # To look for one character costs next to nothing.
+    return b"\\" in text and ("/" in "".join(words) or _SPELLED_OUT.search(text) is not None)
 
 
 def one_line(data: bytes) -> bytes:

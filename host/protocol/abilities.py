@@ -7,6 +7,7 @@ Source: "ClientCapabilities" of the schemas, and 2025-11-25, "Sampling / Capabil
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from msgspec import Raw
 
@@ -16,6 +17,10 @@ from host.protocol.versions import Revision
 # Extensions are declared under `extensions` of the capabilities, by these names.
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 APPS_EXTENSION = "io.modelcontextprotocol/ui"
+
+_CACHED_CLIENTS = 256
+_CACHED_BYTES = 2048
+"""Of a declaration: a stateless client repeats it with every request. A longer one is not worth its room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,19 @@ def abilities_of(revision: Revision, capabilities: Raw) -> Abilities:
     A capability whose value is no object is not declared: a question that is wrongly sent costs more than one that is
     not. What a client declares beyond its revision means nothing. Never raises.
     """
+    text = bytes(capabilities)
+    return _read(revision, text) if len(text) > _CACHED_BYTES else _read_once(revision, text)
+
+
+def objects(raw: bytes | Raw) -> dict[str, Raw]:
+    """The members that are objects, as every declared capability is; none if `raw` is no object. Never raises."""
+    try:
+        return {name: each for name, each in members(raw).items() if is_object(each)}
+    except ValueError:
+        return {}
+
+
+def _read(revision: Revision, capabilities: bytes) -> Abilities:
     declared = objects(capabilities)
     sampling = declared.get("sampling")
     elicitation = declared.get("elicitation") if revision.has_elicitation else None
@@ -117,9 +135,4 @@ def abilities_of(revision: Revision, capabilities: Raw) -> Abilities:
     )
 
 
-def objects(raw: Raw) -> dict[str, Raw]:
-    """The members that are objects, as every declared capability is; none if `raw` is no object. Never raises."""
-    try:
-        return {name: each for name, each in members(raw).items() if is_object(each)}
-    except ValueError:
-        return {}
+_read_once = lru_cache(maxsize=_CACHED_CLIENTS)(_read)

@@ -7,19 +7,14 @@ Sources: "ContentBlock", "CallToolResult", "PromptMessage" and "Tool" of the sch
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from operator import is_
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import encode, encode_object, is_object, items, members, string
+from host.jsonrpc.raw import encode, encode_object, is_object, items, may_spell, members, string
 from host.protocol.abilities import Abilities
 from host.protocol.methods import CALL, GET
-
-_STRUCTURE_OF_ANOTHER_TYPE = re.compile(rb'"structuredContent"[ \t\r\n]*:[ \t\r\n]*+[^{]')
-_SPELLED_OUT = re.compile(rb"\\u00[4-7]")
-"""A letter or an underscore, spelled with an escape."""
 
 
 def fit_result(method: str, result: Raw, abilities: Abilities) -> Raw:
@@ -27,12 +22,16 @@ def fit_result(method: str, result: Raw, abilities: Abilities) -> Raw:
 
     URIs must have their outward form before: the ones that are made up here name nothing at any server.
     """
-    if abilities.takes_everything or not _may_need(bytes(result), abilities):
+    if abilities.takes_everything:
+        return result
+    if method == CALL.name and not abilities.free_structure:
+        result = _without_structure(result, abilities)
+    unknown = [f'"{kind}"' for kind, known in _kinds(abilities) if not known]
+    if not unknown or not may_spell(result, *unknown):
         return result
     blocks = _Blocks(abilities)
     if method == CALL.name:
-        fitted = result if abilities.free_structure else _without_structure(result, abilities)
-        return _in_member(fitted, "content", lambda content: _in_items(content, blocks.fit))
+        return _in_member(result, "content", lambda content: _in_items(content, blocks.fit))
     if method == GET.name:
         return _in_member(
             result,
@@ -45,8 +44,8 @@ def fit_result(method: str, result: Raw, abilities: Abilities) -> Raw:
 def fit_definition(raw: bytes, *, structured: bool, free: bool = True, tasks: bool = False) -> bytes:
     """A tool's definition, an object, for those who are not served `tasks`, know no `structured` content, or know only
     objects of it (not `free`): without `execution` or `outputSchema`. Itself if it has nothing to lose."""
-    unwanted = ("outputSchema",) if tasks else ("execution", "outputSchema")
-    if not _may_spell(raw, unwanted):
+    unwanted = ('"outputSchema"',) if tasks else ('"execution"', '"outputSchema"')
+    if not may_spell(raw, *unwanted):
         return raw
     found = members(raw)
     kept = dict(found)
@@ -61,22 +60,9 @@ def _is_of_objects(schema: Raw | None) -> bool:
     return schema is not None and _said(_opened(schema), "type") == "object"
 
 
-def _may_need(text: bytes, abilities: Abilities) -> bool:
-    if not abilities.free_structure and b'"structuredContent"' in text and _STRUCTURE_OF_ANOTHER_TYPE.search(text):
-        return True
-    unknown = (
-        ("audio", abilities.audio),
-        ("resource_link", abilities.resource_links),
-        ("structuredContent", abilities.structured_content),
-    )
-    return _may_spell(text, tuple(word for word, known in unknown if not known))
-
-
-def _may_spell(text: bytes, words: tuple[str, ...]) -> bool:
-    """Whether it must be opened to know: a letter may also be spelled with an escape."""
-    if any(b'"%b"' % word.encode() in text for word in words):
-        return True
-    return b"\\" in text and _SPELLED_OUT.search(text) is not None
+def _kinds(abilities: Abilities) -> tuple[tuple[str, bool], ...]:
+    """The types of content blocks that not every client knows, and whether this one does."""
+    return ("audio", abilities.audio), ("resource_link", abilities.resource_links)
 
 
 class _Blocks:

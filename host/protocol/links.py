@@ -12,10 +12,16 @@ from operator import is_
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import encode, encode_object, is_object, items, members, string
+from host.jsonrpc.raw import encode, encode_object, is_object, items, may_spell, members, string
 
 PAGE = "ui://"
 """What the URIs of pages begin with that tools bring with them (MCP Apps)."""
+
+_URI = '"uri"'
+_FLAT = ("ui/resourceUri", "openai/outputTemplate")
+"""Members of `_meta` that name a page: as MCP Apps once did, and as one host does."""
+_OF_PAGES = ("esourceUri", "openai/outputTemplate")
+"""What both names of the place of a page end with."""
 
 Rename = Callable[[str], str]
 """Takes a URI of one side and gives the URI of the other."""
@@ -27,9 +33,7 @@ def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: R
     Raises:
         ValueError: the result is not an object.
     """
-    # Most answers hold no URI at all: they are not opened. A name may be spelled with escapes, so those open it too.
-    text = bytes(result)
-    if b'"uri"' not in text and not _may_name_page(text):
+    if not may_spell(result, _URI, *_OF_PAGES):  # most answers hold no URI at all: they are not opened
         if not is_object(result):
             raise ValueError("expected an object")
         return result
@@ -86,13 +90,15 @@ def _at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -> Raw:
 
 def rename_page(found: dict[str, Raw], rename: Rename) -> bool:
     """Rename the page that a tool's definition or result names in its `_meta`; tells whether there was one."""
-    if "_meta" not in found or not _may_name_page(bytes(found["_meta"])):
+    if "_meta" not in found or not may_spell(found["_meta"], *_OF_PAGES):
         return False
     try:
         meta = members(found["_meta"])
     except ValueError:
         return False
-    changed = _rename_member(meta, "ui/resourceUri", rename)
+    changed = False
+    for name in _FLAT:
+        changed = _rename_member(meta, name, rename) or changed
     if "ui" in meta and is_object(meta["ui"]):
         ui = members(meta["ui"])
         if _rename_member(ui, "resourceUri", rename):
@@ -109,12 +115,12 @@ def without_page(raw: Raw) -> Raw:
     Raises:
         ValueError: it is not an object.
     """
-    if not _may_name_page(bytes(raw)) and b'"ui"' not in bytes(raw):
+    if not may_spell(raw, *_OF_PAGES, '"ui"'):
         return raw
     found = members(raw)
     if "_meta" not in found or not is_object(found["_meta"]):
         return raw
-    meta = {name: each for name, each in members(found["_meta"]).items() if name not in ("ui", "ui/resourceUri")}
+    meta = {name: each for name, each in members(found["_meta"]).items() if name not in ("ui", *_FLAT)}
     return encode_object({**found, "_meta": encode_object(meta)})
 
 
@@ -126,9 +132,7 @@ def without_pages(result: Raw, places: tuple[tuple[str, ...], ...]) -> Raw:
         ValueError: it is not an object.
     """
     result = without_page(result)
-    if b"ui:" not in bytes(result).lower() and b"\\" not in bytes(result):
-        return result
-    return _at(result, places[0], _unless_page)
+    return _at(result, places[0], _unless_page) if may_spell(result, _URI) else result
 
 
 def _unless_page(content: Raw) -> Raw:
@@ -144,10 +148,6 @@ def _unless_page(content: Raw) -> Raw:
     if "type" in found:
         return encode_object({"type": encode("text"), "text": left_out})
     return encode_object({"uri": found["uri"], "text": left_out})
-
-
-def _may_name_page(text: bytes) -> bool:
-    return b"esourceUri" in text or b"\\u" in text
 
 
 def _rename_member(found: dict[str, Raw], name: str, rename: Rename) -> bool:

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, value
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, may_spell, members, value
 
 META = "_meta"
 TOKEN = "progressToken"
@@ -26,7 +26,7 @@ def progress_token(params: Mapping[str, Raw]) -> Id | None:
         InvalidParams: the token is neither a string nor an integer, or `_meta` is no object.
     """
     meta = params.get(META)
-    if meta is None or not may_hold(meta, TOKEN):
+    if meta is None or not may_spell(meta, TOKEN):
         return None
     try:
         found = members(meta).get(TOKEN)
@@ -53,7 +53,7 @@ def for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
         return
     if not is_object(meta):
         raise InvalidParams("_meta is not an object")
-    if token is None and not may_hold(meta, TOKEN) and not may_hold(meta, HOP_PREFIX):
+    if token is None and not may_spell(meta, TOKEN, HOP_PREFIX):
         return
     kept = crossing(params)
     if token is not None:
@@ -86,9 +86,3 @@ def crossing(params: Mapping[str, Raw]) -> dict[str, Raw]:
     except ValueError:
         raise InvalidParams("_meta is not an object") from None
     return {name: each for name, each in found.items() if name != TOKEN and not name.startswith(HOP_PREFIX)}
-
-
-def may_hold(raw: Raw, name: str) -> bool:
-    """Whether it must be opened to know. An escape may spell anything (PHP writes every `/` as `\\/`)."""
-    text = bytes(raw)
-    return name.encode() in text or b"\\" in text

@@ -134,6 +134,11 @@ def unidentified(params: Mapping[str, Raw]) -> dict[str, Raw]:
     return {name: each for name, each in params.items() if name != "elicitationId"}
 
 
+def stateless_form(method: str, params: Mapping[str, Raw]) -> tuple[str, Mapping[str, Raw]]:
+    """A question as a stateless client may have it, in a result or in the status of a task."""
+    return method, unidentified(params) if method == ELICIT else params
+
+
 def completed_id(params: Raw | None) -> str | None:
     """The id that a COMPLETE_NOTICE names, or None if the notice is malformed (such a notice is ignored)."""
     try:

@@ -16,6 +16,7 @@ from host.errors import InvalidParams
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string
 from host.protocol.methods import CALL, GET, READ
 from host.protocol.questions import LIST_ROOTS
+from host.protocol.stateless import INPUT_REQUIRED, KIND
 
 RETRIED = frozenset({CALL.name, READ.name, GET.name})
 """The methods whose results may ask for more input."""
@@ -23,7 +24,7 @@ RETRIED = frozenset({CALL.name, READ.name, GET.name})
 MAX_KEYS = 32
 """How many questions one result may hold."""
 
-_RESULT_TYPE, _REQUESTS, _RESPONSES, _STATE = "resultType", "inputRequests", "inputResponses", "requestState"
+_REQUESTS, _RESPONSES, _STATE = "inputRequests", "inputResponses", "requestState"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def more_input(result: Raw) -> MoreInput:
 
 def input_required(requests: Mapping[str, tuple[str, Mapping[str, Raw]]], state: str | None) -> Raw:
     """The result that asks our client for more: method and params by key. There are requests, or a state, or both."""
-    made = {_RESULT_TYPE: encode("input_required")}
+    made = {KIND: encode(INPUT_REQUIRED)}
     if requests:
         made[_REQUESTS] = encode_object({key: _request(*each) for key, each in requests.items()})
     if state is not None:

@@ -16,11 +16,11 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
-from host.jsonrpc.raw import encode, encode_object, is_object, items, members, string, value
+from host.jsonrpc.raw import encode, encode_object, is_object, items, may_spell, members, string, value
 from host.protocol.abilities import APPS_EXTENSION, TASKS_EXTENSION, Abilities, abilities_of
-from host.protocol.identity import ourselves, who
+from host.protocol.identity import ourselves
 from host.protocol.levels import level_of
-from host.protocol.meta import HOP_PREFIX, META, TOKEN, crossing, may_hold
+from host.protocol.meta import HOP_PREFIX, META, TOKEN, crossing
 from host.protocol.methods import COMPLETION_CAPABILITY, DISCOVER, LISTING_BY_METHOD, LOGGING_CAPABILITY, READ
 from host.protocol.offer import ServerOffer, offer_of
 from host.protocol.versions import MODERN, SERVED, Revision, unserved
@@ -35,8 +35,14 @@ _OF_ONE_HOP = frozenset({VERSION, CAPABILITIES, CLIENT, LEVEL, SERVER})
 
 KIND = "resultType"
 COMPLETE = "complete"
+INPUT_REQUIRED = "input_required"
+"""The result asks for more (`rounds`)."""
+TASK = "task"
+"""The result is a task (`tasks`)."""
 TTL = "ttlMs"
 SCOPE = "cacheScope"
+
+_HINTS = frozenset({KIND, TTL, SCOPE})
 
 CACHEABLE = frozenset({DISCOVER, READ.name, *LISTING_BY_METHOD})
 """The methods whose results say how long they stay true, and for whom."""
@@ -54,8 +60,6 @@ class Stated:
 
     version: str
     capabilities: Raw
-    client: str
-    """Name and version as the client gives them: for logs only, never a ground for trust."""
     level: Raw | None
 
 
@@ -63,9 +67,7 @@ class Stated:
 class Envelope:
     """What that comes to."""
 
-    revision: Revision
     abilities: Abilities
-    client: str
     level: str | None
     """The least severe log message that the request wants to hear of; None for none at all."""
 
@@ -104,7 +106,7 @@ def stated(params: Mapping[str, Raw]) -> Stated:
         raise InvalidParams(f"{VERSION} is not a string") from None
     if not is_object(meta[CAPABILITIES]):
         raise InvalidParams(f"{CAPABILITIES} is not an object")
-    return Stated(version, meta[CAPABILITIES], who(meta.get(CLIENT)), meta.get(LEVEL))
+    return Stated(version, meta[CAPABILITIES], meta.get(LEVEL))
 
 
 def envelope(found: Stated) -> Envelope:
@@ -118,7 +120,7 @@ def envelope(found: Stated) -> Envelope:
     if revision is None:
         raise unserved(found.version)
     level = None if found.level is None else level_of({"level": found.level})
-    return Envelope(revision, abilities_of(revision, found.capabilities), found.client, level)
+    return Envelope(abilities_of(revision, found.capabilities), level)
 
 
 def enveloped(
@@ -157,11 +159,11 @@ def enveloped(
 def _version_in(params: Raw | Mapping[str, Raw] | None) -> Raw | None:
     try:
         if isinstance(params, Raw):
-            if not may_hold(params, VERSION):
+            if not may_spell(params, VERSION):
                 return None
             params = members(params)
         meta = (params or {}).get(META)
-        return members(meta).get(VERSION) if meta is not None and may_hold(meta, VERSION) else None
+        return members(meta).get(VERSION) if meta is not None and may_spell(meta, VERSION) else None
     except ValueError:
         return None
 
@@ -214,20 +216,25 @@ def complete(method: str, result: Raw, version: str, freshness: Freshness = STAL
     Args:
         version: Colonnade's own.
         freshness: said only where the method has such a thing.
+
+    Raises:
+        ValueError: it is no object, or nested too deep to be opened.
     """
     return _behind(_head(freshness if method in CACHEABLE else None, version), result)
 
 
 def stamped(result: Raw, version: str) -> Raw:
-    """The same result, an object that says itself of what kind it is, with our name on it."""
+    """The same result, an object that says itself of what kind it is, with our name on it.
+
+    Raises:
+        ValueError: it is no object, or nested too deep to be opened.
+    """
     return _behind(_stamp(version), result)
 
 
 def kind_of(result: Raw) -> str:
     """Of what kind a server's result is: "complete" unless it says something else, empty if that is no text. Never
     raises."""
-    if not _may_name(bytes(result), _KIND):
-        return COMPLETE
     try:
         said = members(result).get(KIND)
     except ValueError:
@@ -240,12 +247,16 @@ def kind_of(result: Raw) -> str:
 
 def bare(result: Raw) -> Raw:
     """A server's complete result, an object, in the form of the inside: without what belongs to one hop. Not for tasks,
-    whose `ttlMs` is their own."""
-    if not _may_name(bytes(result), _HINTS) and not may_hold(result, HOP_PREFIX):
+    whose `ttlMs` is their own. Itself if it has nothing of that, or cannot be opened."""
+    try:
+        whole = members(result)
+    except ValueError:
         return result
-    found = {name: each for name, each in members(result).items() if name not in (KIND, TTL, SCOPE)}
+    if META not in whole and _HINTS.isdisjoint(whole):
+        return result
+    found = {name: each for name, each in whole.items() if name not in _HINTS}
     meta = found.get(META)
-    if meta is not None and is_object(meta) and may_hold(meta, HOP_PREFIX):
+    if meta is not None and is_object(meta) and may_spell(meta, HOP_PREFIX):
         kept = {name: each for name, each in members(meta).items() if name not in _OF_ONE_HOP}
         if kept:
             found[META] = encode_object(kept)
@@ -260,7 +271,7 @@ class _Head:
     def __init__(self, found: Mapping[str, object], version: str) -> None:
         self.found = {name: encode(each) for name, each in found.items()}
         self.stamp = encode(ourselves(version))
-        self.names = _quoted((*found, META))
+        self.names = frozenset((*found, META))
         self.text = bytes(encode_object({**self.found, META: encode_object({SERVER: self.stamp})}))[:-1]
 
 
@@ -280,11 +291,10 @@ def _stamp(version: str) -> _Head:
 def _behind(head: _Head, result: Raw) -> Raw:
     """The result behind the members of `head`, which replace its own of the same names; of `_meta` only our stamp is
     replaced."""
-    text = bytes(result).strip()
-    if not _may_name(text, head.names):
-        rest = text[1:].lstrip()
-        return Raw(b"".join((head.text, b"" if rest == b"}" else b",", rest)))
     found = members(result)
+    if head.names.isdisjoint(found):
+        rest = bytes(result).strip()[1:].lstrip()
+        return Raw(b"".join((head.text, b"," if found else b"", rest)))
     meta = {**_opened(found.get(META)), SERVER: head.stamp}
     kept = {name: each for name, each in found.items() if name not in head.found and name != META}
     return encode_object({**head.found, META: encode_object(meta), **kept})
@@ -295,19 +305,6 @@ def _opened(meta: Raw | None) -> dict[str, Raw]:
         return members(meta or b"")
     except ValueError:
         return {}
-
-
-def _quoted(names: Iterable[str]) -> tuple[bytes, ...]:
-    return tuple(b'"%b"' % name.encode() for name in names)
-
-
-_KIND = _quoted([KIND])
-_HINTS = _quoted([KIND, TTL, SCOPE])
-
-
-def _may_name(text: bytes, quoted: tuple[bytes, ...]) -> bool:
-    """Whether it must be opened to know if one of its members is called so: a letter may be spelled with an escape."""
-    return b"\\u" in text or any(map(text.__contains__, quoted))
 
 
 # What a server is
@@ -323,27 +320,21 @@ class Discovery:
     """All that it says it speaks."""
 
 
-def discovery(version: str, instructions: str | None, *, apps: bool, tasks: bool) -> Raw:
+def discovery(version: str, instructions: str | None) -> Raw:
     """The result of `server/discover` that a client gets, with our name on it; `complete` does the rest. It is the same
     whoever happens to be up.
 
     Args:
         version: Colonnade's own.
-        apps: the pages of tools are passed on.
-        tasks: calls may become tasks here.
     """
-    extensions: dict[str, object] = {
-        name: {} for name, there in ((TASKS_EXTENSION, tasks), (APPS_EXTENSION, apps)) if there
-    }
     capabilities: dict[str, object] = {
         "tools": {"listChanged": True},
         "resources": {"listChanged": True, "subscribe": True},
         "prompts": {"listChanged": True},
         LOGGING_CAPABILITY: {},
         COMPLETION_CAPABILITY: {},
+        "extensions": {TASKS_EXTENSION: {}, APPS_EXTENSION: {}},
     }
-    if extensions:
-        capabilities["extensions"] = extensions
     answer: dict[str, object] = {"supportedVersions": SERVED, "capabilities": capabilities}
     if instructions:
         answer["instructions"] = instructions

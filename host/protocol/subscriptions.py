@@ -17,6 +17,7 @@ from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode, encode_object, items, members, string, value
 from host.protocol.meta import HOP_PREFIX, META
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
+from host.protocol.stateless import COMPLETE, KIND
 
 LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -109,7 +110,7 @@ def subscription_of(notice: Notification) -> Id | None:
 
 def farewell(id: Id) -> Raw:
     """The result of request `id` when its subscription is ended in good order."""
-    return encode({"resultType": "complete", META: {SUBSCRIPTION_ID: id}})
+    return encode({KIND: COMPLETE, META: {SUBSCRIPTION_ID: id}})
 
 
 def _written(chosen: Filter) -> Raw:

@@ -22,9 +22,10 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import ErrorBody, Notification
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, string, value
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, may_spell, members, string, value
 from host.protocol.meta import HOP_PREFIX, META
 from host.protocol.rounds import input_required, more_input, retry_of
+from host.protocol.stateless import COMPLETE, KIND, TASK
 
 TASKS_GET = "tasks/get"
 TASKS_RESULT = "tasks/result"
@@ -115,7 +116,7 @@ def moment(seconds: float) -> str:
 def outcome(result: Raw, *, extension: bool) -> Status:
     """The status of a task whose call ended in this result. What a tool itself calls an error is FAILED in the
     handshake dialect ("Task Execution Errors"); in the extension only JSON-RPC errors are."""
-    if extension or not _may_spell(bytes(result), b"isError"):
+    if extension:
         return Status.COMPLETED
     try:
         failed = value(members(result)["isError"]) is True
@@ -137,12 +138,9 @@ def status_in_handshake(task: Task) -> Raw:
     return encode(_said_in_handshake(task))
 
 
-def listed(tasks: Iterable[Task], next_cursor: str | None = None) -> Raw:
-    """The result of TASKS_LIST."""
-    found: dict[str, object] = {"tasks": [_said_in_handshake(task) for task in tasks]}
-    if next_cursor is not None:
-        found["nextCursor"] = next_cursor
-    return encode(found)
+def listed(tasks: Iterable[Task]) -> Raw:
+    """The result of TASKS_LIST: all of them, on one page."""
+    return encode({"tasks": [_said_in_handshake(task) for task in tasks]})
 
 
 def notice_in_handshake(task: Task) -> Notification:
@@ -163,13 +161,13 @@ def related(holder: Raw, id: str) -> Raw:
 
 # What our clients get, in the extension
 
-ACKNOWLEDGEMENT = Raw(b'{"resultType":"complete"}')
+ACKNOWLEDGEMENT = encode({KIND: COMPLETE})
 """The result of TASKS_UPDATE, and of TASKS_CANCEL: it was heard, nothing more."""
 
 
 def created_in_extension(task: Task) -> Raw:
     """The result of a call that became a task."""
-    return encode({"resultType": "task", **_said_in_extension(task)})
+    return encode({KIND: TASK, **_said_in_extension(task)})
 
 
 def detailed(
@@ -188,7 +186,7 @@ def detailed(
     Raises:
         ValueError: what the status calls for is not there.
     """
-    return encode({"resultType": "complete", **_detail(task, inputs, result, error)})
+    return encode({KIND: COMPLETE, **_detail(task, inputs, result, error)})
 
 
 def notice_in_extension(
@@ -277,12 +275,13 @@ def update_params(id: str, answers: Mapping[str, Raw]) -> Raw:
 def with_support(definition: bytes, *, optional: bool) -> bytes:
     """The definition of a tool that says that it can be called as a task and need not be, or nothing of tasks; itself
     if it says just that already."""
-    support = task_support(definition)
-    if not optional and support is Support.FORBIDDEN and not _may_spell(definition, b"execution"):
+    if optional and task_support(definition) is Support.OPTIONAL:
         return definition
-    if optional and support is Support.OPTIONAL:
+    if not optional and not may_spell(definition, '"execution"'):
         return definition
     found = members(definition)
+    if not optional and "execution" not in found:
+        return definition
     former = found.pop("execution", EMPTY_OBJECT)
     execution = (
         {name: each for name, each in members(former).items() if name != "taskSupport"} if is_object(former) else {}
@@ -297,25 +296,22 @@ def with_support(definition: bytes, *, optional: bool) -> bytes:
 def task_support(definition: bytes | Raw) -> Support:
     """What a tool's definition says in `execution.taskSupport`; FORBIDDEN if it says nothing that is known. Never
     raises. Most definitions are not even opened."""
-    text = bytes(definition)
-    if not _may_spell(text, b"taskSupport"):
+    if not may_spell(definition, "taskSupport"):
         return Support.FORBIDDEN
     try:
-        return Support(string(members(members(text)["execution"])["taskSupport"]))
+        return Support(string(members(members(definition)["execution"])["taskSupport"]))
     except (ValueError, KeyError):
         return Support.FORBIDDEN
 
 
 def is_created(result: Raw, *, extension: bool) -> bool:
     """Whether the result of a call says that it became a task. A server may as well have answered at once."""
-    if not _may_spell(bytes(result), b"task"):
-        return False
     try:
         found = members(result)
     except ValueError:
         return False
     if extension:
-        return _text(found, "resultType") == "task"
+        return _text(found, KIND) == TASK
     # A tool's result must have content; one that has it may have invented any other member.
     return "content" not in found and "task" in found and is_object(found["task"])
 
@@ -328,7 +324,7 @@ def read_created(result: Raw, *, extension: bool) -> Task:
     """
     found = members(result)
     if extension:
-        if _text(found, "resultType") != "task":
+        if _text(found, KIND) != TASK:
             raise ValueError("the result is not of type task")
         return _task(found, _TTL_MS, _POLL_MS)
     if "task" not in found:
@@ -348,7 +344,7 @@ def read_status(result: Raw, *, extension: bool) -> Progressing:
     if not extension:
         return Progressing(_task(found, _TTL, _POLL))
     # Examples of the extension say "task" here, its text "complete"; a notice says neither.
-    if _text(found, "resultType") not in (None, "complete", "task"):
+    if _text(found, KIND) not in (None, COMPLETE, TASK):
         raise ValueError("the result is neither of type complete nor of type task")
     task = _task(found, _TTL_MS, _POLL_MS)
     if task.status is Status.INPUT_REQUIRED:
@@ -363,7 +359,7 @@ def read_status(result: Raw, *, extension: bool) -> Progressing:
 
 def related_to(params: Raw | None) -> str | None:
     """The task that a server's request or notice says it belongs to; None if it says none."""
-    if params is None or not _may_relate(bytes(params)):
+    if params is None or not may_spell(params, RELATED):
         return None
     try:
         return string(members(members(members(params)[META])[RELATED])["taskId"])
@@ -374,7 +370,7 @@ def related_to(params: Raw | None) -> str | None:
 def unrelated(holder: Raw) -> Raw:
     """The same without the task it says it belongs to, for whoever does not know that task; itself, not a copy, if it
     says none."""
-    if not _may_relate(bytes(holder)):
+    if not may_spell(holder, RELATED):
         return holder
     try:
         found = members(holder)
@@ -491,13 +487,3 @@ def _milliseconds(raw: Raw | None) -> int | None:
     if type(number) is float and number.is_integer():
         number = int(number)
     return min(number, _MOST) if type(number) is int and number >= 0 else None
-
-
-def _may_spell(text: bytes, word: bytes) -> bool:
-    """Whether it must be opened to know: a letter may also be spelled with an escape."""
-    return word in text or b"\\u" in text
-
-
-def _may_relate(text: bytes) -> bool:
-    """Whether it must be opened to know. An escape may spell anything (PHP writes every `/` as `\\/`)."""
-    return RELATED.encode() in text or b"\\" in text

@@ -4,7 +4,8 @@ one that has a handshake.
 A server is asked with `server/discover`, which only stateless revisions know, and then greeted if it does not know that
 (2026-07-28, "Versioning and Negotiation / Backward Compatibility"). Three kinds of servers make this a race: some exit
 when they are asked anything before the handshake, some say nothing at all, and some are only slow to start. So a silent
-one is greeted while the question stands, and what it answers decides; a connection is never of both kinds.
+one is greeted while the question stands, and what it answers decides; a connection is never of both kinds. One that
+then answers the question and does not take the greeting was only slow.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ SILENCE = 2.0
 """Seconds after which a program that has said nothing is greeted, whatever it may answer later."""
 LATE = 5.0
 """Seconds that a program which refuses the handshake may still take to answer what it was asked before."""
+LATE_GREETING = 1.0
+"""Seconds that a program which was greeted, and then turned out to be stateless, still has to take the greeting."""
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Manner:
     """How a server wants to be spoken to, as far as that is known; kept from one connection to the next.
 
@@ -46,12 +49,18 @@ class Manner:
 
     may_be_stateless: bool = True
     may_shake_hands: bool = True
+    greets_silence: bool = True
+    """Whether a program that may do both, and says nothing, is greeted: it may not know the question, or be slow."""
     older: bool = False
     """Whether it turned out to speak the transport of old (HTTP+SSE)."""
 
 
 class ShakesHandsOnly(LinkLost):
     """The server ended when it was asked before the handshake; another one that is not asked may serve."""
+
+
+class StatelessOnly(LinkLost):
+    """The server said that it is stateless, but ended because it was greeted; another one that is not may serve."""
 
 
 async def begin(link: Link, peer: Peer[T], asks: Mapping[str, object], manner: Manner, *, exits: bool) -> ServerOffer:
@@ -62,7 +71,7 @@ async def begin(link: Link, peer: Peer[T], asks: Mapping[str, object], manner: M
             or is out of order.
 
     Raises:
-        ShakesHandsOnly: it must be started again, for a `manner` that says so.
+        ShakesHandsOnly, StatelessOnly: it must be started again, for a `manner` that says so.
         PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
         WrongRevision: it speaks only revisions that we do not speak.
     """
@@ -71,7 +80,8 @@ async def begin(link: Link, peer: Peer[T], asks: Mapping[str, object], manner: M
     probe = _Probe(peer, asks)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(probe.run)
-        with trio.move_on_after(SILENCE if exits and manner.may_shake_hands else float("inf")):
+        impatient = exits and manner.may_shake_hands and manner.greets_silence
+        with trio.move_on_after(SILENCE if impatient else float("inf")):
             await probe.ended.wait()
         try:
             offered = await _decide(link, peer, asks, manner, probe, exits)
@@ -88,38 +98,54 @@ async def _decide(
             raise ShakesHandsOnly(str(probe.lost)) from probe.lost
         raise probe.lost
     verdict = probe.verdict
+    if verdict is None:
+        return await _greet_meanwhile(link, peer, asks, probe)
     if isinstance(verdict, Stateless):
-        link.settle(verdict.offer.revision)
-        return verdict.offer
+        return _met(link, verdict)
     if isinstance(verdict, Incompatible) or not manner.may_shake_hands:
         raise WrongRevision(verdict.why if isinstance(verdict, Incompatible) else "it speaks none that is stateless")
+    return await shake_hands(link, peer, asks)
+
+
+async def _greet_meanwhile(link: Link, peer: Peer[T], asks: Mapping[str, object], probe: _Probe) -> ServerOffer:
+    """Greet a program that has said nothing yet. It shakes hands if it takes the greeting, in time if it is stateless;
+    otherwise its answer to the first question counts."""
+    answer: Raw | None = None
+    problem: PeerError | BrokenAnswer | LinkLost | None = None
     try:
-        return await shake_hands(link, peer, asks)
-    except PeerError as refusal:
-        if verdict is not None:
-            raise
-        return await _late(link, probe, refusal)
-    except LinkLost as lost:
-        if verdict is not None:
-            raise
-        raise ShakesHandsOnly(str(lost)) from lost  # it was slow to hear the first question, and then exited at it
-
-
-async def _late(link: Link, probe: _Probe, refusal: PeerError) -> ServerOffer:
-    """The offer of a server that refused the handshake before it answered the first question: it was only slow."""
+        with probe.patience:
+            answer = await peer.request(INITIALIZE, greeting(VERSION, asks))
+    except (PeerError, BrokenAnswer, LinkLost) as found:
+        problem = found
+    if answer is not None:
+        # Outside the scope of that patience: a handshake that was half made must not end as something else.
+        return await _shaken(link, peer, answer)
     with trio.move_on_after(LATE):
         await probe.ended.wait()
     verdict = probe.verdict
     if isinstance(verdict, Stateless):
-        link.settle(verdict.offer.revision)
-        return verdict.offer
+        if problem is not None and peer.ended.is_set():
+            raise StatelessOnly(str(peer.lost)) from problem
+        return _met(link, verdict)
     if isinstance(verdict, Incompatible):
-        raise WrongRevision(verdict.why)
-    raise probe.lost or refusal
+        raise WrongRevision(verdict.why) from problem
+    if isinstance(problem, LinkLost):
+        # It was slow to hear the first question, and then exited at it.
+        raise ShakesHandsOnly(str(problem)) from problem
+    assert problem is not None  # patience ends only with a server that is stateless
+    raise probe.lost or problem
+
+
+def _met(link: Link, verdict: Stateless) -> ServerOffer:
+    link.settle(verdict.offer.revision)
+    return verdict.offer
 
 
 class _Probe:
-    """The question and what came of it: `verdict`, or `lost`, once `ended` is set."""
+    """The question and what came of it: `verdict`, or `lost`, once `ended` is set.
+
+    `patience` is for whoever greets the server meanwhile: it ends some time after the server says that it is stateless.
+    """
 
     def __init__(self, peer: Peer[T], asks: Mapping[str, object]) -> None:
         self._peer = peer
@@ -127,6 +153,7 @@ class _Probe:
         self.verdict: Verdict | None = None
         self.lost: LinkLost | None = None
         self.ended = trio.Event()
+        self.patience = trio.CancelScope()
 
     async def run(self) -> None:
         try:
@@ -134,6 +161,8 @@ class _Probe:
             if isinstance(verdict, Again):
                 verdict = await self._ask(verdict.revision, again=False)
             self.verdict = verdict
+            if isinstance(verdict, Stateless):
+                self.patience.deadline = trio.current_time() + LATE_GREETING
         except LinkLost as lost:
             self.lost = lost
         self.ended.set()
@@ -153,11 +182,20 @@ class _Probe:
             raise
 
 
-async def is_still_stateless(peer: Peer[T], asks: Mapping[str, object]) -> bool:
-    """Whether a server that was met as stateless still is, or cannot be asked now: it may have been replaced."""
+class OtherNow(LinkLost):
+    """The server does not speak any more what it was met in."""
+
+    answered = True
+
+
+async def still_stateless(peer: Peer[T], asks: Mapping[str, object]) -> LinkLost | None:
+    """Ask a server that was met as stateless who it is: None if it still is; else why it is lost, OtherNow if it is
+    there and is another."""
     probe = _Probe(peer, asks)
     await probe.run()
-    return probe.lost is not None or isinstance(probe.verdict, Stateless)
+    if probe.lost is None and not isinstance(probe.verdict, Stateless):
+        return OtherNow("it does not speak the revision any more that it did")
+    return probe.lost
 
 
 async def shake_hands(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> ServerOffer:
@@ -167,9 +205,13 @@ async def shake_hands(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> 
         PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
         WrongRevision: it answered with a revision that we do not speak.
     """
-    result = await peer.request(INITIALIZE, greeting(VERSION, asks))
+    return await _shaken(link, peer, await peer.request(INITIALIZE, greeting(VERSION, asks)))
+
+
+async def _shaken(link: Link, peer: Peer[T], answer: Raw) -> ServerOffer:
+    """Conclude the handshake with a server that has answered the greeting; raises as `shake_hands` does."""
     try:
-        offered = offer(result)
+        offered = offer(answer)
     except WrongRevision as problem:
         raise WrongRevision(f"it speaks {problem}") from None
     except ValueError as problem:

@@ -11,6 +11,7 @@ import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
+from host.catalog import Entry
 from host.errors import (
     BrokeProtocol,
     ColonnadeError,
@@ -23,7 +24,7 @@ from host.errors import (
     UpstreamError,
 )
 from host.exchange import Answer, Answered, Outlet, Round
-from host.jsonrpc.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Id, Notification
+from host.jsonrpc.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Id, Notification
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string, value
 from host.peer import Peer
 from host.policy.gate import Gate, Permit
@@ -35,13 +36,22 @@ from host.protocol.mirror import Mirror, headers_for
 from host.protocol.offer import ServerOffer
 from host.protocol.questions import URL_REQUIRED, fit_elicitations
 from host.protocol.rounds import RETRIED, with_retry
-from host.protocol.stateless import COMPLETE, STALE, bare, enveloped, freshness_of, kind_of
+from host.protocol.stateless import (
+    COMPLETE,
+    INPUT_REQUIRED,
+    STALE,
+    TASK,
+    bare,
+    enveloped,
+    freshness_of,
+    kind_of,
+)
 from host.protocol.tasks import Support, is_created, with_task
-from host.upstream.begin import ask, is_still_stateless
+from host.upstream.begin import ask, still_stateless
 from host.upstream.origin import Origin, Patience
 from host.upstream.reverse import Voice
-from host.upstream.rounds import ASKS, Rounds
-from host.upstream.tasks import CREATED, TASK_LIFE, Ask, TaskCall
+from host.upstream.rounds import Rounds
+from host.upstream.tasks import TASK_LIFE, Ask, TaskCall
 from host.version import VERSION
 from host.wire.link import LinkLost
 
@@ -50,19 +60,22 @@ REPORTS_A_SECOND = 20.0
 BURST = 100.0
 DOUBT_PAUSE = 5.0
 """Seconds before a server may be doubted again."""
+DOUBTFUL = (UnsupportedVersion.code, INVALID_REQUEST, -32000, -32001)
+"""What servers of sessions say to a request without one, besides what a stateless server says that has changed."""
+OTHER_ERA = (UnsupportedVersion.code, HeaderMismatch.code)
+"""What only a stateless server says."""
 NEEDS_TASK = (METHOD_NOT_FOUND, INVALID_REQUEST)
 """What a server says whose tool must be called as a task (2025-11-25, "Tasks", which names the one for the tool and the
 other for the type of request). Nothing was carried out then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
-    """What a client must know of the lists of its server. `mirrors` gives what headers repeat of a tool's arguments,
-    and `support` what the tool says of being called as a task; `read_again` has the tools listed anew, since the server
-    says that those headers are wrong."""
+class Listed:
+    """What a client must know of the lists of its server: a `tool` by its own name. `suspect` has the tools listed anew
+    soon, since the server does not know one of them; `read_again` at once, since it wants other headers for one."""
 
-    mirrors: Callable[[str], tuple[Mirror, ...]]
-    support: Callable[[str], Support]
+    tool: Callable[[str], Entry | None]
+    suspect: Callable[[], None]
     read_again: Callable[[], Awaitable[None]]
 
 
@@ -77,7 +90,7 @@ class Client:
         timeout: float,
         voice: Voice,
         gate: Gate,
-        shelf: Shelf,
+        listed: Listed,
     ) -> None:
         self.server = server
         self.offer = offer
@@ -85,21 +98,25 @@ class Client:
         self._timeout = timeout
         self._voice = voice
         self._gate = gate
-        self._shelf = shelf
+        self._listed = listed
         self._asks = self._declared(ALL_ABILITIES)
+        self._calls = 0
         self.doubted = trio.Event()
         """Set when a stateless server answers as one that is none."""
 
     async def stay_met(self) -> None:
-        """Ask a stateless server again who it is when there is doubt, until cancelled; one that has become another is
-        lost."""
+        """Ask a stateless server again who it is when there is doubt, until cancelled. One that has become another is
+        lost; one that cannot be reached is, too, once it works on nothing: it may still answer what it has."""
         while True:
             await self.doubted.wait()
-            if not await is_still_stateless(self.peer, self._asks):
-                self.peer.lose(LinkLost("it does not speak the revision any more that it did"))
-                return
-            await trio.sleep(DOUBT_PAUSE)
             self.doubted = trio.Event()
+            problem = await still_stateless(self.peer, self._asks)
+            if problem is not None and (problem.answered or not self._calls):
+                self.peer.lose(problem)
+                return
+            if problem is not None:
+                self.doubted.set()
+            await trio.sleep(DOUBT_PAUSE)
 
     async def call(self, permit: Permit) -> Answer:
         """Have the server carry out the permitted exchange, and give what it answers.
@@ -117,6 +134,7 @@ class Client:
         token = progress_token(params)
         started = trio.current_time()
         origin = Origin(exchange, Patience(self._timeout))
+        self._calls += 1
         try:
             with origin.patience.scope:
                 if token is None:
@@ -127,6 +145,7 @@ class Client:
                 relay.flush()
                 return answer
         finally:
+            self._calls -= 1
             origin.end()
         raise too_late(self.server, trio.current_time() - started)
 
@@ -142,7 +161,8 @@ class Client:
         """The answer of the server, over all rounds that it takes."""
         if not self.offer.revision.stateless:
             for_next_hop(params, token)
-            result = await self._tasked(method, params, origin)
+            # What only stateless revisions know of is not for this server, whoever said it.
+            result = await self._tasked(method, with_retry(params, None, None), origin)
             if origin.lacks is not None and _is_error(result):
                 raise _missing(self.server, origin.lacks)
             return Answered(result)
@@ -154,14 +174,16 @@ class Client:
         # Whoever repeats requests goes through the rounds alone, and nothing is kept here in between.
         at = exchange.round
         result = await send(at.answers, at.state) if at is not None else await send(None, None)
-        if kind_of(result) == ASKS and method in RETRIED:
+        kind = kind_of(result)
+        if kind == INPUT_REQUIRED and method in RETRIED:
             if at is not None:
                 return rounds.relayed(result)
             result = await rounds.drive(result, send)
+            kind = kind_of(result)
             at = Round(self.server)  # as if the caller had gone through them
-        if kind_of(result) == CREATED and method == CALL.name and self.offer.runs_tasks:
+        if kind == TASK and method == CALL.name and self.offer.runs_tasks:
             return Answered(await self._see_through(result, origin, partial(self._send_about, origin, asks)))
-        if kind_of(result) != COMPLETE:
+        if kind != COMPLETE:
             raise BrokeProtocol(self.server, f"{self.server} sent a result of a type that has no place here")
         return Answered(bare(result), STALE if _is_retried(at) else freshness_of(result))
 
@@ -169,7 +191,8 @@ class Client:
         """The result from a handshake server, by way of a task where its tool needs one, or its caller takes one."""
         runs_tasks = method == CALL.name and self.offer.runs_tasks
         if runs_tasks:
-            support = self._shelf.support(_name(params))
+            tool = self._listed.tool(_name(params))
+            support = Support.FORBIDDEN if tool is None else tool.support
             wanted = support is Support.REQUIRED or (support is Support.OPTIONAL and origin.exchange.tasked is not None)
             if not wanted:
                 try:
@@ -209,14 +232,20 @@ class Client:
         try:
             return await self._request(method, params, origin, self._headers(method, params))
         except Refused as refusal:
+            if refusal.code == INVALID_PARAMS:  # it does not know what it is asked for: our list of it may be old
+                self._listed.suspect()
             if refusal.code != HeaderMismatch.code or method != CALL.name:
                 raise
-        await self._shelf.read_again()
+        await self._listed.read_again()
         return await self._request(method, params, origin, self._headers(method, params))
 
     def _headers(self, method: str, params: Mapping[str, Raw]) -> tuple[tuple[str, str], ...]:
-        mirrors = self._shelf.mirrors(_name(params)) if method == CALL.name else ()
+        mirrors = self._mirrors(params) if method == CALL.name else ()
         return tuple(headers_for(method, params, self.offer.revision, mirrors))
+
+    def _mirrors(self, params: Mapping[str, Raw]) -> tuple[Mirror, ...]:
+        tool = self._listed.tool(_name(params))
+        return () if tool is None else tool.mirrors
 
     def _declared(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
         """What the server is told that a caller with these abilities can be asked. That a call may become a task is
@@ -230,8 +259,11 @@ class Client:
         try:
             result = await self.peer.request(method, encode_object(params), origin, headers)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
-            if self.offer.revision.stateless and _raises_doubt(problem):
-                self.doubted.set()
+            if self.offer.revision.stateless:
+                if _raises_doubt(problem):
+                    self.doubted.set()
+            elif isinstance(problem, PeerError) and problem.error.code in OTHER_ERA:
+                self.peer.lose(LinkLost("it shakes hands no more: it is another server by now"))
             failed = failure(self.server, problem)
             if origin.lacks is not None and isinstance(failed, Refused):
                 raise _missing(self.server, origin.lacks) from None
@@ -260,14 +292,16 @@ def too_late(server: str, seconds: float) -> TimedOut:
 
 
 def _raises_doubt(problem: PeerError | BrokenAnswer | LinkLost) -> bool:
+    """Whether a stateless server may have been replaced by one that is none, or is about to end: then it is asked who
+    it is, which costs little."""
     if isinstance(problem, PeerError):
-        return problem.error.code == UnsupportedVersion.code
-    return isinstance(problem, LinkLost) and problem.answered
+        return problem.error.code in DOUBTFUL
+    return isinstance(problem, LinkLost) and (problem.answered or problem.nothing_begun)
 
 
 def _missing(server: str, lacks: Mapping[str, object]) -> ColonnadeError:
     """For a caller that can say more of itself and try again (2026-07-28, "Error Codes")."""
-    text = f"{server} had to ask for something that the request declares no capability for"
+    text = f"{server} had to ask the client, which the request declares no capability for: {', '.join(lacks)}"
     return MissingAbility(text, data=encode({"requiredCapabilities": lacks}))
 
 

@@ -21,7 +21,7 @@ from host.protocol.abilities import Abilities
 from host.protocol.handshake import WrongRevision, declared
 from host.protocol.methods import PING
 from host.upstream.begin import Manner, begin
-from host.upstream.client import Client, Shelf
+from host.upstream.client import OTHER_ERA, Client, Listed
 from host.upstream.connect import redactor
 from host.upstream.levels import Levels
 from host.upstream.listening import Listening
@@ -63,7 +63,7 @@ async def open_client(
     voice: Voice,
     gate: Gate,
     manner: Manner,
-    shelf: Shelf,
+    listed: Listed,
     askable: Abilities,
     *,
     roots_change: bool,
@@ -81,7 +81,7 @@ async def open_client(
     async with link as opened, open_peer(opened, voice) as peer:
         offered = await begin(opened, peer, asks, manner, exits=isinstance(spec, StdioServer))
         voice.spoken = offered.revision
-        yield Client(spec.id, peer, offered, spec.timeout, voice, gate, shelf)
+        yield Client(spec.id, peer, offered, spec.timeout, voice, gate, listed)
 
 
 def keep_in_step(
@@ -108,8 +108,13 @@ async def stay_awake(peer: Peer[Origin]) -> None:
         if peer.in_flight or trio.current_time() - peer.last_heard < PING_EVERY:
             continue
         with trio.move_on_after(PING_PATIENCE):
-            with suppress(PeerError, BrokenAnswer):  # a refusal is a sign of life too
-                await peer.request(PING)
+            with suppress(BrokenAnswer):
+                try:
+                    await peer.request(PING)
+                except PeerError as refusal:  # a sign of life too, but perhaps of another server by now
+                    if refusal.error.code in OTHER_ERA:
+                        peer.lose(LinkLost("it shakes hands no more: it is another server by now"))
+                        return
             continue
         peer.lose(LinkLost(f"it did not answer a ping within {PING_PATIENCE:.0f} s"))
         return

@@ -22,7 +22,7 @@ from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.upstream.backoff import Backoff
 from host.upstream.begin import Manner
-from host.upstream.client import Client, Shelf
+from host.upstream.client import Client, Listed
 from host.upstream.connection import FAILURES, Seat, keep_in_step, open_client, reason
 from host.upstream.levels import Levels
 from host.upstream.origin import Origin, Patience
@@ -62,14 +62,14 @@ class _Setback:
 
 class Instances:
     """The instances of one server. `open_link` opens the link of one in a manner; `manner` is what is known of that
-    now, and `shelf` what is known of the server's lists; `nursery` holds their tasks."""
+    now, and `listed` what is known of the server's lists; `nursery` holds their tasks."""
 
     def __init__(
         self,
         spec: ServerSpec,
         open_link: Callable[[Manner], AbstractAsyncContextManager[Link]],
         manner: Callable[[], Manner],
-        shelf: Shelf,
+        listed: Listed,
         gate: Gate,
         levels: Levels,
         journal: Journal,
@@ -78,7 +78,7 @@ class Instances:
         self._spec = spec
         self._open_link = open_link
         self._manner = manner
-        self._shelf = shelf
+        self._listed = listed
         self._gate = gate
         self._levels = levels
         self._journal = journal
@@ -242,7 +242,7 @@ class Instances:
             voice,
             self._gate,
             manner,
-            self._shelf,
+            self._listed,
             # A stateless client declares what it can with each request: another may declare more.
             ALL_ABILITIES if caller.abilities.retries else caller.abilities,
             # One of a client hears when its roots change; one of a call is gone before.

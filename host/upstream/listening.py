@@ -87,6 +87,10 @@ class Listening:
                 each.failed = LinkLost("it ended the request")
                 each.scope.cancel("the server has ended it")
 
+    @property
+    def _is_open(self) -> bool:
+        return self._current is not None
+
     def _wanted(self, uris: frozenset[str]) -> Filter:
         announced = self._client.offer.announces if self._changed is not None else ()
         lists = {listing.changed for listing in LISTINGS.values() if listing.capability in announced}
@@ -137,8 +141,9 @@ class Listening:
             return
         # Whatever it would have said meanwhile is taken as said once it listens again.
         self._current, self._missed = None, True
+        self._watches.unheard()
         await trio.sleep(self._backoff.failed(trio.current_time() - began, random.random()))
-        if not self._client.peer.ended.is_set():
+        if not self._is_open and not self._client.peer.ended.is_set():
             self._watches.listen_again()
 
     def _failure(self, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:

@@ -21,6 +21,7 @@ from host.jsonrpc.raw import encode, items, members, one_line, string
 from host.protocol.links import without_page
 from host.protocol.methods import LISTINGS, Kind, Listing
 from host.protocol.stateless import STALE, Freshness, freshest_common, freshness_of
+from host.protocol.tasks import Support, task_support
 from host.upstream.backoff import Pace
 from host.upstream.client import Client
 from host.wire.link import LinkLost
@@ -51,7 +52,10 @@ class Lister:
 
     def mark(self, kinds: Iterable[Kind]) -> None:
         """These lists may have changed: they are read again soon."""
-        self._marked.update(kind for kind in kinds if self._offer.offers(kind))
+        marked = {kind for kind in kinds if self._offer.offers(kind)}
+        self._marked |= marked
+        for kind in marked:  # before anybody is told, or asks: what it said of its freshness is over
+            self._catalog.lapse(self._server, kind)
         if self._marked:
             self._wake.set()
 
@@ -81,6 +85,7 @@ class Lister:
         """Publish what the server lists now. If it cannot be read, what was listed stays, and it is tried again."""
         if not await self._read(kind):
             self._unread.add(kind)
+            self._catalog.lapse(self._server, kind)
 
     async def _read(self, kind: Kind) -> bool:
         listing = LISTINGS[kind]
@@ -129,12 +134,18 @@ class Lister:
                 continue
             if listing.kind is Kind.TOOL and not self._shows_apps:
                 raw = without_page(raw)
-            definitions.append(Definition(name, one_line(bytes(raw))))
+            definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
         named = Counter(definition.name for definition in definitions)
         for name, count in named.items():
             if count > 1:
                 self._complain(f"{count} entries are called {sample(name)!r}; all of them are left out")
         return [definition for definition in definitions if named[definition.name] == 1]
+
+    def _may_be_task(self, kind: Kind, raw: Raw) -> bool:
+        """Whether a call of this may become a task: a stateless server decides that by itself."""
+        if kind is not Kind.TOOL or not self._offer.runs_tasks:
+            return False
+        return self._offer.revision.stateless or task_support(raw) is not Support.FORBIDDEN
 
     def _complain(self, what: str) -> None:
         self._journal.note(LeftOut(self._server, what))

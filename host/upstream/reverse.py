@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Hashable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -42,10 +43,10 @@ from host.protocol.meta import TOKEN, progress_token
 from host.protocol.methods import LISTINGS, LOGGED, PING, PROGRESS, UPDATED, Kind
 from host.protocol.questions import (
     COMPLETE_NOTICE,
+    ELICIT,
     SAMPLED_LINKS,
     CannotAsk,
     Question,
-    can,
     completed_id,
     completion,
     elicitation_id,
@@ -54,6 +55,7 @@ from host.protocol.questions import (
     refuse_unspoken,
     with_elicitation_id,
 )
+from host.protocol.rounds import RETRIED, elicitation_cancelled
 from host.protocol.subscriptions import ACKNOWLEDGED, untagged
 from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFIED, related_to
 from host.protocol.versions import LATEST_LEGACY, Revision
@@ -62,12 +64,18 @@ from host.wire.link import LinkLost
 
 ANSWER_PATIENCE = 600.0
 """Seconds that a question waits for its answer."""
+RETRY_PATIENCE = ANSWER_PATIENCE - 10
+"""The same, of a client that answers by repeating its request. Its call is kept for as long as ANSWER_PATIENCE: the
+server shall have time to end it before."""
 MAX_QUESTIONS = 8
 """Questions that may be open for one call at once."""
 MAX_ELICITATIONS = 1000
 """Visits to pages that one connection remembers; of older ones nobody hears that they are done."""
 LOGS_A_SECOND = 200
 NO_ROOTS = Raw(b'{"roots":[]}')
+SEVERAL = (
+    "several requests are in flight, and it is not certain which one is meant (with isolation: per-call it would be)"
+)
 NOT_TRUSTED = "its trust level does not let it ask for this"
 
 
@@ -249,8 +257,12 @@ class Voice:
         task = self.tasks.get(related_to(request.params) or "")
         origins = self._origins(behind) if task is None else [task]
         owner = self._owner()
-        if len(origins) > 1 and origins[-1].exchange.caller.abilities.retries:
-            origins = [_newest_able(question, origins)]
+        if len(origins) > 1 and any(origin.exchange.caller.abilities.retries for origin in origins):
+            if question is Question.ROOTS:
+                return _no_roots
+            # Such a client is asked by the answer to one of its requests: in that of another the question would be put
+            # under the wrong name, and hold up a call that it has nothing to do with.
+            raise self._not_asked(question, INVALID_PARAMS, SEVERAL)
         if origins:
             caller = origins[-1].exchange.caller
         elif question is Question.ROOTS and owner is not None and owner.abilities is NO_ABILITIES:
@@ -275,8 +287,17 @@ class Voice:
             raise
         if question is Question.URL:
             fitted = with_elicitation_id(fitted, self.elicitations.mint(caller, elicitation_id(fitted)))
+        retries = bool(origins) and _retried(origins[-1])
+
+        def asking(hold: Hold) -> Callable[[], Awaitable[Raw]]:
+            return partial(_ask, peer, hold, request.method, fitted, token, behind.about, retries)
+
         hold = Hold(origins, caller.outlet)
-        return partial(self._held, hold, partial(_ask, peer, hold, request.method, fitted, token, behind.about))
+        at_large = None
+        if question is Question.ROOTS and origins and owner is not None and task is None and not behind.exact:
+            # Servers ask as they start, beside a call that may be over long before the answer comes.
+            at_large = None if caller.abilities.retries else asking(Hold([], owner.outlet))
+        return partial(self._held, hold, asking(hold), at_large)
 
     def fitted(self, asked: tuple[Question, dict[str, Raw]], caller: Caller) -> dict[str, Raw]:
         """The params of a question in an unfinished answer, as the caller may get them.
@@ -300,7 +321,8 @@ class Voice:
             PeerError: it refused, or did not answer.
         """
         hold = Hold([origin], origin.exchange.outlet)
-        return await self._held(hold, partial(_ask, None, hold, method, params, None, None))
+        retries = _retried(origin)
+        return await self._held(hold, partial(_ask, None, hold, method, params, None, None, retries))
 
     def _fitted(self, question: Question, params: dict[str, Raw], caller: Caller) -> dict[str, Raw]:
         fitted = fit(question, params, caller.abilities, self.title)
@@ -331,9 +353,16 @@ class Voice:
         self._journal.note(NotAsked(self._server, f"{question.value} question", why))
         return CannotAsk(code, why)
 
-    async def _held(self, hold: Hold, ask: Callable[[], Awaitable[Raw]]) -> Raw:
+    async def _held(
+        self, hold: Hold, ask: Callable[[], Awaitable[Raw]], at_large: Callable[[], Awaitable[Raw]] | None = None
+    ) -> Raw:
+        """The answer, as long as somebody is left whom the question may belong to. `at_large` asks outside any request,
+        whatever becomes of those; tried first, if there is a way to the client."""
         hold.stop_clocks()
         try:
+            if at_large is not None:
+                with suppress(LinkLost):
+                    return await at_large()
             with hold.scope:
                 await trio.lowlevel.checkpoint_if_cancelled()  # what is over already is not even asked
                 return await ask()
@@ -349,18 +378,15 @@ class Voice:
             hold.release()
 
 
-def _newest_able(question: Question, origins: list[Origin]) -> Origin:
-    """Of several requests of one client that each speak for themselves, the newest that declares what is asked for."""
-    for origin in reversed(origins):
-        if can(origin.exchange.caller.abilities, question):
-            return origin
-    return origins[-1]
-
-
 def _with_outward_links(params: dict[str, Raw], server: str) -> dict[str, Raw]:
     """The params of a sampling question whose tool results name resources as the client can bring them back."""
     renamed = rename_in_result(encode_object(params), SAMPLED_LINKS, lambda uri: outward_uri(server, uri))
     return members(renamed)
+
+
+def _retried(origin: Origin) -> bool:
+    """Whether its client answers questions by repeating the request."""
+    return origin.exchange.caller.abilities.retries and origin.exchange.request.method in RETRIED
 
 
 async def _pong() -> Raw:
@@ -376,17 +402,33 @@ async def _refuse(refusal: CannotAsk) -> Raw:
 
 
 async def _ask(
-    peer: Peer[Origin] | None, hold: Hold, method: str, params: dict[str, Raw], token: Id | None, about: Id | None
+    peer: Peer[Origin] | None,
+    hold: Hold,
+    method: str,
+    params: dict[str, Raw],
+    token: Id | None,
+    about: Id | None,
+    retries: bool,
 ) -> Raw:
-    with trio.move_on_after(ANSWER_PATIENCE):
-        if token is None or peer is None:
-            answer = await hold.outlet.ask(method, params, None)
-        else:
-            answer = await _ask_with_progress(peer, hold.outlet, method, params, token, about)
-        if not is_object(answer):
-            raise PeerError(ErrorBody(INTERNAL_ERROR, "the client's answer is not an object"))
-        return answer
-    raise PeerError(ErrorBody(NOBODY_ANSWERED, f"nobody answered within {ANSWER_PATIENCE:.0f} s"))
+    """The client's answer. `retries`: it answers by repeating its request, or goes away without a word; then a question
+    to its user is as good as closed."""
+    patience = RETRY_PATIENCE if retries else ANSWER_PATIENCE
+    closes = retries and method == ELICIT
+    try:
+        with trio.move_on_after(patience):
+            if token is None or peer is None:
+                answer = await hold.outlet.ask(method, params, None)
+            else:
+                answer = await _ask_with_progress(peer, hold.outlet, method, params, token, about)
+            if not is_object(answer):
+                raise PeerError(ErrorBody(INTERNAL_ERROR, "the client's answer is not an object"))
+            return answer
+    except LinkLost:
+        if not closes:
+            raise
+    if closes:
+        return elicitation_cancelled()
+    raise PeerError(ErrorBody(NOBODY_ANSWERED, f"nobody answered within {patience:.0f} s"))
 
 
 async def _ask_with_progress(

@@ -52,7 +52,7 @@ class Roster:
                 upstream.spec,
                 partial(_open_another, open_link, upstream.spec),
                 partial(_manner_of, upstream),
-                upstream.shelf,
+                upstream.listed,
                 gate,
                 self.levels,
                 journal,

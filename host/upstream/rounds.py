@@ -19,17 +19,17 @@ from host.exchange import Unfinished
 from host.jsonrpc.raw import encode
 from host.protocol.questions import ELICIT, CannotAsk, Question, question_of
 from host.protocol.rounds import MoreInput, elicitation_cancelled, more_input
-from host.protocol.stateless import kind_of
+from host.protocol.stateless import INPUT_REQUIRED, kind_of
 from host.upstream.origin import Origin
 from host.upstream.reverse import Voice
 
-ASKS = "input_required"
-"""The type of a result that asks."""
 MAX_ROUNDS = 10
 """As common clients allow; a server that asks for more goes round in circles."""
 FIRST_PAUSE = 0.05
 LAST_PAUSE = 2.0
 """Seconds before a request is repeated that brings nothing new: at first, and at the most."""
+MAX_STATE = 256 * 1024
+"""Bytes of a state that a caller is given to carry: it has to bring all of it back with its next request."""
 MAX_POLLS = 300
 """Times that a request is repeated while the server waits for something that happens elsewhere."""
 
@@ -51,9 +51,12 @@ class Rounds:
         """The unfinished answer, for a caller that goes on with it itself.
 
         Raises:
-            BrokeProtocol, Forbidden: it asks what it may not.
+            BrokeProtocol, Forbidden: it asks what it may not, or gives a state of more than MAX_STATE.
         """
         more = self._read(result)
+        if more.state is not None and len(more.state.encode()) > MAX_STATE:
+            why = f"{self._server} sent a requestState of more than {MAX_STATE} bytes"
+            raise BrokeProtocol(self._server, why)
         questions = {key: self._fitted(*asked) for key, asked in more.requests.items()}
         return Unfinished(self._server, questions, more.state)
 
@@ -67,7 +70,7 @@ class Rounds:
         known: _Known = {}
         rounds = polls = 0
         pause = FIRST_PAUSE
-        while kind_of(result) == ASKS:
+        while kind_of(result) == INPUT_REQUIRED:
             more = self._read(result)
             asked = {key: each for key, each in more.requests.items() if _as_known(each) not in known}
             if asked:

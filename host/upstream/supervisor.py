@@ -23,12 +23,10 @@ from host.journal import Crashed, Journal, ServerFailed, ServerReady, sample
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import LISTINGS, Kind
-from host.protocol.mirror import Mirror
 from host.protocol.offer import ServerOffer
-from host.protocol.tasks import Support, task_support
 from host.upstream.backoff import HEALTHY, Backoff
-from host.upstream.begin import Manner, ShakesHandsOnly
-from host.upstream.client import Client, Shelf
+from host.upstream.begin import Manner, ShakesHandsOnly, StatelessOnly
+from host.upstream.client import Client, Listed
 from host.upstream.connection import FAILURES, OpenLink, Seat, keep_in_step, open_client, reason
 from host.upstream.levels import Levels
 from host.upstream.listing import Lister
@@ -118,13 +116,9 @@ class Upstream:
         return Seat(self.ready(), self.watches)
 
     @property
-    def shelf(self) -> Shelf:
+    def listed(self) -> Listed:
         """What each client of this server knows of its lists."""
-        return Shelf(
-            partial(mirrors_of, self._catalog, self.spec.id),
-            partial(support_of, self._catalog, self.spec.id),
-            self._read_tools,
-        )
+        return Listed(partial(self._catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL), self._read_tools)
 
     async def _read_tools(self) -> None:
         if self._lister is not None:
@@ -174,6 +168,9 @@ class Upstream:
         if isinstance(problem, ShakesHandsOnly):
             self.manner = replace(self.manner, may_be_stateless=False)
             return True
+        if isinstance(problem, StatelessOnly):
+            self.manner = replace(self.manner, may_shake_hands=False)
+            return True
         # The transport of old (2025-11-25, "Transports / Backwards Compatibility").
         if self.manner.older or not (isinstance(problem, LinkLost) and problem.may_be_older):
             return False
@@ -192,6 +189,8 @@ class Upstream:
         if ended and ready_for >= HEALTHY:
             delay = 0.0
         failed = self.state = Failed(now, why, now + delay)
+        for kind in Kind:
+            self._catalog.lapse(self.spec.id, kind)
         self._lister = None
         self.settled.set()
         self._journal.note(ServerFailed(self.spec.id, why, delay))
@@ -215,14 +214,16 @@ class Upstream:
             voice,
             self._gate,
             self.manner,
-            self.shelf,
+            self.listed,
             ALL_ABILITIES,
             roots_change=self._alone,
         )
         with trio.fail_after(self.spec.start_timeout) as patience:
             async with opening as client:
                 self.offer = client.offer
-                self.manner = replace(self.manner, may_be_stateless=client.offer.revision.stateless)
+                stateless = client.offer.revision.stateless
+                # It may have been greeted because it was slow, and may yet end for that: the next one is not.
+                self.manner = replace(self.manner, may_be_stateless=stateless, greets_silence=not stateless)
                 self.proven, self._proven = self.manner, True
                 lister = Lister(client, self._catalog, self._journal, shows_apps=self._gate.shows_apps(self.spec.id))
                 voice.changed = lister.mark
@@ -254,18 +255,6 @@ def manner_of(spec: ServerSpec) -> Manner:
     return Manner(
         may_be_stateless=spec.protocol is not Protocol.LEGACY, may_shake_hands=spec.protocol is not Protocol.MODERN
     )
-
-
-def mirrors_of(catalog: Catalog, server: str, tool: str) -> tuple[Mirror, ...]:
-    """What headers repeat of the arguments of a tool, as its server lists it."""
-    entry = catalog.shelf(Kind.TOOL).by_inward.get((server, tool))
-    return () if entry is None else entry.mirrors
-
-
-def support_of(catalog: Catalog, server: str, tool: str) -> Support:
-    """What a tool says of being called as a task, as its server lists it."""
-    entry = catalog.shelf(Kind.TOOL).by_inward.get((server, tool))
-    return Support.FORBIDDEN if entry is None else task_support(entry.definition)
 
 
 def counted_out(counts: Iterable[tuple[Kind, int]]) -> str:

@@ -14,7 +14,7 @@ import trio
 from msgspec import Raw
 
 from host.asking import CALL_OFF_GRACE
-from host.errors import BrokeProtocol, ColonnadeError, Refused
+from host.errors import BrokeProtocol, ColonnadeError, Refused, TimedOut
 from host.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS
 from host.jsonrpc.raw import members
 from host.protocol.stateless import bare
@@ -36,14 +36,14 @@ from host.upstream.origin import Origin
 from host.upstream.reverse import Voice
 from host.upstream.rounds import Rounds
 
-CREATED = "task"
-"""The type of a result that is a task."""
 TASK_LIFE = 3_600_000
 """Milliseconds for which a task is asked to be kept, if its client does not say."""
 DEFAULT_POLL = 1.0
 SHORTEST_POLL = 0.1
 LONGEST_POLL = 30.0
 """Seconds between two questions about a task: without a word from its server, and at the least and the most."""
+STATUS_PATIENCE = 60.0
+"""Seconds within which its server has to say how a task stands: one that its client takes has no deadline."""
 
 Ask = Callable[[str, dict[str, Raw]], Awaitable[Raw]]
 """Sends a request about the task to its server, on behalf of the call; raises UpstreamError."""
@@ -184,7 +184,12 @@ class TaskCall:
         self._stirred.set()
 
     async def _status(self, task: Task) -> Progressing:
-        answer = await self._about(TASKS_GET, task)
+        answer: Raw | None = None
+        with trio.move_on_after(STATUS_PATIENCE):
+            answer = await self._about(TASKS_GET, task)
+        if answer is None:
+            text = f"{self._server} did not say within {STATUS_PATIENCE:.0f} s how its task stands"
+            raise TimedOut(self._server, text)
         self._origin.patience.progressed()
         try:
             found = read_status(answer, extension=self._extension)

@@ -184,10 +184,13 @@ class Watches:
             self._asked, self._due = set(), {}
             self._end_all(frozenset(self._outcomes), failure(self._server, LinkLost("the connection ended")))
 
-    def listen_again(self) -> None:
-        """Nothing is listened to any more: see `follow`."""
-        self._stale = True
+    def unheard(self) -> None:
+        """Nothing is listened to any more, for now: see `follow`. What is agreed to next counts as changed."""
         self._asked = set()
+
+    def listen_again(self) -> None:
+        """It is time to listen again."""
+        self._stale = True
         self._some.set()
 
     def _end_all(self, uris: frozenset[str], error: UpstreamError) -> None:

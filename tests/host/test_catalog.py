@@ -239,3 +239,15 @@ def test_annotations_that_are_not_allowed_are_none_of_an_entry_and_an_error_to_w
     shelves, _ = catalog()
     shelves.publish("a", Kind.TOOL, [Definition("1", raw)])
     assert shelves.shelf(Kind.TOOL).entries[0].mirrors == ()
+
+
+def test_a_tool_that_may_become_a_task_by_now_is_another() -> None:
+    """Its definition is the same: who is shown tasks is told all the same."""
+    shelves, _ = catalog()
+    shelves.publish("a", Kind.TOOL, [Definition("t", b'{"name":"t"}')])
+    assert not shelves.publish("a", Kind.TOOL, [Definition("t", b'{"name":"t"}')])
+    assert shelves.publish("a", Kind.TOOL, [Definition("t", b'{"name":"t"}', may_be_task=True)])
+    found = shelves.tool("a", "t")
+    assert found is not None
+    assert found.may_be_task
+    assert shelves.tool("a", "a__t") is None

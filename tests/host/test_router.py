@@ -16,11 +16,22 @@ from config import Consent, KindConsent, Trust
 from host import router as router_module
 from host.asking import PeerError
 from host.downstream.sessions import Session
-from host.errors import BrokeProtocol, Forbidden, InvalidParams, MissingAbility, UpstreamError
+from host.errors import (
+    BrokeProtocol,
+    Forbidden,
+    InvalidParams,
+    MissingAbility,
+    ResourceNotFound,
+    Unavailable,
+    UnknownEntry,
+    UpstreamError,
+)
 from host.exchange import Answered, Round, Unfinished
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
+from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
+from host.upstream.rounds import MAX_STATE
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
 
 REVISION = LATEST_LEGACY.name
@@ -971,6 +982,21 @@ async def test_pages_that_cannot_be_read_are_shown_to_nobody(data: object) -> No
             assert "go there" in said
 
 
+@pytest.mark.parametrize("pages", [MAX_KEYS, MAX_KEYS + 1, 1])
+async def test_a_client_that_asks_again_is_given_no_more_pages_than_it_can_carry(pages: int) -> None:
+    """Neither too many nor too long ones (rule 5)."""
+    long = "x" * MAX_STATE if pages == 1 else ""
+    wanted = [{**PAGES["elicitations"][0], "url": f"https://x/{at}", "message": f"m{long}"} for at in range(pages)]
+    async with open_world(refusing(-32042, "go there", {"elicitations": wanted}, trust=Trust.TRUSTED)) as world:
+        came = await world.round("tools/call", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
+        if pages == MAX_KEYS:
+            assert isinstance(came, Unfinished)
+            assert (came.server, len(came.questions), came.state, came.visits) == ("a", MAX_KEYS, None, True)
+        else:
+            assert isinstance(came, Answered)
+            assert b"too many pages" in bytes(came.result)
+
+
 @pytest.mark.parametrize(("method", "params"), REACHING)
 @pytest.mark.parametrize("code", [-32029, -32022, -32021, -32020])
 async def test_what_a_server_says_of_its_own_hop_is_an_internal_error(
@@ -1375,6 +1401,82 @@ async def test_whoever_is_told_of_a_change_finds_it_made(autojump_clock: MockClo
         assert found == [["a__x", "a__y"], ["a__x", "a__y", "a__z"]]
         assert [method for method, _ in client.told] == ["notifications/tools/list_changed"] * 2
         nursery.cancel_scope.cancel()
+
+
+FIRST: list[tuple[str, dict[str, Any], str]] = [
+    ("tools/call", {"name": "late__x"}, "late"),
+    ("prompts/get", {"name": "late__p"}, "late"),
+    ("resources/read", {"uri": "late+x:1"}, "late"),
+    ("resources/read", {"uri": "x:1"}, "any"),
+    ("completion/complete", {"ref": {"type": "ref/prompt", "name": "late__p"}, "argument": {}}, "late"),
+    ("completion/complete", {"ref": {"type": "ref/resource", "uri": "late+x:1"}, "argument": {}}, "late"),
+]
+"""What may be the first that a client without a session asks, and whose it is to answer."""
+
+
+def starting(seconds: float, id: str = "late") -> ScriptedServer:
+    """A server that takes so long to start."""
+
+    async def initialize(params: dict[str, Any]) -> object:
+        await trio.sleep(seconds)
+        offers: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}}
+        return {"protocolVersion": REVISION, "capabilities": offers, "serverInfo": {}}
+
+    async def answer(params: dict[str, Any]) -> object:
+        return {"content": [], "messages": [], "contents": [], "completion": {"values": []}}
+
+    answers = dict.fromkeys(("tools/call", "prompts/get", "resources/read", "completion/complete"), answer)
+    return ScriptedServer(
+        id, tools=["x"], prompts=["p"], resources=["x:1"], answers={**answers, "initialize": initialize}
+    )
+
+
+@pytest.mark.parametrize("endpoint", [None, "late"])
+@pytest.mark.parametrize(("method", "params", "whose"), FIRST)
+async def test_what_is_asked_right_after_the_start_waits_for_its_server(
+    method: str, params: dict[str, Any], whose: str, endpoint: str | None, autojump_clock: MockClock
+) -> None:
+    """And for no other, unless any might have it (rule 111)."""
+    if endpoint is not None:
+        params = json.loads(json.dumps(params).replace("late__", "").replace("late+", ""))
+    async with open_world(starting(2), starting(30, "later")) as world:
+        began = trio.current_time()
+        assert isinstance(await world.round(method, params, endpoint=endpoint), Answered)
+        waited = 3 if whose == "any" and endpoint is None else 2
+        assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
+        before = trio.current_time()
+        await world.round(method, params, endpoint=endpoint)
+        assert trio.current_time() == before
+
+
+@pytest.mark.parametrize(("method", "params", "whose"), FIRST)
+async def test_it_waits_no_longer_than_the_grace(
+    method: str, params: dict[str, Any], whose: str, autojump_clock: MockClock
+) -> None:
+    """Then it hears that the server is still starting, and later ones hear it at once (rule 111)."""
+    async with open_world(starting(30)) as world:
+        for waited in (3, 0):
+            began = trio.current_time()
+            try:
+                said = bytes((await _answered(world, method, params)).result).decode()
+            except (Unavailable, ResourceNotFound) as problem:
+                said = problem.message
+            assert "it is still starting" in said or (whose == "any" and "not found" in said)
+            assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
+
+
+async def test_what_is_no_servers_waits_for_nobody(autojump_clock: MockClock) -> None:
+    async with open_world(starting(30)) as world:
+        for name in ("nobody__x", "x", "__"):
+            with pytest.raises(UnknownEntry):
+                await world.round("tools/call", {"name": name})
+        assert trio.current_time() == 0
+
+
+async def _answered(world: World, method: str, params: dict[str, Any]) -> Answered:
+    answer = await world.round(method, params)
+    assert isinstance(answer, Answered)
+    return answer
 
 
 async def test_a_server_that_comes_late_is_announced(autojump_clock: MockClock) -> None:

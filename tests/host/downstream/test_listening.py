@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation, KindConsent, Listen, Secret
 from host.asking import PeerError
-from host.downstream import stateless_http
+from host.downstream import streams
 from host.downstream.changes import SPACING
 from host.downstream.listening import AGREEMENT
 from host.downstream.streams import HEARTBEAT
@@ -398,7 +398,7 @@ async def test_a_client_that_does_not_read_loses_its_subscription_in_good_order(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it missed it finds by asking again (rules 5, 86)."""
-    monkeypatch.setattr(stateless_http, "MAX_KEPT", 20_000)
+    monkeypatch.setattr(streams, "MAX_KEPT", 20_000)
     server = watched_server()
     async with open_face(server) as (_, connection):
         slow, quick = connection.another(), connection.another()

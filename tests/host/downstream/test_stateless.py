@@ -19,7 +19,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Listen, Secret, Trust
 from host.asking import PeerError
-from host.downstream import parking
+from host.downstream import parking, stateless
 from host.downstream.parking import PARKED, REPLAY
 from host.downstream.stateless import ANSWERED, STATE_LIFE
 from host.jsonrpc.messages import ErrorBody, Notification
@@ -502,11 +502,12 @@ async def test_a_cursor_is_no_state(autojump_clock: MockClock) -> None:
 
 
 async def test_a_state_that_is_too_old_opens_nothing(autojump_clock: MockClock) -> None:
-    """By then the server has been told that nobody answers, and that its call is off (rules 108, 109)."""
+    """By then the server has been told that the form was closed, and that its call is off (rules 108, 109)."""
     async with parked(timeout=7200) as call:
-        await trio.sleep(PARKED + 1)
-        with pytest.raises(Refusal):
-            await call.question.comes()
+        await trio.sleep(PARKED - 9)
+        assert await call.question.comes() == {"action": "cancel"}
+        call.server.hears_nothing_more()
+        await trio.sleep(10)
         assert (await call.server.hears("notifications/cancelled"))["requestId"] == call.asked["id"]
         with pytest.raises(Refusal) as refusal:
             await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS)
@@ -731,6 +732,192 @@ async def test_pages_that_a_server_wants_visited_first_are_questions(autojump_cl
         final = await connection.result("tools/call", retry(CALL, again, {"action": "accept"}), capabilities=ALL)
         assert final["content"] == OK["content"]
         assert server.asked.count("tools/call") == 3
+
+
+class Visiting:
+    """A server all of whose answers are at first that pages must be visited, and a client of it that was told so."""
+
+    def __init__(self, connection: Connection, server: ScriptedServer, method: str, params: dict[str, Any]) -> None:
+        self.connection = connection
+        self.server = server
+        self.method = method
+        self.params = params
+        self.result: dict[str, Any] = {}
+        self.open = True
+        """Whether pages are wanted still."""
+
+    @property
+    def calls(self) -> int:
+        return self.server.asked.count(self.method)
+
+    @property
+    def heard(self) -> list[str]:
+        """What the server was asked, but for whether it is still there."""
+        return [method for method in self.server.asked if method != "ping"]
+
+    async def ask(self, params: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        more = {"capabilities": ALL, **more}
+        return await self.connection.another().result(self.method, params, **more)
+
+    async def refused(self, params: Mapping[str, Any], code: int = INVALID, **more: Any) -> None:
+        """This is refused, and the server hears nothing of it."""
+        before = self.heard
+        with pytest.raises(Refusal) as refusal:
+            await self.ask(params, **more)
+        assert refusal.value.code == code
+        assert self.heard == before
+
+    def retry(self, *actions: str | None) -> dict[str, Any]:
+        """The request once more, with these answers to the pages in turn; None leaves one out."""
+        keys = self.result["inputRequests"]
+        answers = {key: {"action": action} for key, action in zip(keys, actions, strict=True) if action is not None}
+        return {**self.params, "inputResponses": answers, "requestState": self.result["requestState"]}
+
+
+GET: tuple[str, dict[str, Any]] = ("prompts/get", {"name": "a__p"})
+
+
+@asynccontextmanager
+async def visiting(
+    method: str = "tools/call", params: dict[str, Any] = CALL, listen: Listen | None = None, **spec: Any
+) -> AsyncIterator[Visiting]:
+    async def answer(_: dict[str, Any]) -> object:
+        if at.open:
+            raise PeerError(ErrorBody(-32042, "visit", Raw(json.dumps(PAGES).encode())))
+        return OK if method == "tools/call" else {"messages": []}
+
+    answers = {"tools/call": answer, "prompts/get": answer}
+    server = ScriptedServer("a", tools=["x", "y"], prompts=["p"], trust=Trust.TRUSTED, answers=answers, **spec)
+    async with open_face(server, listen=listen) as (_, connection):
+        connection.headers.update(DESK if listen is not None else {})
+        at = Visiting(connection, server, method, params)
+        at.result = await at.ask(params)
+        yield at
+
+
+@pytest.mark.parametrize(("method", "params"), [("tools/call", CALL), GET])
+async def test_a_state_sends_a_call_once_more_and_never_again(
+    method: str, params: dict[str, Any], autojump_clock: MockClock
+) -> None:
+    """Whatever comes with it (rules 80, 108)."""
+    async with visiting(method, params) as at:
+        at.open = False
+        assert (await at.ask(at.retry("accept", "accept")))["resultType"] == "complete"
+        assert at.calls == 2
+        for answers in (("accept", "accept"), ("decline", "accept"), (None, None)):
+            await at.refused(at.retry(*answers))
+        await trio.sleep(PARKED + 1)
+        await at.refused(at.retry("accept", "accept"))
+
+
+async def test_of_two_at_once_one_is_sent(autojump_clock: MockClock) -> None:
+    async with visiting() as at:
+        at.open = False
+        calls = [at.connection.another().start("tools/call", at.retry("accept", "accept"), capabilities=ALL)]
+        calls.append(at.connection.another().start("tools/call", at.retry("accept", "accept"), capabilities=ALL))
+        for call in calls:
+            await call.whole.wait()
+        assert sorted("error" in call.messages()[-1] for call in calls) == [False, True]
+        assert at.calls == 2
+
+
+@pytest.mark.parametrize("actions", [("decline", "accept"), ("accept", "cancel"), (None, "decline"), ("x", "accept")])
+async def test_pages_that_were_not_visited_are_the_end_of_the_call(
+    actions: tuple[str | None, ...], autojump_clock: MockClock
+) -> None:
+    """Its server hears nothing of it, also not later."""
+    async with visiting(capabilities={"tools": {}, "prompts": {}, "logging": {}}) as at:
+        before = at.heard
+        result = await at.ask(at.retry(*actions), meta={f"{IO}logLevel": "debug"})
+        assert result["isError"] is True
+        assert "not visited" in result["content"][0]["text"]
+        assert at.heard == before
+        await at.refused(at.retry("accept", "accept"))
+
+
+async def test_of_anything_but_a_tool_that_is_an_error(autojump_clock: MockClock) -> None:
+    async with visiting(*GET) as at:
+        await at.refused(at.retry("accept", "decline"), 403)
+
+
+@pytest.mark.parametrize("left", ["one", "all", "member"])
+async def test_pages_that_nothing_is_said_of_are_asked_for_again(left: str, autojump_clock: MockClock) -> None:
+    """The same ones, and the state that came first is good for nothing more (rule 108)."""
+    async with visiting() as at:
+        at.open = False
+        first = at.result
+        params = at.retry("accept" if left == "one" else None, None)
+        if left == "member":
+            del params["inputResponses"]
+        again = await at.ask(params)
+        assert again["resultType"] == "input_required"
+        assert again["inputRequests"] == first["inputRequests"]
+        assert again["requestState"] != first["requestState"]
+        await at.refused(at.retry("accept", "accept"))
+        assert at.calls == 1
+        at.result = again
+        assert (await at.ask(at.retry("accept", "accept")))["content"] == OK["content"]
+        assert at.calls == 2
+
+
+async def test_pages_are_not_asked_for_again_of_a_client_that_shows_none(autojump_clock: MockClock) -> None:
+    """(rule 74)"""
+    async with visiting() as at:
+        await at.refused(at.retry("accept", None), -32021, capabilities=FORMS)
+
+
+@pytest.mark.parametrize("wrong", ["token", "endpoint", "name", "state", "expired"])
+async def test_what_sends_a_call_once_more_is_as_well_kept(wrong: str, autojump_clock: MockClock) -> None:
+    """And no longer than a call waits (rule 80)."""
+    async with visiting(listen=TOKENS) as at:
+        params = at.retry("accept", "accept")
+        more: dict[str, Any] = {}
+        if wrong == "token":
+            more["headers"] = LAPTOP
+        elif wrong == "endpoint":
+            more["path"] = "/mcp/a"
+        elif wrong == "name":
+            params["name"] = "a__y"
+        elif wrong == "state":
+            params["requestState"] += "A"
+        else:
+            await trio.sleep(PARKED)
+        await at.refused(params, **more)
+
+
+async def test_only_so_many_used_states_are_remembered_and_none_is_forgotten_before_its_time(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """(rule 5)"""
+    monkeypatch.setattr(stateless, "MAX_SPENT_PER_OWNER", 1)
+    async with visiting() as at:
+        first = at.retry("accept", "accept")
+        at.result = await at.ask(first)
+        assert at.result["resultType"] == "input_required"
+        await at.refused(at.retry("accept", "accept"), 429)
+        await at.refused(first)
+        await trio.sleep(PARKED - 1)
+        at.result = await at.ask(CALL)
+        at.open = False
+        await trio.sleep(1)
+        assert (await at.ask(at.retry("accept", "accept")))["content"] == OK["content"]
+
+
+async def test_the_state_of_a_stateless_server_can_be_brought_back_as_often_as_it_likes(
+    autojump_clock: MockClock,
+) -> None:
+    """What it means is its own affair (rule 79)."""
+    results = [inputs(k=("elicitation/create", FORM)), *[{"resultType": "complete", **OK}] * 2]
+
+    async def answer(_: dict[str, Any]) -> object:
+        return results.pop(0)
+
+    server = ScriptedServer("a", tools=["x"], revision=LATEST, answers={"tools/call": answer})
+    async with open_face(server) as (_, connection):
+        result = await connection.result("tools/call", CALL, capabilities=FORMS)
+        for _ in range(2):
+            again = await connection.result("tools/call", retry(CALL, result, NO), capabilities=FORMS)
+            assert again["content"] == OK["content"]
 
 
 @pytest.mark.parametrize("declared", [{}, {"elicitation": {}}])
@@ -991,7 +1178,7 @@ async def test_an_outcome_that_came_first_is_what_the_retry_gets(autojump_clock:
 
 
 async def test_a_question_of_a_client_that_is_just_leaving_is_answered(autojump_clock: MockClock) -> None:
-    """With an error: its server must not wait (rules 50, 109)."""
+    """Its form is closed: the server must not wait (rules 50, 109)."""
     server = ScriptedServer("a", tools=["x"])
     async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
         call = connection.start("tools/call", CALL, capabilities=FORMS)
@@ -999,8 +1186,7 @@ async def test_a_question_of_a_client_that_is_just_leaving_is_answered(autojump_
         question = later(nursery, server.asks, "elicitation/create", FORM)
         await wait_all_tasks_blocked()
         connection.leaves.set()
-        with pytest.raises(Refusal):
-            await question.comes()
+        assert await question.comes() == {"action": "cancel"}
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
         assert call.late == b""
         nursery.cancel_scope.cancel()

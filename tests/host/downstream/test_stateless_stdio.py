@@ -397,15 +397,20 @@ async def test_a_handshake_that_fails_is_none() -> None:
 
 
 async def test_with_one_client_it_is_certain_whom_a_server_asks(nursery: trio.Nursery) -> None:
-    """Also where two of its requests are worked on, and one of them through the session (rule 71)."""
+    """But not with which of its requests, as long as there are several (rule 71)."""
     server = ScriptedServer("a", tools=["x"])
     async with open_stdio(server) as (_, client):
         await client.shakes_hands(capabilities=FORMS)
         await client.says({"id": 1, "method": "tools/call", "params": {"name": "a__x"}})
-        await server.hears("tools/call")
+        works = [await server.hears("tools/call")]
         for id in (2, 3):
             await client.says(stating("tools/call", {"name": "a__x"}, id=id, capabilities=FORMS))
-            await server.hears("tools/call")
+            works.append(await server.hears("tools/call"))
+        with pytest.raises(Refusal, match="several requests are in flight"):
+            await server.asks("elicitation/create", FORM)
+        for work in works[:2]:
+            server.says(work["id"], {"content": []})
+            await client.hears()
         question = later(nursery, server.asks, "elicitation/create", FORM)
         parked = await result(client, "tools/call", 3)
         responses = {key: {"action": "decline"} for key in parked["inputRequests"]}

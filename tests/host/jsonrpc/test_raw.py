@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from host.jsonrpc.raw import encode, encode_object, is_object, items, members, one_line, string, value
+from host.jsonrpc.raw import encode, encode_object, is_object, items, may_spell, members, one_line, string, value
 
 CALM = settings(deadline=None, max_examples=60)
 LONE = "\ud83d"
@@ -209,6 +209,31 @@ def test_a_value_is_decoded_whole() -> None:
         value(b'{"a":')
     with pytest.raises(ValueError):
         value(b"[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        (b'{"a/b":1}', True),
+        (b'{"a\\/b":1}', True),
+        (b'{"\\u0061/b":1}', True),
+        (b'{"c":"a/b"}', True),
+        (b'{"c":"de"}', True),
+        (b'{"c":"d\\n"}', True),
+        (b'{"c":1}', False),
+    ],
+)
+def test_what_need_not_be_opened_is_not(text: bytes, may: bool) -> None:
+    assert may_spell(text, "a/b", "de") is may
+    assert may_spell(Raw(text), "a/b", "de") is may
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [(b'"\\n\\/\\ud83d"', False), (b'"\\u0061"', True), (b'"\\u005F"', True), (b'"ab"', True), (b'"a"', False)],
+)
+def test_only_letters_by_number_hide_a_word_without_a_slash(text: bytes, may: bool) -> None:
+    assert may_spell(text, "ab") is may
 
 
 def test_an_object_is_known_by_its_first_character() -> None:

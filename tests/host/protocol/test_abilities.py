@@ -137,3 +137,14 @@ def test_no_declaration_is_worth_an_error(capabilities: object) -> None:
     found = abilities_of(LATEST_LEGACY, Raw(json.dumps(capabilities).encode()))
     assert isinstance(found, Abilities)
     assert found.sampling or not found.sampling_tools
+
+
+def test_a_long_declaration_is_read_as_a_short_one() -> None:
+    """Which is read once for each revision (rule 26)."""
+    short = Raw(b'{"sampling":{"tools":{}}}')
+    long = Raw(b'{"sampling":{"tools":{}},"experimental":{"x":{"y":"%b"}}}' % (b"z" * 5000))
+    for revision in REVISIONS:
+        found = abilities_of(revision, short)
+        assert abilities_of(revision, long) == found
+        assert abilities_of(revision, short) is found
+    assert len({abilities_of(revision, short) for revision in REVISIONS}) == len(REVISIONS)

@@ -175,3 +175,11 @@ def test_a_result_can_be_had_without_pages(method: Method, result: bytes, left: 
 def test_a_result_without_pages_keeps_its_bytes() -> None:
     result = Raw(b'{"content": [ {"type":"text","text":"see ui://x"} ]}')
     assert without_pages(result, CALL.links) is result
+
+
+def test_the_page_that_one_host_knows_by_another_name_is_renamed_too() -> None:
+    """(rule 56)"""
+    found = {"_meta": Raw(b'{"openai/outputTemplate":"ui://w","x":1}')}
+    assert rename_page(found, outward)
+    assert bytes(found["_meta"]) == b'{"openai/outputTemplate":"gh+ui://w","x":1}'
+    assert bytes(without_pages(Raw(b'{"_meta":{"openai/outputTemplate":"ui://w"}}'), CALL.links)) == b'{"_meta":{}}'

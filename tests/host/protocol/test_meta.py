@@ -12,7 +12,7 @@ from msgspec import Raw
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
 from host.jsonrpc.raw import encode_object, members
-from host.protocol.meta import crossing, for_next_hop, may_hold, progress_token, without_hop
+from host.protocol.meta import crossing, for_next_hop, progress_token, without_hop
 
 
 def token(meta: bytes) -> Id | None:
@@ -109,13 +109,6 @@ def test_what_crosses_can_be_had_alone() -> None:
     assert crossing({}) == {}
     with pytest.raises(InvalidParams, match="_meta"):
         crossing(members(b'{"_meta":null}'))
-
-
-@pytest.mark.parametrize(
-    ("text", "may"), [(b'{"a/b":1}', True), (b'{"a\\/b":1}', True), (b'{"c":"a/b"}', True), (b'{"c":1}', False)]
-)
-def test_what_need_not_be_opened_is_not(text: bytes, may: bool) -> None:
-    assert may_hold(Raw(text), "a/b") is may
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_version_that_both_speak_is_the_end_of_asking() -> None:
 
 
 def test_colonnade_would_find_itself() -> None:
-    verdict = judge_answer(discovery("1.2", None, apps=False, tasks=False))
+    verdict = judge_answer(discovery("1.2", None))
     assert isinstance(verdict, Stateless)
     assert verdict.offer.server == "colonnade 1.2"
 

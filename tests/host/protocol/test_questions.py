@@ -14,7 +14,7 @@ from msgspec import Raw
 from pydantic import TypeAdapter
 
 from host.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, write
-from host.jsonrpc.raw import encode_object
+from host.jsonrpc.raw import encode, encode_object
 from host.protocol.abilities import NO_ABILITIES, Abilities, abilities_of
 from host.protocol.questions import (
     COMPLETE_NOTICE,
@@ -32,6 +32,7 @@ from host.protocol.questions import (
     fit_elicitations,
     pages_of,
     question_of,
+    stateless_form,
     unidentified,
     urls_required,
     with_elicitation_id,
@@ -505,6 +506,9 @@ def test_a_page_needs_no_id_where_there_are_none() -> None:
         assert found is not None
         assert found[0] is Question.URL
         assert bytes(encode_object(unidentified(found[1]))) == bare
+        assert stateless_form(ELICIT, found[1]) == (ELICIT, unidentified(found[1]))
+    params = {"elicitationId": encode("x")}
+    assert stateless_form(SAMPLE, params) == (SAMPLE, params)
     with pytest.raises(CannotAsk, match="http or https"):
         question_of(ELICIT, Raw(bare.replace(b"https:", b"file:")), identified=False)
 

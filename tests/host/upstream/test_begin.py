@@ -23,7 +23,7 @@ from host.protocol import probe, stateless
 from host.protocol.handshake import WrongRevision
 from host.protocol.offer import ServerOffer
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED
-from host.upstream.begin import LATE, SILENCE, Manner, ShakesHandsOnly, begin
+from host.upstream.begin import LATE, LATE_GREETING, SILENCE, Manner, ShakesHandsOnly, StatelessOnly, begin
 from host.upstream.supervisor import Failed, Ready
 from host.wire.http_client import open_http
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
@@ -80,6 +80,9 @@ class Far:
     def refuses(self, id: Id, code: int, data: object = None) -> None:
         raw = None if data is None else Raw(json.dumps(data).encode())
         self._link.put(write(Failure(ErrorBody(code, "no", raw), id)))
+
+    def puts(self, data: bytes) -> None:
+        self._link.put(data)
 
     def exits(self) -> None:
         self._link.close()
@@ -350,13 +353,131 @@ async def test_a_slow_program_that_answers_both_has_shaken_hands(autojump_clock:
     async with beginning() as (server, begun):
         asked = await server.hears("server/discover")
         greeted = await server.hears("initialize")
+        await trio.sleep(3)
         server.says(asked, DISCOVERY)
-        await trio.sleep(1)
+        await trio.sleep(LATE_GREETING - 0.1)
         assert not begun.ended.is_set()
         server.says(greeted, GREETING)
         assert (await begun.met()).revision is LATEST_LEGACY
-        await wait_all_tasks_blocked()
+        await trio.sleep(LATE + LATE_GREETING)
+        assert begun.link.revision is LATEST_LEGACY
         assert server.more() == ["notifications/initialized"]
+
+
+class Stuck(MemoryLink):
+    """A link that takes the end of a handshake only after a while."""
+
+    async def send(self, parcel: Parcel) -> None:
+        if isinstance(parcel.message, Notification):
+            await trio.sleep(LATE_GREETING * 3)
+        await super().send(parcel)
+
+
+async def test_a_handshake_that_was_half_made_in_time_is_made(autojump_clock: MockClock) -> None:
+    """However long its last message takes to go out: it never ends as something else (rule 114)."""
+    async with beginning() as (server, begun):
+        begun.link.__class__ = Stuck
+        asked = await server.hears("server/discover")
+        greeted = await server.hears("initialize")
+        server.says(asked, DISCOVERY)
+        await trio.sleep(LATE_GREETING - 0.1)
+        server.says(greeted, GREETING)
+        assert (await begun.met()).revision is LATEST_LEGACY
+        assert server.more() == ["notifications/initialized"]
+
+
+@pytest.mark.parametrize("late", [None, GREETING])
+async def test_a_slow_program_that_ignores_the_handshake_is_met_by_its_late_answer(
+    late: object, autojump_clock: MockClock
+) -> None:
+    """The handshake is not called off; an answer to it that comes later yet counts no more (rule 114)."""
+    async with beginning() as (server, begun):
+        asked = await server.hears("server/discover")
+        greeted = await server.hears("initialize")
+        await trio.sleep(20)
+        assert not begun.ended.is_set()
+        began = trio.current_time()
+        server.says(asked, DISCOVERY)
+        assert (await begun.met()).revision is LATEST
+        assert trio.current_time() - began == pytest.approx(LATE_GREETING)
+        if late is not None:
+            server.says(greeted, late)
+        await trio.sleep(10)
+        assert begun.link.revision is LATEST
+        assert server.more() == []
+
+
+async def test_a_slow_program_that_answers_the_handshake_with_nonsense_is_met_by_its_late_answer(
+    autojump_clock: MockClock,
+) -> None:
+    """(rule 114)"""
+    async with beginning() as (server, begun):
+        asked = await server.hears("server/discover")
+        greeted = await server.hears("initialize")
+        server.says(asked, DISCOVERY)
+        server.puts(json.dumps({"jsonrpc": "2.0", "id": greeted, "error": 5}).encode())
+        assert (await begun.met()).revision is LATEST
+
+
+async def test_a_late_refusal_of_the_question_does_not_hurry_the_handshake(autojump_clock: MockClock) -> None:
+    """Only a program that is stateless has to take its greeting soon."""
+    async with beginning() as (server, begun):
+        asked = await server.hears("server/discover")
+        greeted = await server.hears("initialize")
+        server.refuses(asked, -32601)
+        await trio.sleep(LATE_GREETING + LATE + 10)
+        server.says(greeted, GREETING)
+        assert (await begun.met()).revision is LATEST_LEGACY
+
+
+@pytest.mark.parametrize("pause", [0.0, LATE_GREETING / 2])
+async def test_a_slow_program_that_exits_at_the_handshake_is_to_be_started_again_without_it(
+    pause: float, autojump_clock: MockClock
+) -> None:
+    """Its answer came before it ended, if only just (rule 114)."""
+    async with beginning() as (server, begun):
+        asked = await server.hears("server/discover")
+        await server.hears("initialize")
+        server.says(asked, DISCOVERY)
+        if pause:
+            await trio.sleep(pause)
+        server.exits()
+        assert isinstance(await begun.fails(), StatelessOnly)
+
+
+async def test_a_slow_program_that_refuses_the_handshake_and_exits_is_to_be_started_again_without_it(
+    autojump_clock: MockClock,
+) -> None:
+    """(rule 114)"""
+    async with beginning() as (server, begun):
+        asked = await server.hears("server/discover")
+        server.refuses(await server.hears("initialize"), -32600)
+        await trio.sleep(1)
+        server.says(asked, DISCOVERY)
+        server.exits()
+        assert isinstance(await begun.fails(), StatelessOnly)
+
+
+async def test_a_slow_program_of_no_revision_in_common_that_exits_at_the_handshake_fails_for_that(
+    autojump_clock: MockClock,
+) -> None:
+    async with beginning() as (server, begun):
+        asked = await server.hears("server/discover")
+        await server.hears("initialize")
+        server.refuses(asked, -32022, {"supported": ["2099-01-01"]})
+        server.exits()
+        assert isinstance(await begun.fails(), WrongRevision)
+
+
+async def test_a_program_that_was_met_before_is_not_greeted_for_its_silence(autojump_clock: MockClock) -> None:
+    """But it is if it says that it does not know the question: it was replaced."""
+    async with beginning(Manner(greets_silence=False)) as (server, begun):
+        asked = await server.hears("server/discover")
+        await trio.sleep(60)
+        assert server.more() == []
+        server.refuses(asked, -32601)
+        server.says(await server.hears("initialize"), GREETING)
+        assert (await begun.met()).revision is LATEST_LEGACY
 
 
 async def test_a_program_that_refuses_the_handshake_and_says_nothing_else_in_time_is_refused(
@@ -618,6 +739,102 @@ async def test_a_program_that_exits_at_the_question_is_started_again_at_once_and
         server.restarts()
         await ready(world)
         assert (server.connections, server.began()) == (3, ["server/discover", "initialize", "initialize"])
+
+
+class Slow(Examined):
+    """A stateless program that answers the question a second after it could have been greeted for its silence, at each
+    start; `greeted` is what it does at a greeting, once it gets to that."""
+
+    def __init__(self, greeted: str, **more: Any) -> None:
+        super().__init__(revision=NEW, **more)
+        self.greeted_so = greeted
+        self.answers["initialize"] = self._greeted
+
+    async def _discovered_now(self, params: dict[str, Any]) -> object:
+        await trio.sleep(SILENCE + 1)
+        return self._discovery()
+
+    async def _greeted(self, params: dict[str, Any]) -> object:
+        link = self.link
+        assert link is not None
+        await trio.sleep(30 if self.greeted_so == "exits when it is ready" else 1.1)
+        if self.greeted_so.startswith("refuses"):
+            link.put(write(Failure(ErrorBody(-32022, "no"), 2)))  # the question came first
+        if "exits" in self.greeted_so:
+            link.close()
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("greeted", ["ignores", "refuses", "exits"])
+async def test_a_slow_stateless_program_is_connected_without_a_failure(greeted: str, autojump_clock: MockClock) -> None:
+    """Whatever it does when it is greeted for its silence; and a later one is not greeted (rule 114)."""
+    server = Slow(greeted)
+    async with open_world(server) as world:
+        await ready(world)
+        assert failures(world) == []
+        assert world.roster.ready("a").offer.revision is LATEST
+        exits = greeted == "exits"
+        began = ["server/discover", "initialize", *(["server/discover"] if exits else [])]
+        assert (server.connections, server.began()) == (2 if exits else 1, began)
+        server.restarts()
+        await ready(world)
+        assert server.began() == [*began, "server/discover"]
+        assert len(failures(world)) == 1
+
+
+@pytest.mark.parametrize("greeted", ["refuses and exits", "exits when it is ready"])
+async def test_a_slow_stateless_program_that_a_greeting_ends_later_is_lost_once_at_the_most(
+    greeted: str, autojump_clock: MockClock
+) -> None:
+    """The next one is not greeted (rule 114)."""
+    server = Slow(greeted)
+    async with open_world(server) as world:
+        await ready(world, 60)
+        assert server.began() == ["server/discover", "initialize", "server/discover"]
+        assert len(failures(world)) <= 1
+        await trio.sleep(600)
+        assert server.connections == 2
+
+
+async def test_a_program_that_exits_though_it_is_not_greeted_any_more_waits_between_its_starts(
+    autojump_clock: MockClock,
+) -> None:
+    """It answers the question only where that does not help: then it is greeted as anew, as often as it fails."""
+    server = Slow("exits")
+
+    async def exits_each_other_time(params: dict[str, Any]) -> object:
+        link = server.link
+        assert link is not None
+        await trio.sleep(SILENCE + 1)
+        if server.connections % 2 == 0:
+            link.close()
+            await trio.sleep_forever()
+        return server._discovery()
+
+    server.answers["server/discover"] = exits_each_other_time
+    async with open_world(server) as world:
+        await trio.sleep(100)
+        assert 2 <= len(failures(world)) < 15
+        assert server.connections - 2 * len(failures(world)) in (0, 1, 2)
+        assert server.began()[:4] == ["server/discover", "initialize", "server/discover", "server/discover"]
+
+
+async def test_a_stateless_program_that_is_replaced_by_a_silent_one_is_found_out_anew(
+    autojump_clock: MockClock,
+) -> None:
+    """Not at once: the silence may be its being slow."""
+    server = Examined(revision=NEW)
+
+    async def says_nothing(params: dict[str, Any]) -> object:
+        await trio.sleep_forever()
+
+    async with open_world(server) as world:
+        await world.settled()
+        server.answers["server/discover"] = says_nothing
+        server.restarts(revision=LATEST_LEGACY.name, stateless=False)
+        await ready(world, server.spec.start_timeout + 30)
+        assert server.began() == ["server/discover", "server/discover", "server/discover", "initialize"]
+        assert world.roster.ready("a").offer.revision is LATEST_LEGACY
 
 
 async def test_a_program_that_exits_whatever_it_is_asked_waits_between_its_starts(autojump_clock: MockClock) -> None:

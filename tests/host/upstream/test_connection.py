@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, HttpServer, ServerSpec, StdioServer
 from config.interpolate import Secret
 from host.asking import BrokenAnswer, PeerError
 from host.catalog import Catalog
+from host.exchange import Answered
 from host.journal import Event, Journal, ServerFailed
 from host.jsonrpc.messages import ErrorBody
 from host.peer import open_peer
 from host.policy.gate import Gate
 from host.protocol.handshake import WrongRevision
+from host.protocol.stateless import STALE
+from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream.connection import PING_EVERY, PING_PATIENCE, reason, stay_awake
 from host.upstream.roster import Roster, open_roster
 from host.upstream.supervisor import Ready
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import Link, LinkLost, Parcel
 from tests.kit.memory import Deaf, MemoryLink, memory_links
-from tests.kit.world import ScriptedServer
+from tests.kit.world import Refusal, ScriptedServer, later, open_world
 
 SECRET = "tok-123456"
 CHILD = StdioServer(id="a", program=Secret("x"), args=(), cwd=Path("/"), env={"TOKEN": Secret(SECRET)})
@@ -220,3 +224,102 @@ async def test_after_a_connection_of_old_has_ended_the_present_transport_is_trie
         await trio.sleep(5)
         assert isinstance(roster.upstreams["a"].state, Ready)
         assert not roster.upstreams["a"].manner.older
+
+
+@pytest.mark.parametrize("code", [-32000, -32001, -32600, -32022])
+async def test_a_stateless_server_that_was_replaced_is_met_anew(code: int, autojump_clock: MockClock) -> None:
+    """What it then says to a call raises the doubt; the call itself fails once (rule 15)."""
+    server = ScriptedServer("a", tools=["x"], revision=LATEST.name)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        call = later(nursery, client.call, "a__x")
+        asked = await server.hears("tools/call")
+        server.stateless, server.revision = False, LATEST_LEGACY.name
+        server.refuses(asked["id"], code, "Server not initialized")
+        with pytest.raises(Refusal):
+            await call.comes()
+        await trio.sleep(2)
+        assert world.roster.ready("a").offer.revision is LATEST_LEGACY
+        assert server.connections == 2
+
+
+async def test_a_stateless_server_that_only_refuses_a_call_is_not_lost(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"], revision=LATEST.name)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        for _ in range(3):
+            call = later(nursery, client.call, "a__x")
+            server.refuses((await server.hears("tools/call"))["id"], -32000, "not now")
+            with pytest.raises(Refusal):
+                await call.comes()
+            await trio.sleep(20)
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize("code", [-32022, -32020])
+async def test_a_handshake_server_that_was_replaced_is_met_anew(code: int, autojump_clock: MockClock) -> None:
+    """By one that has no handshake: that says so in words that only such servers have."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        call = later(nursery, client.call, "a__x")
+        asked = await server.hears("tools/call")
+        server.stateless, server.revision = True, LATEST.name
+        server.refuses(asked["id"], code, "Unsupported protocol version")
+        with pytest.raises(Refusal):
+            await call.comes()
+        await trio.sleep(5)
+        assert world.roster.ready("a").offer.revision is LATEST
+
+
+async def test_an_idle_handshake_server_that_was_replaced_is_found_out_by_a_ping(autojump_clock: MockClock) -> None:
+    async def refuse(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32022, "Unsupported protocol version"))
+
+    server = ScriptedServer("a", tools=["x"], answers={"ping": refuse})
+    async with open_world(server) as world:
+        await world.settled()
+        server.stateless, server.revision = True, LATEST.name
+        await trio.sleep(60)
+        assert world.roster.ready("a").offer.revision is LATEST
+
+
+async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"], revision=LATEST.name)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        await trio.sleep(5)
+        before = server.asked.count("tools/list")
+        call = later(nursery, client.call, "a__x")
+        asked = await server.hears("tools/call")
+        server.lists["tools"] = []
+        server.refuses(asked["id"], -32602, "Unknown tool: x")
+        with pytest.raises(Refusal):
+            await call.comes()
+        await trio.sleep(5)
+        assert server.asked.count("tools/list") == before + 1
+        assert await client.names() == []
+
+
+async def test_a_list_is_not_fresh_from_the_moment_that_it_changed(autojump_clock: MockClock) -> None:
+    """Also while it is being read again, and when that fails (rule 97)."""
+    server = ScriptedServer("a", tools=["x"], revision=LATEST.name)
+    server.ttl_ms, server.scope = 60_000, "public"
+    async with open_world(server) as world:
+        await world.settled()
+        await trio.sleep(1)
+        fresh = await world.round("tools/list", {})
+        assert isinstance(fresh, Answered)
+        assert fresh.freshness.ttl_ms > 50_000
+
+        async def refuse(params: dict[str, Any]) -> object:
+            raise PeerError(ErrorBody(-32603, "out of order"))
+
+        server.answers["tools/list"] = refuse
+        await server.tells("notifications/tools/list_changed")
+        for seconds in (0, 10):
+            await trio.sleep(seconds)
+            await wait_all_tasks_blocked()
+            stale = await world.round("tools/list", {})
+            assert isinstance(stale, Answered)
+            assert stale.freshness == STALE

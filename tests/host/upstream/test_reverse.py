@@ -17,19 +17,26 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Trust
 from host.asking import ABANDONED
+from host.downstream.parking import PARKED
 from host.errors import NOBODY_ANSWERED
-from host.exchange import Caller
+from host.exchange import Caller, Exchange, Report, Round
 from host.journal import Crashed, Dropped, NotAsked
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
+from host.jsonrpc.raw import encode, encode_object, members
 from host.peer import MAX_SERVED
+from host.protocol.abilities import NO_ABILITIES, abilities_of
+from host.protocol.versions import LATEST
 from host.upstream.origin import CEILING
 from host.upstream.reverse import (
     ANSWER_PATIENCE,
     LOGS_A_SECOND,
     MAX_ELICITATIONS,
     MAX_QUESTIONS,
+    RETRY_PATIENCE,
+    SEVERAL,
 )
-from host.wire.link import Arrival
+from host.wire.link import Arrival, LinkLost
+from tests.kit.tasks import RELATED, begins, shaking
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
 CAN = {"roots": {"listChanged": True}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}}
@@ -292,6 +299,46 @@ async def test_a_connection_of_one_client_asks_it_outside_any_request(listens: b
             with pytest.raises(Refusal, match="-32603 the client did not answer: it does not listen"):
                 await question.comes()
         assert other.asked == []
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("isolation", [Isolation.PER_CLIENT, None])
+async def test_roots_are_asked_for_outside_any_request_where_the_client_listens(isolation: Isolation | None) -> None:
+    """(rule 71) What is asked beside a call that is soon over would end with it. `None`: it is the only client."""
+    server = ScriptedServer("a", tools=["x"], isolation=isolation or Isolation.SHARED)
+    async with open_world(server, alone=isolation is None) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        if isolation is None:
+            await client.session.serve_alone()
+            await server.hears("notifications/roots/list_changed")
+        await listen(nursery, client)
+        id = await begin(nursery, client, server)
+        question = later(nursery, server.asks, "roots/list")
+        asked = await client.is_asked("roots/list")
+        server.says(id, {"content": []})
+        await wait_all_tasks_blocked()
+        assert withdrawn(client) == []
+        client.replies(asked["id"], {"roots": [{"uri": "file:///home"}]})
+        assert await question.comes() == {"roots": [{"uri": "file:///home"}]}
+        assert len(client.asked) == 1
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+async def test_roots_are_asked_for_beside_a_request_if_it_is_named_or_the_client_does_not_listen(exact: bool) -> None:
+    """(rule 71)"""
+    server = ScriptedServer("a", tools=["x"], isolation=Isolation.PER_CLIENT)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        if exact:
+            await listen(nursery, client)
+        id = await begin(nursery, client, server)
+        question = later(nursery, server.asks, "roots/list", about=id if exact else None)
+        asked = await client.is_asked("roots/list")
+        server.says(id, {"content": []})
+        with pytest.raises(Refusal, match="the request that this belongs to is over"):
+            await question.comes()
+        assert withdrawn(client) == [asked["id"]]
         nursery.cancel_scope.cancel()
 
 
@@ -1229,3 +1276,144 @@ async def test_a_server_that_is_still_being_listed_asks_for_nothing_that_its_rev
 
 async def _never(params: dict[str, Any]) -> object:
     return await trio.sleep_forever()
+
+
+# Clients that answer by repeating their request
+
+
+class Line:
+    """The way to such a client for one request. Nobody answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.told: list[str] = []
+        self.cut = trio.Event()
+        """Set once there is no way any more."""
+
+    def tell(self, notice: Notification) -> None:
+        self.told.append(notice.method)
+
+    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+        self.asked.append(method)
+        await self.cut.wait()
+        raise LinkLost("the call that this belongs to is over")
+
+
+async def repeats(world: World, line: Line, *, task: bool = False) -> Any:
+    """A request of the client with the one token."""
+    params = members(encode({"name": "a__x"}))
+    caller = Caller("test", None, "token", abilities_of(LATEST, encode(CAN)), "token", mark="token")
+    tasked = (lambda: None) if task else None
+    request = Request(1, "tools/call", encode_object(params))
+    return await world.router.answer(Exchange(request, params, caller, line, "debug", Round(), tasked))
+
+
+def token_server(how: str) -> ScriptedServer:
+    isolation = Isolation.PER_CLIENT if how == "dedicated" else Isolation.SHARED
+    return ScriptedServer("a", tools=["x"], isolation=isolation, trust=Trust.TRUSTED, timeout=10_000.0)
+
+
+@pytest.mark.parametrize("kind", sorted(QUESTIONS))
+@pytest.mark.parametrize("how", ["shared", "dedicated", "alone"])
+async def test_such_a_client_is_asked_nothing_while_any_of_its_requests_may_be_meant(how: str, kind: str) -> None:
+    """(rule 71) In the answer to the wrong one a question would stand under its name. So it is with log messages. What
+    names its request is certain, and so is what comes while there is no other."""
+    server = token_server(how)
+    async with open_world(server, alone=how == "alone") as world, trio.open_nursery() as nursery:
+        if how == "alone":
+            world.router.serve_only(Caller("test", None, "token", NO_ABILITIES, "token", mark="token"))
+        await world.settled()
+        lines, ids = [Line(), Line()], []
+        for line in lines:
+            later(nursery, repeats, world, line)
+            ids.append((await server.hears("tools/call"))["id"])
+        if kind == "roots":  # of which there are none, as long as nobody is certainly meant (rule 72)
+            assert await server.asks(*QUESTIONS[kind]) == {"roots": []}
+        else:
+            with pytest.raises(Refusal) as refused:
+                await server.asks(*QUESTIONS[kind])
+            assert (refused.value.code, refused.value.message) == (-32602, SEVERAL)
+            assert refusals(world) == [SEVERAL]
+        await server.notifies("notifications/message", log("error"))
+        await wait_all_tasks_blocked()
+        assert [(line.asked, line.told) for line in lines] == [([], [])] * 2
+
+        method, params = QUESTIONS[kind]
+        later(nursery, server.asks, method, params, about=ids[0])
+        server.sends(Notification("notifications/message", Raw(json.dumps(log("error")).encode())), about=ids[0])
+        await wait_all_tasks_blocked()
+        expected = [method], ["notifications/message"]
+        assert [(line.asked, line.told) for line in lines] == [expected, ([], [])]
+
+        server.says(ids[0], {"content": []})
+        await wait_all_tasks_blocked()
+        later(nursery, server.asks, method, params)
+        await server.notifies("notifications/message", log("error"))
+        await wait_all_tasks_blocked()
+        assert [(line.asked, line.told) for line in lines] == [expected] * 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_names_a_task_of_such_a_client_is_certain() -> None:
+    """(rule 71) The task is one of several that the server runs for it."""
+    server = shaking()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        lines = [Line(), Line()]
+        for id, line in zip(("t1", "t2"), lines, strict=True):
+            later(nursery, repeats, world, line, task=True)
+            await begins(server, id, poll=30_000)
+        await wait_all_tasks_blocked()
+        later(nursery, repeats, world, Line(), task=True)  # and a call in flight
+        await server.hears("tools/call")
+        later(nursery, server.asks, "elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
+        await wait_all_tasks_blocked()
+        assert [line.asked for line in lines] == [["elicitation/create"], []]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("kind", sorted(QUESTIONS))
+async def test_what_such_a_client_does_not_come_back_with_is_cancelled_if_that_can_be_said(
+    kind: str, gone: bool, autojump_clock: MockClock
+) -> None:
+    """(rule 108) In time: its call is kept only for so long, and would be called off before its server could end it."""
+    server = token_server("shared")
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        line = Line()
+        later(nursery, repeats, world, line)
+        await server.hears("tools/call")
+        began = trio.current_time()
+        question = later(nursery, server.asks, *QUESTIONS[kind])
+        await wait_all_tasks_blocked()
+        if gone:
+            line.cut.set()
+        await question.ended.wait()
+        assert trio.current_time() - began == pytest.approx(0 if gone else RETRY_PATIENCE)
+        if kind in ("form", "url"):
+            assert await question.comes() == {"action": "cancel"}
+        else:
+            assert question.refusal is not None
+            assert question.refusal.code == (-32603 if gone else NOBODY_ANSWERED)
+        assert RETRY_PATIENCE + 10 <= PARKED
+        nursery.cancel_scope.cancel()
+
+
+async def test_while_such_a_client_waits_for_what_it_does_not_repeat_it_cannot_be_asked() -> None:
+    """That is no answer of its user, and its server is told so."""
+    server = ScriptedServer(
+        "a", resources=["a://b"], capabilities={"resources": {}, "completions": {}}, trust=Trust.TRUSTED
+    )
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        line = Line()
+        line.cut.set()
+        params = members(encode({"ref": {"type": "ref/resource", "uri": "a+a://b"}, "argument": {}}))
+        caller = Caller("test", None, "token", abilities_of(LATEST, encode(CAN)), "token", mark="token")
+        request = Request(1, "completion/complete", encode_object(params))
+        later(nursery, world.router.answer, Exchange(request, params, caller, line))
+        await server.hears("completion/complete")
+        with pytest.raises(Refusal, match="-32603 the client did not answer"):
+            await server.asks("elicitation/create", FORM)
+        nursery.cancel_scope.cancel()

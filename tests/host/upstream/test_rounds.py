@@ -22,7 +22,7 @@ from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST
 from host.upstream.origin import CEILING
-from host.upstream.rounds import FIRST_PAUSE, LAST_PAUSE, MAX_ROUNDS
+from host.upstream.rounds import FIRST_PAUSE, LAST_PAUSE, MAX_ROUNDS, MAX_STATE
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, later, open_world
 
 CAN: dict[str, Any] = {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
@@ -587,6 +587,24 @@ async def test_a_state_without_questions_is_handed_on_too() -> None:
         await world.settled()
         found = await world.round("tools/call", CALL)
         assert found == Unfinished("a", {}, "come back")
+
+
+@pytest.mark.parametrize("letter", ["x", "\u20ac"])
+async def test_a_state_that_is_too_long_to_be_carried_is_a_broken_server(letter: str) -> None:
+    """A caller would have to bring back all of it (rule 5)."""
+    longest = letter * (MAX_STATE // len(letter.encode()))
+
+    async def call(params: dict[str, Any]) -> object:
+        return asks(state)
+
+    async with open_world(asking(answers={"tools/call": call})) as world:
+        await world.settled()
+        state = longest
+        assert await world.round("tools/call", CALL) == Unfinished("a", {}, longest)
+        state = longest + letter
+        result = await world.round("tools/call", CALL)
+        assert isinstance(result, Answered)
+        assert f"more than {MAX_STATE} bytes" in json.loads(bytes(result.result))["content"][0]["text"]
 
 
 async def test_a_retry_for_what_is_another_servers_by_now_is_refused() -> None:

@@ -16,7 +16,7 @@ from host.jsonrpc.raw import encode, encode_object, members
 from host.protocol.abilities import NO_ABILITIES
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream.origin import CEILING
-from host.upstream.tasks import LONGEST_POLL, SHORTEST_POLL, TASK_LIFE
+from host.upstream.tasks import LONGEST_POLL, SHORTEST_POLL, STATUS_PATIENCE, TASK_LIFE
 from tests.kit.tasks import (
     EXTENSION,
     IO,
@@ -423,16 +423,34 @@ async def test_for_a_client_that_takes_a_task_only_the_task_says_when_it_ends(
     make: Any, autojump_clock: MockClock
 ) -> None:
     server = make(timeout=3.0)
+    server.answers["tasks/get"] = works(server, 500, [])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()
         begun: list[bool] = []
         call = later(nursery, taken, world, begun)
         await begins(server)
-        await server.hears("tasks/get")
-        assert begun == [True]
         await trio.sleep(2 * CEILING)
+        assert begun == [True]
         assert not call.done
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("make", [shaking, extended])
+async def test_a_task_of_which_its_server_says_nothing_any_more_ends(make: Any, autojump_clock: MockClock) -> None:
+    """Its client has taken it, and nobody's patience but ours would run out. It is called off."""
+    server = make()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        call = later(nursery, taken, world, [])
+        await begins(server)
+        await server.hears("tasks/get")
+        await trio.sleep(STATUS_PATIENCE - 0.1)
+        server.hears_nothing_more()
+        await trio.sleep(0.2)
+        await server.hears("notifications/cancelled")  # the question how it stands
+        asked = await server.hears("tasks/cancel")
+        server.says(asked["id"], {"resultType": "complete"} if server.stateless else status("cancelled"))
+        assert await failed(call) == f"a did not say within {STATUS_PATIENCE:.0f} s how its task stands"
 
 
 async def test_an_optional_task_is_asked_for_where_the_client_takes_one(autojump_clock: MockClock) -> None:
