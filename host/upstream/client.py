@@ -284,6 +284,8 @@ def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> Upstre
         return Refused(server, problem.error.code, problem.error.message, problem.error.data)
     if isinstance(problem, BrokenAnswer):
         return BrokeProtocol(server, f"{server} sent an answer that is none: {problem}")
+    if problem.nothing_begun:
+        return Unavailable(server, f"{server} could not be asked: {problem}")
     return Unavailable(server, f"{server} was lost while it worked on this: {problem}")
 
 

@@ -75,8 +75,11 @@ class Rounds:
             asked = {key: each for key, each in more.requests.items() if _as_known(each) not in known}
             if asked:
                 rounds, pause = rounds + 1, FIRST_PAUSE
-            else:  # it only wants to be asked again, or waits for what the user does elsewhere
-                polls += 1
+            else:
+                if more.requests:  # it waits for what the user does elsewhere, which may take a while
+                    polls += 1
+                else:  # it only wants to be asked again
+                    rounds += 1
                 await trio.sleep(pause * random.uniform(0.8, 1.2))
                 pause = min(2 * pause, LAST_PAUSE)
             if rounds > MAX_ROUNDS or polls > MAX_POLLS:
