@@ -29,6 +29,9 @@ MAX_ABANDONED = 10_000
 
 T = TypeVar("T")
 
+Late = Callable[[Raw], None]
+"""Takes the result of a request that was called off and carried out all the same; must not wait."""
+
 
 class PeerError(Exception):
     """The other side answered a request with a JSON-RPC error."""
@@ -57,12 +60,13 @@ class _Waiter(Generic[T]):
 
 class Asking(Generic[T]):
     """The requests in flight. Each may have a subject: what it is sent for, which the other side's own messages are
-    held against (`subject_of`, `subjects`). Of one that was abandoned no more is kept than `whose` says of it."""
+    held against (`subject_of`, `subjects`). Of one that was abandoned no more is kept than `whose` says of it, and who
+    takes a result that comes late."""
 
     def __init__(self, whose: Callable[[T], Hashable] = id) -> None:
         self._whose = whose
         self._asked: Asked[_Waiter[T]] = Asked()
-        self._abandoned: dict[int, tuple[Hashable | None, float]] = {}
+        self._abandoned: dict[int, tuple[Hashable | None, float, Late | None]] = {}
         self._progress: dict[int, Callable[[dict[str, Raw]], None]] = {}
         self._last_token = 0
         self._lost: LinkLost | None = None
@@ -77,8 +81,10 @@ class Asking(Generic[T]):
         send: Callable[[Request], Awaitable[None]],
         call_off: Callable[[Id, Notification], Awaitable[None]],
         subject: T | None = None,
+        late: Late | None = None,
     ) -> Raw:
-        """Ask, and wait for the result. Cancelling this calls the request off at the other side.
+        """Ask, and wait for the result. Cancelling this calls the request off at the other side. A result that comes
+        all the same goes to `late`.
 
         Raises:
             PeerError: the other side refused.
@@ -94,7 +100,7 @@ class Asking(Generic[T]):
             await send(request)
             await waiter.arrived.wait()
         except trio.Cancelled as cancelled:
-            notice = self._abandon(request.id, subject, cancelled.reason or "the caller no longer waits")
+            notice = self._abandon(request.id, subject, cancelled.reason or "the caller no longer waits", late)
             # initialize must not be called off (2025-11-25, "Cancellation"): whoever gives up on it leaves altogether.
             if notice is not None and method != INITIALIZE and self._lost is None:
                 with trio.move_on_after(CALL_OFF_GRACE, shield=True):
@@ -119,13 +125,21 @@ class Asking(Generic[T]):
         request that was called off meanwhile is lawful, and means nothing."""
         waiter = self._asked.answer(message)
         if waiter is None:
-            return type(message.id) is int and self._abandoned.pop(message.id, None) is not None
+            return type(message.id) is int and self._came_late(message.id, message)
         if isinstance(message, Success):
             waiter.end(message.result)
         elif isinstance(message, Failure):
             waiter.end(PeerError(message.error))
         else:
             waiter.end(BrokenAnswer(message.why))
+        return True
+
+    def _came_late(self, id: int, message: Success | Failure | Malformed) -> bool:
+        if id not in self._abandoned:
+            return False
+        _, _, late = self._abandoned.pop(id)
+        if late is not None and isinstance(message, Success):
+            late(message.result)
         return True
 
     def subject_of(self, id: Id) -> T | None:
@@ -140,7 +154,7 @@ class Asking(Generic[T]):
     def abandoned(self) -> set[Hashable]:
         """Whose requests were abandoned not long ago: the other side may not know yet, and still work for them."""
         self._forget()
-        return {whose for whose, _ in self._abandoned.values() if whose is not None}
+        return {whose for whose, _, _ in self._abandoned.values() if whose is not None}
 
     @contextmanager
     def progress(self, report: Callable[[dict[str, Raw]], None]) -> Iterator[int]:
@@ -178,19 +192,19 @@ class Asking(Generic[T]):
             for waiter in self._asked.drain():
                 waiter.end(again(lost))
 
-    def _abandon(self, id: int, subject: T | None, reason: str | None) -> Notification | None:
+    def _abandon(self, id: int, subject: T | None, reason: str | None, late: Late | None = None) -> Notification | None:
         notice = self._asked.abandon(id, reason)
         if notice is not None:
             self._forget()
             whose = None if subject is None else self._whose(subject)
-            self._abandoned[id] = whose, trio.current_time() + ABANDONED
+            self._abandoned[id] = whose, trio.current_time() + ABANDONED, late
         return notice
 
     def _forget(self) -> None:
         """Let go of what was abandoned long ago; the oldest stand first."""
         now = trio.current_time()
         while self._abandoned:
-            id, (_, until) = next(iter(self._abandoned.items()))
+            id, (_, until, _) = next(iter(self._abandoned.items()))
             if until > now and len(self._abandoned) < MAX_ABANDONED:
                 return
             del self._abandoned[id]

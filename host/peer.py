@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import trio
 from msgspec import Raw
 
-from host.asking import Asking, PeerError
+from host.asking import Asking, Late, PeerError
 from host.errors import LIMITED
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
@@ -101,16 +101,17 @@ class Peer(Generic[T]):
         params: Raw | None = None,
         subject: T | None = None,
         headers: tuple[tuple[str, str], ...] = (),
+        late: Late | None = None,
     ) -> Raw:
         """Ask, and wait for the result. Cancelling this calls the request off at the other side. `subject` is what it
         is for: the handler gets it back with what the other side says meanwhile. `headers` mirror the request; see
-        `Parcel`.
+        `Parcel`. A result that comes all the same goes to `late`.
 
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `Asking.request`.
         """
         send = partial(self._send, headers)
-        return await self._asking.request(method, params, send, self._link.call_off, subject)
+        return await self._asking.request(method, params, send, self._link.call_off, subject, late)
 
     async def notify(self, method: str, params: Raw | None = None, about: Id | None = None) -> None:
         """Send a notification.

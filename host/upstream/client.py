@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,7 +47,7 @@ from host.protocol.stateless import (
     freshness_of,
     kind_of,
 )
-from host.protocol.tasks import Support, is_created, with_task
+from host.protocol.tasks import TASKS_CANCEL, Support, is_created, read_created, task_params, with_task
 from host.upstream.begin import ask, still_stateless
 from host.upstream.origin import Origin, Patience
 from host.upstream.reverse import Voice
@@ -101,6 +102,8 @@ class Client:
         self._listed = listed
         self._asks = self._declared(ALL_ABILITIES)
         self._calls = 0
+        self._orphans: list[Raw] = []
+        self._orphaned = trio.Event()
         self.doubted = trio.Event()
         """Set when a stateless server answers as one that is none."""
 
@@ -117,6 +120,24 @@ class Client:
             if problem is not None:
                 self.doubted.set()
             await trio.sleep(DOUBT_PAUSE)
+
+    async def call_off_orphans(self) -> None:
+        """Call off the tasks that the server made of calls which were called off before it named them, until cancelled
+        (2025-11-25, "Cancellation": a task is cancelled as a task)."""
+        while True:
+            await self._orphaned.wait()
+            self._orphaned = trio.Event()
+            while self._orphans:
+                with trio.move_on_after(self._timeout), suppress(PeerError, BrokenAnswer, LinkLost):
+                    await self.ask(TASKS_CANCEL, self._orphans.pop())
+
+    def _take_orphan(self, result: Raw) -> None:
+        try:
+            if is_created(result, extension=self.offer.revision.stateless) and self.offer.cancels_tasks:
+                self._orphans.append(task_params(read_created(result, extension=self.offer.revision.stateless).id))
+                self._orphaned.set()
+        except ValueError:
+            return  # no task that could be called off
 
     async def call(self, permit: Permit) -> Answer:
         """Have the server carry out the permitted exchange, and give what it answers.
@@ -257,7 +278,8 @@ class Client:
         self, method: str, params: dict[str, Raw], origin: Origin, headers: tuple[tuple[str, str], ...] = ()
     ) -> Raw:
         try:
-            result = await self.peer.request(method, encode_object(params), origin, headers)
+            late = self._take_orphan if method == CALL.name and self.offer.runs_tasks else None
+            result = await self.peer.request(method, encode_object(params), origin, headers, late)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
             if self.offer.revision.stateless:
                 if _raises_doubt(problem):

@@ -322,8 +322,10 @@ async def test_a_result_that_is_waited_for_is_called_off_with_its_task(standing:
         server.hears_nothing_more()
 
 
+@pytest.mark.parametrize("late", ["task", "result", "other", "never"])
 @pytest.mark.parametrize("make", [shaking, extended])
-async def test_before_there_is_a_task_the_request_is_called_off(make: Any) -> None:
+async def test_before_there_is_a_task_the_request_is_called_off(make: Any, late: str) -> None:
+    """And the task, should the server make one all the same (rule 46)."""
     server = make()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
@@ -333,6 +335,15 @@ async def test_before_there_is_a_task_the_request_is_called_off(make: Any) -> No
         client.notifies("notifications/cancelled", {"requestId": 7})
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
         assert await call.comes() is None
+        if late == "task":
+            server.says(asked["id"], flat(kind="task") if server.stateless else {"task": status()})
+            ended = await server.hears("tasks/cancel")
+            assert ended["taskId"] == "t1"
+            server.says(ended["id"], {})
+        elif late != "never":
+            server.says(asked["id"], OK if late == "result" else {"task": 1, "resultType": "task"})
+        await wait_all_tasks_blocked()
+        server.hears_nothing_more()
 
 
 async def test_a_server_that_cannot_end_tasks_is_not_asked_to(autojump_clock: MockClock) -> None:
