@@ -42,8 +42,9 @@ class Entry:
     """Whether a call of it may become a task."""
     support: Support = Support.FORBIDDEN
     """What it says itself of being called as a task."""
-    mirrors: tuple[Mirror, ...] = ()
-    """What headers repeat of its arguments; nothing if its schema does not say that well."""
+    mirrors: tuple[Mirror, ...] | None = ()
+    """What headers repeat of its arguments; None if its schema says that in a way that is not allowed, so that no
+    stateless client may call it over HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +190,11 @@ def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
     )
 
 
-def _mirrors_in(definition: bytes) -> tuple[Mirror, ...]:
+def _mirrors_in(definition: bytes) -> tuple[Mirror, ...] | None:
     try:
         return mirrors_in(definition)
     except ValueError:
-        return ()
+        return None
 
 
 def mirrors_in(definition: bytes | Raw) -> tuple[Mirror, ...]:

@@ -161,7 +161,7 @@ class Router:
     def mirrors(self, endpoint: str | None, tool: str) -> tuple[Mirror, ...]:
         """What headers must repeat of the arguments of a tool, as the endpoint shows it; nothing if there is none."""
         entry = self._tool(endpoint, tool)
-        return () if entry is None else entry.mirrors
+        return () if entry is None else entry.mirrors or ()
 
     def _tool(self, endpoint: str | None, name: str) -> Entry | None:
         """The tool that the endpoint shows under this name."""
@@ -183,12 +183,14 @@ class Router:
                 own = shelf.by_server.get(endpoint, ())
                 shown = [(entry, entry.definition) for entry in own if self._shows(entry)]
             if kind is Kind.TOOL:
+                if caller.abilities.retries:  # such clients must leave out what they cannot call over HTTP
+                    shown = [each for each in shown if each[0].mirrors is not None]
                 shown = [(entry, self._fitted(entry, definition, form)) for entry, definition in shown]
             views.append(View(shelf.version, tuple(definition for _, definition in shown)))
         return views[-1]
 
     def _fitted(self, entry: Entry, definition: bytes, form: _Form) -> bytes:
-        structured, free, tasks = form
+        structured, free, tasks, _ = form
         if tasks:  # whatever the server needs: a call that is no task is looked after here
             definition = with_support(definition, optional=entry.may_be_task)
         return fit_definition(definition, structured=structured, free=free, tasks=tasks)
@@ -523,13 +525,15 @@ class Router:
         }
 
 
-_Form = tuple[bool, bool, bool]
-"""Which definitions of tools somebody can read: with structured content, of any type; and with tasks."""
+_Form = tuple[bool, bool, bool, bool]
+"""Which definitions of tools somebody can read: with structured content, of any type; with tasks; and without those
+that no stateless client may call."""
 
 
 def _form_for(abilities: Abilities) -> _Form:
     # A stateless caller says in each request that it takes tasks, and its tools say nothing of them.
-    return abilities.structured_content, abilities.free_structure, abilities.tasks and not abilities.retries
+    alone = abilities.retries
+    return abilities.structured_content, abilities.free_structure, abilities.tasks and not alone, alone
 
 
 def _bound(caller: Caller, kind: Kind) -> bytes:

@@ -266,7 +266,7 @@ class Client:
 
     def _mirrors(self, params: Mapping[str, Raw]) -> tuple[Mirror, ...]:
         tool = self._listed.tool(_name(params))
-        return () if tool is None else tool.mirrors
+        return () if tool is None else tool.mirrors or ()
 
     def _declared(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
         """What the server is told that a caller with these abilities can be asked. That a call may become a task is

@@ -225,7 +225,7 @@ def test_an_entry_says_what_headers_repeat_of_its_arguments() -> None:
     schema = {"type": "object", "properties": {"p": {"type": "string", "x-mcp-header": "Region"}}}
     shelves.publish("a", Kind.TOOL, [tool("1", inputSchema=schema), tool("2"), tool("3", inputSchema=5)])
     first, *others = shelves.shelf(Kind.TOOL).entries
-    assert [(mirror.header, mirror.path) for mirror in first.mirrors] == [("mcp-param-region", ("p",))]
+    assert [(mirror.header, mirror.path) for mirror in first.mirrors or ()] == [("mcp-param-region", ("p",))]
     assert json.loads(first.exported)["inputSchema"] == schema
     assert [entry.mirrors for entry in others] == [(), ()]
 
@@ -238,7 +238,7 @@ def test_annotations_that_are_not_allowed_are_none_of_an_entry_and_an_error_to_w
         mirrors_in(raw)
     shelves, _ = catalog()
     shelves.publish("a", Kind.TOOL, [Definition("1", raw)])
-    assert shelves.shelf(Kind.TOOL).entries[0].mirrors == ()
+    assert shelves.shelf(Kind.TOOL).entries[0].mirrors is None
 
 
 def test_a_tool_that_may_become_a_task_by_now_is_another() -> None:

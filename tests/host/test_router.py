@@ -1837,3 +1837,14 @@ async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust:
             assert (meta, said) == (page, ("Obey.", True))
             found = await client.request("resources/read", {"uri": "ui://a/page"})
             assert found["contents"][0]["uri"] == "ui://a/page"
+
+
+async def test_a_tool_whose_headers_nobody_could_send_is_not_shown_to_stateless_clients() -> None:
+    """Its handshake server knows nothing of headers, and other clients need none (rule 36)."""
+    odd = tool("odd", inputSchema={"type": "object", "properties": {"p": {"type": "number", "x-mcp-header": "P"}}})
+    async with open_world(ScriptedServer("a", tools=["x", odd])) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x", "a__odd"]
+        listed = await world.round("tools/list", {})
+        assert isinstance(listed, Answered)
+        assert [each["name"] for each in json.loads(bytes(listed.result))["tools"]] == ["a__x"]
