@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -163,7 +164,12 @@ def did_you_mean(found: str, words: Iterable[str]) -> str:
     return f"did you mean {meant[0]}?" if meant else ""
 
 
-def _one_of(words: type[StrEnum], meant: Mapping[str, str]) -> Callable[[object], StrEnum]:
+_NO_WORDS: Mapping[str, str] = MappingProxyType({})
+_NO_MORE_THAN_USUAL = MappingProxyType(dict.fromkeys(("true", "yes", "on"), "standard"))
+"""Whoever writes a switch for `trust` is not led to the word that allows everything."""
+
+
+def _one_of(words: type[StrEnum], meant: Mapping[str, str] = _NO_WORDS) -> Callable[[object], StrEnum]:
     """A reader of one word as it is written. `meant` holds words whose nearest one would be a wrong guess."""
 
     *most, last = words
@@ -353,9 +359,9 @@ CallTime = Annotated[Duration, AfterValidator(_up_to(1e-6, LONGEST_CALL, "above 
 Grace = Annotated[Duration, AfterValidator(_up_to(0, LONGEST_GRACE, "of at most 60s"))]
 Idle = Annotated[Duration, AfterValidator(_up_to(SHORTEST_IDLE, LONGEST_IDLE, "from 1s to 24h"))]
 Count = Annotated[int, PlainValidator(_read_count), WithJsonSchema(_COUNT_SCHEMA)]
-Trust = Annotated[model.Trust, PlainValidator(_one_of(model.Trust, {})), _words(model.Trust)]
-Protocol = Annotated[model.Protocol, PlainValidator(_one_of(model.Protocol, {})), _words(model.Protocol)]
-Isolation = Annotated[model.Isolation, PlainValidator(_one_of(model.Isolation, {})), _words(model.Isolation)]
+Trust = Annotated[model.Trust, PlainValidator(_one_of(model.Trust, _NO_MORE_THAN_USUAL)), _words(model.Trust)]
+Protocol = Annotated[model.Protocol, PlainValidator(_one_of(model.Protocol)), _words(model.Protocol)]
+Isolation = Annotated[model.Isolation, PlainValidator(_one_of(model.Isolation)), _words(model.Isolation)]
 Token = Annotated[Expanded, PlainValidator(_read_token), WithJsonSchema(_TOKEN_SCHEMA)]
 TokenName = Annotated[str, AfterValidator(_read_token_name)]
 Flag = Annotated[bool, PlainValidator(_read_bool), WithJsonSchema(_BOOL_SCHEMA)]

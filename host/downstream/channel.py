@@ -11,7 +11,7 @@ import trio
 from host.downstream.guard import as_it_is
 from host.downstream.sessions import Session
 from host.downstream.stateless_stdio import StatelessStdio
-from host.errors import LIMITED, ColonnadeError
+from host.errors import ColonnadeError
 from host.jsonrpc.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -21,31 +21,11 @@ from host.jsonrpc.messages import (
     Message,
     Notification,
     Request,
-    read_batch_strictly,
     read_strictly,
 )
 from host.protocol.ladder import Way, way_over_stdio
 from host.protocol.methods import INITIALIZE
 from host.protocol.stateless import states
-
-MAX_IN_FLIGHT = 1000
-
-
-def messages_in(data: bytes, message: Message | Malformed, session: Session) -> tuple[list[Message | Malformed], bool]:
-    """What the client said in `data`, which was read as `message`; and whether that was a batch, which only clients of
-    one revision may send."""
-    if isinstance(message, Malformed) and session.sends_batches:
-        batch = read_batch_strictly(data)
-        if batch is not None:
-            return batch, True
-    return [message], False
-
-
-def refuse_flood(session: Session, request: Request) -> Failure | None:
-    """The answer to a request that is one too many for its session at once."""
-    if len(session.serving) < MAX_IN_FLIGHT:
-        return None
-    return Failure(ErrorBody(LIMITED, f"more than {MAX_IN_FLIGHT} requests at once"), request.id)
 
 
 class Channel:
@@ -77,7 +57,7 @@ class Channel:
     def take(self, data: bytes, message: Message | Malformed | None = None) -> None:
         """One message from the client, or a batch of them if its revision has batches. `message` is what `data` was
         read as, if it was read already."""
-        for each in messages_in(data, message or read_strictly(data), self._session)[0]:
+        for each in self._session.messages_in(data, message or read_strictly(data))[0]:
             self._take(each)
 
     def refuse(self, why: str) -> None:
@@ -101,7 +81,7 @@ class Channel:
         elif request.method == INITIALIZE and self._session.opening is None:
             self._openings += 1
             self._nursery.start_soon(self._open, request, self._session.begin(request))
-        elif (refusal := refuse_flood(self._session, request)) is not None:
+        elif (refusal := self._session.refuse_flood(request)) is not None:
             self._say(refusal)
         elif self._stateless is None:
             self._nursery.start_soon(self._answer, request, self._session.begin(request))

@@ -20,17 +20,20 @@ from host.downstream.changes import Changes, Send
 from host.downstream.guard import guarded, params_of
 from host.downstream.streams import EventStream, History
 from host.downstream.tasks import IN_HANDSHAKE, Tasks
-from host.errors import InvalidRequest
+from host.errors import LIMITED, InvalidRequest
 from host.exchange import Answered, Caller, Exchange, Report
 from host.journal import Journal, sample
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
 from host.jsonrpc.messages import (
+    ErrorBody,
     Failure,
     Id,
     Malformed,
+    Message,
     Notification,
     Request,
     Success,
+    read_batch_strictly,
 )
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object
 from host.protocol.handshake import Opening, opening, opening_answer
@@ -51,6 +54,8 @@ from host.router import Router
 from host.version import VERSION
 from host.wire.link import LinkLost
 
+MAX_IN_FLIGHT = 1000
+"""Requests of one session that are under way at once."""
 MAX_KEPT_NOTICES = 1000
 """Notices that wait for a client that does not listen at the moment; beyond that the oldest are lost."""
 
@@ -261,6 +266,21 @@ class Session:
     @property
     def sends_batches(self) -> bool:
         return self.opening is not None and self.opening.revision.has_batches
+
+    def messages_in(self, data: bytes, message: Message | Malformed) -> tuple[list[Message | Malformed], bool]:
+        """What the client said in `data`, which was read as `message`; and whether that was a batch, which only clients
+        of one revision may send."""
+        if isinstance(message, Malformed) and self.sends_batches:
+            batch = read_batch_strictly(data)
+            if batch is not None:
+                return batch, True
+        return [message], False
+
+    def refuse_flood(self, request: Request) -> Failure | None:
+        """The answer to a request that is one too many for the session at once."""
+        if len(self.serving) < MAX_IN_FLIGHT:
+            return None
+        return Failure(ErrorBody(LIMITED, f"more than {MAX_IN_FLIGHT} requests at once"), request.id)
 
     def told(self, notice: Notification) -> None:
         """Take a notification. Unknown ones mean nothing to us."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import trio
 
-from host.downstream.channel import messages_in, refuse_flood
 from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, until_gone
 from host.downstream.security import Headers, Refusal, refuse_accept, refuse_body
 from host.downstream.sessions import Session, Sessions
@@ -131,7 +130,7 @@ class StreamableFace:
         if not visit.headers.all(SESSION):
             raise _unusable(malformed)
         session_id, session = self._session(visit, None)
-        messages, batched = messages_in(data, malformed, session)
+        messages, batched = session.messages_in(data, malformed)
         if not batched:
             raise _unusable(malformed)
         if len(messages) == 1 and isinstance(messages[0], Malformed) and not messages[0].answers:
@@ -163,7 +162,7 @@ class StreamableFace:
         await visit.respond(200, headers, write(answer))
 
     async def _answer(self, visit: Visit, session: Session, session_id: str, request: Request) -> None:
-        refusal = refuse_flood(session, request)  # those whose clients left are in flight too
+        refusal = session.refuse_flood(request)  # those whose clients left are in flight too
         if refusal is not None:
             await visit.respond(200, {**JSON, SESSION: session_id}, write(refusal))
             return
@@ -306,7 +305,7 @@ def _begin(
     refusals: list[Failure] = []
     for message in messages:
         if isinstance(message, Request):
-            refusal = refuse_flood(session, message)
+            refusal = session.refuse_flood(message)
             if refusal is None:
                 requests.append((message, session.begin(message)))
             else:

@@ -150,7 +150,7 @@ def _open_another(open_link: OpenLink, spec: ServerSpec, manner: Manner) -> Abst
 
 
 def _manner_of(upstream: Upstream) -> Manner:
-    return upstream.proven
+    return upstream.last_manner
 
 
 async def _tell_roots_changed(client: Client) -> None:

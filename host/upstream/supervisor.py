@@ -85,8 +85,9 @@ class Upstream:
         self.state: State = Connecting(trio.current_time(), None)
         self.watches = Watches(spec.id, spec.timeout)
         self.manner = manner_of(spec)
-        self.proven = self.manner
-        """The manner in which it was connected last; the other is to be tried."""
+        """How it is to be spoken to when it is connected next."""
+        self.last_manner = self.manner
+        """How it was spoken to when it was connected last."""
         self.offer: ServerOffer | None = None
         """What the server offered when it was connected last."""
         self._catalog = catalog
@@ -97,7 +98,7 @@ class Upstream:
         self._alone = alone
         self._backoff = Backoff()
         self._lister: Lister | None = None
-        self._proven = False
+        self._came_up = False
         """Whether the present connection came about in this `manner`."""
 
     def ready(self) -> Client:
@@ -155,9 +156,9 @@ class Upstream:
             if otherwise:
                 continue
             failed = self._fall("the connection ended")
-            if not self._proven or self.manner.older:  # the transport of old is nothing to stay with
+            if not self._came_up or self.manner.older:  # the transport of old is nothing to stay with
                 self.manner = manner_of(self.spec)
-            self._proven = False
+            self._came_up = False
             await trio.sleep_until(failed.next_attempt)
             self.state = Connecting(trio.current_time(), failed.why)
 
@@ -224,7 +225,7 @@ class Upstream:
                 stateless = client.offer.revision.stateless
                 # It may have been greeted because it was slow, and may yet end for that: the next one is not.
                 self.manner = replace(self.manner, may_be_stateless=stateless, greets_silence=not stateless)
-                self.proven, self._proven = self.manner, True
+                self.last_manner, self._came_up = self.manner, True
                 lister = Lister(client, self._catalog, self._journal, shows_apps=self._gate.shows_apps(self.spec.id))
                 voice.changed = lister.mark
                 await lister.read_all()

@@ -96,7 +96,7 @@ def test_words(tmp_path: Path, trust: Trust, isolation: Isolation, protocol: Pro
         ("trust: Standard", 'found "Standard"; did you mean standard?'),
         ("trust: Untrusted", 'found "Untrusted"; did you mean untrusted?'),
         ("trust: not-trusted", 'found "not-trusted"; did you mean untrusted?'),
-        ("trust: true", 'expected trusted, standard or untrusted, found "true"'),
+        ("trust: true", 'expected trusted, standard or untrusted, found "true"; did you mean standard?'),
         ("protocol: Auto", 'found "Auto"; did you mean auto?'),
         ("protocol: stateless", 'expected auto, legacy or modern, found "stateless"'),
         ("protocol: 2025-11-25", 'expected auto, legacy or modern, found "2025-11-25"'),

@@ -11,8 +11,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from host.downstream import channel as channel_module
-from host.downstream.channel import Channel, messages_in
+from host.downstream import sessions
+from host.downstream.channel import Channel
 from host.downstream.sessions import Say, Session
 from host.jsonrpc.messages import MAX_BATCH, Failure, Message, Notification, Request, Success, read_strictly, write
 from tests.kit.world import Refusal as Refused
@@ -161,7 +161,7 @@ async def test_a_cancel_behind_its_request_in_the_same_batch_is_heeded() -> None
 
 
 async def test_more_requests_at_once_than_may_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel_module, "MAX_IN_FLIGHT", 2)
+    monkeypatch.setattr(sessions, "MAX_IN_FLIGHT", 2)
     async with open_end() as (server, end):
         end.says([{**CALL, "id": n} for n in range(4)])
         assert [(each["id"], each["error"]["code"]) for each in (await end.hears(), await end.hears())] == [
@@ -223,11 +223,11 @@ async def test_a_broken_answer_ends_its_question_and_is_answered_with_nothing(an
 async def test_what_a_line_holds_is_known_as_a_batch_only_where_there_are_batches() -> None:
     async with open_end() as (_, end):
         ping = json.dumps(request("ping")).encode()
-        assert messages_in(ping, read_strictly(ping), end.session)[1] is False
+        assert end.session.messages_in(ping, read_strictly(ping))[1] is False
         batch = b" [" + ping + b"]"
-        found, batched = messages_in(batch, read_strictly(batch), end.session)
+        found, batched = end.session.messages_in(batch, read_strictly(batch))
         assert (len(found), batched) == (1, True)
-        assert messages_in(b"{", read_strictly(b"{"), end.session)[1] is False
+        assert end.session.messages_in(b"{", read_strictly(b"{"))[1] is False
 
 
 async def test_nothing_is_said_of_a_request_after_its_answer() -> None:

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Listen, Secret
 from host.asking import PeerError
-from host.downstream import channel, sse
+from host.downstream import sessions, sse
 from host.downstream.sse import PING_EVERY
 from host.downstream.streams import MAX_KEPT
 from host.jsonrpc.messages import ErrorBody, Notification
@@ -295,7 +295,7 @@ async def test_one_id_twice_at_once_is_refused_the_second_time() -> None:
 
 
 async def test_so_many_calls_are_in_flight_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "MAX_IN_FLIGHT", 2)
+    monkeypatch.setattr(sessions, "MAX_IN_FLIGHT", 2)
     server = ScriptedServer("a", tools=["x"])
     async with open_old(server) as client:
         for id in (1, 2):

@@ -12,8 +12,8 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Listen, Secret
-from host.downstream import channel, streamable
 from host.downstream import sessions as sessions_module
+from host.downstream import streamable
 from host.downstream.streams import HEARTBEAT, KEPT, MAX_KEPT, OPEN_AFTER
 from host.jsonrpc.messages import Notification
 from host.jsonrpc.raw import encode
@@ -865,7 +865,7 @@ async def test_after_a_cancel_nothing_more_is_said_of_the_call() -> None:
 
 async def test_so_many_calls_are_in_flight_for_one_session_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those whose clients left are in flight too."""
-    monkeypatch.setattr(channel, "MAX_IN_FLIGHT", 3)
+    monkeypatch.setattr(sessions_module, "MAX_IN_FLIGHT", 3)
     server = ScriptedServer("a", tools=["x"])
     async with open_face(server) as (_, connection):
         await connection.open(revision="2025-03-26")
