@@ -36,6 +36,8 @@ NOBODY_ANSWERED = 408
 """The code of a question to a person that was not answered in time."""
 LIMITED = 429
 """The code of what is refused because there is too much of it at once, at any face or link."""
+OUR_FAULT = "Internal error in Colonnade; its log says more"
+"""What a caller is told of an error that is nobody's but ours."""
 
 
 class ColonnadeError(Exception):

@@ -139,15 +139,13 @@ class Router:
         """Whether the server that this is for may ask in the middle of it, and not only in its answer."""
         try:
             kind, name = target_of(method, params)
-            if kind is Kind.RESOURCE:
-                found = self._owner_by_text(caller, name) or self._owner_of(name)
-                server = None if found is None else found[0]
-            else:
-                server = server_of_name(name) if caller.endpoint is None else caller.endpoint
-            upstream = self._roster.upstreams.get(server or "")
-            offer = None if upstream is None else upstream.offer
         except InvalidParams:
             return False
+        server = self._server_by_text(caller, kind, name)
+        if server is None and kind is Kind.RESOURCE:
+            server, _ = self._owner_of(name) or (None, "")
+        upstream = self._roster.upstreams.get(server or "")
+        offer = None if upstream is None else upstream.offer
         return offer is None or not offer.revision.stateless or (method == CALL.name and offer.runs_tasks)
 
     def release(self, caller: Caller) -> None:
@@ -165,8 +163,7 @@ class Router:
 
     def _tool(self, endpoint: str | None, name: str) -> Entry | None:
         """The tool that the endpoint shows under this name."""
-        shelf = self.catalog.shelf(Kind.TOOL)
-        entry = shelf.by_outward.get(name) if endpoint is None else shelf.by_inward.get((endpoint, name))
+        entry = self._entry(endpoint, Kind.TOOL, name)
         return entry if entry is not None and self._shows(entry) else None
 
     # Listing
@@ -304,12 +301,8 @@ class Router:
     async def _tried(self, caller: Caller, kind: Kind, name: str) -> None:
         """Wait for the server that is to be asked, shortly after the start: whoever has no session comes at once. A URI
         that names no server may be any server's."""
-        if kind is Kind.RESOURCE:
-            found = self._owner_by_text(caller, name)
-            await self._roster.wait_settled(None if found is None else found[0])
-            return
-        server = server_of_name(name) if caller.endpoint is None else caller.endpoint
-        if server is not None and server in self._roster:
+        server = self._server_by_text(caller, kind, name)
+        if kind is Kind.RESOURCE or server in self._roster:
             await self._roster.wait_settled(server)
 
     async def _complete(self, exchange: Exchange) -> Answer:
@@ -459,15 +452,25 @@ class Router:
         return permit
 
     def _find_name(self, exchange: Exchange, kind: Kind, name: str) -> tuple[str, str] | None:
-        shelf = self.catalog.shelf(kind)
-        endpoint = exchange.caller.endpoint
-        entry = shelf.by_outward.get(name) if endpoint is None else shelf.by_inward.get((endpoint, name))
+        entry = self._entry(exchange.caller.endpoint, kind, name)
         if entry is not None:
             return entry.server, entry.inward
-        server = server_of_name(name) if endpoint is None else endpoint
+        server = self._server_by_text(exchange.caller, kind, name)
         if server is not None and server in self._roster:
             self._miss(server, kind)
         return None
+
+    def _entry(self, endpoint: str | None, kind: Kind, name: str) -> Entry | None:
+        """What is listed under this name at the endpoint, whoever may see it."""
+        shelf = self.catalog.shelf(kind)
+        return shelf.by_outward.get(name) if endpoint is None else shelf.by_inward.get((endpoint, name))
+
+    def _server_by_text(self, caller: Caller, kind: Kind, name: str) -> str | None:
+        """The server that a name or URI itself names, or whose endpoint is asked. Of a name, there may be none such."""
+        if kind is Kind.RESOURCE:
+            server, _ = self._owner_by_text(caller, name) or (None, "")
+            return server
+        return server_of_name(name) if caller.endpoint is None else caller.endpoint
 
     def _miss(self, server: str, kind: Kind) -> None:
         """Nothing is listed under a name of this server. If it never could list, say that instead; if it can, perhaps

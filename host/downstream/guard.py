@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Raw
 
-from host.errors import ColonnadeError, InvalidParams
+from host.errors import OUR_FAULT, ColonnadeError, InvalidParams
 from host.journal import Crashed, Journal
 from host.jsonrpc.messages import INTERNAL_ERROR, ErrorBody, Failure, Request, Success
 from host.jsonrpc.raw import members
@@ -43,4 +43,4 @@ async def guarded(
         return Failure(body_of(error), request.id)
     except Exception as problem:  # noqa: BLE001 - one request's trouble must not reach any other
         journal.note(Crashed(f"{request.method[:80]} for {name}", problem))
-        return Failure(ErrorBody(INTERNAL_ERROR, "Internal error in Colonnade; its log says more"), request.id)
+        return Failure(ErrorBody(INTERNAL_ERROR, OUR_FAULT), request.id)

@@ -21,7 +21,7 @@ import trio
 from msgspec import Raw
 
 from host.downstream.keeping import Asked, ByOwner, Kept, OpenQuestions, fit_to_keep, size_of
-from host.errors import ColonnadeError, Crowded, InvalidParams
+from host.errors import OUR_FAULT, ColonnadeError, Crowded, InvalidParams
 from host.exchange import Outlet, Report
 from host.jsonrpc.messages import INTERNAL_ERROR, Notification
 from host.protocol.meta import without_hop
@@ -56,7 +56,7 @@ class OurFault(ColonnadeError):
     code = INTERNAL_ERROR
 
     def __init__(self) -> None:
-        super().__init__("Internal error in Colonnade; its log says more")
+        super().__init__(OUR_FAULT)
 
 
 def _unheard(job: Job) -> None:

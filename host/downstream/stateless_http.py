@@ -16,7 +16,7 @@ from host.downstream.edge import Rejected, Visit, cancel_when_gone, until_gone
 from host.downstream.guard import params_of
 from host.downstream.listening import listen, wanted_of
 from host.downstream.security import Refusal
-from host.downstream.stateless import ANSWERED, Comer, Stateless, can_be_asked
+from host.downstream.stateless import Comer, Stateless, can_be_asked
 from host.downstream.streams import COMMIT, MAX_STREAMS, STREAM_HEADERS, EventStream, Replies, start
 from host.errors import LIMITED, ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
 from host.jsonrpc.messages import Failure, Request, Success, write
@@ -60,21 +60,19 @@ class StatelessHttp:
 
     def _judged(self, visit: Visit, request: Request, comer: Comer) -> tuple[Mapping[str, Raw], Envelope]:
         """What the request says of itself, once everything that may be wrong with it has been looked for, in this
-        order: the envelope, the headers, the revision, the method, the headers of a tool's own."""
+        order: the envelope, the headers, the revision, the headers of a tool's own. A method that there is not is
+        refused by whoever answers."""
         try:
             params = params_of(request)
             found = stated(params)
             check_version(found.version, visit.headers.all)
             check(request.method, params, visit.headers.all)
             said = envelope(found)
-            if request.method not in ANSWERED and request.method != LISTEN:
-                raise MethodNotFound(f"there is no method {request.method[:80]!r} here")
             if request.method == CALL.name:
                 _, tool = target_of(CALL.name, params)
                 check_params(params, self._router.mirrors(comer.endpoint, tool), visit.headers.all)
         except ColonnadeError as error:
-            status = 404 if isinstance(error, MethodNotFound) else 400
-            raise Rejected(Refusal(status, error.message), error.code, request.id, error.data) from None
+            raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
         return params, said
 
     async def _answer(

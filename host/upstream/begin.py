@@ -18,6 +18,7 @@ import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
+from host.errors import HeaderMismatch, UnsupportedVersion
 from host.jsonrpc.raw import encode_object, members
 from host.peer import Peer
 from host.protocol.handshake import WrongRevision, greeting, offer
@@ -186,6 +187,13 @@ class OtherNow(LinkLost):
     """The server does not speak any more what it was met in."""
 
     answered = True
+
+
+def other_now(refusal: PeerError) -> OtherNow | None:
+    """Why a handshake server is lost that refuses something as only stateless ones do; None for any other refusal."""
+    if refusal.error.code not in (UnsupportedVersion.code, HeaderMismatch.code):
+        return None
+    return OtherNow("it shakes hands no more: it is another server by now")
 
 
 async def still_stateless(peer: Peer[T], asks: Mapping[str, object]) -> LinkLost | None:

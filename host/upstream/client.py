@@ -48,7 +48,7 @@ from host.protocol.stateless import (
     kind_of,
 )
 from host.protocol.tasks import TASKS_CANCEL, Support, is_created, read_created, task_params, with_task
-from host.upstream.begin import ask, still_stateless
+from host.upstream.begin import ask, other_now, still_stateless
 from host.upstream.origin import Origin, Patience
 from host.upstream.reverse import Voice
 from host.upstream.rounds import Rounds
@@ -63,8 +63,6 @@ DOUBT_PAUSE = 5.0
 """Seconds before a server may be doubted again."""
 DOUBTFUL = (UnsupportedVersion.code, INVALID_REQUEST, -32000, -32001)
 """What servers of sessions say to a request without one, besides what a stateless server says that has changed."""
-OTHER_ERA = (UnsupportedVersion.code, HeaderMismatch.code)
-"""What only a stateless server says."""
 NEEDS_TASK = (METHOD_NOT_FOUND, INVALID_REQUEST)
 """What a server says whose tool must be called as a task (2025-11-25, "Tasks", which names the one for the tool and the
 other for the type of request). Nothing was carried out then."""
@@ -284,8 +282,8 @@ class Client:
             if self.offer.revision.stateless:
                 if _raises_doubt(problem):
                     self.doubted.set()
-            elif isinstance(problem, PeerError) and problem.error.code in OTHER_ERA:
-                self.peer.lose(LinkLost("it shakes hands no more: it is another server by now"))
+            elif isinstance(problem, PeerError) and (lost := other_now(problem)) is not None:
+                self.peer.lose(lost)
             failed = failure(self.server, problem)
             if origin.lacks is not None and isinstance(failed, Refused):
                 raise _missing(self.server, origin.lacks) from None

@@ -20,8 +20,8 @@ from host.policy.gate import Gate
 from host.protocol.abilities import Abilities
 from host.protocol.handshake import WrongRevision, declared
 from host.protocol.methods import PING
-from host.upstream.begin import Manner, begin
-from host.upstream.client import OTHER_ERA, Client, Listed
+from host.upstream.begin import Manner, begin, other_now
+from host.upstream.client import Client, Listed
 from host.upstream.connect import redactor
 from host.upstream.levels import Levels
 from host.upstream.listening import Listening
@@ -114,8 +114,8 @@ async def stay_awake(peer: Peer[Origin]) -> None:
                 try:
                     await peer.request(PING)
                 except PeerError as refusal:  # a sign of life too, but perhaps of another server by now
-                    if refusal.error.code in OTHER_ERA:
-                        peer.lose(LinkLost("it shakes hands no more: it is another server by now"))
+                    if (lost := other_now(refusal)) is not None:
+                        peer.lose(lost)
                         return
             continue
         peer.lose(LinkLost(f"it did not answer a ping within {PING_PATIENCE:.0f} s"))

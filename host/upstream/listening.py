@@ -14,7 +14,6 @@ from collections.abc import Callable
 import trio
 
 from host.asking import BrokenAnswer, PeerError
-from host.errors import UpstreamError
 from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode_object
 from host.peer import Behind
@@ -64,7 +63,7 @@ class Listening:
             await self._watches.follow(self._agree)
 
     def heard(self, notice: Notification, behind: Behind[Origin]) -> bool:
-        """Take what came by a request of ours. Whether it counts: what comes by one that does not is none."""
+        """Take what came by a request of ours. Whether it says that something changed, by the one that counts."""
         id = subscription_of(notice)
         if id is None:
             id = behind.about
@@ -76,7 +75,7 @@ class Listening:
                 coming.known.set()
                 self._replace(coming)
                 self._make_good(coming.honoured)
-            return True
+            return False
         return self._current is not None and subject is self._current.origin
 
     def called_off(self, id: Id, behind: Behind[Origin]) -> None:
@@ -110,7 +109,8 @@ class Listening:
             self._coming = None
             coming.scope.cancel("it was not acknowledged")
             problem = coming.failed
-            raise too_late(self._client.server, ACKNOWLEDGE) if problem is None else self._failure(problem)
+            server = self._client.server
+            raise too_late(server, ACKNOWLEDGE) if problem is None else failure(server, problem)
         return frozenset(coming.honoured.uris)
 
     def _replace(self, coming: _Open | None) -> None:
@@ -145,6 +145,3 @@ class Listening:
         await trio.sleep(self._backoff.failed(trio.current_time() - began, random.random()))
         if not self._is_open and not self._client.peer.ended.is_set():
             self._watches.listen_again()
-
-    def _failure(self, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:
-        return failure(self._client.server, problem)

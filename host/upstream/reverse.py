@@ -160,20 +160,15 @@ class Voice:
     def told(self, notice: Notification, behind: Behind[Origin]) -> None:
         kinds = [listing.kind for listing in LISTINGS.values() if listing.changed == notice.method]
         listening = self.listening
+        says_change = bool(kinds) or notice.method in (UPDATED, ACKNOWLEDGED)
+        if self.spoken.stateless and says_change and (listening is None or not listening.heard(notice, behind)):
+            return  # without a request that asked for it, a stateless server may say nothing of changes
         if notice.method == CANCELLED:
             id = cancelled_id(notice)
             if listening is not None and id is not None:
                 listening.called_off(id, behind)
         elif notice.method in (TASK_STATUS, TASKS_NOTIFIED):
             return  # tasks are asked about
-        elif self.spoken.stateless and (kinds or notice.method in (UPDATED, ACKNOWLEDGED)):
-            # Without a request that asked for it, a stateless server may say nothing of changes.
-            if listening is None or not listening.heard(notice, behind):
-                return
-            if kinds and self.changed is not None:
-                self.changed(kinds)
-            elif notice.method == UPDATED:
-                self._tell_updated(notice)
         elif kinds:
             if self.changed is not None:
                 self.changed(kinds)
