@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import trio
@@ -41,10 +41,10 @@ from host.wire.asgi import ASGIApp
 from host.wire.link import Arrival, Deliver, LinkLost
 from tests.kit.asgi import LATEST, Answer, Connection, open_face
 from tests.kit.memory import MemoryLink
+from tests.kit.scripts import Step, scripts
 from tests.kit.world import Refusal, ScriptedServer, World, open_world
 
 T = TypeVar("T")
-Step: TypeAlias = tuple[str, int, int]
 
 SCRIPTS_PLAYED = int(os.environ.get("COLONNADE_SCRIPTS", "200"))
 """More of them for a run that has the time."""
@@ -772,22 +772,13 @@ STEPS = {
     "tick": 10,
     "wait": 3,
 }
-SCRIPTS = st.lists(
-    st.tuples(
-        st.sampled_from([name for name, weight in STEPS.items() for _ in range(weight)]),
-        st.integers(0, 8),
-        st.integers(0, 7),
-    ),
-    min_size=10,
-    max_size=60,
-)
 
 
 @pytest.mark.timeout(60 + SCRIPTS_PLAYED)
 @settings(
     deadline=None, max_examples=SCRIPTS_PLAYED, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-@given(SCRIPTS)
+@given(scripts(STEPS, first=8, max_size=60))
 def test_whatever_happens_everything_ends_once_and_nothing_is_left(script: list[Step]) -> None:
     """(rules 24, 38, 45, 47, 71, 80, 108)"""
     with pytest.MonkeyPatch.context() as patch:

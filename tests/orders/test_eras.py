@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import trio
 from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.channel import Channel
@@ -22,11 +21,11 @@ from host.journal import Crashed
 from host.jsonrpc.messages import Message, write
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from tests.kit.asgi import IO, Answer, Connection, HeaderValue, open_face, open_stateless
+from tests.kit.scripts import Step, scripts
 from tests.kit.world import ScriptedServer, World, open_world
 
 OLD, NEW, UNKNOWN = LATEST_LEGACY.name, LATEST.name, "2099-01-01"
 MISMATCH, UNSERVED, NO_METHOD, BAD_PARAMS, BAD_REQUEST = -32020, -32022, -32601, -32602, -32600
-Step: TypeAlias = tuple[str, int, int]
 Verdict: TypeAlias = str | int | None
 """`session` or `stateless`: a result of that era; a number: an error with that code; None: no answer at all."""
 
@@ -418,11 +417,6 @@ ENDPOINT_STEPS = {
 }
 
 
-def scripts(steps: dict[str, int], numbers: int) -> st.SearchStrategy[list[Step]]:
-    names = st.sampled_from([name for name, weight in steps.items() for _ in range(weight)])
-    return st.lists(st.tuples(names, st.integers(0, numbers), st.integers(0, numbers)), min_size=1, max_size=40)
-
-
 BEHIND_THE_HANDSHAKE = [("open", 0, 8), ("ask", 1, 4)]
 CALLED_OFF_AT_ONCE = [("ask", 13, 14), ("cancel", 0, 0)]
 
@@ -430,7 +424,7 @@ CALLED_OFF_AT_ONCE = [("ask", 13, 14), ("cancel", 0, 0)]
 @settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @example(BEHIND_THE_HANDSHAKE)
 @example(CALLED_OFF_AT_ONCE)
-@given(scripts(CHANNEL_STEPS, 23))
+@given(scripts(CHANNEL_STEPS, first=23, second=23, min_size=1, max_size=40))
 def test_on_a_channel_every_request_is_answered_once_by_its_era(script: list[Step]) -> None:
     """(rules 12, 13, 16, 47)"""
 
@@ -447,7 +441,7 @@ def test_on_a_channel_every_request_is_answered_once_by_its_era(script: list[Ste
 
 
 @settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
-@given(scripts(ENDPOINT_STEPS, 41))
+@given(scripts(ENDPOINT_STEPS, first=41, second=41, min_size=1, max_size=40))
 def test_over_http_every_request_is_answered_once_by_its_era(script: list[Step]) -> None:
     """(rules 13, 20, 21, 24, 26, 27)"""
 

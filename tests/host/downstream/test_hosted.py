@@ -11,7 +11,6 @@ from typing import TypeAlias, TypeVar
 import pytest
 import trio
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -35,6 +34,7 @@ from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode, items
 from host.protocol.tasks import Status
 from host.wire.link import LinkLost
+from tests.kit.scripts import Step, scripts
 
 DONE = Raw(b'{"content":[]}')
 YES = Raw(b'{"action":"accept"}')
@@ -886,9 +886,6 @@ class Played:
         self.statuses.append(job.task.status)
 
 
-Step: TypeAlias = tuple[str, int, int]
-
-
 class Machine:
     """Plays a script against one host of tasks, and knows what may come of it."""
 
@@ -1088,19 +1085,10 @@ STEPS = {
     "fail": 1,
     "tick": 3,
 }
-SCRIPTS = st.lists(
-    st.tuples(
-        st.sampled_from([name for name, weight in STEPS.items() for _ in range(weight)]),
-        st.integers(0, 7),
-        st.integers(0, 7),
-    ),
-    min_size=10,
-    max_size=80,
-)
 
 
 @settings(deadline=None, max_examples=150)
-@given(SCRIPTS)
+@given(scripts(STEPS, max_size=80))
 def test_whatever_happens_each_job_and_question_ends_once(script: list[Step]) -> None:
     """No job is left when the lifetimes are up, and none was seen by another than its owner (rules 91, 108)."""
 

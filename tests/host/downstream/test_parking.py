@@ -11,7 +11,6 @@ from typing import TypeAlias, TypeVar
 import pytest
 import trio
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -23,6 +22,7 @@ from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode, encode_object
 from host.protocol.methods import PROGRESS
 from host.wire.link import LinkLost
+from tests.kit.scripts import Step, scripts
 
 DONE = Raw(b'{"content":[]}')
 YES = Raw(b'{"action":"accept"}')
@@ -1160,9 +1160,6 @@ class Sent:
         self.ends: list[Outcome | BaseException] = []
 
 
-Step: TypeAlias = tuple[str, int, int]
-
-
 class Machine:
     """Plays a script against one lot, and knows what may come of it."""
 
@@ -1340,19 +1337,10 @@ STEPS = {
     "wait": 1,
     "expire": 1,
 }
-SCRIPTS = st.lists(
-    st.tuples(
-        st.sampled_from([name for name, weight in STEPS.items() for _ in range(weight)]),
-        st.integers(0, 7),
-        st.integers(0, 7),
-    ),
-    min_size=10,
-    max_size=80,
-)
 
 
 @settings(deadline=None, max_examples=150)
-@given(SCRIPTS)
+@given(scripts(STEPS, max_size=80))
 def test_whatever_happens_each_request_call_and_question_ends_once(script: list[Step]) -> None:
     """No call is left, none is begun twice, and no answer reaches another question than its own (rule 108)."""
 

@@ -17,6 +17,7 @@ from host.asking import ABANDONED, Asking, BrokenAnswer, PeerError
 from host.jsonrpc.conversation import CANCELLED, Asked, Serving, cancelled, cancelled_id, cancelled_reason
 from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.wire.link import LinkLost
+from tests.kit.scripts import Step, scripts
 
 NULL = Raw(b"null")
 
@@ -252,7 +253,7 @@ class Conversation:
         self.lost = False
         self._nursery = nursery
 
-    async def play(self, script: list[tuple[str, int, int]]) -> None:
+    async def play(self, script: list[Step]) -> None:
         for name, one, two in script:
             getattr(self, name)(one, two)
             if name in ("ask", "pass_time") or two % 2:  # an answer and a cancel may come at once
@@ -386,19 +387,11 @@ ASKING_STEPS = {
     "lose": 1,
     "pass_time": 3,
 }
-ASKING_SCRIPTS = st.lists(
-    st.tuples(
-        st.sampled_from([name for name, weight in ASKING_STEPS.items() for _ in range(weight)]),
-        st.integers(0, 7),
-        st.integers(0, 7),
-    ),
-    max_size=40,
-)
 
 
 @settings(deadline=None, max_examples=150)
-@given(ASKING_SCRIPTS)
-def test_whatever_happens_a_request_that_is_waited_for_ends_once(script: list[tuple[str, int, int]]) -> None:
+@given(scripts(ASKING_STEPS, min_size=0, max_size=40))
+def test_whatever_happens_a_request_that_is_waited_for_ends_once(script: list[Step]) -> None:
     """And the other side is told exactly when it still works for it (rules 41, 45, 46, 47)."""
 
     async def play() -> None:
