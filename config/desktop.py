@@ -15,10 +15,10 @@ from config.problems import Mark, clip
 from config.source import List, Map, Node, Scalar, kind_of
 
 TOP_KEY = "mcpServers"
-OWN_TOP_KEYS = frozenset({"listen", "start_grace"})
+OWN_TOP_KEYS = frozenset({"listen", "start_grace", "ask", "console", "audit"})
 _SERVER_KEYS = frozenset({"command", "args", "env", "cwd", "url", "headers"})
 _OWN_SERVER_KEYS = frozenset(
-    {"consent", "trust", "isolation", "max_instances", "idle_timeout", "protocol", "start_timeout"}
+    {"consent", "trust", "limits", "isolation", "max_instances", "idle_timeout", "protocol", "start_timeout"}
 )
 _KIND_KEYS = ("type", "transport")
 # Which transport a url speaks is found out by asking it: what the file says of it changes nothing.

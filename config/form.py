@@ -6,20 +6,39 @@ The models describe the file, not what it comes to: their values are nodes read 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
 from config import model
 from config.interpolate import Expanded
 from config.naming import ID_PATTERN, LONGEST_ID
-from config.source import List, Map, Scalar
+from config.problems import clip
+from config.source import List, Map, Scalar, kind_of
 from config.values import (
+    SCALAR_SCHEMA,
+    SCALARS_SCHEMA,
     TOKEN_NAME,
+    Absent,
     Address,
+    Argument,
+    AskTime,
     CallTime,
+    Channel,
     Command,
     CommandLine,
+    Concurrency,
     Count,
     EndpointPath,
     EnvName,
@@ -28,25 +47,41 @@ from config.values import (
     HeaderName,
     HeaderValue,
     Host,
+    Hosts,
     Idle,
     Isolation,
     Json,
+    JsonScalar,
+    JsonScalars,
+    KeptArguments,
+    Length,
+    LoopbackAddress,
     Origin,
+    Part,
+    Paths,
     Pattern,
     Protocol,
+    Range,
+    Rate,
     ServerId,
+    Size,
     Text,
     Title,
     Token,
     TokenName,
     Trust,
+    TypeName,
     Url,
+    Verdict,
     Wrong,
     did_you_mean,
     expected,
+    pointer,
 )
 
-_WORD_SCHEMA: Json = {"enum": ["allow", "deny"]}
+_REACHED = ("tools", "resources", "prompts")
+_WORD_SCHEMA: Json = {"enum": list(model.Verdict)}
+_PATTERN_SCHEMA: Json = {"type": "string", "minLength": 1}
 _NAME_A_TOKEN = 'name one, for instance auth: {tokens: {laptop: "${env:LAPTOP_TOKEN}"}}'
 _DEDICATED_KEYS = {"max_instances": "counts", "idle_timeout": "stops"}
 
@@ -84,48 +119,209 @@ class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, arbitrary_types_allowed=True)
 
 
-def _word_or_map(value: object, what: str, allow: object, deny: object) -> object:
+_VERDICTS = tuple(model.Verdict)
+
+
+def _spread(value: object, keys: Iterable[str], what: str) -> object:
+    """One word for all of these keys; anything else as it is."""
     if not isinstance(value, Scalar):
         return value
-    if value.text not in ("allow", "deny"):
-        raise expected(what, f'"{value.shown}"', did_you_mean(value.text, ("allow", "deny")))
-    return allow if value.text == "allow" else deny
+    if value.text not in _VERDICTS:
+        found = kind_of(value) if value.is_null else f'"{value.shown}"'
+        raise expected(f"allow, ask, deny, or a map of {what}", found, did_you_mean(value.text, _VERDICTS))
+    return dict.fromkeys(keys, value)
 
 
-class KindForm(_Form):
-    """Patterns of one kind: what may be reached and what may not."""
+class ChecksForm(_Form):
+    """What an argument has to be; all checks must hold. A value by itself means eq, a list by itself means in."""
 
-    allow: tuple[Pattern, ...] | None = Field(
-        default=None, description="Only what one of these patterns names may be reached. An empty list: nothing."
+    eq: JsonScalar = Field(default=None, description="It is this value, of this JSON type.")
+    in_: JsonScalars | None = Field(default=None, alias="in", description="It is one of these values.")
+    prefix: Part | None = _described(None, "It is text that begins so.")
+    suffix: Part | None = _described(None, "It is text that ends so.")
+    glob: Pattern | None = _described(None, "It is text that this pattern matches whole; * is any characters, ? one.")
+    range: Range | None = _described(None, "It is a number from the first to the second, both included; null: open.")
+    max_len: Length | None = _described(None, "It is text of at most so many characters, or a list of so many items.")
+    type: TypeName | None = _described(None, "It has this JSON type.")
+    absent: Absent | None = _described(None, "It is not there.")
+    path_under: Paths | None = _described(None, "It is an absolute path to one of these folders or into it.")
+    host_in: Hosts | None = _described(None, "It is a URL of one of these hosts, or such a host.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: object) -> object:
+        if isinstance(value, Scalar):
+            return {"eq": value}
+        return {"in": value} if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _sensible(self) -> ChecksForm:
+        if not self.model_fields_set:
+            raise expected("at least one check", "an empty map", "for instance {prefix: draft-}")
+        if self.absent and len(self.model_fields_set) > 1:
+            raise Wrong("what is absent can be nothing else; leave absent alone, or take it away")
+        return self
+
+    def checks(self) -> tuple[model.Check, ...]:
+        """The checks that the file names, in the order of this form."""
+        names = {name: key.alias or name for name, key in type(self).model_fields.items()}
+        return tuple(
+            model.Check(op, getattr(self, name)) for name, op in names.items() if name in self.model_fields_set
+        )
+
+
+def _distinct(when: dict[str, ChecksForm]) -> dict[str, ChecksForm]:
+    if not when:
+        raise expected("a map of arguments", "an empty map", "take it away, or name an argument")
+    names: dict[str, str] = {}
+    for name in when:
+        if names.setdefault(pointer(name), name) != name:
+            raise Wrong(f'"{clip(names[pointer(name)])}" and "{clip(name)}" are the same argument; keep one')
+    return when
+
+
+When = Annotated[dict[Argument, ChecksForm], AfterValidator(_distinct)]
+
+
+def conditions(when: Mapping[str, ChecksForm]) -> tuple[model.Condition, ...]:
+    """What is said of each argument. Their order in the file means nothing, so here it is always the same."""
+    made = (model.Condition(pointer(name), form.checks()) for name, form in when.items())
+    return tuple(sorted(made, key=lambda condition: condition.path))
+
+
+class WhenForm(_Form):
+    """Conditions on arguments by themselves, as they stand in a rule."""
+
+    when: When
+
+
+class RuleForm(_Form):
+    """One rule for tools or prompts: a pattern by itself, or with conditions on the arguments."""
+
+    name: Pattern = Field(description="The pattern that the name has to match; * is any characters, ? one.")
+    when: When | None = Field(
+        default=None,
+        description="What the arguments have to be: each by its name, or by a JSON pointer that begins with a slash.",
+        json_schema_extra={"minProperties": 1},
     )
-    deny: tuple[Pattern, ...] = Field(
-        default=(), description="What one of these patterns names may not be reached, whatever allow says."
-    )
+    closed: Flag | None = _described(False, "No argument may be there that when does not name.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pattern_alone(cls, value: object) -> object:
+        return _pattern_or_map(value, "name", "a pattern, or a map of name and when")
+
+    @field_validator("closed")
+    @classmethod
+    def _with_when(cls, closed: bool | None, info: ValidationInfo) -> bool | None:
+        # A when that is wrong is missing in data, and its own problem is enough.
+        if closed and info.data.get("when", ...) is None:
+            raise Wrong("closed is about arguments that when does not name; name under when those that there may be")
+        return closed
+
+    def rule(self) -> model.Rule:
+        return model.Rule(self.name, conditions(self.when or {}), bool(self.closed))
+
+
+class UriRuleForm(_Form):
+    """One rule for URIs: a pattern by itself, or under its key."""
+
+    uri: Pattern = Field(description="The pattern that the URI has to match; * stops at a slash, ** does not.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pattern_alone(cls, value: object) -> object:
+        return _pattern_or_map(value, "uri", "a pattern, or a map of uri")
+
+    def rule(self) -> model.Rule:
+        return model.Rule(self.uri)
+
+
+def _pattern_or_map(value: object, key: str, what: str) -> object:
+    if isinstance(value, Scalar):
+        return {key: value}
+    if isinstance(value, list):
+        raise expected(what, "a list")
+    return value
+
+
+_ALLOW_TEXT = "What one of these rules names may be reached. What none names is then denied, unless default says else."
+_ASK_TEXT = "Of what one of these rules names a person is asked, whatever allow says."
+_DENY_TEXT = "What one of these rules names may not be reached, whatever else is said."
+_DEFAULT_TEXT = (
+    "What becomes of the rest. Without it: deny where an allow list stands, and else as the trust level has it."
+)
+
+
+class _Lists(_Form):
+    @model_validator(mode="before")
+    @classmethod
+    def _one_word(cls, value: object) -> object:
+        return _spread(value, ("default",), "rules")
+
+
+class KindForm(_Lists):
+    """Rules for one kind, by name: what may be reached, what a person is asked of, and what may not be reached."""
+
+    allow: tuple[RuleForm, ...] | None = Field(default=None, description=_ALLOW_TEXT)
+    ask: tuple[RuleForm, ...] = Field(default=(), description=_ASK_TEXT)
+    deny: tuple[RuleForm, ...] = Field(default=(), description=_DENY_TEXT)
+    default: Verdict | None = _described(None, _DEFAULT_TEXT)
+
+
+class UriKindForm(_Lists):
+    """Rules for one kind, by URI: what may be reached, what a person is asked of, and what may not be reached."""
+
+    allow: tuple[UriRuleForm, ...] | None = Field(default=None, description=_ALLOW_TEXT)
+    ask: tuple[UriRuleForm, ...] = Field(default=(), description=_ASK_TEXT)
+    deny: tuple[UriRuleForm, ...] = Field(default=(), description=_DENY_TEXT)
+    default: Verdict | None = _described(None, _DEFAULT_TEXT)
+
+
+class ElicitationForm(_Form):
+    """Whether the server may ask the person at the client for something."""
+
+    form: Verdict | None = _described(None, "To have a form filled in.")
+    url: UriKindForm = Field(default_factory=UriKindForm, description="To have a page visited, by its URL.")
 
     @model_validator(mode="before")
     @classmethod
     def _one_word(cls, value: object) -> object:
-        return _word_or_map(value, "allow, deny, or a map of patterns", {}, {"allow": []})
+        return _spread(value, ("form", "url"), "form and url")
 
 
 class ConsentForm(_Form):
-    """What of a server may be reached, kind by kind."""
+    """What of a server may be reached and what it may ask for, kind by kind."""
 
-    tools: KindForm = Field(
-        default_factory=KindForm, description="Consent for tools, by name; * matches any characters."
+    tools: KindForm = Field(default_factory=KindForm, description="Rules for tools, by name; * is any characters.")
+    resources: UriKindForm = Field(
+        default_factory=UriKindForm, description="Rules for resources, by URI; * stops at a slash, ** does not."
     )
-    resources: KindForm = Field(
-        default_factory=KindForm, description="Consent for resources, by URI; * stops at a slash, ** does not."
+    prompts: KindForm = Field(default_factory=KindForm, description="Rules for prompts, by name; * is any characters.")
+    sampling: Verdict | None = _described(None, "Whether it may ask for text from the client's model.")
+    elicitation: ElicitationForm = Field(
+        default_factory=ElicitationForm, description="Whether it may ask the person at the client for something."
     )
-    prompts: KindForm = Field(
-        default_factory=KindForm, description="Consent for prompts, by name; * matches any characters."
+    roots: UriKindForm = Field(
+        default_factory=UriKindForm, description="Rules for the roots of the client that it may be told, by URI."
     )
 
     @model_validator(mode="before")
     @classmethod
     def _one_word(cls, value: object) -> object:
-        no_kind = {kind: {"allow": list[object]()} for kind in ("tools", "resources", "prompts")}
-        return _word_or_map(value, "allow, deny, or a map of tools, resources and prompts", {}, no_kind)
+        return _spread(value, _REACHED, "tools, resources, prompts, sampling, elicitation and roots")
+
+
+class LimitsForm(_Form):
+    """What a server may be used for at the most."""
+
+    calls: Rate | None = _described(None, "How many calls in a time, for instance 60/min.")
+    concurrent: Concurrency | None = _described(None, "How many calls may run at once; a few more wait.")
+    result: Size | None = _described(None, "How large one answer may be, from 1KiB to 64MiB.")
+    sampling: Rate | None = _described(None, "How often the server may ask for text from the client's model.")
+    sampling_tokens: Rate | None = _described(
+        None, "How many tokens it may ask for in a time, for instance 100000/day."
+    )
 
 
 class ServerForm(_Form):
@@ -146,14 +342,16 @@ class ServerForm(_Form):
     timeout: CallTime | None = _described("60s", "How long one call may take; progress starts it anew, to 600s in all.")
     start_timeout: CallTime | None = _described("60s", "How long connecting, handshake and first lists may take.")
     consent: ConsentForm = Field(
-        default_factory=ConsentForm, description="What may be reached; without it, everything."
+        default_factory=ConsentForm,
+        description="What may be reached, and what the server may ask for. What is not said here follows from trust.",
     )
     trust: Trust | None = _described(
         "standard",
-        "What the server may ask of clients. trusted: everything. standard: to fill in a form and for the roots; "
-        "sampling and opening a URL are refused. untrusted: nothing, and its instructions and the pages of its apps "
-        "are left out.",
+        "What goes without saying. trusted: everything is allowed, changed definitions too. standard: what it offers "
+        "is allowed and a changed definition waits for approval; sampling and opening a URL ask. untrusted: every "
+        "definition waits for approval, every call asks, its texts are cleaned, and it may ask for nothing.",
     )
+    limits: LimitsForm = Field(default_factory=LimitsForm, description="How much it may be used.")
     protocol: Protocol | None = _described(
         "auto",
         "How to begin with the server. auto: ask which revisions it speaks, and shake hands if it does not know the "
@@ -214,6 +412,56 @@ class ListenForm(_Form):
         )
 
 
+def _each_once(answers: tuple[model.Channel, ...]) -> tuple[model.Channel, ...]:
+    if not answers:
+        raise Wrong(f"nobody could answer; name at least one of {', '.join(model.Channel)}")
+    if len(set(answers)) < len(answers):
+        raise Wrong("one of them stands twice; keep one")
+    return answers
+
+
+class AskForm(_Form):
+    """Who answers when a call needs a person."""
+
+    answers: Annotated[tuple[Channel, ...], AfterValidator(_each_once)] | None = Field(
+        default=None,
+        description="Where a person may answer: at the web console, in a terminal with colonnade ask, and, only if it "
+        "is named here, through the client that calls.",
+        json_schema_extra={"default": ["console", "terminal"], "minItems": 1, "uniqueItems": True},
+    )
+    timeout: AskTime | None = _described("50s", "How long a question waits for an answer; 1s to 1h.")
+
+
+class ConsoleForm(_Form):
+    """Where the web console is."""
+
+    address: LoopbackAddress | None = _described(
+        None,
+        "host:port of loopback; port 0: a free one. Without it: beside the endpoint, if that is at a loopback address, "
+        "and else at a free port.",
+    )
+
+
+def _switched(value: object, read: ValidatorFunctionWrapHandler) -> ConsoleForm | None:
+    if not isinstance(value, Scalar):
+        return cast(ConsoleForm, read(value))
+    if value.text not in _SWITCH:
+        found = kind_of(value) if value.is_null else f'"{value.shown}"'
+        raise expected("on, off, or a map with an address", found, did_you_mean(value.text, ("on", "off")))
+    return ConsoleForm() if _SWITCH[value.text] else None
+
+
+_SWITCH = {"on": True, "true": True, "off": False, "false": False}
+
+
+class AuditForm(_Form):
+    """What the audit keeps."""
+
+    arguments: KeptArguments | None = _described(
+        "digest", "What it keeps of what calls were given: a digest and the shape, or all of it."
+    )
+
+
 class FileForm(_Form):
     """A configuration file of Colonnade."""
 
@@ -221,6 +469,11 @@ class FileForm(_Form):
     start_grace: Grace | None = _described(
         "3s", "How long the first answers may wait for servers that are still starting; 0s to 60s."
     )
+    ask: AskForm = Field(default_factory=AskForm, description="Questions to a person: who answers them.")
+    console: Annotated[ConsoleForm | None, WrapValidator(_switched)] = Field(
+        default_factory=ConsoleForm, description="The web console: on, off, or where it is."
+    )
+    audit: AuditForm = Field(default_factory=AuditForm, description="The record of what was decided.")
     servers: Annotated[dict[ServerId, ServerForm], AfterValidator(_not_empty)] = Field(
         description="The servers, each under its id.",
         json_schema_extra={
@@ -241,12 +494,41 @@ def form_at(path: tuple[str | int, ...]) -> type[_Form] | None:
             return AuthForm
         case ("servers", _):
             return ServerForm
-        case ("servers", _, "consent"):
-            return ConsentForm
-        case ("servers", _, "consent", _):
-            return KindForm
+        case ("ask",):
+            return AskForm
+        case ("console",):
+            return ConsoleForm
+        case ("audit",):
+            return AuditForm
+        case ("servers", _, "limits"):
+            return LimitsForm
+        case ("servers", _, "consent", *rest):
+            return _form_of_consent(tuple(rest))
         case _:
             return None
+
+
+def _form_of_consent(path: tuple[str | int, ...]) -> type[_Form] | None:
+    match path:
+        case ():
+            return ConsentForm
+        case ("elicitation",):
+            return ElicitationForm
+        case ("elicitation", "url", *below) | ("resources" | "roots", *below):
+            return _URI_FORMS.get(len(below))
+        case (_, *below):
+            return _NAME_FORMS.get(len(below))
+    return None
+
+
+# By how many steps below its kind a map is: kind, list and number of the rule, when and argument.
+_NAME_FORMS: dict[int, type[_Form]] = {0: KindForm, 2: RuleForm, 4: ChecksForm}
+_URI_FORMS: dict[int, type[_Form]] = {0: UriKindForm, 2: UriRuleForm}
+
+
+def known_keys(form: type[_Form]) -> list[str]:
+    """The keys of a map, as the file writes them."""
+    return [key.alias or name for name, key in form.model_fields.items()]
 
 
 def cross_problems(server: Map) -> list[tuple[str | None, str]]:
@@ -292,8 +574,19 @@ def schema() -> Json:
     made = _tidied(FileForm.model_json_schema())
     assert isinstance(made, dict)
     definitions = made["$defs"]
-    for name in ("KindForm", "ConsentForm"):
+    for name in ("KindForm", "UriKindForm", "ElicitationForm", "ConsentForm"):
         definitions[name] = {"anyOf": [_WORD_SCHEMA, definitions[name]]}
+    for name in ("RuleForm", "UriRuleForm"):
+        definitions[name] = {"anyOf": [_PATTERN_SCHEMA, definitions[name]]}
+    definitions["RuleForm"]["anyOf"][1] |= {
+        "if": {"required": ["closed"], "properties": {"closed": {"const": True}}},
+        "then": {"required": ["when"]},
+    }
+    definitions["ChecksForm"]["minProperties"] = 1
+    definitions["ChecksForm"]["dependentSchemas"] = {"absent": {"maxProperties": 1}}
+    definitions["ChecksForm"] = {"anyOf": [SCALAR_SCHEMA, SCALARS_SCHEMA, definitions["ChecksForm"]]}
+    # Some editors read off as a truth, others as the word.
+    definitions["ConsoleForm"] = {"anyOf": [{"enum": [*_SWITCH, True, False]}, definitions["ConsoleForm"]]}
     nothing = False
     definitions["ServerForm"]["oneOf"] = [
         {"required": ["command"], "properties": {"url": nothing, "headers": nothing}},

@@ -10,30 +10,71 @@ import dataclasses
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from config import desktop, model, source
-from config.form import ConsentForm, FileForm, KindForm, ListenForm, ServerForm, cross_problems, form_at
+from config.form import (
+    AskForm,
+    ConsentForm,
+    FileForm,
+    KindForm,
+    LimitsForm,
+    ListenForm,
+    ServerForm,
+    UriKindForm,
+    UriRuleForm,
+    cross_problems,
+    form_at,
+    known_keys,
+)
+from config.globs import covers
 from config.interpolate import Expanded, Expander, Secret
-from config.model import Config, Consent, HttpServer, KindConsent, Listen, Server, ServerSpec, StdioServer
+from config.model import (
+    AskSpec,
+    Channel,
+    Config,
+    Consent,
+    ConsoleSpec,
+    HttpServer,
+    KindConsent,
+    Limits,
+    Listen,
+    Rule,
+    Server,
+    ServerSpec,
+    StdioServer,
+)
 from config.problems import ConfigError, Mark, Problem, clip
 from config.source import List, Map, Node, Scalar, kind_of
-from config.values import SHORTEST_TOKEN, TOKEN_NAME
+from config.values import SHORTEST_TOKEN, TOKEN_NAME, Kept
 
 _WRONG_KINDS = {"model_type": "a map", "dict_type": "a map", "tuple_type": "a list", "list_type": "a list"}
 # A key that is no word may be a value that slipped to the left of its colon: it is not repeated.
 _WORD = re.compile(r"\w[\w.-]*")
 # A name as long as a token may be a token in the wrong place: it is not repeated beside what is wrong with it.
 _SHORT_NAME = re.compile(rf"(?={TOKEN_NAME}$).{{1,{SHORTEST_TOKEN - 1}}}")
-_MISSING = {"servers": "it names what to serve", "tokens": "it names who may come in"}
-_COMMON_KEYS = [key.name for key in dataclasses.fields(Server) if key.name not in ("id", "consent")]
+_MISSING = {
+    "servers": "it names what to serve",
+    "tokens": "it names who may come in",
+    "name": "it is the pattern of the rule",
+    "uri": "it is the pattern of the rule",
+}
+_COMMON_KEYS = [key.name for key in dataclasses.fields(Server) if key.name not in ("id", "consent", "limits")]
+_LISTS: tuple[tuple[tuple[str, ...], type[KindForm | UriKindForm]], ...] = (
+    (("tools",), KindForm),
+    (("resources",), UriKindForm),
+    (("prompts",), KindForm),
+    (("elicitation", "url"), UriKindForm),
+    (("roots",), UriKindForm),
+)
+"""Where in a consent the lists of rules are, and in which form."""
 _PYDANTIC_KEY = "[key]"  # how pydantic marks an error in a key instead of the value under it
 
 
@@ -49,7 +90,7 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
     root = read.root if desk is None else desk.root
     gathered = _Gathered(source.clip_path(Path(path)), read, desk)
     expander = Expander(os.environ if environ is None else environ, file.parent, bare_names=desk is not None)
-    gathered.cross(root)
+    gathered.cross(root, expander)
     form = gathered.validate(root, expander)
     servers = _build_servers(form, root, file.parent, gathered) if form is not None else {}
     if form is None or gathered.problems:
@@ -57,7 +98,16 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
     grace = model.DEFAULT_START_GRACE if form.start_grace is None else form.start_grace
     listen = _build_listen(form.listen)
     notices = (*(() if desk is None else desk.notices), *_listen_notices(form.listen, listen))
-    return Config(file, listen, grace, MappingProxyType(servers), notices)
+    return Config(
+        file,
+        listen,
+        grace,
+        MappingProxyType(servers),
+        notices,
+        AskSpec(**_said(form.ask)),
+        None if form.console is None else ConsoleSpec(form.console.address),
+        form.audit.arguments is Kept.FULL,
+    )
 
 
 class _Gathered:
@@ -75,8 +125,9 @@ class _Gathered:
         if mark not in self._settled:
             self.problems.append(Problem(self._file, mark.line, mark.column, where, text))
 
-    def cross(self, root: Map) -> None:
+    def cross(self, root: Map, expander: Expander) -> None:
         """Note what is wrong with keys taken together, which no single value shows."""
+        self._unanswered(root)
         servers = root.get("servers")
         for name, (key, server) in servers.entries.items() if isinstance(servers, Map) else ():
             if not isinstance(server, Map):
@@ -84,19 +135,40 @@ class _Gathered:
             for at, text in cross_problems(server):
                 mark = key.mark if at is None else server.entries[at][0].mark
                 self.add(mark, _where(root, ("servers", name) if at is None else ("servers", name, at)), text)
-            self._swallowed(root, ("servers", name, "consent"), server.get("consent"))
+            for path, form in _LISTS:
+                self._swallowed(root, ("servers", name, "consent", *path), form, expander)
 
-    def _swallowed(self, root: Map, path: tuple[str, ...], consent: Node | None) -> None:
-        """Note patterns that stand in both lists of a kind: deny wins, so the other says nothing."""
-        for kind, (_, lists) in consent.entries.items() if isinstance(consent, Map) else ():
-            allow, deny = (lists.get("allow"), lists.get("deny")) if isinstance(lists, Map) else (None, None)
-            if not isinstance(allow, List) or not isinstance(deny, List):
-                continue
-            denied = {item.text for item in deny.items if isinstance(item, Scalar)}
-            for n, item in enumerate(allow.items):
-                if isinstance(item, Scalar) and item.text in denied:
-                    text = f'"{item.shown}" stands under deny too, which wins; keep it in one list'
-                    self.add(item.mark, _where(root, (*path, kind, "allow", n)), text)
+    def _unanswered(self, root: Map) -> None:
+        """Note that questions are to be answered at a console which is switched off."""
+        path: Trail = ("ask", "answers")
+        answers, console = _find(root, path), root.get("console")
+        if isinstance(answers, List) and isinstance(console, Scalar) and console.text in ("off", "false"):
+            for n, item in enumerate(answers.items):
+                if isinstance(item, Scalar) and item.text == Channel.CONSOLE:
+                    text = "the console is off, so nobody can answer there; take it from the list"
+                    self.add(item.mark, _where(root, (*path, n)), text)
+
+    def _swallowed(self, root: Map, path: Trail, form: type[KindForm | UriKindForm], expander: Expander) -> None:
+        """Note the rules of a kind that never decide: a stronger list has all that they name, or they stand twice."""
+        lists = _find(root, path)
+        if not isinstance(lists, Map):
+            return
+        try:
+            kind = _kind(form.model_validate(_plain(lists), context=expander))
+        except ValidationError:
+            return  # what is wrong with a value is noted where values are read
+        stronger: list[_Written] = []
+        for name, rules in (("deny", kind.deny), ("ask", kind.ask), ("allow", kind.allow or ())):
+            own: list[_Written] = []
+            for n, rule in enumerate(rules):
+                at: Trail = (*path, name, n)
+                node = _deepest(root, at)[0]
+                written = _Written(rule, name, _pattern(node))
+                text = _needless(written, own, stronger, uris=form is UriKindForm)
+                if text:
+                    self.add(node.mark, _where(root, at), f'"{written.shown}" {text}')
+                own.append(written)
+            stronger += own
 
     def validate(self, root: Map, expander: Expander) -> FileForm | None:
         """The file in its form, or None after noting what is wrong."""
@@ -198,7 +270,9 @@ def _may_be_secret(path: Trail) -> bool:
 
 def _unknown_key(path: Trail) -> str:
     form = form_at(path[:-1])
-    known = list(form.model_fields) if form is not None else []
+    if form is UriRuleForm and path[-1] in ("when", "closed"):
+        return f"a URI is all there is to judge: it has no arguments that {path[-1]} could be about; take it away"
+    known = [] if form is None else known_keys(form)
     meant = difflib.get_close_matches(str(path[-1]).lower(), known, 1, 0.6)
     hint = f'did you mean "{meant[0]}"?' if meant else f"known are {', '.join(known)}"
     return f"unknown key; {hint}"
@@ -275,7 +349,8 @@ def _build_http(name: str, form: ServerForm, url: Expanded) -> HttpServer:
 def _common(form: ServerForm) -> dict[str, Any]:
     """The fields that every server has; what the file does not say is left to the defaults of the model."""
     said = {name: getattr(form, name) for name in _COMMON_KEYS}
-    return {"consent": _consent(form.consent), **{name: value for name, value in said.items() if value is not None}}
+    made = {"consent": _consent(form.consent), "limits": Limits(**_said(form.limits))}
+    return {**made, **{name: value for name, value in said.items() if value is not None}}
 
 
 def _program(program: Expanded, folder: Path) -> Secret:
@@ -288,9 +363,61 @@ def _secrets(values: Mapping[str, Expanded]) -> Mapping[str, Secret]:
     return MappingProxyType({name: Secret(value.text) for name, value in values.items()})
 
 
+def _said(form: AskForm | LimitsForm) -> dict[str, Any]:
+    """What the file says of the keys of a form; the rest is left to the defaults of the model."""
+    return {name: value for name in type(form).model_fields if (value := getattr(form, name)) is not None}
+
+
 def _consent(form: ConsentForm) -> Consent:
-    return Consent(_kind(form.tools), _kind(form.resources), _kind(form.prompts))
+    return Consent(
+        tools=_kind(form.tools),
+        resources=_kind(form.resources),
+        prompts=_kind(form.prompts),
+        sampling=form.sampling,
+        form=form.elicitation.form,
+        url=_kind(form.elicitation.url),
+        roots=_kind(form.roots),
+    )
 
 
-def _kind(form: KindForm) -> KindConsent:
-    return KindConsent(form.allow, form.deny)
+def _kind(form: KindForm | UriKindForm) -> KindConsent:
+    allow, ask, deny = (
+        None if rules is None else tuple(rule.rule() for rule in rules) for rules in (form.allow, form.ask, form.deny)
+    )
+    return KindConsent(allow, ask or (), deny or (), form.default)
+
+
+def _pattern(item: Node) -> str:
+    """The pattern of a rule as the file writes it."""
+    node = item.get("name") or item.get("uri") if isinstance(item, Map) else item
+    return node.shown if isinstance(node, Scalar) else ""
+
+
+class _Written(NamedTuple):
+    """A rule, the list it stands in, and its pattern as the file writes it."""
+
+    rule: Rule
+    list: str
+    shown: str
+
+    def same(self, other: _Written) -> bool:
+        # 1 and true are equal to Python and not to JSON, so what rules hold is compared as it is written.
+        return self.rule == other.rule and repr(self.rule) == repr(other.rule)
+
+
+def _needless(rule: _Written, before: Sequence[_Written], stronger: Sequence[_Written], *, uris: bool) -> str:
+    """Why a rule never decides, as the end of a sentence that begins with its pattern; empty if it may."""
+    if any(other.same(rule) for other in before):
+        return "stands twice in this list; keep one"
+    for other in stronger:
+        if other.same(rule):
+            return f"stands under {other.list} too, which wins; keep it in one list"
+    unconditional = [other for other in stronger if not other.rule.when]
+    pattern = rule.rule.pattern
+    if not covers([other.rule.pattern for other in unconditional], pattern, uris=uris):
+        return ""
+    for other in unconditional:
+        if covers([other.rule.pattern], pattern, uris=uris):
+            return f'never decides: "{other.shown}" under {other.list} wins for all that it names; take it away'
+    lists = " and ".join(dict.fromkeys(other.list for other in unconditional))
+    return f"never decides: what stands under {lists} wins for all that it names; take it away"

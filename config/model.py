@@ -37,6 +37,7 @@ DEFAULT_TIMEOUT = 60.0
 DEFAULT_START_TIMEOUT = 60.0
 DEFAULT_MAX_INSTANCES = 16
 DEFAULT_IDLE_TIMEOUT = 300.0
+DEFAULT_ASK_TIMEOUT = 50.0
 
 
 def _no_secrets() -> Mapping[str, Secret]:
@@ -54,9 +55,12 @@ def is_loopback(host: str) -> bool:
 
 
 class Trust(StrEnum):
-    """What a server may ask of clients. A trusted one: everything. A standard one: to fill in a form, and for the
-    roots; sampling and opening a URL are refused. An untrusted one: nothing; and neither its instructions nor the pages
-    of its MCP Apps are passed on."""
+    """What goes without saying for a server, where `consent` says nothing, and what becomes of its definitions.
+
+    A trusted one may do everything, and its changes are only noted. Of a standard one, what it offers at first sight is
+    pinned and a change is held back until a person approves it. Of an untrusted one nothing is listed before that,
+    every call asks, and its texts are cleaned.
+    """
 
     TRUSTED = "trusted"
     STANDARD = "standard"
@@ -101,24 +105,122 @@ class Listen:
     sse: bool = True
 
 
+class Verdict(StrEnum):
+    """What becomes of a request: it passes, a person is asked, or it is as if there were nothing."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+CheckValue = str | int | float | bool | tuple[str | int | float | bool | None, ...] | None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of one argument.
+
+    `op` and the type of `value`: `eq` scalar; `in` tuple of scalars; `prefix`, `suffix`, `glob` text; `range` a pair of
+    numbers, None where it is open; `max_len` characters of text or items of an array; `type` a word of JSON Schema;
+    `absent` True; `path_under` absolute paths; `host_in` host names.
+    """
+
+    op: str
+    value: CheckValue
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What is said of one argument. `path` is a JSON pointer (RFC 6901) into the arguments; all checks must hold."""
+
+    path: str
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One entry of a list: a pattern, and perhaps conditions on the arguments. `closed`: no argument beside those that
+    the conditions name is within the rule."""
+
+    pattern: str
+    when: tuple[Condition, ...] = ()
+    closed: bool = False
+
+
 @dataclass(frozen=True)
 class KindConsent:
-    """Patterns for one kind. `allow=None` means all that `deny` does not name; `allow=()` means nothing."""
+    """The rules for one kind. `deny` wins over `ask`, `ask` over `allow`; order means nothing.
 
-    allow: tuple[str, ...] | None = None
-    deny: tuple[str, ...] = ()
+    What no list names is for `default`; if that is None, it is denied where an allow list stands, even an empty one,
+    and else for the trust level to say.
+    """
+
+    allow: tuple[Rule, ...] | None = None
+    ask: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+    default: Verdict | None = None
 
 
-ALLOW_ALL = KindConsent()
+UNSAID = KindConsent()
 
 
 @dataclass(frozen=True)
 class Consent:
-    """What of a server may be reached, kind by kind, in the server's own names."""
+    """What of a server may be reached and what it may ask for, kind by kind, in the server's own names. None, and
+    UNSAID: as the trust level has it. The patterns of `url` are for the pages it may want visited, those of `roots` for
+    the roots that it may be told."""
 
-    tools: KindConsent = ALLOW_ALL
-    resources: KindConsent = ALLOW_ALL
-    prompts: KindConsent = ALLOW_ALL
+    tools: KindConsent = UNSAID
+    resources: KindConsent = UNSAID
+    prompts: KindConsent = UNSAID
+    sampling: Verdict | None = None
+    form: Verdict | None = None
+    url: KindConsent = UNSAID
+    roots: KindConsent = UNSAID
+
+
+@dataclass(frozen=True)
+class Rate:
+    """So many in so many seconds."""
+
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server may be used for at the most; None: no limit. `concurrent` calls run at once, up to QUEUE more wait;
+    `result` is in bytes; `sampling` counts questions, `sampling_tokens` the tokens that they ask for."""
+
+    calls: Rate | None = None
+    concurrent: int | None = None
+    result: int | None = None
+    sampling: Rate | None = None
+    sampling_tokens: Rate | None = None
+
+
+class Channel(StrEnum):
+    """Where a person may answer."""
+
+    CONSOLE = "console"
+    TERMINAL = "terminal"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True)
+class AskSpec:
+    """Who answers questions of consent, and within how many seconds."""
+
+    answers: tuple[Channel, ...] = (Channel.CONSOLE, Channel.TERMINAL)
+    timeout: float = DEFAULT_ASK_TIMEOUT
+
+
+@dataclass(frozen=True)
+class ConsoleSpec:
+    """Where the web console is: at the endpoint's own address if that is a loopback one (`address` None), else, and
+    with `--stdio`, at a loopback address of its own: (host, port), port 0 for a free one."""
+
+    address: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -135,6 +237,7 @@ class Server(ABC):
     start_timeout: float = DEFAULT_START_TIMEOUT
     consent: Consent = field(default_factory=Consent)
     trust: Trust = Trust.STANDARD
+    limits: Limits = field(default_factory=Limits)
     protocol: Protocol = Protocol.AUTO
     isolation: Isolation = Isolation.SHARED
     max_instances: int = DEFAULT_MAX_INSTANCES
@@ -184,13 +287,18 @@ ServerSpec = StdioServer | HttpServer
 
 @dataclass(frozen=True, repr=False)
 class Config:
-    """A whole file. `servers` is in the order of the file; `notices` are sentences for whoever starts the host."""
+    """A whole file. `servers` is in the order of the file; `notices` are sentences for whoever starts the host.
+    `console` is None if there shall be none. `audit_arguments`: the audit holds what calls were given, not only its
+    digest."""
 
     source: Path
     listen: Listen
     start_grace: float
     servers: Mapping[str, ServerSpec] = field(hash=False)
     notices: tuple[str, ...] = ()
+    ask: AskSpec = field(default_factory=AskSpec)
+    console: ConsoleSpec | None = field(default_factory=ConsoleSpec)
+    audit_arguments: bool = False
 
     def __repr__(self) -> str:
         return f"<Config {self.source}: {', '.join(self.servers)}>"

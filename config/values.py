@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +33,14 @@ LONGEST_GRACE = 60.0
 SHORTEST_IDLE = 1.0
 LONGEST_IDLE = 24 * 3600.0
 MOST_INSTANCES = 1000
+MOST_CONCURRENT = 1000
+SHORTEST_ASK = 1.0
+LONGEST_ASK = 3600.0
+MOST_IN_A_RATE = 1_000_000_000
+LONGEST_RATE = 30 * 86400
+SMALLEST_RESULT = 1024
+LARGEST_RESULT = 64 * 1024 * 1024
+LONGEST_ARGUMENT = 1_000_000_000
 SHORTEST_TOKEN = 16
 LONGEST_TOKEN = 4096  # the whole head of a request has 16 KiB
 RESERVED_PATHS = ("/status", "/healthz", "/console", "/sse", "/message")
@@ -48,6 +57,27 @@ _ADDRESS = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}"
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _ENV_NAME = re.compile(r"[!-<>-~]+")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_RATE = r"[0-9]{1,10}/[0-9]{0,7}(?:s|min|h|day)"
+_RATE_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
+_RATE_UNITS_MEANT = {
+    "sec": "s",
+    "second": "s",
+    "m": "min",
+    "minute": "min",
+    "hour": "h",
+    "hr": "h",
+    "d": "day",
+    "days": "day",
+}
+_SIZE = r"[0-9]{1,9}(?:\.[0-9]{1,9})?(?:B|KB|MB|KiB|MiB)"
+_BYTES = {"B": 1, "KB": 1000, "MB": 1000_000, "KiB": 1024, "MiB": 1024 * 1024}
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+# What YAML readers, some or all, take for a truth, nothing or a number, and JSON does not: who knows what is meant?
+_NEARLY_JSON = re.compile(
+    r"~|(?i:true|false|null)|[+-]?(?:(?i:\.inf|\.nan|0x[0-9a-f_]+|0o[0-7_]+|0b[01_]+)"
+    r"|(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?)"
+)
+_NAMED_HOST = re.compile(r"(?!.*\.\.)[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -147,15 +177,20 @@ def _read_bool(value: object, info: ValidationInfo) -> bool:
     raise expected(what, _quote(flag), f"write {remedy}" if remedy and flag.literal else "")
 
 
-def _read_count(value: object, info: ValidationInfo) -> int:
-    what = f"a whole number from 1 to {MOST_INSTANCES}"
-    scalar = _scalar(value, what)
-    count = _expand(scalar.text, info)
-    if not re.fullmatch(r"[0-9]{1,4}", count.text) or not 1 <= int(count.text) <= MOST_INSTANCES:
-        raise expected(what, _quote(count))
-    if count.literal and not scalar.plain:
-        raise expected(what, "text in quotes", f"write {int(count.text)} without quotes")
-    return int(count.text)
+def _whole(least: int, most: int) -> Callable[[object, ValidationInfo], int]:
+    """A reader of whole numbers, decimal whatever they begin with."""
+    what = f"a whole number from {least} to {most}"
+
+    def read(value: object, info: ValidationInfo) -> int:
+        scalar = _scalar(value, what)
+        count = _expand(scalar.text, info)
+        if not re.fullmatch(r"[0-9]{1,10}", count.text) or not least <= int(count.text) <= most:
+            raise expected(what, _quote(count))
+        if count.literal and not scalar.plain:
+            raise expected(what, "text in quotes", f"write {int(count.text)} without quotes")
+        return int(count.text)
+
+    return read
 
 
 def did_you_mean(found: str, words: Iterable[str]) -> str:
@@ -184,6 +219,201 @@ def _one_of(words: type[StrEnum], meant: Mapping[str, str] = _NO_WORDS) -> Calla
         raise expected(what, f'"{word.shown}"', remedy)
 
     return read
+
+
+def _read_rate(value: object, info: ValidationInfo) -> model.Rate:
+    what = "a rate such as 5/s, 60/min, 100/5min, 20/h or 100000/day"
+    rate = _read(value, info, what)
+    count, _, per = rate.text.partition("/")
+    match = re.fullmatch(r"([0-9]{0,7})([a-zA-Z]*)", per)
+    if not re.fullmatch(_RATE, rate.text) or match is None:
+        unit = _RATE_UNITS_MEANT.get(match[2].lower()) if match is not None else None
+        remedy = "say per what, for instance 60/min" if count == rate.text else f"write {unit}" if unit else ""
+        raise expected(what, _quote(rate), remedy)
+    seconds = int(match[1] or 1) * _RATE_SECONDS[match[2]]
+    if not 1 <= int(count) <= MOST_IN_A_RATE:
+        raise Wrong(f"expected a rate of 1 to {MOST_IN_A_RATE}; for none at all, write deny under consent")
+    if not 1 <= seconds <= LONGEST_RATE:
+        raise Wrong("expected a rate per 1s to 30day")
+    return model.Rate(int(count), float(seconds))
+
+
+def _read_size(value: object, info: ValidationInfo) -> int:
+    what = "a size such as 64KiB or 1MiB"
+    size = _read(value, info, what)
+    match = re.fullmatch(r"([0-9.]+)([A-Za-z]+)", size.text)
+    if match is None or not re.fullmatch(_SIZE, size.text):
+        bare = size.literal and re.fullmatch(r"[0-9]{1,9}", size.text)
+        near = match and next((unit for unit in _BYTES if unit.lower() == match[2].lower()), None)
+        remedy = f"give the unit, for instance {size.text}B" if bare else f"write {near}" if near else ""
+        raise expected(what, _quote(size), remedy)
+    bytes_ = int(float(match[1]) * _BYTES[match[2]])
+    if not SMALLEST_RESULT <= bytes_ <= LARGEST_RESULT:
+        raise Wrong("expected a size from 1KiB to 64MiB")
+    return bytes_
+
+
+# Readers of conditions on arguments. Types are those of JSON: `1` is a number and `"1"` is text.
+
+
+def _read_number(scalar: Scalar) -> int | float | None:
+    """The number that a plain scalar writes as JSON does; None if it writes none."""
+    match = _JSON_NUMBER.fullmatch(scalar.text) if scalar.plain else None
+    if match is None:
+        return None
+    if len(scalar.text) > 300:
+        raise Wrong("this number has more than 300 digits")
+    number = int(match[0]) if match[1] is None and match[2] is None else float(match[0])
+    if not math.isfinite(number):
+        raise Wrong("this number is too large")
+    return number
+
+
+def _read_json_scalar(value: object, info: ValidationInfo) -> Any:
+    what = "text, a number, true, false or null"
+    if isinstance(value, Scalar) and value.plain:
+        if value.text in ("true", "false", "null"):
+            return {"true": True, "false": False, "null": None}[value.text]
+        number = _read_number(value)
+        if number is not None:
+            return number
+        if not value.text:
+            raise expected(what, "nothing", 'write "" for empty text, or null')
+        if _NEARLY_JSON.fullmatch(value.text):
+            word = value.text.lower()
+            meant = f"{word} or " if word in ("true", "false", "null") else "a number as JSON writes it, or "
+            raise expected(what, f'"{value.shown}"', f"write {meant}the text in quotes")
+    if not isinstance(value, Scalar):
+        raise expected(what, "a map" if isinstance(value, dict) else "a list")
+    return _expand(value.text, info).text
+
+
+def _read_json_scalars(value: object, info: ValidationInfo) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise expected("a list of values", kind_of(value) if isinstance(value, Scalar) else "a map")
+    if not value:
+        raise expected("at least one value", "an empty list", "nothing is in it, so the rule would never hold")
+    return tuple(_read_json_scalar(item, info) for item in value)
+
+
+def _read_part(value: object, info: ValidationInfo) -> str:
+    part = _read(value, info, "text")
+    if not part.text:
+        raise expected("text", "empty text", "every text begins and ends with it")
+    return part.text
+
+
+def _read_range(value: object) -> tuple[int | float | None, int | float | None]:
+    what = "a list of two numbers such as [1, 100], null where it is open"
+    if not isinstance(value, list):
+        raise expected(what, kind_of(value) if isinstance(value, Scalar) else "a map")
+    if len(value) != 2:
+        raise expected(what, f"a list of {len(value)}")
+    low, high = (_read_bound(item, what) for item in value)
+    if low is None and high is None:
+        raise expected(what, "two open ends", "every number is between them; write type: number")
+    if low is not None and high is not None and low > high:
+        raise expected(what, "the larger one first", "turn them round")
+    return low, high
+
+
+def _read_bound(value: object, what: str) -> int | float | None:
+    if not isinstance(value, Scalar):
+        raise expected(what, "a map in it" if isinstance(value, dict) else "a list in it")
+    if value.plain and value.text == "null":
+        return None
+    number = _read_number(value)
+    if number is None:
+        remedy = "write the number without quotes" if not value.plain and _JSON_NUMBER.fullmatch(value.text) else ""
+        raise expected(what, f'"{value.shown}" in it', remedy)
+    return number
+
+
+def _read_type(value: object) -> str:
+    if isinstance(value, Scalar) and value.text == "null":
+        return "null"  # the word, although YAML reads nothing from it
+    return _one_of(JsonType)(value).value
+
+
+def _read_absent(value: object, info: ValidationInfo) -> bool:
+    if not _read_bool(value, info):
+        raise Wrong("absent is either true or not said; for an argument that must be there, say what it has to be")
+    return True
+
+
+def _one_or_more(value: object, info: ValidationInfo, what: str, read: Callable[[Expanded], str]) -> tuple[str, ...]:
+    """One text, or a list of texts that is not empty."""
+    items = value if isinstance(value, list) else [value]
+    if not items:
+        raise expected(what, "an empty list", "nothing is in it, so the rule would never hold")
+    return tuple(dict.fromkeys(read(_read(item, info, what)) for item in items))
+
+
+def _read_paths(value: object, info: ValidationInfo) -> tuple[str, ...]:
+    what = "an absolute path such as /srv/project"
+
+    def read(path: Expanded) -> str:
+        segments = path.text.removesuffix("/").split("/")
+        if segments[0] or not path.text:
+            raise expected(what, _quote(path), "a ~ is not expanded; write ${env:HOME}" if segments[0] == "~" else "")
+        if not {"", ".", ".."}.isdisjoint(segments[1:]) or "\\" in path.text:
+            raise expected(what, _quote(path), "without . or .. or empty parts, and without a backslash")
+        return "/".join(segments) or "/"
+
+    return _one_or_more(value, info, what, read)
+
+
+def _read_hosts(value: object, info: ValidationInfo) -> tuple[str, ...]:
+    what = "the name of a host such as api.example.com"
+
+    def read(host: Expanded) -> str:
+        text = host.text.lower()
+        try:
+            return ipaddress.ip_address(text.removeprefix("[").removesuffix("]")).compressed
+        except ValueError:
+            pass
+        if not text.isascii():
+            raise expected(what, _quote(host), "write it in its ASCII form, which begins with xn--")
+        if not _NAMED_HOST.fullmatch(text) or text.rpartition(".")[2].isdecimal():
+            remedy = (
+                "each host by its full name; there is no *" if "*" in text else "no scheme, port, path or final dot"
+            )
+            raise expected(what, _quote(host), remedy)
+        return text
+
+    return _one_or_more(value, info, what, read)
+
+
+def _read_argument(name: str) -> str:
+    if not name or "${" in name:
+        raise Wrong("expected the name of an argument, or a JSON pointer such as /user/name")
+    if name.startswith("/") and re.search(r"~(?![01])", name):
+        raise Wrong("in a JSON pointer ~ is written ~0, and / within a name ~1")
+    return name
+
+
+def pointer(argument: str) -> str:
+    """The JSON pointer for an argument as the file names it: by its name, or by a pointer already."""
+    return argument if argument.startswith("/") else "/" + argument.replace("~", "~0").replace("/", "~1")
+
+
+class JsonType(StrEnum):
+    """The types of JSON Schema."""
+
+    STRING = "string"
+    NUMBER = "number"
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+    NULL = "null"
+    ARRAY = "array"
+    OBJECT = "object"
+
+
+class Kept(StrEnum):
+    """What the audit keeps of the arguments of calls."""
+
+    DIGEST = "digest"
+    FULL = "full"
 
 
 @dataclass(frozen=True)
@@ -249,6 +479,16 @@ def _read_address(value: object, info: ValidationInfo) -> tuple[str, int]:
     except ValueError:
         raise expected(what, _quote(address), "the host is an IP address or localhost") from None
     return host, int(port)
+
+
+def _read_loopback(value: object, info: ValidationInfo) -> tuple[str, int]:
+    host, port = _read_address(value, info)
+    if not model.is_loopback(host):
+        raise Wrong(
+            "at the console one approves what runs, so it is for this machine only: "
+            f"expected a loopback address such as {model.DEFAULT_HOST}:0; from elsewhere, reach it through ssh -L"
+        )
+    return host, port
 
 
 def _read_endpoint_path(value: object, info: ValidationInfo) -> str:
@@ -338,14 +578,26 @@ def _text_schema(pattern: str | None = None) -> Json:
     return {"type": "string", "pattern": rf"^(?:{pattern})$|\$\{{"}
 
 
+def _count_schema(least: int, most: int) -> WithJsonSchema:
+    number = {"type": "integer", "minimum": least, "maximum": most}
+    return WithJsonSchema({"anyOf": [number, {"type": "string", "pattern": r"\$\{"}]})
+
+
 def _words(words: type[StrEnum]) -> WithJsonSchema:
     return WithJsonSchema({"enum": [word.value for word in words]})
 
 
 _BOOL_SCHEMA: Json = {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": r"\$\{"}]}
-_COUNT_SCHEMA: Json = {
-    "anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_INSTANCES}, {"type": "string", "pattern": r"\$\{"}]
+_NOT_EMPTY_SCHEMA: Json = {"type": ["string", "number", "boolean"], "minLength": 1}
+_ONE_OR_MORE_SCHEMA: Json = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+    ]
 }
+SCALAR_SCHEMA: Json = {"type": ["string", "number", "boolean", "null"]}
+SCALARS_SCHEMA: Json = {"type": "array", "items": SCALAR_SCHEMA, "minItems": 1}
+_RANGE_SCHEMA: Json = {"type": "array", "items": {"type": ["number", "null"]}, "minItems": 2, "maxItems": 2}
 _TOKEN_SCHEMA: Json = _text_schema(f"[!-~]{{{SHORTEST_TOKEN},{LONGEST_TOKEN}}}")
 _COMMAND_SCHEMA: Json = {
     "anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": _text_schema(), "minItems": 1}]
@@ -358,7 +610,24 @@ Duration = Annotated[float, PlainValidator(_read_duration), WithJsonSchema(_text
 CallTime = Annotated[Duration, AfterValidator(_up_to(1e-6, LONGEST_CALL, "above zero and at most 600s"))]
 Grace = Annotated[Duration, AfterValidator(_up_to(0, LONGEST_GRACE, "of at most 60s"))]
 Idle = Annotated[Duration, AfterValidator(_up_to(SHORTEST_IDLE, LONGEST_IDLE, "from 1s to 24h"))]
-Count = Annotated[int, PlainValidator(_read_count), WithJsonSchema(_COUNT_SCHEMA)]
+AskTime = Annotated[Duration, AfterValidator(_up_to(SHORTEST_ASK, LONGEST_ASK, "from 1s to 1h"))]
+Count = Annotated[int, PlainValidator(_whole(1, MOST_INSTANCES)), _count_schema(1, MOST_INSTANCES)]
+Concurrency = Annotated[int, PlainValidator(_whole(1, MOST_CONCURRENT)), _count_schema(1, MOST_CONCURRENT)]
+Rate = Annotated[model.Rate, PlainValidator(_read_rate), WithJsonSchema(_text_schema(_RATE))]
+Size = Annotated[int, PlainValidator(_read_size), WithJsonSchema(_text_schema(_SIZE))]
+Verdict = Annotated[model.Verdict, PlainValidator(_one_of(model.Verdict)), _words(model.Verdict)]
+Channel = Annotated[model.Channel, PlainValidator(_one_of(model.Channel)), _words(model.Channel)]
+KeptArguments = Annotated[Kept, PlainValidator(_one_of(Kept)), _words(Kept)]
+Argument = Annotated[str, AfterValidator(_read_argument)]
+JsonScalar = Annotated[Any, PlainValidator(_read_json_scalar), WithJsonSchema(SCALAR_SCHEMA)]
+JsonScalars = Annotated[tuple[Any, ...], PlainValidator(_read_json_scalars), WithJsonSchema(SCALARS_SCHEMA)]
+Part = Annotated[str, PlainValidator(_read_part), WithJsonSchema(_NOT_EMPTY_SCHEMA)]
+Range = Annotated[tuple[Any, Any], PlainValidator(_read_range), WithJsonSchema(_RANGE_SCHEMA)]
+Length = Annotated[int, PlainValidator(_whole(0, LONGEST_ARGUMENT)), _count_schema(0, LONGEST_ARGUMENT)]
+TypeName = Annotated[str, PlainValidator(_read_type), WithJsonSchema({"enum": [*JsonType, None]})]
+Absent = Annotated[bool, PlainValidator(_read_absent), WithJsonSchema({"const": True})]
+Paths = Annotated[tuple[str, ...], PlainValidator(_read_paths), WithJsonSchema(_ONE_OR_MORE_SCHEMA)]
+Hosts = Annotated[tuple[str, ...], PlainValidator(_read_hosts), WithJsonSchema(_ONE_OR_MORE_SCHEMA)]
 Trust = Annotated[model.Trust, PlainValidator(_one_of(model.Trust, _NO_MORE_THAN_USUAL)), _words(model.Trust)]
 Protocol = Annotated[model.Protocol, PlainValidator(_one_of(model.Protocol)), _words(model.Protocol)]
 Isolation = Annotated[model.Isolation, PlainValidator(_one_of(model.Isolation)), _words(model.Isolation)]
@@ -368,6 +637,7 @@ Flag = Annotated[bool, PlainValidator(_read_bool), WithJsonSchema(_BOOL_SCHEMA)]
 Command = Annotated[tuple[Expanded, ...], PlainValidator(_read_command), WithJsonSchema(_COMMAND_SCHEMA)]
 Url = Annotated[Expanded, PlainValidator(_read_url), WithJsonSchema(_text_schema("https?://[^#]+"))]
 Address = Annotated[tuple[str, int], PlainValidator(_read_address), WithJsonSchema(_text_schema(_ADDRESS))]
+LoopbackAddress = Annotated[tuple[str, int], PlainValidator(_read_loopback), WithJsonSchema(_text_schema(_ADDRESS))]
 EndpointPath = Annotated[str, PlainValidator(_read_endpoint_path), WithJsonSchema(_text_schema(_ENDPOINT_PATH))]
 Origin = Annotated[str, PlainValidator(_read_origin), WithJsonSchema(_text_schema(_ORIGIN))]
 Host = Annotated[str, PlainValidator(_read_host), WithJsonSchema(_text_schema(_HOST_AND_PORT))]

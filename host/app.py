@@ -1,6 +1,7 @@
 """The composition root: what is opened first is used longest and stops last, so the nesting here is the stop order.
 
-Over HTTP: signals, keeper, roster, HTTP face, listener. Over stdio: signals, keeper, roster, session.
+Over HTTP: signals, audit, keeper, roster, office, HTTP face, console, listener. Over stdio: signals, audit, keeper,
+roster, office, console, session.
 """
 
 from __future__ import annotations
@@ -8,15 +9,21 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import trio
 
-from config import Config
+from config import Config, ConfigError, load
+from config.diff import difference
+from config.model import is_loopback
 from host.catalog import Catalog, Entry
+from host.console.control import open_control
+from host.console.http import link, open_console, own_hosts
+from host.console.office import HostOffice
+from host.console.sessions import Sessions
 from host.downstream.hosted import Hosted, open_hosted
 from host.downstream.http import open_http_face
 from host.downstream.parking import Lot, open_lot
@@ -26,37 +33,79 @@ from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.status import status
 from host.downstream.stdio import own_stdout, serve_stdio
 from host.downstream.tasks import Tasks
-from host.journal import Crashed, Journal, LeftOut, sample
+from host.journal import Crashed, Journal, LeftOut, Reloaded, sample
+from host.policy.audit import open_audit
+from host.policy.desk import Desk, Matter
 from host.policy.gate import Gate
+from host.policy.grants import Grants
+from host.policy.pins import Pins
 from host.router import Router
+from host.state import State
 from host.upstream.connect import open_link
 from host.upstream.roster import Roster, open_roster
+from host.wire.asgi import ASGIApp
 from host.wire.listener import serve_http
+from host.wire.port import bind
 from host.wire.process import become_subreaper, open_keeper
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class Host:
     """Everything behind the faces."""
 
+    config: Config
     catalog: Catalog
     journal: Journal
+    gate: Gate
     roster: Roster
     router: Router
     lot: Lot
     hosted: Hosted
     stateless: Stateless
+    office: HostOffice
+    consoles: Sessions = field(default_factory=lambda: Sessions(trio.current_time))
 
     def status(self) -> bytes:
         return status(self.roster, self.catalog, self.journal, parked=len(self.lot), tasks=len(self.hosted))
 
+    async def reload(self) -> None:
+        """Read the configuration again. What is wrong with it changes nothing; what is right takes effect at once, and
+        only servers that are configured otherwise begin anew."""
+        try:
+            config = await trio.to_thread.run_sync(load, self.config.source)
+        except ConfigError as problem:
+            why = f"it has {len(problem.problems)} problems, the first is: {problem.problems[0]}"
+            self.gate.note_configuration("config_rejected", self.config.source)
+            self.journal.note(Reloaded(why, accepted=False))
+            return
+        found = difference(self.config, config)
+        self.config = config
+        # Nothing waits in here: no request is judged by half of it.
+        self.gate.note_configuration("config", config.source)
+        self.catalog.rearrange(list(config.servers))
+        self.gate.desk.spec = config.ask
+        self.gate.replace(config.servers)
+        self.roster.apply(config.servers, found.restart)
+        changes = [
+            *(f"{server} added" for server in found.added),
+            *(f"{server} removed" for server in found.removed),
+            *(f"{server} begins anew" for server in found.restart),
+            *(f"{server} is judged anew" for server in found.judged if server not in found.restart),
+            *found.fixed,
+        ]
+        self.journal.note(Reloaded("; ".join(changes) or "nothing has changed", accepted=True))
+
 
 @asynccontextmanager
-async def open_host(config: Config, journal: Journal, *, alone: bool = False) -> AsyncIterator[Host]:
+async def open_host(config: Config, state: State, journal: Journal, *, alone: bool = False) -> AsyncIterator[Host]:
     """All servers of the configuration, being connected, for the block; none is left when it ends. `alone`: they will
-    have one client only."""
+    have one client only.
+
+    Raises:
+        StateError, AuditUnavailable: what people decided cannot be read, or what happens cannot be written down.
+    """
 
     def collided(entry: Entry) -> None:
         journal.note(
@@ -66,55 +115,172 @@ async def open_host(config: Config, journal: Journal, *, alone: bool = False) ->
     def crashed(what: str, problem: Exception) -> None:
         journal.note(Crashed(what, problem))
 
-    gate = Gate(config.servers)
-    catalog = Catalog(list(config.servers), gate.shows, collided)
-    become_subreaper()
-    async with open_keeper() as keeper:
-        open_one = partial(open_link, keeper=keeper, journal=journal)
-        async with open_roster(
-            config.servers, config.start_grace, open_one, catalog, gate, journal, alone=alone
-        ) as roster:
-            router = Router(catalog, gate, roster)
-            async with (
-                open_lot(partial(crashed, "a call that may ask its client")) as lot,
-                open_hosted(partial(crashed, "a task")) as hosted,
-            ):
-                stateless = Stateless(router, journal, lot, Tasks(router, hosted))
-                yield Host(catalog, journal, roster, router, lot, hosted, stateless)
+    kept = state.for_config(config.source)
+    with open_audit(state.audit, full=config.audit_arguments) as audit:
+
+        def told(what: str, matter: Matter, said: dict[str, object]) -> None:
+            gate.told(what, matter, said)
+
+        trusts = {server: spec.trust for server, spec in config.servers.items()}
+        desk = Desk(Grants(kept.file("grants.json")), config.ask, told)
+        gate = Gate(config.servers, Pins(kept.file("pins.json"), trusts), desk, audit, journal)
+        gate.note_configuration("config", config.source)
+        catalog = Catalog(list(config.servers), gate.shows, collided)
+        gate.moved = catalog.reconsider
+        become_subreaper()
+        async with open_keeper() as keeper:
+            open_one = partial(open_link, keeper=keeper, journal=journal)
+            async with open_roster(
+                config.servers, config.start_grace, open_one, catalog, gate, journal, alone=alone
+            ) as roster:
+                router = Router(catalog, gate, roster)
+                async with (
+                    open_lot(partial(crashed, "a call that may ask its client")) as lot,
+                    open_hosted(partial(crashed, "a task")) as hosted,
+                    trio.open_nursery() as nursery,
+                ):
+                    stateless = Stateless(router, journal, lot, Tasks(router, hosted))
+                    office = HostOffice(lambda: host.config, roster, catalog, gate, journal, stdio=alone)
+                    host = Host(config, catalog, journal, gate, roster, router, lot, hosted, stateless, office)
+                    nursery.start_soon(office.run)
+                    control = open_control(
+                        office, state.run, lambda: keeper.pid, partial(crashed, "the control socket")
+                    )
+                    async with control:
+                        yield host
+                    nursery.cancel_scope.cancel()
 
 
-async def serve(config: Config, bound: socket.socket, journal: Journal) -> None:
-    """Serve over HTTP, at the bound socket, until a signal says stop."""
+Say = Callable[[str], object]
+"""Takes a line for the person who started the host; None if there is none to be told."""
+
+
+async def serve(
+    config: Config, state: State, bound: socket.socket, url: str, journal: Journal, say: Say | None
+) -> None:
+    """Serve over HTTP, at the bound socket, which is known as `url`, until a signal says stop."""
     async with (
-        _open_stop() as stop,
-        open_host(config, journal) as opened,
-        open_http_face(config.listen, opened.router, opened.stateless, journal, opened.status, stop) as app,
+        _open_signals() as signals,
+        open_host(config, state, journal) as opened,
+        _follow_reloads(opened, signals),
+        _open_own_console(opened, bound, signals.stop, say) as console,
+        open_http_face(
+            config.listen, opened.router, opened.stateless, journal, opened.status, signals.stop, console
+        ) as app,
     ):
-        await serve_http(app, bound, stop=stop)
+        opened.office.endpoint = url
+        await serve_http(app, bound, stop=signals.stop)
 
 
-async def serve_over_stdio(config: Config, journal: Journal) -> None:
+async def serve_over_stdio(config: Config, state: State, journal: Journal) -> None:
     """Serve the one client on our standard input and output until it leaves or a signal says stop."""
     with own_stdout() as stdout:
-        async with _open_stop() as stop, open_host(config, journal, alone=True) as opened:
+        async with (
+            _open_signals() as signals,
+            open_host(config, state, journal, alone=True) as opened,
+            _follow_reloads(opened, signals),
+            _open_own_console(opened, None, signals.stop, None),
+        ):
             session = Session("stdio", None, opened.router, journal, tasks=opened.stateless.tasks)
-            stateless = StatelessStdio(opened.router, opened.stateless, session, stop)
+            stateless = StatelessStdio(opened.router, opened.stateless, session, signals.stop)
             await serve_stdio(session, stateless, 0, stdout)
 
 
+# The web console
+
+
 @asynccontextmanager
-async def _open_stop() -> AsyncIterator[trio.Event]:
-    """An event that the first stop signal sets. The second ends the process at once: children end with their keeper."""
-    stop = trio.Event()
+async def _open_own_console(
+    host: Host, bound: socket.socket | None, stop: trio.Event, say: Say | None
+) -> AsyncIterator[ASGIApp | None]:
+    """The web console, for the block: at the endpoint's own address if that is a loopback one and the file names no
+    other, given to be served there; else at a loopback address of its own. What goes wrong with it is told, and the
+    host serves without."""
+    spec = host.config.console
+    if spec is None:
+        yield None
+        return
+    if bound is not None and spec.address is None and is_loopback(host.config.listen.host):
+        app = _console_at(host, bound, stop)
+        if say is not None:
+            say(f"The console is at {host.office.link()} (this link opens it once)")
+        yield app
+        return
+    try:
+        own = bind(*(spec.address or ("127.0.0.1", 0)))
+    except OSError as problem:
+        why = f"its address cannot be had ({problem.strerror}); another is set under console.address"
+        host.journal.note(Crashed("the console", OSError(why)))
+        yield None
+        return
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(serve_http, _console_at(host, own, stop), own, stop=stop))
+        if say is not None:
+            say(f"The console is at {host.office.link()} (this link opens it once)")
+        yield None
+        nursery.cancel_scope.cancel()
+
+
+def _console_at(host: Host, bound: socket.socket, stop: trio.Event) -> ASGIApp:
+    address, port = bound.getsockname()[:2]
+    host.office.new_link = lambda: link(address, port, host.consoles.code())
+    return open_console(host.office, host.consoles, own_hosts(address, port), stop)
+
+
+# Signals
+
+
+class _Signals:
+    """`stop` is set by the first signal that says so; `reload` whenever one asks for the file to be read again."""
+
+    def __init__(self) -> None:
+        self.stop = trio.Event()
+        self.reload = trio.Event()
+
+
+@asynccontextmanager
+async def _open_signals() -> AsyncIterator[_Signals]:
+    """For the block. The second signal to stop ends the process at once: children end with their keeper."""
+    found = _Signals()
+    had_terminal = _has_terminal()
 
     async def watch(signals: AsyncIterator[int]) -> None:
-        async for _ in signals:
-            if stop.is_set():
+        async for number in signals:
+            # A terminal that is closed says so with the same signal as whoever wants the file to be read again.
+            if number == signal.SIGHUP and not (had_terminal and not _has_terminal()):
+                found.reload.set()
+                continue
+            if found.stop.is_set():
                 os._exit(0)
-            stop.set()
+            found.stop.set()
 
-    with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
+    with trio.open_signal_receiver(*STOP_SIGNALS, signal.SIGHUP) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch, signals)
-            yield stop
+            yield found
             nursery.cancel_scope.cancel()
+
+
+def _has_terminal() -> bool:
+    """Whether there is a terminal that this process belongs to."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
+    """Read the file again when a signal asks for it; many that come meanwhile are one."""
+
+    async def follow() -> None:
+        while True:
+            await signals.reload.wait()
+            signals.reload = trio.Event()
+            await host.reload()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        yield
+        nursery.cancel_scope.cancel()

@@ -131,15 +131,40 @@ class Catalog:
                 self._shelves[kind] = self._shelve(kind, shelf.version, {**shelf.by_server, server: ()})
             return False
         self._shelves[kind] = self._shelve(kind, shelf.version + 1, {**shelf.by_server, server: entries})
-        self.version += 1
-        self._moved.unpark_all()
+        self._move()
         return True
+
+    def reconsider(self, servers: Iterable[str]) -> None:
+        """What may be seen of these servers may not be what it was; whoever waits wakes up if so."""
+        moved = False
+        for kind, shelf in self._shelves.items():
+            if any(server in shelf.by_server for server in servers):
+                again = self._shelve(kind, shelf.version + 1, dict(shelf.by_server))
+                if (again.entries, again.by_outward) != (shelf.entries, shelf.by_outward):
+                    self._shelves[kind] = again
+                    moved = True
+        if moved:
+            self._move()
+
+    def rearrange(self, servers: Sequence[str]) -> None:
+        """The configuration names these servers now, in this order; of all others nothing is left."""
+        self._order = tuple(servers)
+        for key in [key for key in self._hints if key[0] not in self._order]:
+            del self._hints[key]
+        for kind, shelf in self._shelves.items():
+            kept = {server: each for server, each in shelf.by_server.items() if server in self._order}
+            self._shelves[kind] = self._shelve(kind, shelf.version + 1, kept)
+        self._move()
 
     async def after(self, version: int) -> int:
         """Wait until the catalog is newer than `version`; many changes meanwhile are one."""
         while self.version <= version:
             await self._moved.park()
         return self.version
+
+    def _move(self) -> None:
+        self.version += 1
+        self._moved.unpark_all()
 
     def _shelve(self, kind: Kind, version: int, by_server: dict[str, tuple[Entry, ...]]) -> Shelf:
         everything = [entry for server in self._order for entry in by_server.get(server, ())]

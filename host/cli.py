@@ -1,7 +1,8 @@
 """The command line: arguments and exit codes. What the commands do is done elsewhere.
 
 Exit codes: 0 done; 1 the call failed (the tool said so, or the server refused); 2 the configuration or the arguments
-are wrong, or the port is taken, and nothing was started; 3 nobody could be reached.
+are wrong, or the port is taken, and nothing was started; 3 nobody could be reached. `explain` says the verdict: 0
+allow, 4 ask, 5 deny, and 1 if there is none.
 """
 
 from __future__ import annotations
@@ -9,19 +10,27 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from config import Config, ConfigError, StdioServer, load, schema
+from config import Config, ConfigError, StdioServer, Trust, load, schema
 from host.background import BackgroundStream
 from host.errors import first_of
+from host.state import State, StateError, open_state
 from host.version import VERSION
 from host.wire.port import bind
 
 DONE, WRONG, INTERRUPTED = 0, 2, 130
+UNCONFINED = (
+    "it is not trusted, yet its program runs as you, unconfined: Colonnade stands between its messages and the client, "
+    "not between its process and your files (docs/consent.md)"
+)
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -59,6 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument("--log-level", choices=LEVELS, default="warning", help="how much goes to standard error")
     serving.set_defaults(run=_serve)
 
+    _state(serving)
+
     checking = commands.add_parser("check", help="validate FILE and start nothing")
     checking.add_argument("file", metavar="FILE")
     checking.set_defaults(run=_check)
@@ -69,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="show the servers with their state, and their entries")
     _whose(listing)
     listing.add_argument("--json", action="store_true", help="print one JSON object")
+    _state(listing)
     listing.set_defaults(run=_list)
 
     calling = commands.add_parser("call", help="call one tool")
@@ -76,8 +88,86 @@ def _parser() -> argparse.ArgumentParser:
     calling.add_argument("arguments", metavar="ARGUMENTS", nargs="?", default="{}", help="a JSON object")
     _whose(calling)
     calling.add_argument("--json", action="store_true", help="print the whole result")
+    _state(calling)
     calling.set_defaults(run=_call)
+    _add_deciding(commands)
     return parser
+
+
+def _add_deciding(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The commands by which a person decides."""
+    asking = commands.add_parser("ask", help="show the questions that wait for a person, and answer them")
+    asking.add_argument("id", metavar="ID", nargs="?", help="show this one in full")
+    asking.add_argument("answer", metavar="ANSWER", nargs="?", help="once, session, 15m (any time), always or deny")
+    asking.add_argument(
+        "--arguments",
+        metavar="WHICH",
+        default="exact",
+        help="what a lasting answer is for: exact (these arguments, the default), any, or conditions as a JSON object",
+    )
+    asking.add_argument("--follow", action="store_true", help="stay and hear of new ones: then somebody is there")
+    _about(asking, _ask)
+
+    opening = commands.add_parser("console", help="print an address that opens the web console, once")
+    _about(opening, _console)
+
+    pinning = commands.add_parser("pins", help="show what is held back, and approve it")
+    pinning.add_argument("--show", action="store_true", help="show every difference in full")
+    _about(pinning, _pins)
+    doing = pinning.add_subparsers(metavar="[approve|reject|revoke]")
+    for decision in ("approve", "reject"):
+        one = doing.add_parser(decision, help=f"{decision} what is held back, by the ids that are shown")
+        one.add_argument("ids", metavar="ID", nargs="*")
+        one.add_argument("--server", help="all that is held back of this server; everything is shown")
+        _about(one, _decide)
+        one.set_defaults(decision=decision)
+    revoking = doing.add_parser("revoke", help="hold back what is approved, until it is approved again")
+    revoking.add_argument("server")
+    revoking.add_argument("kind", choices=("tool", "prompt", "resource", "template", "instructions", "launch"))
+    revoking.add_argument("name", nargs="?", default="")
+    _about(revoking, _revoke_pin)
+
+    granting = commands.add_parser("grants", help="show what was allowed for longer than one call, and take it back")
+    _about(granting, _grants)
+    taking = granting.add_subparsers(metavar="[revoke]").add_parser("revoke", help="take grants back")
+    taking.add_argument("ids", metavar="ID", nargs="+")
+    _about(taking, _revoke_grants)
+
+    explaining = commands.add_parser("explain", help="what would become of a call, and why")
+    explaining.add_argument("--server", required=True)
+    what = explaining.add_mutually_exclusive_group(required=True)
+    for kind in ("tool", "prompt", "resource", "template"):
+        what.add_argument(f"--{kind}", metavar="NAME", help="its own name at the server")
+    explaining.add_argument("--args", metavar="JSON", help="the arguments: a JSON object")
+    explaining.add_argument("--json", action="store_true", help="print one JSON object")
+    _about(explaining, _explain)
+
+    auditing = commands.add_parser("audit", help="print what was decided and what came of it")
+    for name in ("server", "kind", "caller"):
+        auditing.add_argument(f"--{name}", help=f"only records of this {name}")
+    auditing.add_argument("--since", metavar="TIME", type=_since, help="only from then on: 15m, 2h, 7d ago")
+    auditing.add_argument("--follow", action="store_true", help="go on with what comes")
+    _about(auditing, _audit)
+    holding = auditing.add_subparsers(metavar="[verify]").add_parser("verify", help="whether anybody changed the files")
+    _about(holding, _verify)
+
+
+def _about(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
+    # A command inside another one says these after its own name: what is not said there is left as it is.
+    parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="the configuration that is meant")
+    parser.add_argument("--state", metavar="DIR", type=Path, default=argparse.SUPPRESS, help="where decisions are kept")
+    parser.set_defaults(run=run)
+
+
+def _state(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", metavar="DIR", type=Path, help="where decisions are kept ($COLONNADE_STATE)")
+
+
+def _since(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"expected a time such as 15m, 2h or 7d, found {text!r}")
+    return time.time() - int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
 def _whose(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +213,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: sys.exit(DONE))
     config = _load(arguments.file)
+    state = _opened(arguments)
     bound = None
     if not arguments.stdio:
         try:
@@ -132,13 +223,14 @@ def _serve(arguments: argparse.Namespace) -> int:
             return WRONG
     out = BackgroundStream(sys.stderr if bound is None else sys.stdout)
     try:
+        url = ""
         if bound is not None:
             host = f"[{config.listen.host}]" if ":" in config.listen.host else config.listen.host
             url = f"http://{host}:{bound.getsockname()[1]}{config.listen.path}"
             out.write(f"Colonnade {VERSION} serves {_servers(config)} at {url}\n")
         from host import commands
 
-        commands.serve_until_stopped(config, bound, out, arguments.log_level)
+        commands.serve_until_stopped(config, state, bound, url, out, arguments.log_level)
     finally:
         out.close()
     return DONE
@@ -150,6 +242,8 @@ def _check(arguments: argparse.Namespace) -> int:
         print(f"{spec.id}: {spec.describe()}" + (" (disabled)" if spec.disabled else ""))
         if isinstance(spec, StdioServer) and not spec.disabled:
             _check_program(spec)
+            if spec.trust is Trust.UNTRUSTED:
+                print(f"{spec.id}: notice: {UNCONFINED}", file=sys.stderr)
     print(f"{arguments.file}: ok, {_servers(config)}")
     return DONE
 
@@ -188,12 +282,113 @@ def _call(arguments: argparse.Namespace) -> int:
     return commands.call_tool(whose, arguments.name, arguments.arguments, as_json=arguments.json)
 
 
-def _whose_endpoint(arguments: argparse.Namespace) -> tuple[str | None, dict[str, str], Config | None, str]:
+def _whose_endpoint(arguments: argparse.Namespace) -> tuple[str | None, dict[str, str], Config | None, State, str]:
     if arguments.header and arguments.url is None:
         print("colonnade: --header goes with --url; for a host from --config, set headers in its file", file=sys.stderr)
         sys.exit(WRONG)
     config = None if arguments.url is not None else _load(arguments.config)
-    return arguments.url, dict(arguments.header), config, arguments.log_level
+    return arguments.url, dict(arguments.header), config, _opened(arguments), arguments.log_level
+
+
+def _opened(arguments: argparse.Namespace) -> State:
+    """The state directory; the end of the command if it cannot be used."""
+    try:
+        return open_state(getattr(arguments, "state", None))
+    except StateError as problem:
+        print(f"colonnade: {problem}", file=sys.stderr)
+        sys.exit(WRONG)
+
+
+def _where(arguments: argparse.Namespace) -> tuple[State, Path | None]:
+    named = getattr(arguments, "config", None)
+    return _opened(arguments), None if named is None else Path(named)
+
+
+def _ask(arguments: argparse.Namespace) -> int:
+    from host import deciding
+
+    where = deciding.Where(*_where(arguments))
+    follow = arguments.follow or (arguments.id is None and sys.stdin.isatty() and sys.stdout.isatty())
+    return deciding.ask(where, arguments.id, arguments.answer, arguments.arguments, follow=follow)
+
+
+def _console(arguments: argparse.Namespace) -> int:
+    from host import deciding
+
+    return deciding.console(deciding.Where(*_where(arguments)))
+
+
+def _pins(arguments: argparse.Namespace) -> int:
+    from host import deciding
+
+    return deciding.pins(deciding.Where(*_where(arguments)), everything=arguments.show)
+
+
+def _decide(arguments: argparse.Namespace) -> int:
+    if not arguments.ids and arguments.server is None:
+        print("colonnade: say what: the ids that `colonnade pins` shows, or --server NAME for all", file=sys.stderr)
+        return WRONG
+    from host import deciding
+
+    where = deciding.Where(*_where(arguments))
+    return deciding.decide(where, arguments.decision, arguments.ids, arguments.server)
+
+
+def _revoke_pin(arguments: argparse.Namespace) -> int:
+    from host import deciding
+
+    where = deciding.Where(*_where(arguments))
+    return deciding.revoke_pin(where, arguments.server, arguments.kind, arguments.name)
+
+
+def _grants(arguments: argparse.Namespace) -> int:
+    from host import deciding
+
+    return deciding.grants(deciding.Where(*_where(arguments)))
+
+
+def _revoke_grants(arguments: argparse.Namespace) -> int:
+    from host import deciding
+
+    return deciding.revoke_grants(deciding.Where(*_where(arguments)), arguments.ids)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    kind = next(each for each in ("tool", "prompt", "resource", "template") if getattr(arguments, each) is not None)
+    given = None
+    if arguments.args is not None:
+        try:
+            given = json.loads(arguments.args)
+        except ValueError as problem:
+            print(f"colonnade: the arguments are not JSON: {problem}", file=sys.stderr)
+            return WRONG
+        if not isinstance(given, dict):
+            print("colonnade: the arguments must be a JSON object", file=sys.stderr)
+            return WRONG
+    from host import deciding
+
+    where = deciding.Where(*_where(arguments))
+    name = getattr(arguments, kind)
+    return deciding.explained(where, arguments.server, kind, name, given, as_json=arguments.json)
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    from host import deciding
+
+    return deciding.audit(
+        _opened(arguments),
+        server=arguments.server,
+        kind=arguments.kind,
+        caller=arguments.caller,
+        since=arguments.since,
+        follow=arguments.follow,
+    )
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from host import deciding
+
+    return deciding.verify_audit(_opened(arguments))
 
 
 def _servers(config: Config) -> str:

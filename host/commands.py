@@ -6,9 +6,10 @@ import json
 import math
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import trio
 from msgspec import Raw
@@ -22,10 +23,12 @@ from host.exchange import Answered, Caller, Exchange, Nobody
 from host.journal import Journal
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, members, value
+from host.local import running as find_running
 from host.names import server_of_name
 from host.output import States, Terminal, open_log, printable
 from host.protocol.methods import CALL, LISTINGS, Kind
 from host.remote import fetch_status, open_remote
+from host.state import State
 from host.upstream.listing import Ask, read_list
 from host.upstream.supervisor import counted_out
 from host.wire.http_transport import AuthNeeded
@@ -46,6 +49,8 @@ class Endpoint:
     """Whether it offers a capability."""
     status: Callable[[], Awaitable[object | None]]
     """What its host says of its servers; None if that is no Colonnade."""
+    notes: Callable[[], Sequence[tuple[str, str]]]
+    """What the owner of the host should know, by server; nothing for anybody else."""
 
 
 Work = Callable[[Endpoint], Awaitable[int]]
@@ -58,18 +63,23 @@ class Whose:
     url: str | None
     headers: Mapping[str, str]
     config: Config | None
+    state: State
     log_level: str
 
 
-def serve_until_stopped(config: Config, bound: socket.socket | None, out: BackgroundStream, log_level: str) -> None:
-    """Serve at the bound socket, or on standard input and output; states go to `out`."""
+def serve_until_stopped(
+    config: Config, state: State, bound: socket.socket | None, url: str, out: BackgroundStream, log_level: str
+) -> None:
+    """Serve at the bound socket, which is known as `url`, or on standard input and output; states go to `out`."""
     journal = open_log(log_level)
     states = States(Terminal(out))
     journal.subscribe(states.note)
     if bound is None:
-        trio.run(serve_over_stdio, config, journal)
-    else:
-        trio.run(serve, config, bound, journal)
+        trio.run(serve_over_stdio, config, state, journal)
+        return
+    # Whoever starts a program from a file keeps its output in one, too, where others read it: the link is for people.
+    say = (lambda line: out.write(f"{line}\n")) if sys.stderr.isatty() and out.isatty() else None
+    trio.run(serve, config, state, bound, url, journal, say)
 
 
 def show_list(whose: Whose, *, as_json: bool) -> int:
@@ -88,9 +98,9 @@ def _with_host(whose: Whose, server: str | None, work: Work) -> int:
     code = FAILED
     try:
         if whose.url is not None:
-            code = trio.run(_remotely, whose.url, whose.headers, work)
+            code = trio.run(_remotely, whose.url, whose.headers, whose.state, work)
         elif whose.config is not None:
-            code = trio.run(_locally, whose.config, open_log(whose.log_level), work, server)
+            code = trio.run(_locally, whose.config, whose.state, open_log(whose.log_level), work, server)
     except* UNREACHABLE as group:
         problem = first_of(group)
         needed = isinstance(problem, AuthNeeded)
@@ -102,19 +112,44 @@ def _with_host(whose: Whose, server: str | None, work: Work) -> int:
     return code
 
 
-async def _remotely(url: str, headers: Mapping[str, str], work: Work) -> int:
+async def _remotely(url: str, headers: Mapping[str, str], state: State, work: Work) -> int:
     async with open_remote(url, headers) as remote:
         has = remote.offer.capabilities.__contains__
-        return await work(Endpoint(remote.ask, has, partial(fetch_status, url, headers)))
+        notes = partial(_notes_of_running, state, url)
+        return await work(Endpoint(remote.ask, has, partial(fetch_status, url, headers), notes))
 
 
-async def _locally(config: Config, journal: Journal, work: Work, server: str | None) -> int:
-    async with open_host(config, journal) as host:
+def _notes_of_running(state: State, url: str) -> Sequence[tuple[str, str]]:
+    """Of the host behind the URL, if it is one of this user's."""
+    for running in find_running(state.path):
+        if running.problem is not None:
+            continue
+        told = running.request("state")
+        if told["endpoint"] and f"{url}/".startswith(f"{told['endpoint']}/"):
+            return notes(told["servers"])
+    return ()
+
+
+def notes(servers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What is to be known of servers, as the office shows them."""
+    found: list[tuple[str, str]] = []
+    for server in servers:
+        id = str(server["id"])
+        if server["held"]:
+            found.append((id, f"{server['held']} definitions wait for approval (colonnade pins)"))
+        found += [(id, f"the rule {rule} matches nothing that it offers") for rule in server["unmatched"]]
+        found += [(id, text) for text in server["warnings"]]
+    return found
+
+
+async def _locally(config: Config, state: State, journal: Journal, work: Work, server: str | None) -> int:
+    async with open_host(config, state, journal) as host:
         wanted = [upstream for id, upstream in host.roster.upstreams.items() if server in (None, id)]
         with trio.move_on_after(math.inf if server is not None else LIST_PATIENCE):
             for upstream in wanted:
                 await upstream.settled.wait()
-        return await work(Endpoint(partial(_ask_locally, host), lambda _: True, partial(_status_of, host)))
+        told = partial(_notes_of, host)
+        return await work(Endpoint(partial(_ask_locally, host), lambda _: True, partial(_status_of, host), told))
 
 
 async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
@@ -123,6 +158,10 @@ async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
     answer = await host.router.answer(Exchange(request, members(params or b"{}"), caller, Nobody()))
     assert isinstance(answer, Answered)
     return answer.result
+
+
+def _notes_of(host: Host) -> Sequence[tuple[str, str]]:
+    return notes(host.office.state()["servers"])
 
 
 async def _status_of(host: Host) -> object:
@@ -148,6 +187,8 @@ async def _show(endpoint: Endpoint, *, as_json: bool) -> int:
     if isinstance(status, dict):
         for server in status["servers"]:
             _show_server(terminal, server)
+        for id, text in endpoint.notes():
+            print(f"{id:<20} {terminal.faint('note:')} {printable(text)}")
         print()
     for kind, raws in found.items():
         for raw in raws:

@@ -11,10 +11,14 @@
     │   ├── MissingAbility       -32021  the request declares no capability that carrying it out needs
     │   ├── UnsupportedVersion   -32022  the request is of a revision that is not served
     │   └── Crowded              429     too much of it at once
+    ├── AuditUnavailable         503  what is done cannot be recorded, so nothing is done
     └── UpstreamError            a named server failed
         ├── Refused              the server's own JSON-RPC error, in terms that the caller knows
-        ├── Forbidden            403  it wanted something of the client that the configuration does not allow
+        ├── Forbidden            403  what was asked of it, or what it asked, is not allowed
+        ├── Unanswered           408  a person would have had to allow it, and nobody answered
+        ├── Changed              409  it is not what a person agreed to any more
         ├── TooMany              429  as many instances of it run, or resources of it are watched, as may be
+        ├── TooLarge             413  it answered with more than the configuration lets it
         ├── Unavailable          503  not connected; says why and when the next attempt is
         ├── BrokeProtocol        502  it answered with something that is no answer
         └── TimedOut             504
@@ -100,6 +104,12 @@ class Crowded(CallerError):
     code = LIMITED
 
 
+class AuditUnavailable(ColonnadeError):
+    """Nothing may be dispatched that is not in the audit."""
+
+    code = 503
+
+
 class UpstreamError(ColonnadeError):
     """A named server failed. `server` is its id."""
 
@@ -120,8 +130,20 @@ class Forbidden(UpstreamError):
     code = 403
 
 
+class Unanswered(UpstreamError):
+    code = NOBODY_ANSWERED
+
+
+class Changed(UpstreamError):
+    code = 409
+
+
 class TooMany(UpstreamError):
     code = LIMITED
+
+
+class TooLarge(UpstreamError):
+    code = 413
 
 
 class Unavailable(UpstreamError):

@@ -68,6 +68,8 @@ class Caller:
     """For what is said to it outside any request."""
     mark: Hashable = field(default_factory=object)
     """Stands for this caller where the caller itself must not be kept."""
+    session: Hashable | None = None
+    """What all requests of one session or stdio process have in common; None if each stands for itself."""
 
     @property
     def owner(self) -> Hashable:

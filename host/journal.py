@@ -94,6 +94,85 @@ class NotAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """A request reached a server, or a question of a server a client, and this became of it."""
+
+    server: str
+    kind: str
+    name: str
+    caller: str
+    verdict: str
+    outcome: str
+    """`answered`, `called off`, `failed`, or `error` and its code."""
+    seconds: float
+
+    def __str__(self) -> str:
+        what = f"{self.kind} {sample(self.name)} for {self.caller}"
+        return f"{self.server}: {what}: {self.outcome} in {self.seconds:.3f} s ({self.verdict})"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A person is asked whether something may be done; `id` is how it is answered."""
+
+    server: str
+    id: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.what} waits for a person's answer (colonnade ask show {self.id})"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What became of a question to a person: `answer` is theirs, or `none`, `withdrawn` or `void`."""
+
+    server: str
+    what: str
+    answer: str
+    by: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.what}: {self.answer}" + (f" ({self.by})" if self.by else "")
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionChanged:
+    """What a server offers is not what was approved; `standing` says whether it passes all the same."""
+
+    server: str
+    kind: str
+    name: str
+    standing: str
+
+    def __str__(self) -> str:
+        what = f"the {self.kind} {sample(self.name)}".rstrip()
+        held = "is held back until a person approves it" if self.standing != "approved" else "is accepted"
+        return f"{self.server}: {what} is not the one that was approved; it {held} (colonnade pins)"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFailed:
+    """What happens cannot be written down, so nothing is sent to any server."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"audit: {self.why}; no request is sent while this lasts"
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """The configuration was read again; `changes` says in words what is different, or what is wrong with it."""
+
+    changes: str
+    accepted: bool
+
+    def __str__(self) -> str:
+        return f"configuration read again: {self.changes}" if self.accepted else f"configuration kept: {self.changes}"
+
+
+@dataclass(frozen=True, slots=True)
 class TurnedAway:
     """Somebody came without a token that is known, or with a wrong one."""
 
@@ -126,7 +205,23 @@ class Crashed:
         return f"{self.where}: internal error: {self.problem!r}"
 
 
-Event = ServerReady | ServerFailed | InstanceFailed | Dropped | LeftOut | NotAsked | TurnedAway | Said | Crashed
+Event = (
+    ServerReady
+    | ServerFailed
+    | InstanceFailed
+    | Dropped
+    | LeftOut
+    | NotAsked
+    | TurnedAway
+    | Said
+    | Crashed
+    | Sent
+    | Waiting
+    | Decided
+    | DefinitionChanged
+    | AuditFailed
+    | Reloaded
+)
 
 
 class Journal:

@@ -8,28 +8,33 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, TextIO
 
 from host.background import BackgroundStream
 from host.journal import (
+    AuditFailed,
     Crashed,
+    DefinitionChanged,
     Dropped,
     Event,
     InstanceFailed,
     Journal,
     LeftOut,
     NotAsked,
+    Reloaded,
     Said,
     ServerFailed,
     ServerReady,
     TurnedAway,
+    Waiting,
 )
 
 
 class Terminal:
     """Colours where a person looks, none where a program reads."""
 
-    _STATES: ClassVar = {"ready": "32", "starting": "33", "failed": "31", "disabled": "2"}
+    _STATES: ClassVar = {"ready": "32", "starting": "33", "failed": "31", "disabled": "2", "held": "33", "asks": "33"}
 
     def __init__(self, out: TextIO | BackgroundStream) -> None:
         self.out = out
@@ -40,6 +45,18 @@ class Terminal:
 
     def faint(self, text: str) -> str:
         return self._paint(text, "2") if text else ""
+
+    def difference(self, pieces: Iterable[Mapping[str, str]]) -> list[str]:
+        """A difference of two texts, line by line: removed words in [-…-], added ones in {+…+}."""
+        signs = {"added": ("{+", "+}", "32"), "removed": ("[-", "-]", "31")}
+        lines = [""]
+        for piece in pieces:
+            before, after, code = signs.get(piece["op"], ("", "", ""))
+            for at, part in enumerate(piece["text"].split("\n")):
+                if at:
+                    lines.append("")
+                lines[-1] += self._paint(f"{before}{part}{after}", code) if code and part.strip() else part
+        return lines
 
     def _paint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._colours else text
@@ -70,6 +87,12 @@ class States:
             self._say(f"  {event.server:<20} {self._terminal.state('failed')} {event.outlook}")
             if event.server in self._last_words:
                 self._say(f"  {'':<20} {self._terminal.faint('it said last: ' + self._last_words.pop(event.server))}")
+
+        elif isinstance(event, Waiting):
+            said = f"{event.what}: colonnade ask {event.id}"
+            self._say(f"  {event.server:<20} {self._terminal.state('asks')} {said}")
+        elif isinstance(event, DefinitionChanged | Reloaded):
+            self._say(f"  {event}")
 
     def _say(self, line: str) -> None:
         self._terminal.out.write(line + "\n")
@@ -105,6 +128,12 @@ class _Log:
             self._limited((event.server, "left out"), event)
         elif isinstance(event, InstanceFailed):
             self._limited((event.server, "instance"), event)
+        elif isinstance(event, AuditFailed):
+            self._log.error("%s", event)
+        elif isinstance(event, DefinitionChanged):
+            self._limited((event.server, "changed"), event)
+        elif isinstance(event, Reloaded) and not event.accepted:
+            self._log.error("%s", event)
         elif isinstance(event, TurnedAway):
             self._limited(("", "turned away"), event)
         elif isinstance(event, NotAsked):

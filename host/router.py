@@ -141,12 +141,19 @@ class Router:
             kind, name = target_of(method, params)
         except InvalidParams:
             return False
-        server = self._server_by_text(caller, kind, name)
-        if server is None and kind is Kind.RESOURCE:
-            server, _ = self._owner_of(name) or (None, "")
+        server, inward = self._meant(caller, kind, name)
+        if server is not None and self._gate.may_ask_client(server, kind, inward, caller):
+            return True
         upstream = self._roster.upstreams.get(server or "")
         offer = None if upstream is None else upstream.offer
         return offer is None or not offer.revision.stateless or (method == CALL.name and offer.runs_tasks)
+
+    def _meant(self, caller: Caller, kind: Kind, name: str) -> tuple[str | None, str]:
+        """The server that a name or URI is of, as far as that can be told, and what it calls it."""
+        if kind is Kind.RESOURCE:
+            return self._owner_by_text(caller, name) or self._owner_of(name) or (None, name)
+        entry = self._entry(caller.endpoint, kind, name)
+        return (self._server_by_text(caller, kind, name), name) if entry is None else (entry.server, entry.inward)
 
     def release(self, caller: Caller) -> None:
         """Nothing is told to this caller any more."""
@@ -155,6 +162,7 @@ class Router:
     def forget(self, caller: Caller) -> None:
         """The caller is gone."""
         self._roster.forget(caller)
+        self._gate.forget(caller)
 
     def mirrors(self, endpoint: str | None, tool: str) -> tuple[Mirror, ...]:
         """What headers must repeat of the arguments of a tool, as the endpoint shows it; nothing if there is none."""
@@ -218,10 +226,8 @@ class Router:
         return _cut("\n\n".join([preamble, *parts]), MAX_ALL_INSTRUCTIONS)
 
     def _instructions_of(self, server: str) -> str | None:
-        if not self._gate.speaks(server):
-            return None
         try:
-            return self._roster.ready(server).offer.instructions
+            return self._gate.instructions(server, self._roster.ready(server).offer.instructions)
         except UpstreamError:
             return None
 
@@ -288,15 +294,26 @@ class Router:
         kind, name = target_of(exchange.request.method, exchange.params)
         await self._tried(exchange.caller, kind, name)
         if exchange.request.method != CALL.name:
-            return await self._ask(exchange, self._find(exchange, kind, name), name)
+            return await self._admit_and_ask(exchange, kind, name)
         # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
-        # Handling"); an unknown tool and the server's own JSON-RPC error are not.
+        # Handling"), and so is that a person did not allow it; an unknown tool and the server's own JSON-RPC error are
+        # not.
         try:
-            return await self._ask(exchange, self._find(exchange, kind, name), name)
+            return await self._admit_and_ask(exchange, kind, name)
         except Refused:
             raise
         except UpstreamError as failure:
             return failed_call(failure)
+
+    async def _admit_and_ask(self, exchange: Exchange, kind: Kind, name: str) -> Answer:
+        server, inward = self._find(exchange, kind, name)
+        permit = await self._gate.admit(exchange, server, kind, inward)
+        if permit is None:
+            raise _missing(kind, name)
+        try:
+            return await self._ask(exchange, permit, name)
+        finally:
+            self._gate.over(permit)
 
     async def _tried(self, caller: Caller, kind: Kind, name: str) -> None:
         """Wait for the server that is to be asked, shortly after the start: whoever has no session comes at once. A URI
@@ -308,8 +325,14 @@ class Router:
     async def _complete(self, exchange: Exchange) -> Answer:
         kind, name = target_of(COMPLETE, exchange.params)
         await self._tried(exchange.caller, kind, name)
-        permit = self._find(exchange, kind, name, listed=True)
-        async with self._roster.seat(permit.server, exchange) as seat:
+        server, inward = self._find(exchange, kind, name, listed=True)
+        try:
+            permit = self._gate.admit_unasked(exchange, server, kind, inward)
+        except Forbidden:  # nobody is asked about every letter that is typed
+            return Answered(NO_COMPLETION)
+        if permit is None:
+            raise _missing(kind, name)
+        async with self._gate.meter(server).slot(), self._roster.seat(server, exchange) as seat:
             if not seat.client.offer.completes:
                 return Answered(NO_COMPLETION)
             try:
@@ -324,18 +347,24 @@ class Router:
         method = TARGETED[exchange.request.method]
         if exchange.round is not None and exchange.round.server not in (None, permit.server):
             raise InvalidParams(OLD_STATE)  # what is called so is another server's by now
-        async with self._roster.seat(permit.server, exchange) as seat:
+        meter = self._gate.meter(permit.server)
+        async with meter.slot(), self._roster.seat(permit.server, exchange) as seat:
             if method.capability not in seat.client.offer.capabilities:
                 raise _missing(permit.kind, name)
             try:
                 answer = await seat.client.call(permit)
             except Refused as refusal:
-                if refusal.code == URL_REQUIRED and exchange.round is not None:
-                    return self._pages_first(refusal, permit)
+                if refusal.code == URL_REQUIRED:
+                    await self._allow_pages(refusal, permit)
+                    if exchange.round is not None:
+                        self._gate.goes_on(permit)
+                        return self._pages_first(refusal, permit)
                 raise self._translated(refusal, permit, name) from None
         if isinstance(answer, Unfinished):
+            self._gate.goes_on(permit)
             return answer
         result = answer.result
+        meter.fits(bytes(result))
         try:
             if not self._gate.shows_apps(permit.server):
                 result = without_pages(result, method.links)
@@ -353,13 +382,27 @@ class Router:
             raise BrokeProtocol(permit.server, f"{permit.server} wants pages to be visited and does not say which")
         if len(pages) > MAX_KEYS or len(bytes(refusal.data or b"")) > MAX_STATE:  # the caller carries them for us
             raise BrokeProtocol(permit.server, f"{permit.server} wants too many pages to be visited at once")
-        if not self._gate.lets_ask(permit.server, Question.URL):
-            raise self._pages_needed(refusal, permit)
         if not permit.exchange.caller.abilities.url:
             data = encode({"requiredCapabilities": capability_of(Question.URL)})
             raise MissingAbility(f"{permit.server} wants a web page to be visited first", data=data)
         questions = {f"page{at}": (ELICIT, page) for at, page in enumerate(pages)}
         return Unfinished(permit.server, questions, None, visits=True)
+
+    async def _allow_pages(self, refusal: Refused, permit: Permit) -> None:
+        """The user may be sent to all of these pages.
+
+        Raises:
+            Forbidden, Unanswered, Crowded, Changed: not to all.
+        """
+        server, caller = permit.server, permit.exchange.caller
+        for page in pages_of(refusal.data) or ():
+            try:
+                allowed = await self._gate.admit_question(server, Question.URL, page, caller)
+            except Forbidden:
+                text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
+                raise Forbidden(server, text) from None
+            with self._gate.put(allowed):
+                pass
 
     def _translated(self, refusal: Refused, permit: Permit, name: str) -> ColonnadeError:
         """A server's refusal, in the terms of the caller and of its revision."""
@@ -370,7 +413,7 @@ class Router:
             return self._pages_needed(refusal, permit)
         if refusal.code == MissingAbility.code and not _lacks(refusal.data, caller.abilities):
             # The caller can do it: it is us who do not let the server ask, and the caller could try for ever.
-            text = f"{permit.server} needs to ask the client for something that its trust level does not let it ask for"
+            text = f"{permit.server} needs to ask the client for something that it is not allowed to ask for"
             return Forbidden(permit.server, text)
         if caller.endpoint is None:
             data = _with_outward_uri(refusal.data, permit, name)
@@ -378,10 +421,10 @@ class Router:
         return refusal if caller.abilities.retries else relayed(refusal)
 
     def _pages_needed(self, refusal: Refused, permit: Permit) -> UpstreamError:
-        """The user must visit pages first: for clients that can send them there, if the server may want that."""
+        """The user must visit pages first: for clients that can send them there."""
         server = permit.server
-        if not self._gate.lets_ask(server, Question.URL):
-            text = f"{server} wants a web page to be visited first, which only a server with trust: trusted may ask for"
+        if not self._gate.could_ask(server, Question.URL):
+            text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
             return Forbidden(server, text)
         # A subscription may be several clients': its pages have no ids that are the caller's own.
         if permit.exchange.caller.abilities.url and permit.exchange.request.method != SUBSCRIBE:
@@ -396,15 +439,17 @@ class Router:
         _, name = target_of(method, exchange.params)
         if method == UNSUBSCRIBE:
             return self._unwatch(exchange, name)
-        permit = self._find(exchange, Kind.RESOURCE, name)
+        permit = self._permit_unasked(exchange, name)
 
         def changed(uri: str, notice: dict[str, Raw]) -> None:
-            outward = name if uri == permit.target else self._outward_if_shown(permit, uri)
+            outward = self._outward_if_shown(permit, uri)
             if outward is not None:
+                outward = name if uri == permit.target else outward
                 exchange.caller.outlet.tell(Notification(UPDATED, encode_object({**notice, "uri": encode(outward)})))
 
         try:
-            await self._roster.watch(permit, changed)
+            with self._gate.dispatch(permit):
+                await self._roster.watch(permit, changed)
         except Refused as refusal:
             raise self._translated(refusal, permit, name) from None
         return EMPTY_OBJECT
@@ -412,18 +457,24 @@ class Router:
     def watchable(self, exchange: Exchange) -> bool:
         """Whether the server of the resource that the exchange names says that it tells of changes."""
         try:
-            permit = self._find(exchange, Kind.RESOURCE, target_of(SUBSCRIBE, exchange.params)[1])
+            permit = self._permit_unasked(exchange, target_of(SUBSCRIBE, exchange.params)[1])
             return self._roster.ready(permit.server).offer.subscribes
         except ColonnadeError:
             return False
 
+    def _permit_unasked(self, exchange: Exchange, name: str) -> Permit:
+        server, inward = self._find(exchange, Kind.RESOURCE, name)
+        permit = self._gate.admit_unasked(exchange, server, Kind.RESOURCE, inward)
+        if permit is None:
+            raise _missing(Kind.RESOURCE, name)
+        return permit
+
     def _unwatch(self, exchange: Exchange, name: str) -> Raw:
         """The caller watches it no more, also while its server is away: nothing is asked of the server here."""
         found = self._owner_by_text(exchange.caller, name) or self._owner_of(name)
-        permit = None if found is None else self._gate.admit(exchange, found[0], Kind.RESOURCE, found[1])
-        if permit is None:
+        if found is None or not self._gate.has(found[0], Kind.RESOURCE, found[1]):
             raise _missing(Kind.RESOURCE, name)
-        self._roster.unwatch(permit.server, permit.target, exchange.caller)
+        self._roster.unwatch(*found, exchange.caller)
         return EMPTY_OBJECT
 
     def _outward_if_shown(self, permit: Permit, uri: str) -> str | None:
@@ -433,23 +484,19 @@ class Router:
 
     # Finding the entry
 
-    def _find(self, exchange: Exchange, kind: Kind, name: str, *, listed: bool = False) -> Permit:
-        """The permit for what `name` means at the caller's endpoint. With `listed`, only what some list names counts:
-        otherwise a resource may also be one that no list names.
+    def _find(self, exchange: Exchange, kind: Kind, name: str, *, listed: bool = False) -> tuple[str, str]:
+        """The server of what `name` means at the caller's endpoint, and its own name for that. With `listed`, only what
+        some list names counts: otherwise a resource may also be one that no list names.
 
         Raises:
-            UnknownEntry, ResourceNotFound: there is no such thing, or none that may be known.
+            UnknownEntry, ResourceNotFound: there is no such thing.
             Unavailable: nobody can tell, since its server was never there.
         """
         uri = kind is Kind.RESOURCE
         found = self._find_uri(exchange, name, listed) if uri else self._find_name(exchange, kind, name)
         if found is None:
             raise _missing(kind, name)
-        server, inward = found
-        permit = self._gate.admit(exchange, server, kind, inward)
-        if permit is None:
-            raise _missing(kind, name)
-        return permit
+        return found
 
     def _find_name(self, exchange: Exchange, kind: Kind, name: str) -> tuple[str, str] | None:
         entry = self._entry(exchange.caller.endpoint, kind, name)
@@ -515,7 +562,7 @@ class Router:
             server
             for server in self._roster.upstreams
             for kind in (Kind.RESOURCE, Kind.TEMPLATE)
-            if (server, uri) in self.catalog.shelf(kind).by_inward and self._gate.shows(server, kind, uri)
+            if (server, uri) in self.catalog.shelf(kind).by_inward and self._gate.has(server, kind, uri)
         }
 
     def _makers_of(self, uri: str) -> set[str]:
@@ -524,7 +571,7 @@ class Router:
             entry.server
             for entries in templates.values()
             for entry in entries
-            if self._shows(entry) and template_makes(entry.inward, uri)
+            if self._gate.has(entry.server, entry.kind, entry.inward) and template_makes(entry.inward, uri)
         }
 
 

@@ -3,6 +3,7 @@
     /mcp  /mcp/<server>           Streamable HTTP (streamable.py)
     /sse  /message                the transport of 2024-11-05 (sse.py), and the same for one server: /sse/<server>
     GET  /status                  the servers and their states
+    /console                      the web console, if it is served here: a door of its own, which takes no token
     GET  /healthz                 says that this process serves; the only one that asks for no token
 
 Every request passes the same checks in the same order: Host and Origin, token, path, HTTP method; then those of its
@@ -29,6 +30,8 @@ from host.jsonrpc.messages import ErrorBody, Failure, write
 from host.router import Router
 from host.wire.asgi import ASGIApp, Receive, Scope, Send
 
+CONSOLE = "/console"
+
 
 @asynccontextmanager
 async def open_http_face(
@@ -38,9 +41,10 @@ async def open_http_face(
     journal: Journal,
     status: Callable[[], bytes],
     stop: trio.Event,
+    console: ASGIApp | None = None,
 ) -> AsyncIterator[ASGIApp]:
-    """The app, for the block. Afterwards no session, stream or call of it is left. When `stop` is set, the standing
-    streams end, since nothing else would end them; calls go on."""
+    """The app, for the block; `console` answers all paths below /console. Afterwards no session, stream or call of it
+    is left. When `stop` is set, the standing streams end, since nothing else would end them; calls go on."""
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, lambda problem: journal.note(Crashed("an answer's event stream", problem)))
         alone = StatelessHttp(router, stateless, replies, stop)
@@ -49,7 +53,7 @@ async def open_http_face(
         nursery.start_soon(replies.watch)
         nursery.start_soon(streamable.sweep)
         try:
-            yield _App(listen, router, journal, status, streamable, old).serve
+            yield _App(listen, router, journal, status, streamable, old, console).serve
         finally:
             nursery.cancel_scope.cancel()
 
@@ -63,7 +67,9 @@ class _App:
         status: Callable[[], bytes],
         streamable: StreamableFace,
         old: SseFace | None,
+        console: ASGIApp | None,
     ) -> None:
+        self._console = console
         self._doors = {listen.path: streamable.serve}
         if old is not None:
             self._doors |= {"/sse": old.serve_stream, "/message": old.serve_message}
@@ -75,6 +81,10 @@ class _App:
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"no {scope['type']} here")
+        path = scope["raw_path"].decode("latin-1")
+        if self._console is not None and (path == CONSOLE or path.startswith(f"{CONSOLE}/")):
+            await self._console(scope, receive, send)
+            return
         headers = Headers(scope["headers"])
         allowed = self._door.cross_origin(headers)
         try:

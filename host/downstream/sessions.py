@@ -336,7 +336,9 @@ class Session:
         await self._router.settled(self.endpoint)
         instructions = self._router.instructions(self.endpoint)
         outlet = _Outlet(self, self.standing.say, None)
-        self._caller = Caller(self._name, self.endpoint, self.identity, opened.abilities, self, outlet, self.mark)
+        self._caller = Caller(
+            self._name, self.endpoint, self.identity, opened.abilities, self, outlet, self.mark, session=self.mark
+        )
         self._changes = Changes(self._router, self._caller)
         self.opening = opened
         self._name = f"{self._name} ({sample(opened.client)})" if opened.client else self._name

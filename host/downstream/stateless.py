@@ -64,10 +64,13 @@ class Comer:
     identity: str | None
     instance: Hashable | None
     mark: Hashable
+    session: Hashable | None = None
 
     def caller(self, abilities: Abilities, outlet: Outlet) -> Caller:
         """The caller of one request; `outlet` is for what is said to it outside the answer."""
-        return Caller(self.name, self.endpoint, self.identity, abilities, self.instance, outlet, self.mark)
+        return Caller(
+            self.name, self.endpoint, self.identity, abilities, self.instance, outlet, self.mark, session=self.session
+        )
 
 
 class _Outlet:

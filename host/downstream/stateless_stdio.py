@@ -38,7 +38,7 @@ class StatelessStdio:
         self._stop = stop
         self._listeners: trio.Nursery | None = None
         self._met = False
-        self._comer = Comer("stdio, stateless", None, None, session, session.mark)
+        self._comer = Comer("stdio, stateless", None, None, session, session.mark, session.mark)
 
     async def run(self) -> None:
         """Hold what only listens, until `stop` is set and all of it has been told so, if its client reads that."""

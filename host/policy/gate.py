@@ -1,24 +1,56 @@
-"""The gate on the road of every call: it alone makes permits, and without one no request reaches a server."""
+"""The gate on the road of every call: it alone makes permits, and without one no request reaches a server.
+
+It joins what is kept apart: the judge (`rules`), the pins of definitions, the desk where a person is asked, the grants
+that come of it, the limits and the audit. Every question about consent, from a listing to a server's wish for the
+client's model, is answered here, by the same judge.
+
+    admit     before anything is begun: may this exchange reach this entry? Waits for a person if need be.
+    dispatch  at the moment it is sent: does all of that still hold? Then it is written down, and goes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import final
 
-from config import ServerSpec, Trust
-from host.exchange import Exchange
-from host.policy.rules import Rules
+import trio
+from msgspec import Raw
+
+from config import Channel, ServerSpec, Trust, Verdict
+from host.errors import AuditUnavailable, BrokeProtocol, Changed, ColonnadeError, Forbidden
+from host.exchange import Caller, Exchange, Nobody
+from host.hygiene import clean, clean_json, visible
+from host.journal import AuditFailed, Decided, DefinitionChanged, Journal, Sent, Waiting
+from host.jsonrpc.messages import Request
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, items, members, string, value
+from host.names import template_makes
+from host.policy.audit import Audit, shape_of
+from host.policy.caution import MAX_TEXT, cautious
+from host.policy.desk import About, Desk, Matter, changed, described
+from host.policy.fingerprint import Launch, arguments_digest
+from host.policy.grants import Grant, Grants, Scope, Wish, new_id
+from host.policy.limits import Meter
+from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Pins, Standing
+from host.policy.rules import UNREADABLE, Judgement, Rules
 from host.protocol.abilities import Abilities
-from host.protocol.links import PAGE
-from host.protocol.methods import Kind
+from host.protocol.links import PAGE, without_page
+from host.protocol.methods import CALL, GET, Kind
 from host.protocol.questions import Question
 
 _GATE = object()
+RETRY_LIFE = 3600.0
+"""Seconds for which a request that its server did not finish may be sent again without another question: as long as the
+state that the client must bring back."""
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Permit:
     """Proof that this exchange may reach this entry of this server."""
 
@@ -28,6 +60,12 @@ class Permit:
     target: str
     """The entry's own name or URI at the server."""
     made_by: object
+    judgement: Judgement
+    epoch: int
+    """The state of the policy at the time; nothing has to be looked at again while it is the same."""
+    wish: Wish | None = None
+    """What a person was asked; None if nobody had to be."""
+    grant: Grant | None = None
 
     def __post_init__(self) -> None:
         if self.made_by is not _GATE:
@@ -35,49 +73,780 @@ class Permit:
 
 
 class Gate:
-    """Judges by the consent of each server. What it denies does not exist for whoever asks."""
+    """Judges by the consent of each server. What it denies does not exist for whoever asks.
 
-    def __init__(self, servers: Mapping[str, ServerSpec]) -> None:
-        self._rules = {server: Rules(spec.consent) for server, spec in servers.items()}
-        self._trust = {server: spec.trust for server, spec in servers.items()}
+    Args:
+        servers: by id; see `replace`.
+        moved: called with the servers whose entries may be seen otherwise than before.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, ServerSpec],
+        pins: Pins,
+        desk: Desk,
+        audit: Audit,
+        journal: Journal,
+    ) -> None:
+        self.pins = pins
+        self.desk = desk
+        self.moved: Callable[[Iterable[str]], None] = lambda servers: None
+        self.epoch = 0
+        self._audit = audit
+        self._journal = journal
+        self._specs: dict[str, ServerSpec] = {}
+        self._rules: dict[str, Rules] = {}
+        self._meters: dict[str, Meter] = {}
+        self._templates: dict[str, tuple[str, ...]] = {}
+        self._claims: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._decided = trio.lowlevel.ParkingLot()
+        self.in_flight: Counter[str] = Counter()
+        """Requests under way, by server."""
+        self.audit_problem = ""
+        """Why nothing can be written down; empty while that works."""
+        self.replace(servers)
+
+    @property
+    def grants(self) -> Grants:
+        return self.desk.grants
+
+    # The configuration
+
+    def replace(self, servers: Mapping[str, ServerSpec]) -> None:
+        """Judge by these from now on, all at once. Questions and grants whose rule is not the same are void; what was
+        dispatched keeps its verdict."""
+        self._specs = dict(servers)
+        self._rules = {server: Rules(spec.consent, spec.trust) for server, spec in servers.items()}
+        former, self._meters = self._meters, {}
+        for server, spec in servers.items():
+            meter = self._meters[server] = Meter(server, spec.limits, spec.trust)
+            if server in former:
+                meter.take_over(former[server])
+        self.pins.set_trusts({server: spec.trust for server, spec in servers.items()})
+        for grant in self.grants.void(self._still_ruled):
+            self._note("revoke", {"grant": grant.id, "by": "configuration", "server": grant.server})
+        self._shift(servers)
+
+    def _still_ruled(self, grant: Grant) -> bool:
+        rules = self._rules.get(grant.server)
+        return rules is not None and rules.has(grant.rule)
+
+    def _shift(self, servers: Iterable[str]) -> None:
+        """What holds for these servers has changed."""
+        self.epoch += 1
+        self.desk.void(self._holds)
+        self._decided.unpark_all()
+        self.moved(servers)
+
+    def rules(self, server: str) -> Rules:
+        return self._rules[server]
+
+    def meter(self, server: str) -> Meter:
+        return self._meters[server]
+
+    def trust(self, server: str) -> Trust:
+        """How far a server is trusted; one that nobody configured, not at all."""
+        spec = self._specs.get(server)
+        return Trust.UNTRUSTED if spec is None else spec.trust
+
+    # Looking in
+
+    def knows(self, server: str) -> bool:
+        """Whether the configuration has this server."""
+        return server in self._rules
+
+    def limits(self, server: str) -> dict[str, str | None]:
+        """The limits of a server, in words; None where there is none."""
+        found = self._specs[server].limits
+        rates = {"calls": found.calls, "sampling": found.sampling, "sampling_tokens": found.sampling_tokens}
+        told = {key: None if rate is None else f"{rate.count} in {rate.seconds:g} s" for key, rate in rates.items()}
+        counts = {"concurrent": found.concurrent, "result": found.result}
+        return told | {key: None if count is None else str(count) for key, count in counts.items()}
+
+    def fingerprint(self, server: str, kind: Kind, name: str) -> str:
+        """Of the definition that an entry has; empty if it has none."""
+        return self.pins.fingerprint(server, *self._item(server, kind, name)) or ""
+
+    def grant_for_anybody(self, server: str, kind: Kind, name: str, given: Raw, judgement: Judgement) -> Grant | None:
+        """The grant that a call of a client without a name would use, if it had to be asked about."""
+        if judgement.verdict is not Verdict.ASK:
+            return None
+        params = {"arguments": given}
+        exchange = Exchange(Request(0, CALL.name), params, Caller("a client without a name", None), Nobody())
+        return self.grants.find(self._wish(exchange, server, kind, name, given, judgement))
+
+    def why_dead(self, grant: Grant) -> str:
+        """Why a grant cannot be used now; empty if it can."""
+        rules = self._rules.get(grant.server)
+        if rules is None:
+            return "its server is not in the configuration any more"
+        if not rules.has(grant.rule):
+            return "its rule is not in the configuration any more"
+        if grant.launch != self.pins.launch(grant.server):
+            return "its server is not started as it was then" if self.pins.launch(grant.server) else ""
+        if grant.kind in _KINDS:
+            present = self.fingerprint(grant.server, _KINDS[grant.kind], grant.name)
+            if present and present != grant.fingerprint:
+                return "the definition is not the one that it was given for"
+        return self.grants.why_dead(grant) or ""
+
+    # Definitions
+
+    def observe(self, server: str, kind: Kind, offered: Mapping[str, bytes]) -> bool:
+        """This is what the server lists now, as it wrote it. Must come before the catalog is told. Whether anything
+        stands otherwise than before."""
+        if kind is Kind.TEMPLATE:
+            self._templates[server] = tuple(offered)
+        if kind is Kind.TOOL:
+            self._claims = {key: each for key, each in self._claims.items() if key[0] != server}
+            for name, raw in offered.items():
+                if b"nnotations" in raw or b"\\u" in raw:
+                    self._claims[server, name] = _claims(raw)
+        return self._tell_changes(self.pins.observe(server, kind.value, offered))
+
+    def shown(self, server: str, kind: Kind, definition: bytes) -> bytes:
+        """A definition as it may be listed."""
+        if kind is Kind.TOOL and not self.shows_apps(server):
+            definition = bytes(without_page(Raw(definition)))
+        return bytes(self.tidy(server, Raw(definition), MAX_TEXT))
+
+    def observe_instructions(self, server: str, text: str | None) -> None:
+        """This is what the server says of itself now."""
+        offered = {} if text is None else {"": bytes(encode(text))}
+        self._tell_changes(self.pins.observe(server, INSTRUCTIONS, offered))
+
+    def observe_launch(self, server: str, launch: Launch) -> bool:
+        """This is what is to be started or reached now; whether it may be."""
+        self._tell_changes(self.pins.observe_launch(server, launch))
+        return self.launches(server)
+
+    def launches(self, server: str) -> bool:
+        """Whether the program that the server's command stands for is the one that it stood for."""
+        return self.pins.standing(server, LAUNCH, "") in (Standing.APPROVED, Standing.UNKNOWN)
+
+    async def until_launches(self, server: str) -> None:
+        """Wait for a person to approve of what the server's command stands for now."""
+        while not self.launches(server):
+            await self._decided.park()
+
+    def _tell_changes(self, changes: list[Change]) -> bool:
+        for change in changes:
+            held = change.standing is not Standing.APPROVED
+            self._note(
+                "held" if held else "pinned",
+                {
+                    "server": change.server,
+                    "prim": change.kind,
+                    "item": change.name,
+                    "item_fp": change.fingerprint,
+                    "was": change.was or "",
+                    "standing": change.standing.value,
+                },
+            )
+            if not change.first:
+                self._journal.note(DefinitionChanged(change.server, change.kind, change.name, change.standing.value))
+        if any(not change.first for change in changes):
+            self.epoch += 1
+            self.desk.void(self._holds)
+        return bool(changes)
+
+    # What people decide
+
+    def approve(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
+        """What a server offers may be used from now on; it must be what was shown.
+
+        Raises:
+            Moved: it is not.
+            AuditUnavailable, StateError: it cannot be written down, so it is not approved.
+        """
+        self._decide("approve", server, kind, name, fingerprint, by)
+        self.pins.approve(server, kind, name, fingerprint, by)
+        self._shift((server,))
+
+    def reject(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
+        """It stays held back, and counts as looked at. Raises as `approve` does."""
+        self._decide("reject", server, kind, name, fingerprint, by)
+        self.pins.reject(server, kind, name, fingerprint, by)
+        self._shift((server,))
+
+    def revoke(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
+        """What was approved is held back until it is approved anew. Raises as `approve` does."""
+        self._decide("unapprove", server, kind, name, fingerprint, by)
+        self.pins.revoke(server, kind, name)
+        self._shift((server,))
+
+    def revoke_grant(self, id: str, by: str) -> bool:
+        """Whether there was such a grant; there is none any more."""
+        self._note("revoke", {"grant": id, "by": by})
+        return self.grants.revoke(id)
+
+    def _decide(self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
+        self._audit.write(what, server=server, prim=kind, item=name, item_fp=fingerprint, by=by)
+        self._journal.note(Decided(server, f"{kind} {visible(name)[:200]}".rstrip(), what, by))
+
+    def decided(self, servers: Iterable[str]) -> None:
+        """A person has approved or rejected something of these servers, here or in another process."""
+        self._shift(servers)
+
+    def standing(self, server: str, kind: Kind, name: str) -> Standing:
+        """How the definition stands that an entry has; for a URI that no list names, that of a template which makes
+        it."""
+        return self.pins.standing(server, *self._item(server, kind, name))
+
+    def _item(self, server: str, kind: Kind, name: str) -> tuple[str, str]:
+        """The pinned item that an entry is of."""
+        if kind is not Kind.RESOURCE or self.pins.standing(server, kind.value, name) is not Standing.UNKNOWN:
+            return kind.value, name
+        makers = [each for each in self._templates.get(server, ()) if each == name or template_makes(each, name)]
+        for template in makers:
+            if self.pins.standing(server, "template", template) is Standing.APPROVED:
+                return "template", template
+        return ("template", makers[0]) if makers else (kind.value, name)
+
+    def _is_open(self, server: str, standing: Standing) -> bool:
+        """Whether what stands so may be reached. What no list ever named has no definition that could be approved: of
+        an untrusted server it does not exist."""
+        return standing is Standing.APPROVED or (
+            standing is Standing.UNKNOWN and self.trust(server) is not Trust.UNTRUSTED
+        )
+
+    # Listing
 
     def shows(self, server: str, kind: Kind, name: str) -> bool:
         """Whether the entry may be listed."""
+        return self._may_be_known(server, kind, name) and self._is_open(server, self.standing(server, kind, name))
+
+    def has(self, server: str, kind: Kind, name: str) -> bool:
+        """Whether the entry may be known to exist: also one that was approved and is held back now."""
+        if not self._may_be_known(server, kind, name):
+            return False
+        standing = self.standing(server, kind, name)
+        return standing is Standing.CHANGED or self._is_open(server, standing)
+
+    def _may_be_known(self, server: str, kind: Kind, name: str) -> bool:
+        if server not in self._rules:
+            return False
         if kind in (Kind.RESOURCE, Kind.TEMPLATE) and name[: len(PAGE)].lower() == PAGE and not self.shows_apps(server):
             return False
-        return self._rules[server].allow(kind, name)
+        return self._rules[server].shows(kind, name)
 
-    def admit(self, exchange: Exchange, server: str, kind: Kind, name: str) -> Permit | None:
-        """The permit to reach the entry, or None: then the answer must be the one for what does not exist."""
-        return Permit(exchange, server, kind, name, _GATE) if self.shows(server, kind, name) else None
+    # Requests
 
-    def lets_ask(self, server: str, question: Question) -> bool:
-        """Whether the server may ask clients for this. A form shows what is asked, and roots are names of folders; a
-        model's work costs its owner, and a page may do anything: those only a trusted server may ask for. An untrusted
-        one may ask for nothing, and neither may one that nobody configured."""
-        trust = self._trust.get(server, Trust.UNTRUSTED)
-        if trust is Trust.STANDARD:
-            return question in (Question.FORM, Question.ROOTS)
-        return trust is Trust.TRUSTED
+    async def admit(self, exchange: Exchange, server: str, kind: Kind, name: str) -> Permit | None:
+        """The permit to reach the entry, or None: then the answer must be the one for what does not exist. Where the
+        rules say ask, a person is waited for.
 
-    def shows_apps(self, server: str) -> bool:
-        """Whether pages of the server's (MCP Apps) may be shown to whoever uses it: they run in the client."""
-        return self._trusts_somewhat(server)
+        Raises:
+            Forbidden: the rules deny these arguments, or a person did.
+            Unanswered, Crowded: nobody answered, or too much is to be answered.
+            Changed: the entry was approved and is held back, since it changed; or it changed while a person was asked.
+        """
+        if not self._known_or_held(server, kind, name):
+            return None
+        given = _given(exchange)
+        epoch, judgement = self.epoch, self._judge(server, kind, name, given)
+        if judgement.verdict is Verdict.DENY:
+            self._refuse_arguments(server, kind, name, judgement)
+            return None
+        if judgement.verdict is Verdict.ALLOW:
+            return Permit(exchange, server, kind, name, _GATE, judgement, epoch)
+        wish = self._wish(exchange, server, kind, name, given, judgement)
+        grant = self.grants.find(wish)
+        if grant is None:
+            about = About(self._title(server), self.trust(server), bytes(given), self._claimed(server, kind, name))
+            client = exchange.outlet if self._client_answers(exchange.caller) else None
+            grant = await self.desk.ask(wish, about, client)
+        elif grant.scope is Scope.ONCE:
+            self.grants.reserve(grant)
+        return Permit(exchange, server, kind, name, _GATE, judgement, epoch, wish, grant)
 
-    def speaks(self, server: str) -> bool:
-        """Whether the server's instructions are passed on: a model may take them for those of its user."""
-        return self._trusts_somewhat(server)
+    def admit_unasked(self, exchange: Exchange, server: str, kind: Kind, name: str) -> Permit | None:
+        """The same for what follows the verdict of an entry and is nothing to ask a person about.
+
+        Raises:
+            Forbidden: it would have to be asked about, and no grant for it is there.
+            Changed: the entry is held back.
+        """
+        if not self._known_or_held(server, kind, name):
+            return None
+        epoch, judgement = self.epoch, self._judge(server, kind, name, EMPTY_OBJECT)
+        if judgement.verdict is Verdict.DENY:
+            return None
+        wish = grant = None
+        if judgement.verdict is Verdict.ASK:
+            wish = self._wish(exchange, server, kind, name, EMPTY_OBJECT, judgement)
+            grant = self.grants.find(wish)
+            if grant is None or grant.scope is Scope.ONCE:  # what was given for one call is not spent on this
+                raise Forbidden(server, f"this {kind.value} of {server} needs a person's consent, which was not given")
+        return Permit(exchange, server, kind, name, _GATE, judgement, epoch, wish, grant)
+
+    def over(self, permit: Permit) -> None:
+        """Nothing more is sent with this permit. A grant for one call that was not spent can be used by the next."""
+        if permit.grant is not None:
+            self.grants.release(permit.grant)
+
+    def goes_on(self, permit: Permit) -> None:
+        """The server asked back instead of finishing: the caller will send the same request again, and it is the same
+        call that a person has agreed to. Once for each such answer."""
+        if permit.grant is None or permit.wish is None or permit.grant.scope is not Scope.ONCE:
+            return
+        again = replace(
+            permit.grant,
+            id=new_id(),
+            expires=permit.grant.made + RETRY_LIFE,
+            retry=True,
+        )
+        self.grants.add(again)
+
+    @contextmanager
+    def dispatch(self, permit: Permit) -> Iterator[None]:
+        """The request of the permit is sent within the block. What was found at `admit` must still hold; it is written
+        down before, and what became of it after.
+
+        Raises:
+            Changed: it does not.
+            AuditUnavailable: it cannot be written down, so it does not go.
+        """
+        exchange = permit.exchange
+        self._confirm(permit)
+        given = _given(exchange)
+        seq = self._decision(
+            permit.server,
+            permit.kind.value,
+            permit.target,
+            exchange.request.method,
+            exchange.caller,
+            permit.judgement,
+            permit.grant,
+            given,
+            self.fingerprint(permit.server, permit.kind, permit.target),
+        )
+        with self._outcome(seq, permit.server, permit.kind.value, permit.target, exchange.caller, permit.judgement):
+            yield
+
+    def _confirm(self, permit: Permit) -> None:
+        server, kind, name = permit.server, permit.kind, permit.target
+        if permit.epoch != self.epoch:
+            judgement = self._judge(server, kind, name, _given(permit.exchange)) if server in self._rules else None
+            same = judgement is not None and judgement.verdict is not Verdict.DENY
+            if not same or not self._is_open(server, self.standing(server, kind, name)):
+                raise changed(server, kind.value, name)
+            assert judgement is not None
+            if judgement.verdict is Verdict.ALLOW:
+                return
+            if permit.wish is None or judgement.rule != permit.judgement.rule:
+                raise changed(server, kind.value, name)
+        if permit.wish is not None:
+            wish = self._present(permit.wish)
+            if permit.grant is None or wish is None or not self.grants.use(permit.grant, wish):
+                raise changed(server, kind.value, name)
+
+    def _known_or_held(self, server: str, kind: Kind, name: str) -> bool:
+        """Whether the entry may be known to exist.
+
+        Raises:
+            Changed: it may, but is held back.
+        """
+        if not self._may_be_known(server, kind, name):
+            return False
+        standing = self.standing(server, kind, name)
+        if standing is Standing.CHANGED:
+            text = (
+                f"the definition of this {kind.value} of {server} is not the one that was approved, so it is held "
+                f"back. A person can look at the change and approve it on the console (`colonnade console`) or with "
+                f"`colonnade pins`."
+            )
+            raise Changed(server, text)
+        if not self.launches(server):
+            raise Changed(server, launch_text(server))
+        return self._is_open(server, standing)
+
+    def _judge(self, server: str, kind: Kind, name: str, given: Raw) -> Judgement:
+        rules = self._rules[server]
+        if not rules.reads_arguments(kind):
+            return rules.judge(kind, name)
+        return rules.judge(kind, name, decoded(given))
+
+    def _refuse_arguments(self, server: str, kind: Kind, name: str, judgement: Judgement) -> None:
+        if judgement.conditional:
+            text = (
+                f"this call of the {kind.value} {visible(name)[:200]} of {server} is not allowed with these arguments"
+            )
+            raise Forbidden(server, text)
+
+    def _wish(self, exchange: Exchange, server: str, kind: Kind, name: str, given: Raw, judgement: Judgement) -> Wish:
+        caller = exchange.caller
+        return Wish(
+            caller=caller.identity,
+            session=caller.session,
+            server=server,
+            kind=kind.value,
+            name=name,
+            fingerprint=self.fingerprint(server, kind, name),
+            launch=self.pins.launch(server),
+            rule=judgement.rule,
+            digest=arguments_digest(bytes(given)),
+            arguments=decoded(given),
+            retry=exchange.round is not None and exchange.round.server == server,
+        )
+
+    def _present(self, wish: Wish) -> Wish | None:
+        """The wish as it would be now; None if there is nothing to wish for any more."""
+        if wish.server not in self._rules:
+            return None
+        fingerprint = wish.fingerprint
+        if wish.kind in _KINDS:
+            kind = _KINDS[wish.kind]
+            fingerprint = self.fingerprint(wish.server, kind, wish.name)
+        return replace(wish, fingerprint=fingerprint, launch=self.pins.launch(wish.server))
+
+    def _holds(self, wish: Wish) -> bool:
+        """Whether what was asked is still what it was, under the same rule."""
+        if self._present(wish) != wish:
+            return False
+        rules = self._rules[wish.server]
+        if wish.kind in _KINDS:
+            kind = _KINDS[wish.kind]
+            if not self.shows(wish.server, kind, wish.name):
+                return False
+            judgement = rules.judge(kind, wish.name, wish.arguments)
+        elif wish.kind == Question.ROOTS.value:
+            return rules.has(wish.rule)
+        else:
+            question = Question(wish.kind)
+            judgement = rules.question(question, wish.name if question is Question.URL else None)
+        return judgement.verdict is Verdict.ASK and judgement.rule == wish.rule
+
+    def _client_answers(self, caller: Caller) -> bool:
+        return Channel.CLIENT in self.desk.spec.answers and caller.abilities.form
+
+    def may_ask_client(self, server: str, kind: Kind, name: str, caller: Caller) -> bool:
+        """Whether the caller itself may be asked for consent before this is carried out."""
+        if server not in self._rules or not self._client_answers(caller):
+            return False
+        rules = self._rules[server]
+        return rules.reads_arguments(kind) or rules.judge(kind, name).verdict is Verdict.ASK
+
+    def forget(self, caller: Caller) -> None:
+        """The caller is gone, and what was allowed for its session with it."""
+        if caller.session is not None:
+            self.desk.end_session(caller.session)
+
+    # What servers ask
+
+    def could_ask(self, server: str, question: Question) -> bool:
+        """Whether the server may ask clients for anything of the kind at all."""
+        rules = self._rules.get(server)
+        return rules is not None and rules.could_ask(question)
 
     def askable(self, server: str, abilities: Abilities) -> Abilities:
         """What of a client's abilities the server may use."""
         return replace(
             abilities,
-            roots=abilities.roots and self.lets_ask(server, Question.ROOTS),
-            sampling=abilities.sampling and self.lets_ask(server, Question.SAMPLING),
-            form=abilities.form and self.lets_ask(server, Question.FORM),
-            url=abilities.url and self.lets_ask(server, Question.URL),
+            roots=abilities.roots and self.could_ask(server, Question.ROOTS),
+            sampling=abilities.sampling and self.could_ask(server, Question.SAMPLING),
+            sampling_tools=abilities.sampling_tools and self.trust(server) is Trust.TRUSTED,
+            form=abilities.form and self.could_ask(server, Question.FORM),
+            url=abilities.url and self.could_ask(server, Question.URL),
             apps=abilities.apps and self.shows_apps(server),
         )
 
-    def _trusts_somewhat(self, server: str) -> bool:
-        return self._trust.get(server, Trust.UNTRUSTED) is not Trust.UNTRUSTED
+    def cautious(self, server: str, question: Question, params: dict[str, Raw]) -> dict[str, Raw]:
+        """The params of a server's question as they may be passed on.
+
+        Raises:
+            CannotAsk: not at all.
+        """
+        trust = self.trust(server)
+        found = cautious(question, params, trust)
+        return members(clean_json(bytes(encode_object(found)), limit=MAX_TEXT)) if trust is Trust.UNTRUSTED else found
+
+    def judge_question(self, server: str, question: Question, uri: str | None = None) -> Judgement:
+        return self._rules[server].question(question, uri)
+
+    async def admit_question(
+        self, server: str, question: Question, params: Mapping[str, Raw], caller: Caller
+    ) -> QuestionPermit:
+        """The permit to put a server's question to a client; a person is asked if the rules say so.
+
+        Raises:
+            Forbidden, Unanswered, Crowded, Changed: it may not be put.
+        """
+        uri = string(params["url"]) if question is Question.URL else None
+        if server not in self._rules:
+            raise Forbidden(server, "this server is not served any more")
+        if not self.could_ask(server, question):
+            raise Forbidden(server, NOT_ALLOWED)
+        judgement = self.judge_question(server, question, uri)
+        if question is Question.ROOTS:  # each of them is judged when they are known
+            judgement = replace(judgement, verdict=Verdict.ALLOW)
+        if judgement.verdict is Verdict.DENY:
+            raise Forbidden(server, NOT_ALLOWED)
+        given = encode_object(params)
+        if question is Question.SAMPLING:
+            self._meters[server].sampled(_tokens(params))
+        if judgement.verdict is Verdict.ALLOW:
+            return QuestionPermit(server, question, given, caller, judgement)
+        wish = self._question_wish(server, question, uri or question.value, given, caller, judgement)
+        grant = self.grants.find(wish)
+        if grant is None:
+            grant = await self.desk.ask(wish, About(self._title(server), self.trust(server), bytes(given)), None)
+        return QuestionPermit(server, question, given, caller, judgement, wish, grant)
+
+    def _question_wish(
+        self, server: str, question: Question, name: str, given: Raw, caller: Caller, judgement: Judgement
+    ) -> Wish:
+        return Wish(
+            caller=caller.identity,
+            session=caller.session,
+            server=server,
+            kind=question.value,
+            name=name,
+            fingerprint="",
+            launch=self.pins.launch(server),
+            rule=judgement.rule,
+            digest=arguments_digest(bytes(given)),
+            arguments=decoded(given),
+        )
+
+    @contextmanager
+    def put(self, permit: QuestionPermit) -> Iterator[None]:
+        """The question of the permit goes to the client within the block; see `dispatch`."""
+        server, question = permit.server, permit.question
+        if permit.wish is not None:
+            wish = self._present(permit.wish)
+            if permit.grant is None or wish is None or not self.grants.use(permit.grant, wish):
+                raise changed(server, question.value, question.value)
+        seq = self._decision(
+            server, question.value, "", question.value, permit.caller, permit.judgement, permit.grant, permit.given, ""
+        )
+        with self._outcome(seq, server, question.value, question.value, permit.caller, permit.judgement):
+            yield
+
+    async def roots(self, server: str, answer: Raw, caller: Caller) -> Raw:
+        """A client's answer to a question for its roots, with those that the server may be told.
+
+        Raises:
+            BrokeProtocol: it is no such answer.
+        """
+        rules = self._rules[server]
+        if rules.question(Question.ROOTS).verdict is Verdict.ALLOW and not rules.tells_roots_apart:
+            return answer
+        try:
+            found = members(answer)
+            roots = [(string(members(each)["uri"]), each) for each in items(found["roots"])]
+        except (ValueError, KeyError):
+            raise BrokeProtocol(server, "the client's answer holds no roots") from None
+        judged = [(rules.question(Question.ROOTS, uri), each) for uri, each in roots]
+        asked = [(judgement, each) for judgement, each in judged if judgement.verdict is Verdict.ASK]
+        allowed = bool(asked) and await self._roots_allowed(server, [each for _, each in asked], caller, asked[0][0])
+        told = [
+            each
+            for judgement, each in judged
+            if judgement.verdict is Verdict.ALLOW or (judgement.verdict is Verdict.ASK and allowed)
+        ]
+        return answer if len(told) == len(roots) else encode_object({**found, "roots": encode(told)})
+
+    async def _roots_allowed(self, server: str, roots: list[Raw], caller: Caller, judgement: Judgement) -> bool:
+        given = encode(roots)
+        wish = self._question_wish(server, Question.ROOTS, Question.ROOTS.value, given, caller, judgement)
+        grant = self.grants.find(wish)
+        try:
+            if grant is None:
+                about = About(self._title(server), self.trust(server), bytes(given))
+                grant = await self.desk.ask(wish, about, None)
+        except ColonnadeError:
+            return False
+        present = self._present(wish)
+        return present is not None and self.grants.use(grant, present)
+
+    # What servers say
+
+    def shows_apps(self, server: str) -> bool:
+        """Whether pages of the server's (MCP Apps) may be shown to whoever uses it: they run in the client."""
+        return self.trust(server) is not Trust.UNTRUSTED
+
+    def instructions(self, server: str, text: str | None) -> str | None:
+        """The server's instructions as a model may read them, which takes them for those of its user; None if it may
+        not."""
+        if text is None or self.pins.standing(server, INSTRUCTIONS, "") is not Standing.APPROVED:
+            return None
+        return clean(text, limit=MAX_TEXT) if self.trust(server) is Trust.UNTRUSTED else text
+
+    def tidy(self, server: str, raw: Raw, limit: int | None = None) -> Raw:
+        """What a server says as it may reach a model or a terminal: of an untrusted one, without what cannot be
+        seen."""
+        return raw if self.trust(server) is not Trust.UNTRUSTED else Raw(clean_json(bytes(raw), limit=limit))
+
+    def tidy_text(self, server: str, text: str) -> str:
+        """The same for a text that is not JSON."""
+        return text if self.trust(server) is not Trust.UNTRUSTED else clean(text, limit=MAX_TEXT)
+
+    # Writing down
+
+    def _decision(
+        self,
+        server: str,
+        kind: str,
+        name: str,
+        method: str,
+        caller: Caller,
+        judgement: Judgement,
+        grant: Grant | None,
+        given: Raw,
+        fingerprint: str,
+    ) -> int:
+        arguments: dict[str, object] = {"digest": arguments_digest(bytes(given)), "shape": shape_of(decoded(given))}
+        if self._audit.full:
+            arguments["json"] = bytes(given).decode(errors="replace")
+        try:
+            seq = self._audit.write(
+                "decision",
+                server=server,
+                prim=kind,
+                item=name,
+                item_fp=fingerprint,
+                launch_fp=self.pins.launch(server),
+                method=method,
+                principal=caller.identity or "",
+                client=caller.name,
+                args=arguments,
+                verdict=judgement.verdict.value,
+                rule=judgement.rule,
+                grant="" if grant is None else grant.id,
+                approver="" if grant is None else grant.by,
+            )
+        except AuditUnavailable as problem:
+            self._fail(problem)
+            raise
+        self.audit_problem = ""
+        return seq
+
+    def _fail(self, problem: AuditUnavailable) -> None:
+        if not self.audit_problem:
+            self.audit_problem = problem.message
+            self._journal.note(AuditFailed(problem.message))
+
+    @contextmanager
+    def _outcome(
+        self, seq: int, server: str, kind: str, name: str, caller: Caller, judgement: Judgement
+    ) -> Iterator[None]:
+        began = trio.current_time()
+        self.in_flight[server] += 1
+        outcome = "called off"
+        try:
+            yield
+            outcome = "answered"
+        except ColonnadeError as error:
+            outcome = f"error {error.code}"
+            raise
+        except Exception:
+            outcome = "failed"
+            raise
+        finally:
+            self.in_flight[server] -= 1
+            seconds = trio.current_time() - began
+            micros = 0 if math.isinf(seconds) else int(seconds * 1_000_000)
+            self._note("outcome", {"of": seq, "server": server, "outcome": outcome, "micros": micros})
+            self._journal.note(Sent(server, kind, name, caller.name, judgement.verdict.value, outcome, seconds))
+
+    def note_configuration(self, what: str, source: Path) -> None:
+        """Write down which text of the configuration holds from now on, or was read and does not."""
+        try:
+            digest = f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"
+        except OSError:
+            digest = ""
+        self._note(what, {"file": str(source), "policy": digest})
+
+    def told(self, what: str, matter: Matter, said: dict[str, object]) -> None:
+        """Write down what happens on the desk. What grants something is not granted if it cannot be written down."""
+        wish = matter.wish
+        fields = {
+            "question": matter.id,
+            "server": wish.server,
+            "prim": wish.kind,
+            "item": wish.name,
+            "principal": wish.caller or "",
+            "rule": wish.rule,
+            "args": {"digest": wish.digest},
+            **said,
+        }
+        if "grant" in said:
+            self._audit.write(what, **fields)
+        else:
+            self._note(what, fields)
+        if what == "ask":
+            self._journal.note(Waiting(wish.server, matter.id, described(wish)))
+        else:
+            self._journal.note(Decided(wish.server, described(wish), str(said["answer"]), str(said.get("by", ""))))
+
+    def _note(self, what: str, fields: Mapping[str, object]) -> None:
+        """Write down what has happened already: that cannot be undone because it cannot be written."""
+        try:
+            self._audit.write(what, **fields)
+        except AuditUnavailable as problem:
+            self._fail(problem)
+
+    def _title(self, server: str) -> str:
+        spec = self._specs.get(server)
+        return server if spec is None or spec.title is None else spec.title
+
+    def _claimed(self, server: str, kind: Kind, name: str) -> tuple[str, ...]:
+        return self._claims.get((server, name), ()) if kind is Kind.TOOL else ()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class QuestionPermit:
+    """Proof that this question of a server may be put to this client. Made by `Gate.admit_question` only."""
+
+    server: str
+    question: Question
+    given: Raw
+    caller: Caller
+    judgement: Judgement
+    wish: Wish | None = None
+    grant: Grant | None = None
+
+
+_KINDS = {kind.value: kind for kind in Kind}
+NOT_ALLOWED = "the configuration does not let it ask for this"
+
+
+def launch_text(server: str) -> str:
+    """Why a server whose program is another one is not started."""
+    return (
+        f"the command of {server} stands for another program than the one that was approved, so it is not started. "
+        f"A person can approve it on the console (`colonnade console`) or with `colonnade pins`."
+    )
+
+
+def _given(exchange: Exchange) -> Raw:
+    """The arguments of a request, as they will be sent; an empty object where it has none."""
+    if exchange.request.method in (CALL.name, GET.name):
+        given = exchange.params.get("arguments")
+        if given is not None:
+            return given
+    return EMPTY_OBJECT
+
+
+def decoded(given: Raw) -> object:
+    """The arguments of a request as the judge reads them."""
+    try:
+        return value(given)
+    except ValueError:
+        return UNREADABLE
+
+
+def _tokens(params: Mapping[str, Raw]) -> int | None:
+    tokens = value(params["maxTokens"])
+    return int(tokens) if isinstance(tokens, int | float) and math.isfinite(tokens) else None
+
+
+def _claims(definition: bytes) -> tuple[str, ...]:
+    """What a tool says of itself under `annotations`, one line each."""
+    try:
+        found = members(members(definition)["annotations"])
+    except (KeyError, ValueError):
+        return ()
+    return tuple(f"{name}: {bytes(each).decode()}"[:200] for name, each in found.items())

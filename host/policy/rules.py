@@ -1,115 +1,320 @@
-"""The judge: may this entry of this server be reached? One pure function for listing, calling, reading, getting and
-completing.
+"""The judge: what becomes of a request for this entry of this server? One pure function for listing, calling, reading,
+getting, completing and subscribing, and one for what the server asks.
 
-Patterns are anchored globs over the server's own names and URIs. In names `*` stands for any characters; in URIs it
-stops at `/`, and `**` does not. `?` is one character (in URIs not `/`). Deny wins; where an allow list stands, what it
-does not name is denied. A URI is judged as it is written and in every form a server may take it for (`readings`): any
-of them suffices to deny, all are needed to allow, so that `repo://acme/../evil` or `%2e%2e` opens nothing that the
-plain spelling would not.
+Deny wins over ask, ask over allow, and order means nothing. What no rule names is for the default of the file; without
+one it is denied where an allow list stands, and is else for the trust level. A URI is judged as it is written and in
+every form a server may take it for (`readings`): any of them suffices to deny or to ask, all are needed to allow, so
+that `repo://acme/../evil` or `%2e%2e` opens nothing that the plain spelling would not.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from urllib.parse import unquote
 
-from config import Consent, KindConsent
+from config import Check, Consent, KindConsent, Rule, Trust, Verdict
+from config.globs import MAX_LENGTH, Globs, covers, lowered
+from host.policy.predicates import UNREADABLE as UNREADABLE
+from host.policy.predicates import address_of, holds, reason, shown_path
 from host.protocol.methods import Kind
+from host.protocol.questions import Question
 
-MAX_LENGTH = 8192
-"""Where patterns stand, longer names and URIs are denied: judging one takes time that grows with its length."""
+ONLY_PAGES = "only https pages"
+"""The rule by which no server that is not trusted may send anybody to what is no such page. On this machine http will
+do."""
+
+_TOO_LONG = f"longer than {MAX_LENGTH} characters"
+_ANYTHING = Rule("**")
+_STRICTEST_FIRST = (Verdict.DENY, Verdict.ASK, Verdict.ALLOW)
+
+_ENTRIES = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.ASK}
+_HARMLESS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.DENY}
+_COSTLY = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ASK, Trust.UNTRUSTED: Verdict.DENY}
+"""A form shows what is asked, and roots are names of folders; a model's work costs its owner, and a page may do
+anything."""
 
 _PARTS = re.compile(r"([^:/?#]*:)?(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)
 _PREFIX = re.compile(r"((?:[^:/?#]*:)?(?://)?)(.*)", re.DOTALL)
-_TOKEN = re.compile(r"\*+|.", re.DOTALL)
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.*?-]*:")
-_HOSTED = re.compile(r"(?:file|ftp|https?|wss?)://[^/?#]*", re.IGNORECASE)
 _DEFAULT_PORTS = {"file": "", "ftp": ":21", "http": ":80", "https": ":443", "ws": ":80", "wss": ":443"}
 _EMPTY_PORT = re.compile(r"^([^/?#]*//[^/?#]*):(?=[/?#]|$)")
 _FILE = re.compile(r"(?://([^/]*))?/?(.*)", re.DOTALL)
+_HOST = re.compile(r"([^/?#]*)(.*)", re.DOTALL)
 _BLANKS = "".join(map(chr, range(0x21)))
 _LINE_ENDS = str.maketrans({"\t": None, "\r": None, "\n": None})
 # The URL parser of browsers and of Node.js takes a backslash for a slash and leaves tabs and line ends out.
 _AS_BROWSERS_DO = str.maketrans({"\\": "/", "\t": None, "\r": None, "\n": None})
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What becomes of a request, and why.
+
+    `rule` is what decided: 'tools.ask: create_*', 'tools.default', 'trust: untrusted'. Its text is stable, no other
+    rule has it, and the whole content of the rule is in it: whoever remembers an answer to a rule remembers this text.
+    `conditional`: the arguments decided. Only such a denial may be told from an entry that does not exist.
+    """
+
+    verdict: Verdict
+    rule: str
+    conditional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A rule beside a request: whether it matched, and a clause that says why or why not. Nothing of the request is in
+    that."""
+
+    rule: str
+    verdict: Verdict
+    matched: bool
+    why: str
+
+
 class Rules:
     """The compiled consent of one server."""
 
-    def __init__(self, consent: Consent) -> None:
+    def __init__(self, consent: Consent, trust: Trust = Trust.STANDARD) -> None:
         self._lists = {
-            Kind.TOOL: _Lists(consent.tools, uris=False),
-            Kind.PROMPT: _Lists(consent.prompts, uris=False),
-            Kind.RESOURCE: _Lists(consent.resources, uris=True),
+            Kind.TOOL: _Lists("tools", consent.tools, trust, _ENTRIES, uris=False),
+            Kind.PROMPT: _Lists("prompts", consent.prompts, trust, _ENTRIES, uris=False),
+            Kind.RESOURCE: _Lists("resources", consent.resources, trust, _ENTRIES, uris=True),
         }
         # A template is judged like the resources it makes.
         self._lists[Kind.TEMPLATE] = self._lists[Kind.RESOURCE]
+        self._pages = _Lists("elicitation.url", consent.url, trust, _COSTLY, uris=True)
+        self._roots = _Lists("roots", consent.roots, trust, _HARMLESS, uris=True)
+        self._sampling = _by_word("sampling", consent.sampling, trust, _COSTLY)
+        self._form = _by_word("elicitation.form", consent.form, trust, _HARMLESS)
+        self._only_pages = trust is not Trust.TRUSTED
+        self._best = {Question.URL: self._pages.best(), Question.ROOTS: self._roots.best()}
 
-    def allow(self, kind: Kind, name: str) -> bool:
-        """Whether the entry may be listed and reached. `name` is the server's own name, URI or URI template."""
-        return self._lists[kind].allow(name)
+    def shows(self, kind: Kind, name: str) -> bool:
+        """Whether the entry may be listed: whether some call of it may come out other than denied. `name` is the
+        server's own name, URI or URI template."""
+        return self._lists[kind].shows(name)
+
+    def judge(self, kind: Kind, name: str, arguments: object = None) -> Judgement:
+        """What becomes of a request for the entry. `arguments` is the decoded object, None if the request has none, and
+        UNREADABLE if it could not be decoded."""
+        return self._lists[kind].judge(name, arguments)
+
+    def reads_arguments(self, kind: Kind) -> bool:
+        """Whether any rule of the kind has a condition: else nobody need decode arguments for `judge`."""
+        return self._lists[kind].reads_arguments
+
+    def tried(self, kind: Kind, name: str, arguments: object = None) -> list[Tried]:
+        """Every rule of the kind beside a request, in the order deny, ask, allow, and what is for the rest."""
+        return self._lists[kind].tried(name, arguments)
+
+    def question(self, question: Question, uri: str | None = None) -> Judgement:
+        """What becomes of a question that the server asks. `uri` is the page it wants visited, or the root it would be
+        told; without it, what the most welcome one would come to."""
+        if question is Question.SAMPLING:
+            return self._sampling
+        if question is Question.FORM:
+            return self._form
+        if uri is None:
+            return self._best[question]
+        if question is Question.URL and self._only_pages and not _is_page(uri):
+            return Judgement(Verdict.DENY, ONLY_PAGES, False)
+        return (self._pages if question is Question.URL else self._roots).judge(uri, None)
+
+    def could_ask(self, question: Question) -> bool:
+        """Whether any such question of the server could come out other than denied."""
+        return self.question(question).verdict is not Verdict.DENY
+
+    @property
+    def tells_roots_apart(self) -> bool:
+        """Whether there are rules for roots, so that one may come out otherwise than another."""
+        return self._roots.has_lines
+
+    def has(self, rule: str) -> bool:
+        """Whether a person may still be asked because of the rule of this text."""
+        lists = (*self._lists.values(), self._pages, self._roots)
+        judgements = (*(each for some in lists for each in some.judgements()), self._sampling, self._form)
+        return any(each.rule == rule and each.verdict is Verdict.ASK for each in judgements)
+
+    def unmatched(self, kind: Kind, names: Collection[str]) -> list[str]:
+        """The rules of the kind, as in `Judgement.rule`, whose patterns match none of these names or URIs."""
+        return self._lists[kind].unmatched(names)
+
+
+class _Line:
+    """A rule, or what is for the rest. Of several that match, the one with the least `order` decides."""
+
+    def __init__(self, place: int, verdict: Verdict, text: str, rule: Rule = _ANYTHING) -> None:
+        self.order = (_STRICTEST_FIRST.index(verdict), place)
+        self.conditional = _is_conditional(rule)
+        self.judgement = Judgement(verdict, text, self.conditional)
+        self.rule = rule
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.judgement.verdict
+
+    @property
+    def text(self) -> str:
+        return self.judgement.rule
+
+    def applies(self, arguments: object) -> bool:
+        """Whether a rule whose pattern matches does so with these arguments: to allow it must be sure."""
+        if not self.conditional:
+            return True
+        answer = holds(self.rule.when, arguments, closed=self.rule.closed)
+        return answer is True if self.verdict is Verdict.ALLOW else answer is not False
 
 
 class _Lists:
-    def __init__(self, consent: KindConsent, *, uris: bool) -> None:
+    """The rules for one kind; `title` is what people know it by."""
+
+    def __init__(
+        self, title: str, consent: KindConsent, trust: Trust, by_trust: dict[Trust, Verdict], *, uris: bool
+    ) -> None:
         self._uris = uris
-        self._everything = consent.allow is None and not consent.deny
-        self._allow = None if consent.allow is None else Globs(consent.allow, uris=uris)
-        self._deny = Globs(consent.deny, uris=uris)
+        self._lines: list[_Line] = []
+        self._globs: list[tuple[Globs, list[_Line]]] = []
+        for verdict, rules in zip(_STRICTEST_FIRST, (consent.deny, consent.ask, consent.allow or ()), strict=True):
+            lines = self._compiled(f"{title}.{verdict}", verdict, rules)
+            self._lines += lines
+            self._globs.append((Globs([line.rule.pattern for line in lines], uris=uris), lines))
+        self._rest = _Line(len(self._lines), *_rest(title, consent, trust, by_trust))
+        self._settled = None if self._lines else self._rest.judgement
+        self.has_lines = bool(self._lines)
+        self.reads_arguments = any(line.conditional for line in self._lines)
 
-    def allow(self, name: str) -> bool:
-        if self._everything:
-            return True
+    def _compiled(self, title: str, verdict: Verdict, rules: Iterable[Rule]) -> list[_Line]:
+        """The rules of one list in an order that is not that of the file: what needs no arguments comes first."""
+        by_text = {f"{title}: {_written(rule)}": rule for rule in rules}
+        ordered = sorted(by_text, key=lambda text: (_is_conditional(by_text[text]), text))
+        first = len(self._lines)
+        return [_Line(first + at, verdict, text, by_text[text]) for at, text in enumerate(ordered)]
+
+    def shows(self, name: str) -> bool:
+        if self._settled is not None:
+            return self._settled.verdict is not Verdict.DENY
+        return len(name) <= MAX_LENGTH and all(self._shows(reading) for reading in self._readings(name))
+
+    def judge(self, name: str, arguments: object) -> Judgement:
+        if self._settled is not None:
+            return self._settled
         if len(name) > MAX_LENGTH:
+            return Judgement(Verdict.DENY, _TOO_LONG, False)
+        deciding = min((self._decide(each, arguments) for each in self._readings(name)), key=lambda line: line.order)
+        if deciding.verdict is Verdict.DENY and self.reads_arguments:
+            # Of an entry that nobody may see nothing is told, nor that its arguments were looked at.
+            return Judgement(Verdict.DENY, deciding.text, self.shows(name))
+        return deciding.judgement
+
+    def tried(self, name: str, arguments: object) -> list[Tried]:
+        if self._lines and len(name) > MAX_LENGTH:
+            return [Tried(_TOO_LONG, Verdict.DENY, True, "names of such a length are not held against patterns")]
+        readings = self._readings(name)
+        found = [self._try(line, readings, arguments) for line in self._lines]
+        left = sum(self._decide(reading, arguments) is self._rest for reading in readings)
+        why = "another rule matches"
+        if left:
+            why = "no other rule matches" if left == len(readings) else "no other rule matches every reading of the URI"
+        return [*found, Tried(self._rest.text, self._rest.verdict, left > 0, why)]
+
+    def best(self) -> Judgement:
+        """What the text that pleases most comes to. `**` in a deny list leaves no such text."""
+        denied = [line.rule.pattern for line in self._lines if line.verdict is Verdict.DENY]
+        if denied and covers(denied, "**", uris=self._uris):
+            return self._lines[0].judgement
+        return max((*self._lines, self._rest), key=lambda line: (line.order[0], -line.order[1])).judgement
+
+    def judgements(self) -> list[Judgement]:
+        """All that may come out, but for what is too long or no page."""
+        return [line.judgement for line in (*self._lines, self._rest)]
+
+    def unmatched(self, names: Collection[str]) -> list[str]:
+        texts = {reading for name in names if len(name) <= MAX_LENGTH for reading in self._readings(name)}
+        matched = {lines[at].text for globs, lines in self._globs for text in texts for at in globs.matches(text)}
+        return [line.text for line in self._lines if line.text not in matched]
+
+    def _readings(self, name: str) -> set[str]:
+        return readings(name) if self._uris else {name}
+
+    def _decide(self, reading: str, arguments: object) -> _Line:
+        for globs, lines in self._globs:
+            for at in globs.matches(reading):
+                if lines[at].applies(arguments):
+                    return lines[at]
+        return self._rest
+
+    def _shows(self, reading: str) -> bool:
+        (deny, denials), *others = self._globs
+        if any(not denials[at].conditional for at in deny.matches(reading)):
             return False
-        return all(self._allows(each) for each in (readings(name) if self._uris else {name}))
+        return any(globs.match(reading) for globs, _ in others) or self._rest.verdict is not Verdict.DENY
 
-    def _allows(self, name: str) -> bool:
-        return not self._deny.match(name) and (self._allow is None or self._allow.match(name))
+    def _try(self, line: _Line, readings: set[str], arguments: object) -> Tried:
+        globs = Globs([line.rule.pattern], uris=self._uris)
+        fitting = sum(globs.match(reading) for reading in readings)
+        name = "URI" if self._uris else "name"
+        if not fitting:
+            return Tried(line.text, line.verdict, False, f"the {name} does not fit")
+        fits = f"the {name} fits"
+        if fitting < len(readings):
+            fits = f"the URI fits in {fitting} of the {len(readings)} ways it may be read"
+        if line.conditional:
+            fits += f", and {reason(line.rule.when, arguments, closed=line.rule.closed)}"
+        return Tried(line.text, line.verdict, line.applies(arguments), fits)
 
 
-class Globs:
-    """A list of patterns as one automaton: a bit for every place in every pattern, moved along by every character.
+def _rest(title: str, consent: KindConsent, trust: Trust, by_trust: dict[Trust, Verdict]) -> tuple[Verdict, str]:
+    """What becomes of whatever no rule names, and what that is called."""
+    if consent.default is not None:
+        return consent.default, f"{title}.default"
+    if consent.allow is not None:
+        return Verdict.DENY, f"{title}.allow: nothing else"
+    return by_trust[trust], f"trust: {trust}"
 
-    Its time grows with the text and with nothing in it: no pattern and no text make it try anything twice.
-    """
 
-    def __init__(self, patterns: tuple[str, ...], *, uris: bool) -> None:
-        self._start = self._end = 0
-        if uris:
-            patterns = tuple(_lowered(pattern) for pattern in patterns)
-        literals: dict[str, int] = {}  # the places that a character may leave for the next
-        any_one = any_run = run_in_segment = 0  # the places of `?`, and of the two kinds of stars
-        at = 1
-        for pattern in patterns:
-            self._start |= at
-            for token in _TOKEN.findall(pattern):
-                if token == "*" and uris:
-                    run_in_segment |= at
-                elif token[0] == "*":
-                    any_run |= at
-                else:
-                    if token == "?":
-                        any_one |= at
-                    else:
-                        literals[token] = literals.get(token, 0) | at
-                    at <<= 1
-            self._end |= at
-            at <<= 1
-        self._others = (any_one, any_run | run_in_segment)
-        self._moves = {char: (places | any_one, any_run | run_in_segment) for char, places in literals.items()}
-        if uris:
-            self._moves["/"] = (literals.get("/", 0), any_run)
+def _by_word(title: str, word: Verdict | None, trust: Trust, by_trust: dict[Trust, Verdict]) -> Judgement:
+    verdict, rule = (by_trust[trust], f"trust: {trust}") if word is None else (word, f"{title}: {word}")
+    return Judgement(verdict, rule, False)
 
-    def match(self, text: str) -> bool:
-        """Whether one of the patterns names the whole of `text`."""
-        places = self._start
-        for char in text:
-            leaving, staying = self._moves.get(char, self._others)
-            places = (places & leaving) << 1 | places & staying
-            if not places:
-                return False
-        return bool(places & self._end)
+
+def _is_page(uri: str) -> bool:
+    """Whether a browser that is sent there shows a page, and nobody on the way can change it."""
+    address = address_of(uri)
+    return address is not None and (address.scheme == "https" or (address.scheme == "http" and address.is_loopback()))
+
+
+# Texts of rules
+
+
+def _is_conditional(rule: Rule) -> bool:
+    return bool(rule.when) or rule.closed
+
+
+def _written(rule: Rule) -> str:
+    """All of a rule, so that no two have the same text."""
+    plain = rule.pattern.isprintable() and " " not in rule.pattern and rule.pattern[:1] not in ("", '"')
+    text = rule.pattern if plain else _json(rule.pattern)
+    if _is_conditional(rule):
+        text += f" when {_object((shown_path(each.path), _checks(each.checks)) for each in rule.when)}"
+    return f"{text} and nothing else" if rule.closed else text
+
+
+def _checks(checks: Iterable[Check]) -> str:
+    return _object((check.op, _json(check.value)) for check in checks)
+
+
+def _object(members: Iterable[tuple[str, str]]) -> str:
+    return f"{{{', '.join(sorted(f'{_json(name)}: {value}' for name, value in members))}}}"
+
+
+def _json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)
+
+
+# Spellings of URIs
 
 
 def readings(uri: str) -> set[str]:
@@ -124,14 +329,7 @@ def readings(uri: str) -> set[str]:
         prefix, everything = _PREFIX.fullmatch(_decoded(written)).groups()  # type: ignore[union-attr]  # it always does
         if ".." in everything.split("/"):
             found.add(prefix + _resolved(everything))
-    return {_lowered(reading) for reading in found}
-
-
-def _lowered(text: str) -> str:
-    """A URI or a pattern with what is the same in upper and lower case in lower case: the scheme, and the host of those
-    schemes that have host names."""
-    found = _HOSTED.match(text) or _SCHEME.match(text)
-    return text if found is None else found[0].lower() + text[found.end() :]
+    return {lowered(reading) for reading in found}
 
 
 def _as_parsers_write(uri: str) -> str:
@@ -146,9 +344,9 @@ def _as_parsers_write(uri: str) -> str:
     if scheme == "file":
         host, path = _FILE.fullmatch(rest).groups("")  # type: ignore[union-attr]  # the pattern matches any text
         return f"file://{'' if host.lower() == 'localhost' else host.lower()}/{path}"
-    host, slash, path = rest.lstrip("/").partition("/")
+    host, path = _HOST.fullmatch(rest.lstrip("/")).groups()  # type: ignore[union-attr]  # it always does
     host = host.lower().removesuffix(":").removesuffix(_DEFAULT_PORTS[scheme])
-    return f"{scheme}://{host}{slash}{path}"
+    return f"{scheme}://{host}{'/' if path.startswith(('?', '#')) else ''}{path}"
 
 
 def normal_form(uri: str) -> str:

@@ -100,10 +100,16 @@ class Client:
         self._listed = listed
         self._asks = self._declared(ALL_ABILITIES)
         self._calls = 0
+        self._called = trio.lowlevel.ParkingLot()
         self._orphans: list[Raw] = []
         self._orphaned = trio.Event()
         self.doubted = trio.Event()
         """Set when a stateless server answers as one that is none."""
+
+    async def idle(self) -> None:
+        """Wait until it works on no request of anybody."""
+        while self._calls:
+            await self._called.park()
 
     async def stay_met(self) -> None:
         """Ask a stateless server again who it is when there is doubt, until cancelled. One that has become another is
@@ -147,6 +153,7 @@ class Client:
             Refused, BrokeProtocol, TimedOut, Unavailable: what became of it; see host/errors.py.
             MissingAbility: the server had to ask what this caller, who can be told so, declares no capability for.
             InvalidParams: the progress token or `_meta` is of the wrong type.
+            Changed, AuditUnavailable: it may not be sent any more; see `Gate.dispatch`.
         """
         exchange = permit.exchange
         params = with_target(exchange.request.method, exchange.params, permit.target)
@@ -156,15 +163,17 @@ class Client:
         self._calls += 1
         try:
             with origin.patience.scope:
-                if token is None:
-                    return await self._converse(exchange.request.method, params, origin, None)
-                relay = _Relay(token, exchange.outlet, origin.patience)
-                with self.peer.progress(relay.report) as ours:
-                    answer = await self._converse(exchange.request.method, params, origin, ours)
-                relay.flush()
-                return answer
+                with self._gate.dispatch(permit):
+                    if token is None:
+                        return await self._converse(exchange.request.method, params, origin, None)
+                    relay = _Relay(token, exchange.outlet, origin.patience, partial(self._gate.tidy, self.server))
+                    with self.peer.progress(relay.report) as ours:
+                        answer = await self._converse(exchange.request.method, params, origin, ours)
+                    relay.flush()
+                    return answer
         finally:
             self._calls -= 1
+            self._called.unpark_all()
             origin.end()
         raise too_late(self.server, trio.current_time() - started)
 
@@ -196,7 +205,7 @@ class Client:
         kind = kind_of(result)
         if kind == INPUT_REQUIRED and method in RETRIED:
             if at is not None:
-                return rounds.relayed(result)
+                return await rounds.relayed(result)
             result = await rounds.drive(result, send)
             kind = kind_of(result)
             at = Round(self.server)  # as if the caller had gone through them
@@ -285,6 +294,8 @@ class Client:
             elif isinstance(problem, PeerError) and (lost := other_now(problem)) is not None:
                 self.peer.lose(lost)
             failed = failure(self.server, problem)
+            failed.message = self._gate.tidy_text(self.server, failed.message)
+            failed.data = None if failed.data is None else self._gate.tidy(self.server, failed.data)
             if origin.lacks is not None and isinstance(failed, Refused):
                 raise _missing(self.server, origin.lacks) from None
             if failed.code == URL_REQUIRED:
@@ -295,7 +306,7 @@ class Client:
             raise failed from None
         if not is_object(result):
             raise BrokeProtocol(self.server, f"{self.server} sent a result that is not an object")
-        return result
+        return self._gate.tidy(self.server, result)
 
 
 def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:
@@ -342,7 +353,8 @@ def _name(params: Mapping[str, Raw]) -> str:
 class _Relay:
     """Hands a call's progress to whoever asked, under their own token, and puts the call's deadline off."""
 
-    def __init__(self, token: Id, outlet: Outlet, patience: Patience) -> None:
+    def __init__(self, token: Id, outlet: Outlet, patience: Patience, tidy: Callable[[Raw], Raw]) -> None:
+        self._tidy = tidy
         self._token = encode(token)
         self._outlet = outlet
         self._patience = patience
@@ -374,5 +386,6 @@ class _Relay:
     def flush(self) -> None:
         """Pass on the newest report, if it was held back."""
         if self._held is not None:
-            self._outlet.tell(Notification(PROGRESS, encode_object({**self._held, TOKEN: self._token})))
+            said = self._tidy(encode_object({**self._held, TOKEN: self._token}))
+            self._outlet.tell(Notification(PROGRESS, said))
             self._held = None

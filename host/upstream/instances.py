@@ -18,6 +18,7 @@ from config import Isolation, ServerSpec
 from host.errors import TooMany, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import Crashed, InstanceFailed, Journal
+from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.upstream.backoff import Backoff
@@ -28,7 +29,7 @@ from host.upstream.levels import Levels
 from host.upstream.origin import Origin, Patience
 from host.upstream.reverse import Voice
 from host.upstream.watches import Watches
-from host.wire.link import Link
+from host.wire.link import Link, LinkLost
 
 FORGOTTEN = 120.0
 """Seconds after which failed starts count no more."""
@@ -75,7 +76,7 @@ class Instances:
         journal: Journal,
         nursery: trio.Nursery,
     ) -> None:
-        self._spec = spec
+        self.spec = spec
         self._open_link = open_link
         self._manner = manner
         self._listed = listed
@@ -92,6 +93,16 @@ class Instances:
     def __len__(self) -> int:
         return len(self._live)
 
+    async def idle(self) -> None:
+        """Wait until no instance is used."""
+        while any(instance.guests for instance in self._live):
+            await self._gone.park()
+
+    def end(self) -> None:
+        """End all of them."""
+        for instance in self._live:
+            instance.life.cancel("the configuration has another in its place, or none")
+
     @asynccontextmanager
     async def seat(self, exchange: Exchange) -> AsyncIterator[Seat]:
         """A seat for the exchange, for the block.
@@ -100,7 +111,7 @@ class Instances:
             TooMany: as many instances live as may.
             Unavailable: it cannot be started.
         """
-        key = exchange.caller.instance if self._spec.isolation is Isolation.PER_CLIENT else None
+        key = exchange.caller.instance if self.spec.isolation is Isolation.PER_CLIENT else None
         await self._room(key)
         instance = self._of_client.get(key)
         if instance is None:
@@ -111,11 +122,12 @@ class Instances:
         try:
             await instance.tried.wait()
             if instance.client is None:
-                raise Unavailable(self._spec.id, f"{self._spec.id} is unavailable: {instance.why}")
+                raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {instance.why}")
             yield Seat(instance.client, instance.watches)
         finally:
             guest.end()
             instance.guests.remove(guest)
+            self._gone.unpark_all()
             instance.last_used = trio.current_time()
             if key is None:
                 instance.life.cancel("its call is over")
@@ -156,7 +168,7 @@ class Instances:
         """Wait while there is no room for another instance, and one that is ending will soon make some."""
         with trio.move_on_after(ENDING):
             while (
-                len(self._live) >= self._spec.max_instances
+                len(self._live) >= self.spec.max_instances
                 and key not in self._of_client
                 and any(instance.life.cancel_called for instance in self._live)
             ):
@@ -165,13 +177,13 @@ class Instances:
     def _start(self, caller: Caller, key: Hashable | None) -> _Instance:
         wait = self._setback(key).until - trio.current_time()
         if wait > 0:
-            text = f"{self._spec.id} is unavailable: its last instance failed; the next may be started in {wait:.1f} s"
-            raise Unavailable(self._spec.id, text)
-        if len(self._live) >= self._spec.max_instances:
-            text = f"{self._spec.id} serves as many clients of its own as it may (max_instances: {len(self._live)})"
-            self._journal.note(InstanceFailed(self._spec.id, "one more is wanted than max_instances allows"))
-            raise TooMany(self._spec.id, f"{text}; try again later")
-        instance = _Instance(caller, key, Watches(self._spec.id, self._spec.timeout))
+            text = f"{self.spec.id} is unavailable: its last instance failed; the next may be started in {wait:.1f} s"
+            raise Unavailable(self.spec.id, text)
+        if len(self._live) >= self.spec.max_instances:
+            text = f"{self.spec.id} serves as many clients of its own as it may (max_instances: {len(self._live)})"
+            self._journal.note(InstanceFailed(self.spec.id, "one more is wanted than max_instances allows"))
+            raise TooMany(self.spec.id, f"{text}; try again later")
+        instance = _Instance(caller, key, Watches(self.spec.id, self.spec.timeout))
         self._live.add(instance)
         if key is not None:
             self._of_client[key] = instance
@@ -211,9 +223,9 @@ class Instances:
         try:
             await self._connect(instance)
         except* FAILURES as group:
-            why = reason(self._spec, group)
+            why = reason(self.spec, group)
         except* Exception as group:  # noqa: BLE001 - our own mistakes, too, stay with the one instance
-            self._journal.note(Crashed(self._spec.id, group))
+            self._journal.note(Crashed(self.spec.id, group))
             why = "of an internal error"
         came_up = instance.tried.is_set()
         setback = self._setback(instance.key)
@@ -221,11 +233,11 @@ class Instances:
         if not came_up:  # another one now would not come up either
             setback.until = trio.current_time() + delay
         self._lose(instance, why)
-        self._journal.note(InstanceFailed(self._spec.id, why))
+        self._journal.note(InstanceFailed(self.spec.id, why))
         return delay
 
     async def _connect(self, instance: _Instance) -> None:
-        spec, caller = self._spec, instance.caller
+        spec, caller = self.spec, instance.caller
         voice = Voice(
             spec.id,
             spec.title or spec.id,
@@ -235,6 +247,8 @@ class Instances:
             updated=instance.watches.updated,
         )
         voice.guests = instance.guests
+        if not self._gate.observe_launch(spec.id, launch_of(spec)):
+            raise LinkLost("its command stands for another program than the one that was approved (colonnade pins)")
         manner = self._manner()
         opening = open_client(
             spec,
@@ -269,7 +283,7 @@ class Instances:
     async def _reap(self, instance: _Instance) -> None:
         """End an instance that nobody has used for a while."""
         while True:
-            await trio.sleep(max(self._spec.idle_timeout - instance.idle_for(), 0.01))
-            if instance.idle_for() >= self._spec.idle_timeout:
+            await trio.sleep(max(self.spec.idle_timeout - instance.idle_for(), 0.01))
+            if instance.idle_for() >= self.spec.idle_timeout:
                 self._part(instance, "nobody used it")
                 instance.life.cancel("nobody uses it")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 
 import trio
 from msgspec import Raw
@@ -18,7 +19,7 @@ from host.catalog import Catalog, Definition, Hint, mirrors_in
 from host.journal import Journal, LeftOut, sample
 from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode, items, members, one_line, string
-from host.protocol.links import without_page
+from host.policy.gate import Gate
 from host.protocol.methods import LISTINGS, Kind, Listing
 from host.protocol.stateless import STALE, Freshness, freshest_common, freshness_of
 from host.protocol.tasks import Support, task_support
@@ -36,11 +37,11 @@ LAST_AGAIN = 60.0
 
 
 class Lister:
-    """Keeps the lists of one connected server in the catalog. `shows_apps`: with the pages that its tools name."""
+    """Keeps the lists of one connected server in the catalog, as the gate lets them be seen."""
 
-    def __init__(self, client: Client, catalog: Catalog, journal: Journal, *, shows_apps: bool) -> None:
+    def __init__(self, client: Client, catalog: Catalog, gate: Gate, journal: Journal) -> None:
         self._client = client
-        self._shows_apps = shows_apps
+        self._gate = gate
         self._server = client.server
         self._offer = client.offer
         self._catalog = catalog
@@ -90,7 +91,7 @@ class Lister:
     async def _read(self, kind: Kind) -> bool:
         listing = LISTINGS[kind]
         if not self._offer.offers(kind):
-            self._catalog.publish(self._server, kind, ())
+            self._publish(kind, [], None)
             return True
         stateless = self._offer.revision.stateless
         found, hints = list[Raw](), list[Freshness]()
@@ -115,8 +116,16 @@ class Lister:
                 self._complain(f"{listing.method} failed: {lost}")
             return False
         hint = freshest_common(hints) if stateless else STALE
-        self._catalog.publish(self._server, kind, self._usable(listing, found), Hint(hint, began))
+        self._publish(kind, self._usable(listing, found), Hint(hint, began))
         return True
+
+    def _publish(self, kind: Kind, definitions: list[Definition], hint: Hint | None) -> None:
+        """The gate sees what the server wrote, everybody else what may be seen of it, and nothing is between the
+        two."""
+        moved = self._gate.observe(self._server, kind, {each.name: each.raw for each in definitions})
+        shown = [replace(each, raw=self._gate.shown(self._server, kind, each.raw)) for each in definitions]
+        if not self._catalog.publish(self._server, kind, shown, hint) and moved:
+            self._catalog.reconsider((self._server,))
 
     def _usable(self, listing: Listing, found: list[Raw]) -> list[Definition]:
         definitions: list[Definition] = []
@@ -129,11 +138,12 @@ class Lister:
             if not name or len(raw) > MAX_DEFINITION:
                 self._complain(f"the {listing.kind.value} {sample(name)!r} is left out: it has no name or is too long")
                 continue
+            if self._gate.tidy_text(self._server, name) != name:
+                self._complain(f"the {listing.kind.value} {sample(name)!r} is left out: its name cannot be seen whole")
+                continue
             if listing.kind is Kind.TOOL and self._offer.revision.stateless and (why := _unmirrored(raw)) is not None:
                 self._complain(f"the tool {sample(name)!r} is left out: {why}")
                 continue
-            if listing.kind is Kind.TOOL and not self._shows_apps:
-                raw = without_page(raw)
             definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
         named = Counter(definition.name for definition in definitions)
         for name, count in named.items():

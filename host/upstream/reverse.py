@@ -19,7 +19,7 @@ import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
-from host.errors import NOBODY_ANSWERED, InvalidParams
+from host.errors import NOBODY_ANSWERED, ColonnadeError, InvalidParams
 from host.exchange import Caller, Outlet
 from host.journal import Crashed, Dropped, Journal, NotAsked, sample
 from host.jsonrpc.conversation import CANCELLED, cancelled_id
@@ -35,7 +35,7 @@ from host.jsonrpc.messages import (
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, string
 from host.names import outward_uri
 from host.peer import Behind, Peer
-from host.policy.gate import Gate
+from host.policy.gate import NOT_ALLOWED, Gate
 from host.protocol.abilities import NO_ABILITIES
 from host.protocol.levels import named
 from host.protocol.links import rename_in_result
@@ -76,7 +76,6 @@ NO_ROOTS = Raw(b'{"roots":[]}')
 SEVERAL = (
     "several requests are in flight, and it is not certain which one is meant (with isolation: per-call it would be)"
 )
-NOT_TRUSTED = "its trust level does not let it ask for this"
 
 
 class Elicitations:
@@ -211,6 +210,8 @@ class Voice:
             self._say(notice, caller, caller.outlet)
 
     def _say(self, notice: Notification, caller: Caller, outlet: Outlet) -> None:
+        if notice.params is not None:
+            notice = Notification(notice.method, self._gate.tidy(self._server, notice.params))
         # At a server's own endpoint nothing is renamed.
         outlet.tell(named(notice, self._server) if caller.endpoint is None else notice)
 
@@ -233,9 +234,9 @@ class Voice:
                 raise CannotAsk(METHOD_NOT_FOUND, "this client does not offer that method")
             question, params = asked
             refuse_unspoken(question, self.spoken)
-            if not self._gate.lets_ask(self._server, question):
+            if not self._gate.could_ask(self._server, question):
                 code = INVALID_PARAMS if question is Question.URL else METHOD_NOT_FOUND
-                raise self._not_asked(question, code, NOT_TRUSTED)
+                raise self._not_asked(question, code, NOT_ALLOWED)
             return self._whom(peer, request, question, params, behind)
         except CannotAsk as refusal:
             return partial(_refuse, refusal)
@@ -285,7 +286,8 @@ class Voice:
         retries = bool(origins) and _retried(origins[-1])
 
         def asking(hold: Hold) -> Callable[[], Awaitable[Raw]]:
-            return partial(_ask, peer, hold, request.method, fitted, token, behind.about, retries)
+            ask = partial(_ask, peer, hold, request.method, fitted, token, behind.about, retries)
+            return partial(self._consented, question, fitted, caller, ask)
 
         hold = Hold(origins, caller.outlet)
         at_large = None
@@ -301,14 +303,24 @@ class Voice:
             CannotAsk: it may not be asked this.
         """
         question, params = asked
-        if not self._gate.lets_ask(self._server, question):
-            raise self._not_asked(question, INVALID_PARAMS, NOT_TRUSTED)
+        if not self._gate.could_ask(self._server, question):
+            raise self._not_asked(question, INVALID_PARAMS, NOT_ALLOWED)
         fitted = self._fitted(question, params, caller)
         if question is Question.URL and not caller.abilities.retries:  # who repeats requests knows no ids
             fitted = with_elicitation_id(fitted, secrets.token_urlsafe(12))
         return fitted
 
-    async def put(self, origin: Origin, method: str, params: dict[str, Raw]) -> Raw:
+    async def consent(self, question: Question, params: dict[str, Raw], caller: Caller) -> None:
+        """Return once a question in an unfinished answer, fitted for the caller, may be handed to it. What it answers
+        does not come by here.
+
+        Raises:
+            ColonnadeError: it may not; see `Gate.admit_question`.
+        """
+        with self._gate.put(await self._gate.admit_question(self._server, question, params, caller)):
+            pass
+
+    async def put(self, origin: Origin, question: Question, method: str, params: dict[str, Raw]) -> Raw:
         """Have the origin's client answer a question that was fitted for it: its answer as it came. While it is asked,
         the origin's clock stands still.
 
@@ -316,11 +328,24 @@ class Voice:
             PeerError: it refused, or did not answer.
         """
         hold = Hold([origin], origin.exchange.outlet)
-        retries = _retried(origin)
-        return await self._held(hold, partial(_ask, None, hold, method, params, None, None, retries))
+        ask = partial(_ask, None, hold, method, params, None, None, _retried(origin))
+        return await self._held(hold, partial(self._consented, question, params, origin.exchange.caller, ask))
+
+    async def _consented(
+        self, question: Question, params: dict[str, Raw], caller: Caller, ask: Callable[[], Awaitable[Raw]]
+    ) -> Raw:
+        """The client's answer, once the question may be put to it: of its roots, those that the server may know."""
+        try:
+            with self._gate.put(await self._gate.admit_question(self._server, question, params, caller)):
+                answer = await ask()
+            return answer if question is not Question.ROOTS else await self._gate.roots(self._server, answer, caller)
+        except ColonnadeError as refusal:
+            self._journal.note(NotAsked(self._server, f"{question.value} question", sample(refusal.message)))
+            raise PeerError(ErrorBody(refusal.code, refusal.message)) from None
 
     def _fitted(self, question: Question, params: dict[str, Raw], caller: Caller) -> dict[str, Raw]:
-        fitted = fit(question, params, caller.abilities, self.title)
+        cautious = self._gate.cautious(self._server, question, params)
+        fitted = fit(question, cautious, caller.abilities, self.title)
         if question is Question.SAMPLING and caller.endpoint is None:
             return _with_outward_links(fitted, self._server)
         return fitted

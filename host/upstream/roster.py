@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 
@@ -24,6 +24,9 @@ from host.upstream.supervisor import Disabled, Ready, Upstream
 from host.upstream.watches import Tell
 from host.wire.link import Link, LinkLost
 
+DRAIN = 10.0
+"""Seconds that the calls of a server have to end before it begins anew, or ends, for another configuration."""
+
 
 class Roster:
     """The upstreams by id, in the order of the configuration; `levels` holds what callers want of their logs. Within
@@ -43,26 +46,85 @@ class Roster:
     ) -> None:
         self._sole: Caller | None = None
         self.levels = Levels()
-        self.upstreams: Mapping[str, Upstream] = {
-            id: Upstream(spec, catalog, gate, self.levels, journal, lambda: self._sole, alone=alone)
-            for id, spec in servers.items()
-        }
-        self.instances: Mapping[str, Instances] = {
-            id: Instances(
-                upstream.spec,
-                partial(_open_another, open_link, upstream.spec),
-                partial(_manner_of, upstream),
-                upstream.listed,
-                gate,
-                self.levels,
-                journal,
-                nursery,
-            )
-            for id, upstream in self.upstreams.items()
-            if upstream.spec.isolation is not Isolation.SHARED
-        }
+        self.upstreams: Mapping[str, Upstream] = {}
+        self.instances: Mapping[str, Instances] = {}
         self._grace_ends = trio.current_time() + start_grace
+        self._open_link = open_link
+        self._catalog = catalog
+        self._gate = gate
+        self._journal = journal
         self._nursery = nursery
+        self._alone = alone
+        self.apply(servers, servers)
+
+    def apply(self, servers: Mapping[str, ServerSpec], anew: Container[str]) -> None:
+        """Have these servers from now on, in this order. Those of them in `anew` begin anew; what they are used for
+        until then, and what is not among them any more, has DRAIN seconds to come to its end. The others are not
+        disturbed."""
+        former, former_instances = self.upstreams, self.instances
+        upstreams: dict[str, Upstream] = {}
+        instances: dict[str, Instances] = {}
+        for id, spec in servers.items():
+            old = former.get(id)
+            if old is not None and id not in anew:
+                old.spec = spec
+                upstreams[id] = old
+                if id in former_instances:
+                    former_instances[id].spec = spec
+                    instances[id] = former_instances[id]
+                continue
+            upstream = upstreams[id] = self._made(spec)
+            if old is not None:
+                upstream.watches = old.watches  # whoever watches something of it goes on with that
+            if spec.isolation is not Isolation.SHARED:
+                instances[id] = self._instances_of(upstream)
+            self._nursery.start_soon(self._run, upstream, old, former_instances.get(id))
+        self.upstreams, self.instances = upstreams, instances
+        for id, old in former.items():
+            if id not in servers:
+                self._nursery.start_soon(self._end, old, former_instances.get(id))
+
+    def _made(self, spec: ServerSpec) -> Upstream:
+        made = Upstream(
+            spec, self._catalog, self._gate, self.levels, self._journal, lambda: self._sole, alone=self._alone
+        )
+        if spec.disabled:
+            made.state = Disabled()
+            made.settled.set()
+        return made
+
+    def _instances_of(self, upstream: Upstream) -> Instances:
+        return Instances(
+            upstream.spec,
+            partial(_open_another, self._open_link, upstream.spec),
+            partial(_manner_of, upstream),
+            upstream.listed,
+            self._gate,
+            self.levels,
+            self._journal,
+            self._nursery,
+        )
+
+    async def _run(self, upstream: Upstream, former: Upstream | None, instances: Instances | None) -> None:
+        """One server, once what had its name before is gone."""
+        if former is not None:
+            await self._end(former, instances)
+        if upstream.spec.disabled:
+            return
+        with upstream.life:
+            await upstream.supervise(self._open_link)
+        upstream.gone.set()
+
+    async def _end(self, upstream: Upstream, instances: Instances | None) -> None:
+        with trio.move_on_after(DRAIN):
+            await upstream.idle()
+            if instances is not None:
+                await instances.idle()
+        if instances is not None:
+            instances.end()
+        if not isinstance(upstream.state, Disabled):
+            upstream.life.cancel("the configuration has another in its place, or none")
+            await upstream.gone.wait()
 
     def __contains__(self, server: object) -> bool:
         return server in self.upstreams
@@ -172,14 +234,7 @@ async def open_roster(
     """Supervise the servers for the block. When it ends, all are stopped, side by side, and gone when this returns.
     `alone`: there will be one client only (`Roster.serve_only`)."""
     async with trio.open_nursery() as nursery:
-        roster = Roster(servers, start_grace, open_link, catalog, gate, journal, nursery, alone=alone)
-        for upstream in roster.upstreams.values():
-            if upstream.spec.disabled:
-                upstream.state = Disabled()
-                upstream.settled.set()
-            else:
-                nursery.start_soon(upstream.supervise, open_link)
         try:
-            yield roster
+            yield Roster(servers, start_grace, open_link, catalog, gate, journal, nursery, alone=alone)
         finally:
             nursery.cancel_scope.cancel()

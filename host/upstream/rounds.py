@@ -47,17 +47,21 @@ class Rounds:
         self._voice = voice
         self._origin = origin
 
-    def relayed(self, result: Raw) -> Unfinished:
+    async def relayed(self, result: Raw) -> Unfinished:
         """The unfinished answer, for a caller that goes on with it itself.
 
         Raises:
             BrokeProtocol, Forbidden: it asks what it may not, or gives a state of more than MAX_STATE.
+            Unanswered, Crowded, Changed: a person had to be asked whether it may.
         """
         more = self._read(result)
         if more.state is not None and len(more.state.encode()) > MAX_STATE:
             why = f"{self._server} sent a requestState of more than {MAX_STATE} bytes"
             raise BrokeProtocol(self._server, why)
-        questions = {key: self._fitted(*asked) for key, asked in more.requests.items()}
+        asked = {key: self._recognised(*each) for key, each in more.requests.items()}
+        questions = {key: self._fitted(*each) for key, each in more.requests.items()}
+        for key, (question, _) in asked.items():
+            await self._voice.consent(question, questions[key][1], self._origin.exchange.caller)
         return Unfinished(self._server, questions, more.state)
 
     async def drive(self, result: Raw, send: Send) -> Raw:
@@ -117,13 +121,14 @@ class Rounds:
             BrokeProtocol, Forbidden: one of them may not be asked. Then none is.
             Refused: the client refused to answer what cannot be declined.
         """
+        recognised = {key: self._recognised(*each)[0] for key, each in asked.items()}
         fitted = {key: self._fitted(*each) for key, each in asked.items()}
         answers: dict[str, Raw] = {}
         refusals: list[PeerError] = []
 
         async def put(key: str) -> None:
             try:
-                answers[key] = await self._voice.put(self._origin, *fitted[key])
+                answers[key] = await self._voice.put(self._origin, recognised[key], *fitted[key])
             except PeerError as refusal:
                 if fitted[key][0] == ELICIT:
                     answers[key] = elicitation_cancelled()

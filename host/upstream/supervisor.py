@@ -1,6 +1,6 @@
 """One server, kept connected: the loop that connects, waits for the end, and tries again. Its failures are states.
 
-    connecting -> ready -> failed -> connecting ...        disabled
+    connecting -> ready -> failed -> connecting ...        disabled        held -> connecting
 
 Nothing a server does gets past this file: whatever ends a connection ends as a state, which says why and when the next
 attempt is. Entries of a server that is away stay in the catalog, so that a restart changes no client's list.
@@ -20,6 +20,7 @@ from host.catalog import Catalog
 from host.errors import Unavailable, first_of
 from host.exchange import Caller
 from host.journal import Crashed, Journal, ServerFailed, ServerReady, sample
+from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import LISTINGS, Kind
@@ -59,7 +60,14 @@ class Disabled:
     pass
 
 
-State = Connecting | Ready | Failed | Disabled
+@dataclass(frozen=True, slots=True)
+class Held:
+    """It is not started until a person approves of what its command stands for now."""
+
+    since: float
+
+
+State = Connecting | Ready | Failed | Disabled | Held
 
 
 class Upstream:
@@ -81,6 +89,9 @@ class Upstream:
     ) -> None:
         self.spec = spec
         self.attempts = 0
+        self.life = trio.CancelScope()
+        """Of its supervision; `gone` is set when that is over."""
+        self.gone = trio.Event()
         self.settled = trio.Event()
         self.state: State = Connecting(trio.current_time(), None)
         self.watches = Watches(spec.id, spec.timeout)
@@ -112,6 +123,11 @@ class Upstream:
             return state.client
         raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {describe(state)}")
 
+    async def idle(self) -> None:
+        """Wait until it works on nothing for anybody."""
+        if isinstance(self.state, Ready):
+            await self.state.client.idle()
+
     def seat(self) -> Seat:
         """Where requests of everybody are carried out; raises as `ready` does."""
         return Seat(self.ready(), self.watches)
@@ -142,6 +158,7 @@ class Upstream:
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
         while True:
+            await self._until_launchable()
             self.attempts += 1
             otherwise = False
             try:
@@ -161,6 +178,14 @@ class Upstream:
             self._came_up = False
             await trio.sleep_until(failed.next_attempt)
             self.state = Connecting(trio.current_time(), failed.why)
+
+    async def _until_launchable(self) -> None:
+        if self._gate.observe_launch(self.spec.id, launch_of(self.spec)):
+            return
+        self.state = Held(trio.current_time())
+        self.settled.set()
+        await self._gate.until_launches(self.spec.id)
+        self.state = Connecting(trio.current_time(), None)
 
     def _take_otherwise(self, problem: BaseException) -> bool:
         """Whether it failed in a way that says how it wants to be spoken to instead: then that is tried at once."""
@@ -226,7 +251,8 @@ class Upstream:
                 # It may have been greeted because it was slow, and may yet end for that: the next one is not.
                 self.manner = replace(self.manner, may_be_stateless=stateless, greets_silence=not stateless)
                 self.last_manner, self._came_up = self.manner, True
-                lister = Lister(client, self._catalog, self._journal, shows_apps=self._gate.shows_apps(self.spec.id))
+                self._gate.observe_instructions(self.spec.id, client.offer.instructions)
+                lister = Lister(client, self._catalog, self._gate, self._journal)
                 voice.changed = lister.mark
                 await lister.read_all()
                 if client.peer.ended.is_set():
@@ -271,6 +297,8 @@ def describe(state: State) -> str:
         return "ready"
     if isinstance(state, Disabled):
         return "it is disabled in the configuration"
+    if isinstance(state, Held):
+        return "its command stands for another program than the one that was approved (colonnade pins)"
     if isinstance(state, Failed):
         return f"{state.why}; next attempt in {max(state.next_attempt - now, 0):.1f} s"
     if state.last_failure is not None:

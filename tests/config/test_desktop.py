@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from config import Consent, Isolation, KindConsent, Listen, StdioServer, Trust
+from config import AskSpec, Channel, Consent, Isolation, KindConsent, Limits, Listen, Rate, Rule, StdioServer, Trust
 from tests.config.kit import http, lines, load_text, stdio
 
 
@@ -99,12 +99,25 @@ def test_switches(tmp_path: Path, switches: dict[str, bool], disabled: bool) -> 
     assert load_text(tmp_path, dump({"a": {"command": "x", **switches}})).servers["a"].disabled is disabled
 
 
+def test_limits_and_who_answers_are_ours(tmp_path: Path) -> None:
+    """They may stand in such a file too, with JSON's own truths, and are held to our rules."""
+    server = {"command": "x", "limits": {"calls": "60/min", "concurrent": 2}, "consent": {"tools": {"ask": ["*"]}}}
+    more = {"ask": {"answers": ["client"], "timeout": "5s"}, "console": False, "audit": {"arguments": "full"}}
+    made = load_text(tmp_path, dump({"a": server}, **more))
+    assert made.servers["a"].limits == Limits(Rate(60, 60.0), 2)
+    assert made.servers["a"].consent.tools == KindConsent(ask=(Rule("*"),))
+    assert (made.ask, made.console, made.audit_arguments) == (AskSpec((Channel.CLIENT,), 5.0), None, True)
+    assert made.notices == ()
+    server["limits"] = {"calls": 60}
+    assert "mcpServers.a.limits.calls: expected a rate" in lines(tmp_path, dump({"a": server}))[0]
+
+
 def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
     """listen, start_grace and consent are ours and held to our rules."""
     server = {"command": "x", "consent": {"tools": {"allow": ["a"]}}}
     made = load_text(tmp_path, dump({"a": server}, listen={"address": "127.0.0.1:0"}, start_grace="1s"))
     assert (made.listen, made.start_grace) == (Listen(port=0), 1.0)
-    assert made.servers["a"].consent == Consent(tools=KindConsent(("a",)))
+    assert made.servers["a"].consent == Consent(tools=KindConsent((Rule("a"),)))
     server["consent"] = {"tools": {"alow": ["a"]}}
     found = lines(tmp_path, dump({"A b": server}, listen={"port": 1}))
     assert len(found) == 2

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import config
-from config import Config, ConfigError, Consent, KindConsent, Listen
+from config import Config, ConfigError, Consent, KindConsent, Listen, Rule, Verdict
 from tests.config.kit import http, lines, load_text, stdio
 
 WHOLE = """\
@@ -51,7 +51,9 @@ def test_whole_file(tmp_path: Path) -> None:
     gh = http(made, "gh")
     assert (gh.timeout, gh.start_timeout, gh.disabled, gh.title) == (60.0, 120.0, True, "GitHub")
     assert gh.consent == Consent(
-        KindConsent(("get_*",), ("delete_*",)), KindConsent(None, ("file://**",)), KindConsent((), ())
+        KindConsent((Rule("get_*"),), (), (Rule("delete_*"),)),
+        KindConsent(deny=(Rule("file://**"),)),
+        KindConsent(default=Verdict.DENY),
     )
     assert made == load_text(tmp_path, WHOLE, {"TOKEN": "t1"})
     assert made != load_text(tmp_path, WHOLE, {"TOKEN": "t2"})
@@ -197,12 +199,84 @@ def test_wrong_files(tmp_path: Path, text: str, expected: str) -> None:
     assert lines(tmp_path, text)[0].startswith(expected)
 
 
-@pytest.mark.parametrize("kind", ["tools", "resources", "prompts"])
-def test_a_pattern_in_both_lists(tmp_path: Path, kind: str) -> None:
-    """Deny wins, so the pattern under allow would be a rule that never matches."""
-    text = f"servers: {{a: {{command: x, consent: {{{kind}: {{allow: [b, c], deny: [c]}}}}}}}}"
-    assert lines(tmp_path, text)[0].endswith('"c" stands under deny too, which wins; keep it in one list')
-    assert f"{kind}.allow[1]" in lines(tmp_path, text)[0]
+KINDS = ["tools: {}", "resources: {}", "prompts: {}", "roots: {}", "elicitation: {{url: {}}}"]
+CONSENT = "servers: {{a: {{command: x, consent: {{{}}}}}}}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("{allow: [b, c], deny: [c]}", 'allow[1]: "c" stands under deny too, which wins; keep it in one list'),
+        ("{ask: [c], deny: [b, c]}", 'ask[0]: "c" stands under deny too, which wins; keep it in one list'),
+        ("{allow: [c], ask: [c]}", 'allow[0]: "c" stands under ask too, which wins; keep it in one list'),
+        ("{allow: [c, b, c]}", 'allow[2]: "c" stands twice in this list; keep one'),
+        ("{ask: [c, c]}", 'ask[1]: "c" stands twice in this list; keep one'),
+        ("{deny: [c, c]}", 'deny[1]: "c" stands twice in this list; keep one'),
+        (
+            "{allow: [a, bc], deny: ['b*']}",
+            'allow[1]: "bc" never decides: "b*" under deny wins for all that it names; take it away',
+        ),
+        ("{ask: ['b?'], deny: ['b*']}", 'ask[0]: "b?" never decides: "b*" under deny wins'),
+        ("{allow: ['b*c'], ask: ['b*']}", 'allow[0]: "b*c" never decides: "b*" under ask wins'),
+        ("{allow: ['b*'], deny: ['b', 'b?*']}", 'allow[0]: "b*" never decides: what stands under deny wins for all'),
+        ("{allow: ['b*'], ask: ['b?*'], deny: ['b']}", "never decides: what stands under deny and ask wins for all"),
+    ],
+)
+def test_a_rule_that_never_decides(tmp_path: Path, kind: str, written: str, said: str) -> None:
+    """What a stronger list has already, and what stands twice, says nothing; it is named with its place."""
+    found = lines(tmp_path, CONSENT.format(kind.format(written)))
+    assert len(found) == 1
+    assert said in found[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "written",
+    [
+        "{allow: ['b*'], ask: [bc], deny: [bd]}",
+        "{allow: ['b*'], deny: ['*c']}",
+        "{allow: ['b*', bc]}",
+        "{allow: ['*'], ask: ['**/x']}",
+        "{deny: ['*'], default: allow}",
+    ],
+)
+def test_a_rule_that_may_decide(tmp_path: Path, kind: str, written: str) -> None:
+    """An exception from a wider rule, in the direction in which it holds."""
+    load_text(tmp_path, CONSENT.format(kind.format(written)))
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("{allow: [{name: b, when: {c: d}}], deny: ['b*']}", '"b" never decides: "b*" under deny wins'),
+        ("{allow: [{name: b, when: {c: d}}], ask: [b]}", '"b" never decides: "b" under ask wins'),
+        ("{allow: [{name: b, when: {c: d}}], deny: [{name: b, when: {c: {eq: d}}}]}", '"b" stands under deny too'),
+        ("{allow: [{name: b, when: {c: 1, d: 2}}, {name: b, when: {d: 2, /c: {eq: 1}}}]}", '"b" stands twice in this'),
+        ("{allow: [b], deny: [{name: 'b*', when: {c: d}}]}", ""),
+        ("{allow: [{name: b, when: {c: d}}], deny: [{name: b, when: {c: e}}]}", ""),
+        ("{allow: [{name: b, when: {c: 1}}, {name: b, when: {c: true}}, {name: b, when: {c: '1'}}]}", ""),
+        ("{allow: [{name: b, when: {c: d}}, {name: b, when: {c: d}, closed: true}]}", ""),
+    ],
+)
+def test_conditions_swallow_nothing_and_are_swallowed(tmp_path: Path, written: str, said: str) -> None:
+    """A rule with a condition leaves some calls to the weaker lists, unless it stands in one of them, too."""
+    text = CONSENT.format(f"tools: {written}")
+    if said:
+        assert said in lines(tmp_path, text)[0]
+    else:
+        load_text(tmp_path, text)
+
+
+def test_a_rule_that_never_decides_is_said_with_all_else(tmp_path: Path) -> None:
+    """Other problems do not hide it, and what came from outside is judged and not shown."""
+    text = "servers: {a: {command: x, consent: {tools: {allow: ['${env:A}'], deny: ['${env:B}*']}}, timeout: 60}}"
+    found = lines(tmp_path, text, {"A": "s3cr3t", "B": "s3"})
+    assert [line.partition(";")[0] for line in found] == [
+        '1:53: servers.a.consent.tools.allow[0]: "${env:A}" never decides: "${env:B}*" under deny wins for all that '
+        "it names",
+        '1:98: servers.a.timeout: expected a duration such as 500ms, 60s, 5m or 1h, found "60"',
+    ]
 
 
 def test_three_hundred_servers_load_in_a_second(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from config import Isolation, Protocol, Trust
+from config import Check, Isolation, Protocol, Rate, Trust
 from tests.config.kit import http, lines, load_text, stdio
 
 LISTEN = "servers: {{a: {{command: x}}}}\nlisten: {{{}}}"
@@ -353,3 +356,255 @@ def test_url_keeps_its_query_to_itself(tmp_path: Path) -> None:
     """The request gets it, the description does not."""
     spec = http(load_text(tmp_path, "servers: {a: {url: 'https://h:1/x?key=1'}}"), "a")
     assert (spec.url.reveal(), spec.describe()) == ("https://h:1/x?key=1", "https://h:1/x")
+
+
+# Limits.
+
+
+@pytest.mark.parametrize(
+    ("written", "count", "seconds"),
+    [
+        *(("5/s", 5, 1), ("60/min", 60, 60), ("20/h", 20, 3600), ("100000/day", 100_000, 86400)),
+        *(("10/10s", 10, 10), ("100/5min", 100, 300), ("007/1h", 7, 3600), ("1/30day", 1, 2_592_000)),
+        ("'${env:RATE}'", 3, 60),
+    ],
+)
+def test_rates(tmp_path: Path, written: str, count: int, seconds: float) -> None:
+    """A number per time, or per several of them."""
+    made = load_text(tmp_path, STDIO.format(f"limits: {{calls: {written}}}"), {"RATE": "3/min"})
+    assert made.servers["a"].limits.calls == Rate(count, seconds)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("60", 'found "60"; say per what, for instance 60/min'),
+        ("60/m", 'found "60/m"; write min'),
+        ("60/minute", "; write min"),
+        ("60/Min", 'found "60/Min"'),
+        ("60/5m", "; write min"),
+        ("60 / min", 'found "60 / min"'),
+        ("60/week", 'found "60/week"'),
+        ("1.5/s", 'found "1.5/s"'),
+        ("-1/s", 'found "-1/s"'),
+        ("٣/s", 'found "٣/s"'),
+        ("/s", 'found "/s"'),
+        ("5/", 'found "5/"'),
+        ("''", 'found ""'),
+        ("", "found nothing"),
+        ("[5/s]", "found a list"),
+        ("'${env:RATE}'", "found something else in what ${...} gave"),
+        ("0/s", "expected a rate of 1 to 1000000000; for none at all, write deny"),
+        ("1000000001/s", "expected a rate of 1 to 1000000000"),
+        ("5/0s", "expected a rate per 1s to 30day"),
+        ("5/31day", "expected a rate per 1s to 30day"),
+    ],
+)
+@pytest.mark.parametrize("key", ["calls", "sampling", "sampling_tokens"])
+def test_wrong_rates(tmp_path: Path, key: str, written: str, said: str) -> None:
+    found = lines(tmp_path, STDIO.format(f"limits: {{{key}: {written}}}"), {"RATE": "s3cr3t"})
+    assert len(found) == 1
+    assert f"servers.a.limits.{key}: expected a rate" in found[0]
+    assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        *(("1KiB", 1024), ("1024B", 1024), ("2KB", 2000), ("1MB", 1_000_000), ("1MiB", 1_048_576)),
+        *(("1.5MiB", 1_572_864), ("64MiB", 67_108_864), ("67108864B", 67_108_864)),
+    ],
+)
+def test_sizes(tmp_path: Path, written: str, size: int) -> None:
+    """Of 1000 or of 1024."""
+    assert load_text(tmp_path, STDIO.format(f"limits: {{result: {written}}}")).servers["a"].limits.result == size
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("1024", 'found "1024"; give the unit, for instance 1024B'),
+        ("1mib", 'found "1mib"; write MiB'),
+        ("1kB", "; write KB"),
+        ("1M", 'found "1M"'),
+        ("1GiB", 'found "1GiB"'),
+        ("1..5MiB", 'found "1..5MiB"'),
+        ("1 MiB", 'found "1 MiB"'),
+        ("-1MiB", 'found "-1MiB"'),
+        ("{}", "found a map"),
+        ("1023B", "expected a size from 1KiB to 64MiB"),
+        ("64.001MiB", "expected a size from 1KiB to 64MiB"),
+    ],
+)
+def test_wrong_sizes(tmp_path: Path, written: str, said: str) -> None:
+    found = lines(tmp_path, STDIO.format(f"limits: {{result: {written}}}"))
+    assert len(found) == 1
+    assert "servers.a.limits.result: expected a size" in found[0]
+    assert said in found[0]
+
+
+@pytest.mark.parametrize("written", ["0", "1001", "1.5", "'8'"])
+def test_wrong_concurrency(tmp_path: Path, written: str) -> None:
+    found = lines(tmp_path, STDIO.format(f"limits: {{concurrent: {written}}}"))
+    assert "servers.a.limits.concurrent: expected a whole number from 1 to 1000" in found[0]
+
+
+# Conditions on arguments.
+
+WHEN = "servers: {{a: {{command: x, consent: {{tools: {{ask: [{{name: t, when: {{a: {}}}}}]}}}}}}}}"
+ENV = {"A": "true", "N": "12", "P": "/srv/x/", "H": "A.Example"}
+
+
+def checks(folder: Path, written: str) -> tuple[Check, ...]:
+    (condition,) = load_text(folder, WHEN.format(written), ENV).servers["a"].consent.tools.ask[0].when
+    return condition.checks
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        *(("acme", "acme"), ("'true'", "true"), ('"12"', "12"), ("''", ""), ("no", "no"), ("on", "on")),
+        *(("true", True), ("false", False), ("null", None), ("'null'", "null"), ("'~'", "~")),
+        *(("12", 12), ("-0", 0), ("1.10", 1.1), ("1e2", 100.0), ("-1.5E-3", -0.0015), ("'012'", "012")),
+        *(("12:30:45", "12:30:45"), ("2026-07-28", "2026-07-28"), ("1.2.3", "1.2.3"), ("12ab", "12ab")),
+        *(("'${env:A}'", "true"), ("'${env:N}'", "12"), ("'$${A}'", "${A}"), ("0-1", "0-1"), ("True-ish", "True-ish")),
+    ],
+)
+def test_values_of_conditions(tmp_path: Path, written: str, value: object) -> None:
+    """The type is JSON's: what is in quotes or comes from outside is text whatever it looks like."""
+    for form in (written, f"{{eq: {written}}}"):
+        (check,) = checks(tmp_path, form)
+        assert (check.op, check.value, type(check.value)) == ("eq", value, type(value))
+    (check,) = checks(tmp_path, f"[{written}]")
+    assert isinstance(check.value, tuple)
+    assert (check.op, check.value, type(check.value[0])) == ("in", (value,), type(value))
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        *((word, f'"{word}"; write {word.lower()} or the text in quotes') for word in ("True", "FALSE", "Null")),
+        *(
+            (word, f'"{word}"; write a number as JSON writes it, or the text in quotes')
+            for word in ("~", "012", ".5", "5.", "+1", "0x1F", "0o17", "1_000", ".inf", "-.Inf", ".NaN", "01.5", "1.e3")
+        ),
+        ("1e999", "this number is too large"),
+        ("1" * 301, "this number has more than 300 digits"),
+        ("{eq: }", 'found nothing; write "" for empty text, or null'),
+        ("{eq: {b: c}}", "a.eq: expected text, a number, true, false or null, found a map"),
+        ("{eq: [b]}", "a.eq: expected text, a number, true, false or null, found a list"),
+        ("[[b]]", "a.in: expected text, a number, true, false or null, found a list"),
+        ("[]", "a: expected at least one value, found an empty list"),
+        ("{in: b}", "a.in: expected a list of values, found text"),
+        ("{in: []}", "a.in: expected at least one value, found an empty list"),
+        ("'${env:NONE}'", "the environment variable NONE is not set"),
+    ],
+)
+def test_wrong_values_of_conditions(tmp_path: Path, written: str, said: str) -> None:
+    """What one reader takes for a number or a truth and the next for text is neither."""
+    found = lines(tmp_path, WHEN.format(written))
+    assert len(found) == 1
+    assert said.removeprefix("a.in").removeprefix("a:") in found[0]
+
+
+VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+
+
+@given(st.lists(VALUES, min_size=1))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_json_comes_back_as_it_was_written(tmp_path: Path, values: list[object]) -> None:
+    """In a file in JSON every value has the type it is written with; 1 and 1.0, too, stay apart."""
+    clean = json.loads(json.dumps(values).replace("$", "S").replace("\\u0000", "0"))
+    rules = [{"name": "t", "when": {"a": clean}}]
+    text = json.dumps({"servers": {"a": {"command": "x", "consent": {"tools": {"allow": rules}}}}})
+    made = load_text(tmp_path, text).servers["a"].consent.tools.allow
+    assert made is not None
+    assert repr(made[0].when[0].checks) == repr((Check("in", tuple(clean)),))
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("{range: [1, 100]}", (1, 100)),
+        ("{range: [-1.5, null]}", (-1.5, None)),
+        ("{range: [null, 0]}", (None, 0)),
+        ("{range: [5, 5]}", (5, 5)),
+        ("{max_len: 0}", 0),
+        ("{max_len: '${env:N}'}", 12),
+        ("{max_len: 1000000000}", 1_000_000_000),
+        ("{prefix: 12}", "12"),
+        ("{suffix: '${env:A}'}", "true"),
+        ("{glob: 'a*?'}", "a*?"),
+        ("{absent: true}", True),
+        ("{type: null}", "null"),
+        ("{type: 'null'}", "null"),
+        ("{type: integer}", "integer"),
+        ("{path_under: /}", ("/",)),
+        ("{path_under: /srv/project/}", ("/srv/project",)),
+        ("{path_under: [/srv, '${env:P}', /srv/]}", ("/srv", "/srv/x")),
+        ("{path_under: /srv/.git/..x}", ("/srv/.git/..x",)),
+        ("{host_in: API.Example.com}", ("api.example.com",)),
+        (
+            "{host_in: ['${env:H}', localhost, xn--bcher-kva.example]}",
+            ("a.example", "localhost", "xn--bcher-kva.example"),
+        ),
+        ("{host_in: [127.0.0.1, '[2001:DB8:0::1]', '::1']}", ("127.0.0.1", "2001:db8::1", "::1")),
+    ],
+)
+def test_checks(tmp_path: Path, written: str, value: object) -> None:
+    """Each with its own kind of value."""
+    (check,) = checks(tmp_path, written)
+    assert (check.value, type(check.value)) == (value, type(value))
+    assert check.op == written[1:].partition(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("{range: 5}", "a.range: expected a list of two numbers such as [1, 100], null where it is open, found text"),
+        ("{range: {min: 1}}", "found a map"),
+        ("{range: [1]}", "found a list of 1"),
+        ("{range: [1, 2, 3]}", "found a list of 3"),
+        ("{range: [2, 1]}", "found the larger one first; turn them round"),
+        ("{range: [null, null]}", "found two open ends"),
+        ("{range: ['1', 2]}", 'found "1" in it; write the number without quotes'),
+        ("{range: [1, true]}", 'found "true" in it'),
+        ("{range: [1, ]}", "found a list of 1"),
+        ("{range: [1, ~]}", 'found "~" in it'),
+        ("{range: [[1], 2]}", "found a list in it"),
+        ("{max_len: -1}", "a.max_len: expected a whole number from 0 to 1000000000"),
+        ("{max_len: 1000000001}", "a.max_len: expected a whole number from 0 to 1000000000"),
+        ("{prefix: ''}", "a.prefix: expected text, found empty text; every text begins and ends with it"),
+        ("{suffix: [a]}", "a.suffix: expected text, found a list"),
+        ("{glob: ''}", "a.glob: expected a pattern, found empty text; * stands for everything"),
+        ("{absent: false}", "a.absent: absent is either true or not said"),
+        ("{absent: yes}", "a.absent: expected true or false"),
+        ("{type: text}", "a.type: expected string, number, integer, boolean, null, array or object"),
+        ("{type: bool}", "did you mean boolean?"),
+        ("{type: [string, number]}", "found a list"),
+        ("{type: '${env:A}'}", 'found "${env:A}"'),
+        ("{path_under: srv}", "a.path_under: expected an absolute path such as /srv/project, found"),
+        ("{path_under: ''}", "expected an absolute path"),
+        ("{path_under: ~/x}", "a ~ is not expanded; write ${env:HOME}"),
+        ("{path_under: /srv/../etc}", "without . or .. or empty parts"),
+        ("{path_under: /srv//x}", "without . or .. or empty parts"),
+        ("{path_under: //srv}", "without . or .. or empty parts"),
+        ("{path_under: '/srv\\x'}", "without a backslash"),
+        ("{path_under: []}", "found an empty list"),
+        ("{path_under: [[/srv]]}", "found a list"),
+        ("{path_under: '${env:A}'}", "found something else in what ${...} gave"),
+        ("{host_in: https://a.example}", "a.host_in: expected the name of a host such as api.example.com, found"),
+        ("{host_in: a.example:80}", "no scheme, port, path or final dot"),
+        ("{host_in: a.example.}", "no scheme, port, path or final dot"),
+        ("{host_in: a..b}", "no scheme, port, path or final dot"),
+        ("{host_in: 127.1}", "no scheme, port, path or final dot"),
+        ("{host_in: '*.example'}", "each host by its full name; there is no *"),
+        ("{host_in: bücher.example}", "write it in its ASCII form, which begins with xn--"),
+        ("{host_in: []}", "found an empty list"),
+    ],
+)
+def test_wrong_checks(tmp_path: Path, written: str, said: str) -> None:
+    """What would never hold, always hold, or hold for something else than it says."""
+    found = lines(tmp_path, WHEN.format(written), ENV)
+    assert len(found) == 1
+    assert said in found[0]

@@ -12,7 +12,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, KindConsent, Trust
+from config import Consent, Trust
 from host import router as router_module
 from host.asking import PeerError
 from host.downstream.sessions import Session
@@ -32,6 +32,7 @@ from host.jsonrpc.raw import encode
 from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.upstream.rounds import MAX_STATE
+from tests.kit.gates import kind
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
 
 REVISION = LATEST_LEGACY.name
@@ -128,7 +129,7 @@ async def test_what_is_denied_answers_like_what_does_not_exist_and_no_server_is_
     async def not_found(params: dict[str, Any]) -> object:
         raise AssertionError("the server was asked")
 
-    deny = KindConsent(deny=("secret*", "secret:**"))
+    deny = kind(deny=("secret*", "secret:**"))
     server = ScriptedServer(
         "a",
         tools=["secret", "x"],
@@ -164,7 +165,7 @@ async def test_what_is_denied_answers_like_what_does_not_exist_and_no_server_is_
 async def test_a_servers_not_found_reads_like_ours(code: int, message: str, data: object) -> None:
     """So that nobody can tell a denied resource from an absent one (rule 68)."""
     server = ScriptedServer(
-        "a", resources=["memo:x", "memo:denied"], consent=Consent(resources=KindConsent(deny=("memo:denied",)))
+        "a", resources=["memo:x", "memo:denied"], consent=Consent(resources=kind(deny=("memo:denied",)))
     )
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -190,7 +191,7 @@ async def test_while_a_server_is_away_nobody_can_tell_denied_from_absent(
     async def broken(params: dict[str, Any]) -> object:
         return {}
 
-    deny = KindConsent(deny=("denied", "memo:denied"))
+    deny = kind(deny=("denied", "memo:denied"))
     server = ScriptedServer(
         "a",
         tools=["denied", "x"],
@@ -1045,7 +1046,7 @@ async def test_annotations_decide_nothing() -> None:
         "trusted",
     ]
     tools = [tool(f"{name}{n}", annotations=each) for name in ("x", "denied") for n, each in enumerate(said)]
-    consent = Consent(tools=KindConsent(deny=("denied*",)))
+    consent = Consent(tools=kind(deny=("denied*",)))
     async with open_world(ScriptedServer("a", tools=tools, answers={"tools/call": echo}, consent=consent)) as world:
         client = await world.client()
         assert await client.names() == [f"a__x{n}" for n in range(len(said))]
@@ -1076,7 +1077,7 @@ async def test_what_cannot_be_watched_is_refused_and_no_server_asked(method: str
         "a",
         resources=["memo:1", "secret:1"],
         capabilities=WATCHABLE,
-        consent=Consent(resources=KindConsent(deny=("secret:**",))),
+        consent=Consent(resources=kind(deny=("secret:**",))),
     )
     async with open_world(server) as world:
         client = await world.client()
@@ -1148,7 +1149,7 @@ async def test_everybody_who_waits_for_one_subscription_is_refused_in_its_own_na
 
 async def test_a_part_of_what_is_watched_is_told_under_its_outward_uri_and_never_what_is_denied() -> None:
     """(rules 65, 66)"""
-    deny = Consent(resources=KindConsent(deny=("memo:1/secret",)))
+    deny = Consent(resources=kind(deny=("memo:1/secret",)))
     server = ScriptedServer("a", resources=["memo:1"], capabilities=WATCHABLE, consent=deny)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client, alone = await world.client(), await world.client("a")

@@ -17,7 +17,7 @@ from typing import Any
 import trio
 from msgspec import Raw
 
-from config import Consent, ServerSpec, StdioServer
+from config import AskSpec, Consent, ServerSpec, StdioServer
 from config.interpolate import Secret
 from host.asking import PeerError
 from host.catalog import Catalog
@@ -32,6 +32,7 @@ from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
 from host.upstream.roster import Roster, open_roster
 from host.wire.link import Arrival, Link, LinkLost
+from tests.kit.gates import open_gate
 from tests.kit.memory import MemoryLink, memory_links
 
 Reply = Callable[[dict[str, Any]], Awaitable[object]]
@@ -443,11 +444,18 @@ def later(nursery: trio.Nursery, work: Callable[..., Awaitable[Any]], *args: Any
 
 class World:
     def __init__(
-        self, servers: Sequence[ScriptedServer], roster: Roster, catalog: Catalog, router: Router, journal: Journal
+        self,
+        servers: Sequence[ScriptedServer],
+        roster: Roster,
+        catalog: Catalog,
+        gate: Gate,
+        router: Router,
+        journal: Journal,
     ) -> None:
         self.servers = {server.id: server for server in servers}
         self.roster = roster
         self.catalog = catalog
+        self.gate = gate
         self.router = router
         self.journal = journal
         self.events: list[Event] = []
@@ -497,15 +505,23 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(*servers: ScriptedServer, start_grace: float = 3.0, alone: bool = False) -> AsyncIterator[World]:
+async def open_world(
+    *servers: ScriptedServer,
+    start_grace: float = 3.0,
+    alone: bool = False,
+    ask: AskSpec | None = None,
+    state: Path | None = None,
+) -> AsyncIterator[World]:
+    """`ask` says who answers questions of consent; `state` is where decisions are kept, for a world after this one."""
     journal = Journal()
     by_id = {server.id: server for server in servers}
     specs = {server.id: server.spec for server in servers}
-    gate = Gate(specs)
-    catalog = Catalog(list(by_id), gate.shows, lambda entry: journal.note(LeftOut(entry.server, entry.outward)))
 
     def open_link(spec: ServerSpec, *, older: bool) -> AbstractAsyncContextManager[Link]:
         return by_id[spec.id].open_link()
 
-    async with open_roster(specs, start_grace, open_link, catalog, gate, journal, alone=alone) as roster:
-        yield World(servers, roster, catalog, Router(catalog, gate, roster), journal)
+    with open_gate(specs, journal, ask=ask, state=state) as gate:
+        catalog = Catalog(list(by_id), gate.shows, lambda entry: journal.note(LeftOut(entry.server, entry.outward)))
+        gate.moved = catalog.reconsider
+        async with open_roster(specs, start_grace, open_link, catalog, gate, journal, alone=alone) as roster:
+            yield World(servers, roster, catalog, gate, Router(catalog, gate, roster), journal)

@@ -9,11 +9,12 @@ from functools import partial
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, KindConsent
+from config import Consent
 from host.downstream.changes import SPACING, Changes
 from host.exchange import Caller
 from host.jsonrpc.messages import Notification
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED, Kind
+from tests.kit.gates import kind
 from tests.kit.world import ScriptedServer, World, open_world, tool
 
 
@@ -165,7 +166,7 @@ async def test_what_changes_in_the_meantime_is_told_after_a_pause(autojump_clock
 
 async def test_what_is_hidden_changes_nothing(autojump_clock: MockClock) -> None:
     """Neither does what happens at another endpoint (rules 85, 101)."""
-    consent = Consent(tools=KindConsent(deny=("hidden*",)))
+    consent = Consent(tools=kind(deny=("hidden*",)))
     server, other = ScriptedServer("a", tools=["x"], consent=consent), ScriptedServer("b", tools=["x"])
     async with open_world(server, other) as world:
         await world.settled()

@@ -9,7 +9,7 @@ import trio
 from mcp_types.methods import parse_server_notification, validate_server_result
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Isolation, KindConsent, Listen, Secret
+from config import Consent, Isolation, Listen, Secret
 from host.asking import PeerError
 from host.downstream import streams
 from host.downstream.changes import SPACING
@@ -18,6 +18,7 @@ from host.downstream.streams import HEARTBEAT
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import encode
 from tests.kit.asgi import IO, LATEST, Answer, Connection, open_face
+from tests.kit.gates import kind
 from tests.kit.world import ScriptedServer, World
 
 LISTEN = "subscriptions/listen"
@@ -131,7 +132,7 @@ async def test_what_cannot_be_granted_at_all_is_refused(params: dict[str, Any]) 
 
 async def test_a_resource_is_granted_once_its_server_has_agreed(autojump_clock: MockClock) -> None:
     """(rule 89)"""
-    server = watched_server("a", "x://y", "x://hidden", consent=Consent(resources=KindConsent(deny=("x://hidden",))))
+    server = watched_server("a", "x://y", "x://hidden", consent=Consent(resources=kind(deny=("x://hidden",))))
     mute = ScriptedServer("b", tools=["x"], resources=["x://y"])
     async with open_face(server, mute) as (_, connection):
         uris = ["a+x://y", "a+x://hidden", "b+x://y", "none+x://y", "nonsense", "a+x://unlisted"]
@@ -245,7 +246,7 @@ async def test_a_changed_resource_is_told_by_its_outward_name(revision: str, aut
 
 
 async def test_what_policy_hides_is_not_told_either(autojump_clock: MockClock) -> None:
-    server = watched_server("a", "x://y", consent=Consent(resources=KindConsent(deny=("x://y/secret*",))))
+    server = watched_server("a", "x://y", consent=Consent(resources=kind(deny=("x://y/secret*",))))
     async with open_face(server) as (_, connection):
         answer = listens(connection, resourceSubscriptions=["a+x://y"])
         await acknowledged(answer)

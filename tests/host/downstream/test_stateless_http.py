@@ -10,13 +10,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, KindConsent, Listen, Secret
+from config import Consent, Listen, Secret
 from host.asking import PeerError
 from host.downstream import stateless_http
 from host.downstream.streams import COMMIT, HEARTBEAT, MAX_KEPT
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import encode
 from tests.kit.asgi import IO, LATEST, HeaderValue, open_face
+from tests.kit.gates import kind
 from tests.kit.world import Refusal, ScriptedServer, tool
 
 LISTEN = "subscriptions/listen"
@@ -588,7 +589,7 @@ async def test_a_client_of_a_session_repeats_nothing() -> None:
 @pytest.mark.parametrize("hidden", ["a__hidden", "a__none"])
 async def test_policy_judges_the_body_and_what_it_hides_is_not_there(hidden: str) -> None:
     """No header opens what the body may not have, and nothing tells what is hidden from what is not there."""
-    consent = Consent(tools=KindConsent(deny=("hidden",)))
+    consent = Consent(tools=kind(deny=("hidden",)))
     annotated = tool("hidden", inputSchema=SCHEMA)
     async with open_face(ScriptedServer("a", tools=["x", annotated], consent=consent)) as (world, connection):
         for headers in ({"mcp-name": "a__x"}, {}, {"mcp-param-region": "eu"}):

@@ -19,7 +19,6 @@ from host.exchange import Answered
 from host.journal import Event, Journal, ServerFailed
 from host.jsonrpc.messages import ErrorBody
 from host.peer import open_peer
-from host.policy.gate import Gate
 from host.protocol.handshake import WrongRevision
 from host.protocol.stateless import STALE
 from host.protocol.versions import LATEST, LATEST_LEGACY
@@ -28,6 +27,7 @@ from host.upstream.roster import Roster, open_roster
 from host.upstream.supervisor import Ready
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import Link, LinkLost, Parcel
+from tests.kit.gates import open_gate
 from tests.kit.memory import Deaf, MemoryLink, memory_links
 from tests.kit.world import Refusal, ScriptedServer, later, open_world
 
@@ -139,11 +139,11 @@ async def open_both(server: TwoTransports) -> AsyncIterator[Roster]:
     journal = Journal()
     journal.subscribe(server.events.append)
     specs = {"a": server.spec}
-    gate = Gate(specs)
-    catalog = Catalog(["a"], gate.shows, lambda entry: None)
-    async with open_roster(specs, 3.0, server.open_link, catalog, gate, journal) as roster:
-        await roster.upstreams["a"].settled.wait()
-        yield roster
+    with open_gate(specs, journal) as gate:
+        catalog = Catalog(["a"], gate.shows, lambda entry: None)
+        async with open_roster(specs, 3.0, server.open_link, catalog, gate, journal) as roster:
+            await roster.upstreams["a"].settled.wait()
+            yield roster
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 406, 415])

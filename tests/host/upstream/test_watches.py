@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Isolation, KindConsent
+from config import Consent, Isolation
 from host.asking import PeerError
 from host.errors import Refused
 from host.exchange import Caller, Exchange, Nobody
 from host.jsonrpc.messages import ErrorBody, Request
-from host.policy.gate import Gate
 from host.protocol.methods import Kind
 from host.upstream import watches
+from tests.kit.gates import kind, open_gate
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
 D, E, F = "file:///d", "file:///e", "file:///f"
@@ -347,7 +347,7 @@ async def test_a_change_of_a_part_is_told_to_whoever_watches_the_whole(changed: 
 
 async def test_a_change_is_told_by_the_name_under_which_it_is_watched() -> None:
     """(rule 65) At the server's own endpoint by its own; and what is denied is told to nobody."""
-    server = Watched(consent=Consent(resources=KindConsent(deny=("file:///d/secret",))))
+    server = Watched(consent=Consent(resources=kind(deny=("file:///d/secret",))))
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client("a")
         nursery.start_soon(client.hear_changes)
@@ -505,7 +505,7 @@ async def test_a_request_that_is_called_off_in_the_breath_of_its_answer_leaves_n
         held = world.roster.upstreams["a"].watches
 
         async def called_off(exchange: Exchange) -> None:
-            permit = Gate({"a": server.spec}).admit(exchange, "a", Kind.RESOURCE, D)
+            permit = world.gate.admit_unasked(exchange, "a", Kind.RESOURCE, D)
             assert permit is not None
             with trio.CancelScope() as scope:
                 scope.cancel()
@@ -628,29 +628,29 @@ async def play(steps: Sequence[Step]) -> None:
 async def test_whoever_wants_what_was_just_refused_to_another_is_answered_too(nursery: trio.Nursery) -> None:
     """Although nothing else is wanted than before (rule 110)."""
     server = Watched()
-    gate = Gate({"a": server.spec})
-    held = watches.Watches("a", 5.0)
-    refused: list[str] = []
-    waiting = [str(n) for n in range(20)]
+    with open_gate({"a": server.spec}) as gate:
+        held = watches.Watches("a", 5.0)
+        refused: list[str] = []
+        waiting = [str(n) for n in range(20)]
 
-    async def want(name: str) -> None:
-        permit = gate.admit(
-            Exchange(Request(1, "resources/subscribe"), {}, Caller(name, None), Nobody()), "a", Kind.RESOURCE, D
-        )
-        assert permit is not None
-        with suppress(Refused):
-            await held.watch(permit, lambda uri, notice: None)
-        refused.append(name)
+        async def want(name: str) -> None:
+            permit = gate.admit_unasked(
+                Exchange(Request(1, "resources/subscribe"), {}, Caller(name, None), Nobody()), "a", Kind.RESOURCE, D
+            )
+            assert permit is not None
+            with suppress(Refused):
+                await held.watch(permit, lambda uri, notice: None)
+            refused.append(name)
 
-    async def agree(uris: frozenset[str]) -> frozenset[str]:
-        await trio.lowlevel.checkpoint()
-        if waiting and uris:  # it comes in the very moment in which the former hears that it was refused
-            nursery.start_soon(want, waiting.pop())
-        return frozenset()
+        async def agree(uris: frozenset[str]) -> frozenset[str]:
+            await trio.lowlevel.checkpoint()
+            if waiting and uris:  # it comes in the very moment in which the former hears that it was refused
+                nursery.start_soon(want, waiting.pop())
+            return frozenset()
 
-    nursery.start_soon(held.follow, agree)
-    await wait_all_tasks_blocked()
-    nursery.start_soon(want, "first")
-    await wait_all_tasks_blocked()
-    assert (waiting, len(refused), len(held)) == ([], 21, 0)
-    nursery.cancel_scope.cancel()
+        nursery.start_soon(held.follow, agree)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(want, "first")
+        await wait_all_tasks_blocked()
+        assert (waiting, len(refused), len(held)) == ([], 21, 0)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,63 @@
+"""What has changed between two readings of a file: which servers must begin anew, and which are only judged anew.
+
+Consent, trust and limits are looked up with every request. All else that a server says was made into what runs: its
+process or its session, the clients that speak with it, and how they are kept. So a change of anything else restarts it,
+be it only its title or its timeout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from config.model import Config, ServerSpec
+
+_JUDGED = frozenset({"consent", "trust", "limits"})
+_ONLY_JUDGED = frozenset({"consent", "limits"})  # what trust says of texts and instructions, a connection is made with
+_FIXED = ("listen", "start_grace", "console")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The ids of servers, in the order of the file they are in, and what cannot change while the host runs.
+
+    `added` and `removed` are in one file only. Of those in both, `restart` must begin anew, and `judged` have another
+    consent, trust or limits; one server may be both. `fixed` are sentences for whoever changed the file.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    restart: tuple[str, ...] = ()
+    judged: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+
+
+def difference(old: Config, new: Config) -> Difference:
+    """What is to be done when `new` takes the place of `old`. A server that is switched off is there all the same:
+    switching it on or off is a restart."""
+    both = {
+        server: _changed(old.servers[server], spec) for server, spec in new.servers.items() if server in old.servers
+    }
+    return Difference(
+        added=tuple(server for server in new.servers if server not in old.servers),
+        removed=tuple(server for server in old.servers if server not in new.servers),
+        restart=tuple(server for server, keys in both.items() if keys - _ONLY_JUDGED),
+        judged=tuple(server for server, keys in both.items() if keys & _JUDGED),
+        fixed=tuple(
+            f"{key} has changed: that takes effect with the next start"
+            for key in _FIXED
+            if getattr(old, key) != getattr(new, key)
+        ),
+    )
+
+
+def _changed(old: ServerSpec, new: ServerSpec) -> frozenset[str]:
+    """The fields in which two readings of a server differ, among them those that only one of them has."""
+    before, after = (
+        {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)} for spec in (old, new)
+    )
+    # In conditions 1 and true are two values, which Python takes for equal. What a consent writes keeps them apart.
+    for fields in (before, after):
+        fields["consent"] = repr(fields["consent"])
+    missing = object()
+    return frozenset(name for name in {*before, *after} if before.get(name, missing) != after.get(name, missing))

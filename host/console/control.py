@@ -1,0 +1,308 @@
+"""The control socket: what the command line of the same user asks of a running host. The server's side.
+
+Line by line, JSON: a request `{"verb": "answer", "id": …}`, an answer `{"ok": {…}}` or `{"error": "a sentence"}`.
+
+    hello       who this is: {"colonnade", "config", "pid", "stdio"}
+    state       everything there is to see
+    follow      no answer but lines of state: all of it, then the sections that change; while the connection stands,
+                somebody is at a terminal to answer
+    link        {"link"}: opens the web console, once
+    answer  decide  decide_all  revoke  explain     see requests.py
+
+Who may ask is for the kernel to say: a process of the same user (`SO_PEERCRED`) that descends neither from this host
+nor from its keeper, below which every server runs. Descent is read from /proc, and whoever's cannot be read is refused;
+so outside Linux everybody is. What a server makes another program of the user do is not seen here: the boundary is
+around processes that we started, and other programs of the user are inside of it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import trio
+from msgspec import Raw
+
+from config import Channel
+from host.console.requests import MAX_REQUEST, REQUESTS, Feed, Malformed, Office, OfficeError, carry_out, encode
+from host.errors import OUR_FAULT
+from host.jsonrpc.raw import members, string
+
+MAX_CONNECTIONS = 16
+REQUEST_PATIENCE = 10.0
+"""Seconds in which the next request must be there."""
+WRITE_PATIENCE = 10.0
+"""Seconds in which the other side must take what it is sent."""
+SUFFIX = ".sock"
+
+_MAX_NAME = 100  # bytes of an address; Linux takes 107, others less
+_ACCEPT_PAUSE = 0.1
+_LINGER = 1.0
+_CHUNK = 16 * 1024
+_LOOKS = 5
+_HELLO = ("colonnade", "config", "pid", "stdio")
+
+
+class _NotReadable(Exception):
+    """It cannot be said who a process descends from."""
+
+
+@asynccontextmanager
+async def open_control(
+    office: Office, folder: Path, keeper_pid: Callable[[], int], crashed: Callable[[Exception], None]
+) -> AsyncIterator[Path]:
+    """Serve at a new socket in the folder, which must be the user's alone, for the block; its path.
+    At the end the socket is removed.
+
+    Args:
+        keeper_pid: the keeper's process, of the moment.
+        crashed: is told of what is our own fault.
+
+    Raises:
+        OSError: there can be no socket.
+    """
+    path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
+    listening = _listen(path)
+    try:
+        with listening:
+            async with trio.open_nursery() as nursery:
+                server = _Server(office, keeper_pid, crashed)
+                nursery.start_soon(server.accept, trio.SocketListener(trio.socket.from_stdlib_socket(listening)))
+                yield path
+                nursery.cancel_scope.cancel()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _listen(path: Path) -> socket.socket:
+    """A socket that appears under its name once it can be connected to: one that cannot is taken for a dead host's."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    coming = path.with_suffix(".new")
+    try:
+        with address_of(coming) as address:
+            listening.bind(address)
+        coming.chmod(0o600)
+        listening.listen(MAX_CONNECTIONS)
+        coming.rename(path)
+    except BaseException:
+        listening.close()
+        coming.unlink(missing_ok=True)
+        raise
+    return listening
+
+
+@contextmanager
+def address_of(path: Path) -> Iterator[str]:
+    """How a socket's path is written for bind and connect, which take short ones only."""
+    if len(os.fsencode(path)) <= _MAX_NAME or sys.platform != "linux":
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def peer_of(connection: socket.socket | trio.socket.SocketType) -> tuple[int, int]:
+    """Process and user at the other end of a Unix socket, as they were when it connected.
+
+    Raises:
+        OSError: the system does not say.
+    """
+    if sys.platform != "linux":
+        raise OSError("this system does not say who connects")
+    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
+def ancestry(pid: int) -> list[tuple[int, int]]:
+    """A process and everything it descends from: numbers, and when each began (in the kernel's ticks).
+
+    Processes end and their numbers are given to others while this reads. So it reads until it has read the same twice:
+    a parent that ended meanwhile would have left its child to another.
+
+    Raises:
+        _NotReadable: /proc does not say.
+    """
+    line = _line(pid)
+    for _ in range(_LOOKS):
+        again = _line(pid)
+        if line == again:
+            return line
+        line = again
+    raise _NotReadable
+
+
+def _line(pid: int) -> list[tuple[int, int]]:
+    line: list[tuple[int, int]] = []
+    while pid:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_bytes()
+            fields = stat[stat.rindex(b")") + 1 :].split()  # the name before it may hold anything
+            parent, began = int(fields[1]), int(fields[19])
+        except (OSError, ValueError, IndexError) as problem:
+            raise _NotReadable from problem
+        line.append((pid, began))
+        pid = parent
+    return line
+
+
+def refuse(pid: int, uid: int, barred: Collection[int]) -> str | None:
+    """Why a process may ask nothing here, as a sentence; None if it may. `barred`: processes whose descendants may
+    not."""
+    if uid != os.geteuid():
+        return "only the user whose host this is may ask it anything"
+    try:
+        line = ancestry(pid) if pid > 0 else []
+    except _NotReadable:
+        line = []
+    if not line:
+        return "this host cannot tell where the process that asks comes from, and so refuses it"
+    if any(each in barred for each, _ in line):
+        return "what was started by this host may not decide here"
+    return None
+
+
+class _Server:
+    """What all connections share."""
+
+    def __init__(self, office: Office, keeper_pid: Callable[[], int], crashed: Callable[[Exception], None]) -> None:
+        self._office = office
+        self._keeper_pid = keeper_pid
+        self._crashed = crashed
+        self._open = 0
+
+    async def accept(self, listener: trio.SocketListener) -> None:
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except OSError:  # EMFILE and its kin
+                    await trio.sleep(_ACCEPT_PAUSE)
+                    continue
+                self._open += 1
+                nursery.start_soon(self._serve, stream)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        async with stream:
+            try:
+                with suppress(trio.BrokenResourceError, trio.TooSlowError):
+                    await self._greet(stream)
+            except Exception as problem:  # noqa: BLE001 - one connection's trouble is not another's
+                self._crashed(problem)
+            finally:
+                self._open -= 1
+
+    async def _greet(self, stream: trio.SocketStream) -> None:
+        why = self._refuse(stream)
+        if why is not None:
+            await _dismiss(stream, why)
+            return
+        lines = _Lines(stream)
+        while (line := await lines.next()) is not None:
+            if not await self._answer(line, lines, stream):
+                return
+
+    def _refuse(self, stream: trio.SocketStream) -> str | None:
+        if self._open > MAX_CONNECTIONS:
+            return f"this host speaks to {MAX_CONNECTIONS} terminals at once, not to more"
+        try:
+            pid, uid = peer_of(stream.socket)
+        except OSError as problem:
+            return str(problem)
+        return refuse(pid, uid, {os.getpid(), self._keeper_pid()})
+
+    async def _answer(self, line: bytes, lines: _Lines, stream: trio.SocketStream) -> bool:
+        """Answer one request; whether there may be another."""
+        if len(line) > MAX_REQUEST:
+            await _dismiss(stream, f"a request has at most {MAX_REQUEST} bytes")
+            return False
+        try:
+            given = members(line)
+            verb = string(given.pop("verb", Raw(b"")))
+        except ValueError:
+            await _send(stream, {"error": "expected a JSON object with a verb"})
+            return True
+        if verb == "follow":
+            await self._follow(lines, stream)
+            return False
+        try:
+            said: dict[str, object] = {"ok": self._carry_out(verb, encode(given))}
+        except (Malformed, OfficeError) as problem:
+            said = {"error": str(problem)}
+        except Exception as problem:  # noqa: BLE001 - our own fault is an answer as well
+            self._crashed(problem)
+            said = {"error": OUR_FAULT}
+        await _send(stream, said)
+        return True
+
+    def _carry_out(self, verb: str, data: bytes) -> object:
+        if verb == "hello":
+            state = self._office.state()
+            return {name: state[name] for name in _HELLO}
+        if verb == "state":
+            return self._office.state()
+        if verb == "link":
+            return {"link": self._office.link()}
+        if verb in REQUESTS:
+            return carry_out(self._office, verb, data, Channel.TERMINAL)
+        raise Malformed("there is no such verb")
+
+    async def _follow(self, lines: _Lines, stream: trio.SocketStream) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lines.end, nursery.cancel_scope)
+            feed = Feed(self._office)
+            with suppress(trio.BrokenResourceError, trio.TooSlowError), self._office.attach(Channel.TERMINAL):
+                while True:
+                    await _send(stream, await feed.next())
+            nursery.cancel_scope.cancel()
+
+
+class _Lines:
+    """The lines that come over a connection."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._data = bytearray()
+
+    async def next(self) -> bytes | None:
+        """The next line; more than MAX_REQUEST bytes if it is too long; None if there is none, or not in time."""
+        with trio.move_on_after(REQUEST_PATIENCE):
+            while b"\n" not in self._data and len(self._data) <= MAX_REQUEST:
+                data = await self._stream.receive_some(_CHUNK)
+                if not data:
+                    return None
+                self._data += data
+            line, _, rest = bytes(self._data).partition(b"\n")
+            self._data = bytearray(rest)
+            return line
+        return None
+
+    async def end(self, scope: trio.CancelScope) -> None:
+        """Cancel the scope once nobody is at the other end. What still comes is not read as anything."""
+        with suppress(trio.BrokenResourceError):
+            while await self._stream.receive_some(_CHUNK):
+                pass
+        scope.cancel("the other end was closed")
+
+
+async def _dismiss(stream: trio.SocketStream, why: str) -> None:
+    """Say why nothing more is heard. What the other side is still sending is taken from it, or it would not come to
+    read."""
+    await _send(stream, {"error": why})
+    with trio.move_on_after(_LINGER):
+        await stream.send_eof()
+        while await stream.receive_some(_CHUNK):
+            pass
+
+
+async def _send(stream: trio.SocketStream, value: object) -> None:
+    with trio.fail_after(WRITE_PATIENCE):
+        await stream.send_all(encode(value) + b"\n")

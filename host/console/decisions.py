@@ -1,0 +1,90 @@
+"""What a person decides about definitions and grants, carried to the gate: of a running host, or of the files that one
+left. What comes of it is one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from config import Channel
+from host.console.requests import OfficeError
+from host.errors import ColonnadeError
+from host.hygiene import visible
+from host.jsonrpc.raw import encode
+from host.policy.explain import explain
+from host.policy.gate import Gate
+from host.policy.pins import Moved
+from host.protocol.methods import Kind
+from host.state import StateError
+
+_DONE = {
+    "approve": "{} is approved.",
+    "reject": "{} stays out.",
+    "revoke": "{} is held back until it is approved again.",
+}
+
+
+class Decisions:
+    """All of these raise OfficeError if it cannot be done."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def moved(self, *sections: str) -> None:
+        """What these sections of the office show is not what it was."""
+
+    def answer(
+        self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
+    ) -> dict[str, Any]:
+        """Where no host runs nothing waits."""
+        raise OfficeError("no host of this configuration runs, so no question waits")
+
+    def decide(
+        self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
+    ) -> dict[str, Any]:
+        """Approve, reject or revoke a definition, which must be the one that was shown."""
+        decide = {"approve": self._gate.approve, "reject": self._gate.reject, "revoke": self._gate.revoke}[decision]
+        # Names are shown as they can be seen, and come back so.
+        pins = self._gate.pins
+        items = [(each.server, each.kind, each.name) for each in pins.held()]
+        items += [(each.server, each.kind, each.name) for each in pins.pinned()]
+        meant = [each[2] for each in items if each[:2] == (server, kind) and visible(each[2]) == name]
+        try:
+            decide(server, kind, meant[0] if meant else name, fingerprint, channel.value)
+        except Moved as problem:
+            raise OfficeError(str(problem)) from None
+        except StateError as problem:
+            raise OfficeError(f"it cannot be written down: {problem}") from None
+        except ColonnadeError as problem:
+            raise OfficeError(problem.message) from None
+        self.moved("held", "catalog", "servers")
+        return {"done": _DONE[decision].format(f"The {kind} {name} of {server}".replace("  ", " "))}
+
+    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> dict[str, Any]:
+        """The same for all of one server that were shown."""
+        wanted = set(fingerprints)
+        chosen = [held for held in self._gate.pins.held() if held.server == server and held.fingerprint in wanted]
+        if not chosen:
+            raise OfficeError("none of these is held back any more: look again")
+        for held in chosen:
+            self.decide(server, held.kind, visible(held.name), held.fingerprint, decision, channel)
+        count = len(chosen)
+        return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {decision}."}
+
+    def revoke(self, grant: str, channel: Channel) -> dict[str, Any]:
+        """Take a grant back."""
+        try:
+            there = self._gate.revoke_grant(grant, channel.value)
+        except StateError as problem:
+            raise OfficeError(f"it cannot be written down: {problem}") from None
+        if not there:
+            raise OfficeError("there is no such grant (any more)")
+        self.moved("grants")
+        return {"done": "The grant is revoked."}
+
+    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
+        """See `host.policy.explain`."""
+        if not self._gate.knows(server):
+            raise OfficeError(f"there is no server {visible(server)!r} in the configuration")
+        if kind not in {each.value for each in Kind}:
+            raise OfficeError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")
+        return explain(self._gate, server, Kind(kind), name, None if arguments is None else encode(arguments))

@@ -1,0 +1,285 @@
+"""The web console over HTTP, as an ASGI app: at the endpoint's own listener, or at one of its own.
+
+    GET  /console  /console/console.js  /console/console.css     the page: the same for everybody, and holds nothing
+    POST /console/open            {"code"}: opens a session with the code of a link; {"secret"} and a cookie
+    GET  /console/state           everything there is to see
+    GET  /console/events          the same as lines of JSON, then the sections that change, as they change
+    POST /console/answer  /console/decide  /console/decide-all  /console/revoke  /console/explain     see requests.py
+    POST /console/leave           ends the session
+
+A link is `http://127.0.0.1:8808/console#CODE`: what is behind the `#` a browser sends to nobody, and the page takes it
+out of the address at once.
+
+Who may do anything but load the page: a request to our own name and port, that comes from our own page as far as a
+browser says so (`Origin`, which a POST must have, and `Sec-Fetch-Site`), that is declared as JSON, which no form can
+do, and that carries the cookie and the secret of one session. What changes something also has a number that grows, so
+that no request counts twice. Tokens of /mcp mean nothing here. Answers to what may not come in are the same words
+whatever was wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import trio
+from msgspec import Struct
+
+from config import Channel
+from host.console.requests import MAX_REQUEST, REQUESTS, Feed, Malformed, Office, OfficeError, carry_out, encode
+from host.console.sessions import COOKIE, IDLE_LIFE, ConsoleSession, Sessions, TooManyTries
+from host.downstream.edge import BODY_PATIENCE, Gone, cancel_when, until_gone
+from host.downstream.security import Headers
+from host.downstream.streams import HEARTBEAT, body, respond, start
+from host.jsonrpc.raw import REFUSALS
+from host.wire.asgi import ASGIApp, Receive, Scope, Send
+
+PATH = "/console"
+MAX_STREAMS = 8
+"""Open pages of one session."""
+SECRET = "x-colonnade-console"
+SEQUENCE = "x-colonnade-sequence"
+
+_STATIC = {
+    PATH: ("index.html", "text/html; charset=utf-8"),
+    f"{PATH}/console.js": ("console.js", "text/javascript; charset=utf-8"),
+    f"{PATH}/console.css": ("console.css", "text/css; charset=utf-8"),
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'none'; font-src 'none'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'"
+)
+_NO_FEATURES = "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), serial=(), usb=()"
+_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": _POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": _NO_FEATURES,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+_JSON = {**_HEADERS, "content-type": "application/json"}
+_LINES = {**_HEADERS, "content-type": "application/x-ndjson", "x-accel-buffering": "no"}
+
+_NOT_OURS = "the console takes requests of its own page only"
+_NOT_OPEN = "this console is not open (any more): `colonnade console` gives a new link"
+_BAD_LINK = "this link was used already, or is too old: `colonnade console` gives a new one"
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,15}")
+_T = TypeVar("_T")
+_Serve = Callable[[ConsoleSession, Receive, Send], Awaitable[None]]
+
+
+class _Refused(Exception):
+    """The HTTP answer is a refusal. `over`: the page has no session, and shall say so."""
+
+    def __init__(self, status: int, why: str, *, over: bool = False) -> None:
+        super().__init__(why)
+        self.status = status
+        self.answer = {"error": why, "over": True} if over else {"error": why}
+
+
+class _Open(Struct, frozen=True, forbid_unknown_fields=True):
+    code: str
+
+
+class _Leave(Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+def own_hosts(host: str, port: int) -> frozenset[str]:
+    """How a browser on this machine names what listens at this loopback address. Without a port if it is HTTP's own."""
+    names = {"localhost", f"[{host}]" if ":" in host else host}
+    return frozenset({f"{name}:{port}" for name in names} | (names if port == 80 else set()))
+
+
+def link(host: str, port: int, code: str) -> str:
+    """The address that opens the console once."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}{PATH}#{code}"
+
+
+def open_console(office: Office, sessions: Sessions, hosts: Collection[str], stop: trio.Event) -> ASGIApp:
+    """The app, which answers the paths of the console and nothing else.
+
+    Args:
+        hosts: what `Host` may be, as of `own_hosts`: the address it is served at, and no other.
+        stop: ends the pages' streams, since nothing else would.
+    """
+    return _Console(office, sessions, frozenset(hosts), stop).serve
+
+
+class _Console:
+    def __init__(self, office: Office, sessions: Sessions, hosts: frozenset[str], stop: trio.Event) -> None:
+        self._office = office
+        self._sessions = sessions
+        self._hosts = hosts
+        self._stop = stop
+        self._streams: dict[trio.CancelScope, ConsoleSession] = {}
+        folder = Path(__file__).parent / "static"
+        self._files = {path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _STATIC.items()}
+        self._reads: dict[str, _Serve] = {f"{PATH}/state": self._state, f"{PATH}/events": self._events}
+        self._posts: dict[str, _Serve] = {f"{PATH}/{verb.replace('_', '-')}": self._ask(verb) for verb in REQUESTS}
+        self._posts[f"{PATH}/leave"] = self._leave
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"no {scope['type']} here")
+        try:
+            await self._route(scope, receive, send)
+        except _Refused as refused:
+            await respond(send, refused.status, _JSON, encode(refused.answer))
+        except Gone:
+            return
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = scope["raw_path"].decode("latin-1"), scope["method"]
+        if path in self._files:
+            if method != "GET":
+                raise _Refused(405, "this is only to be read")
+            data, kind = self._files[path]
+            await respond(send, 200, {**_HEADERS, "content-type": kind}, data)
+            return
+        known = path in self._reads or path in self._posts or path == f"{PATH}/open"
+        if not known:
+            raise _Refused(404, "there is nothing here")
+        if method != ("GET" if path in self._reads else "POST"):
+            raise _Refused(405, "this is not how it is asked")
+        headers = Headers(scope["headers"])
+        self._check(headers, posts=method == "POST")
+        if path == f"{PATH}/open":
+            await self._open(receive, send)
+            return
+        session = self._sessions.find(_cookies(headers), headers.one(SECRET) or "")
+        if session is None:
+            raise _Refused(403, _NOT_OPEN, over=True)
+        if path in self._reads:
+            await self._reads[path](session, receive, send)
+            return
+        number = headers.one(SEQUENCE) or ""
+        if not (_NUMBER.fullmatch(number) and self._sessions.advance(session, int(number))):
+            raise _Refused(403, _NOT_OURS)
+        await self._posts[path](session, receive, send)
+
+    def _check(self, headers: Headers, *, posts: bool) -> None:
+        """Hold the request against what our own page would send."""
+        host, origins = (headers.one("host") or "").lower(), headers.all("origin")
+        sites, kinds = headers.all("sec-fetch-site"), headers.all("content-type")
+        fits = (
+            host in self._hosts
+            and (origins == [f"http://{host}"] or (not origins and not posts))
+            and sites in ([], ["same-origin"])
+            and (not posts or [kind.lower() for kind in kinds] == ["application/json"])
+        )
+        if not fits:
+            raise _Refused(403, _NOT_OURS)
+
+    async def _open(self, receive: Receive, send: Send) -> None:
+        try:
+            opened = self._sessions.open(_read(await _body(receive), _Open).code)
+        except TooManyTries:
+            raise _Refused(429, "too many links were tried; the next one may be tried in a minute") from None
+        if opened is None:
+            raise _Refused(403, _BAD_LINK, over=True)
+        self._end_streams()
+        cookie = _set_cookie(opened.session, opened.cookie, int(IDLE_LIFE))
+        await respond(send, 200, {**_JSON, "set-cookie": cookie}, encode({"secret": opened.secret}))
+
+    async def _leave(self, session: ConsoleSession, receive: Receive, send: Send) -> None:
+        _read(await _body(receive), _Leave)
+        self._sessions.end(session)
+        self._end_streams()
+        await respond(send, 200, {**_JSON, "set-cookie": _set_cookie(session, "", 0)}, b"{}")
+
+    async def _state(self, session: ConsoleSession, receive: Receive, send: Send) -> None:
+        await respond(send, 200, _JSON, encode(self._office.state()))
+
+    def _ask(self, verb: str) -> _Serve:
+        async def serve(session: ConsoleSession, receive: Receive, send: Send) -> None:
+            data = await _body(receive)
+            if not self._sessions.alive(session):  # it was ended while the body came
+                raise _Refused(403, _NOT_OPEN, over=True)
+            try:
+                done = carry_out(self._office, verb, data, Channel.CONSOLE)
+            except Malformed as problem:
+                raise _Refused(400, str(problem)) from problem
+            except OfficeError as problem:
+                raise _Refused(409, str(problem)) from problem
+            await respond(send, 200, _JSON, encode(done))
+
+        return serve
+
+    async def _events(self, session: ConsoleSession, receive: Receive, send: Send) -> None:
+        if list(self._streams.values()).count(session) >= MAX_STREAMS:
+            raise _Refused(429, f"this console is open in {MAX_STREAMS} pages already")
+        await start(send, 200, _LINES)
+        async with until_gone(receive) as nursery:
+            scope = nursery.cancel_scope
+            nursery.start_soon(cancel_when, self._stop, scope)
+            self._streams[scope] = session
+            try:
+                with self._office.attach(Channel.CONSOLE):
+                    await self._pour(session, send)
+            finally:
+                del self._streams[scope]
+        await body(send, b"", more=False)
+
+    async def _pour(self, session: ConsoleSession, send: Send) -> None:
+        feed = Feed(self._office)
+        while True:
+            line = b""  # a sign of life
+            with trio.move_on_after(HEARTBEAT):
+                line = encode(await feed.next())
+            self._sessions.touch(session)
+            await body(send, line + b"\n", more=True)
+
+    def _end_streams(self) -> None:
+        """Those of sessions that are over."""
+        for scope, session in self._streams.items():
+            if not self._sessions.alive(session):
+                scope.cancel("its session is over")
+
+
+def _read(data: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except REFUSALS as problem:
+        raise _Refused(400, "this is no request that is known here") from problem
+
+
+async def _body(receive: Receive) -> bytes:
+    """The whole body.
+
+    Raises:
+        _Refused: it is too long, or too slow.
+        Gone: it will not come.
+    """
+    data = b""
+    with trio.move_on_after(BODY_PATIENCE):
+        while True:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                raise Gone
+            data += bytes(event.get("body", b""))
+            if len(data) > MAX_REQUEST:
+                raise _Refused(413, f"a request has at most {MAX_REQUEST} bytes")
+            if not event.get("more_body", False):
+                return data
+    raise _Refused(408, f"the body did not come within {BODY_PATIENCE:.0f} s")
+
+
+def _cookies(headers: Headers) -> Mapping[str, str]:
+    """Those of ours; of several with one name none counts."""
+    pairs = [pair.strip().partition("=") for line in headers.all("cookie") for pair in line.split(";")]
+    names = [name for name, _, _ in pairs]
+    return {name: value for name, _, value in pairs if name.startswith(COOKIE) and names.count(name) == 1}
+
+
+def _set_cookie(session: ConsoleSession, value: str, seconds: int) -> str:
+    return f"{COOKIE}{session.name}={value}; Path={PATH}; Max-Age={seconds}; HttpOnly; SameSite=Strict"

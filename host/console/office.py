@@ -1,0 +1,348 @@
+"""The office of a running host: all that a person can see of it and decide, in plain data. The web console and the
+control socket show it and carry decisions to it; nothing of MCP leads here.
+
+What servers wrote is made visible before it is shown, character for character. Sections have a number each that grows
+with every change, so that whoever watches fetches only what is new.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+from msgspec import Raw
+
+from config import Channel, Config, HttpServer, StdioServer, Trust, Verdict
+from config.when import WhenError, read_when
+from host.catalog import Catalog, Entry
+from host.console.decisions import Decisions
+from host.console.requests import OfficeError
+from host.errors import ColonnadeError
+from host.hygiene import visible
+from host.journal import (
+    AuditFailed,
+    Crashed,
+    Decided,
+    DefinitionChanged,
+    Dropped,
+    Event,
+    InstanceFailed,
+    Journal,
+    LeftOut,
+    NotAsked,
+    Reloaded,
+    Said,
+    Sent,
+    ServerFailed,
+    ServerReady,
+    TurnedAway,
+    Waiting,
+)
+from host.jsonrpc.raw import members, value
+from host.policy.desk import Answer, Desk, Matter, described
+from host.policy.explain import grant_told, held_told, unmatched
+from host.policy.fingerprint import pretty
+from host.policy.gate import Gate
+from host.policy.pins import Standing
+from host.protocol.methods import LISTINGS, Kind
+from host.upstream.roster import Roster
+from host.upstream.supervisor import Connecting, Disabled, Failed, Ready, Upstream, describe
+from host.upstream.supervisor import Held as NotStarted
+from host.version import VERSION
+
+SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "problems")
+MAX_ACTIVITY = 200
+LONGEST_SHOWN = 16 * 1024
+"""Characters of arguments on one page; what is longer cannot be read, and so is not answered but with no."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks at what other processes of the user have decided."""
+
+_ERRORS = (Crashed, AuditFailed)
+_WARNINGS = (ServerFailed, InstanceFailed, LeftOut, NotAsked, TurnedAway, DefinitionChanged, Waiting)
+_QUIET = (Said, Dropped)
+
+
+@dataclass(slots=True)
+class _Traffic:
+    calls: int = 0
+    failed: int = 0
+    latency: float | None = None
+
+    def add(self, event: Sent) -> None:
+        self.calls += 1
+        self.failed += event.outcome not in ("answered", "called off")
+        if event.outcome == "answered":  # a moving average over some ten calls
+            self.latency = event.seconds if self.latency is None else 0.9 * self.latency + 0.1 * event.seconds
+
+
+class HostOffice(Decisions):
+    """Implements `host.console.requests.Office`.
+
+    Args:
+        config: the configuration that holds now.
+        stdio: the host serves one client on its standard input and output.
+
+    `new_link` makes an address that opens the web console once; None if there is no web console.
+    """
+
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        roster: Roster,
+        catalog: Catalog,
+        gate: Gate,
+        journal: Journal,
+        *,
+        stdio: bool,
+    ) -> None:
+        self.new_link: Callable[[], str] | None = None
+        self.endpoint = ""
+        """The URL of the endpoint; empty over stdio."""
+        super().__init__(gate)
+        self._config = config
+        self._roster = roster
+        self._catalog = catalog
+        self._desk: Desk = gate.desk
+        self._stdio = stdio
+        self._versions: Counter[str] = Counter(dict.fromkeys(SECTIONS, 1))
+        self._news = trio.lowlevel.ParkingLot()
+        self._activity: deque[dict[str, Any]] = deque(maxlen=MAX_ACTIVITY)
+        self._traffic: dict[str, _Traffic] = {}
+        journal.subscribe(self._heard)
+        self._desk.changed = lambda: self.moved("questions", "grants", "servers")
+
+    async def run(self) -> None:
+        """Hear of what changes without an event (lists, and what other processes of the user decide), until
+        cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_catalog)
+            nursery.start_soon(self._follow_others)
+
+    async def _follow_catalog(self) -> None:
+        seen = self._catalog.version
+        while True:
+            seen = await self._catalog.after(seen)
+            self.moved("catalog", "held", "servers")
+
+    async def _follow_others(self) -> None:
+        while True:
+            await trio.sleep(LOOK_EVERY)
+            self.look()
+
+    def look(self) -> None:
+        """Take up what other processes of the user have decided meanwhile."""
+        moved = self._gate.pins.reread()
+        if moved:
+            self._gate.decided(moved)
+            self.moved("held", "catalog", "servers")
+        if self._gate.grants.reread():
+            self.moved("grants")
+
+    # What can be seen
+
+    def state(self) -> dict[str, Any]:
+        """The whole of it; see the methods below for the sections."""
+        config = self._config()
+        return {
+            "colonnade": VERSION,
+            "config": visible(str(config.source)),
+            "pid": os.getpid(),
+            "endpoint": self.endpoint,
+            "stdio": self._stdio,
+            "servers": [self._server(upstream) for upstream in self._roster.upstreams.values()],
+            "catalog": [self._entry(entry) for kind in Kind for entry in self._all(kind)],
+            "questions": [self._question(matter) for matter in self._desk.matters()],
+            "held": [held_told(self._gate, held) for held in self._gate.pins.held() if held.server in config.servers],
+            "grants": [grant_told(self._gate, grant) for grant in self._gate.grants.all()],
+            "activity": list(self._activity),
+            "problems": self._problems(),
+        }
+
+    def version(self) -> dict[str, int]:
+        return dict(self._versions)
+
+    async def changed(self, since: Mapping[str, int]) -> dict[str, int]:
+        while all(self._versions[section] <= since.get(section, 0) for section in SECTIONS):
+            await self._news.park()
+        return self.version()
+
+    def attach(self, channel: Channel) -> AbstractContextManager[object]:
+        return self._desk.attach(channel)
+
+    def link(self) -> str:
+        if self.new_link is None:
+            raise OfficeError("this host has no web console (console: off)")
+        return self.new_link()
+
+    # What can be decided
+
+    def answer(
+        self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
+    ) -> dict[str, Any]:
+        if channel not in self._desk.spec.answers:
+            raise OfficeError(f"the configuration does not let the {channel.value} answer (ask.answers)")
+        found = next((matter for matter in self._desk.matters() if matter.id == id), None)
+        if found is None:
+            raise OfficeError("this question is not there any more: it was answered, called off, or is void")
+        said = Answer(answer)
+        if said is Answer.SESSION and found.wish.session is None:
+            raise OfficeError("whoever called has no session, so nothing can be allowed for one")
+        if said is not Answer.DENY and len(found.about.given) > LONGEST_SHOWN:
+            raise OfficeError(f"the arguments are longer than {LONGEST_SHOWN} bytes, which nobody can read: deny it")
+        try:
+            when = read_when(arguments) if isinstance(arguments, dict) else ()
+        except WhenError as problem:
+            raise OfficeError(f"these conditions cannot be read: {problem}") from None
+        try:
+            matter = self._desk.answer(id, said, channel, seconds=seconds, when=when, exact=arguments == "exact")
+        except ColonnadeError as problem:
+            raise OfficeError(problem.message) from None
+        if matter is None:
+            raise OfficeError("this question is not there any more")
+        if said is Answer.DENY:
+            return {"done": f"{described(matter.wish)}: denied."}
+        waits = "it goes on now" if not matter.refused else "nothing waits any more; the next call like it passes"
+        return {"done": f"{described(matter.wish)}: allowed ({answer}); {waits}."}
+
+    # Within
+
+    def moved(self, *sections: str) -> None:
+        for section in sections:
+            self._versions[section] += 1
+        self._news.unpark_all()
+
+    def _heard(self, event: Event) -> None:
+        sections = ["activity", "servers"]
+        if isinstance(event, Sent):
+            self._traffic.setdefault(event.server, _Traffic()).add(event)
+        elif isinstance(event, DefinitionChanged):
+            sections += ["held", "catalog"]
+        elif isinstance(event, Decided | Waiting):
+            sections += ["questions", "grants"]
+        elif isinstance(event, ServerReady | Reloaded):
+            sections += ["catalog", "held", "grants", "problems"]
+        elif isinstance(event, AuditFailed):
+            sections.append("problems")
+        if not isinstance(event, _QUIET):
+            level = "error" if isinstance(event, _ERRORS) else "warning" if isinstance(event, _WARNINGS) else "info"
+            if isinstance(event, Sent) and event.outcome != "answered":
+                level = "warning"
+            told = {
+                "t": time.time(),
+                "kind": type(event).__name__,
+                "server": getattr(event, "server", ""),
+                "text": visible(str(event)),
+                "level": level,
+            }
+            self._activity.append(told)
+        self.moved(*sections)
+
+    def _all(self, kind: Kind) -> list[Entry]:
+        by_server = self._catalog.shelf(kind).by_server
+        return [entry for server in self._roster.upstreams for entry in by_server.get(server, ())]
+
+    def _server(self, upstream: Upstream) -> dict[str, Any]:
+        spec, state = upstream.spec, upstream.state
+        traffic = self._traffic.get(spec.id, _Traffic())
+        word = {Ready: "ready", Failed: "failed", Connecting: "starting", Disabled: "disabled", NotStarted: "held"}
+        return {
+            "id": spec.id,
+            "title": visible(spec.title or ""),
+            "transport": "http" if isinstance(spec, HttpServer) else "stdio",
+            "state": word[type(state)],
+            "detail": visible(describe(state)),
+            "trust": spec.trust.value,
+            "isolation": spec.isolation.value,
+            "revision": state.client.offer.revision.name if isinstance(state, Ready) else "",
+            "entries": {
+                LISTINGS[kind].member: len(self._catalog.shelf(kind).by_server.get(spec.id, ())) for kind in Kind
+            },
+            "latency_ms": None if traffic.latency is None else round(traffic.latency * 1000, 1),
+            "calls": traffic.calls,
+            "failed": traffic.failed,
+            "in_flight": self._gate.in_flight[spec.id],
+            "held": sum(held.server == spec.id for held in self._gate.pins.held()),
+            "unmatched": self.unmatched(upstream),
+            "warnings": warnings_of(spec),
+        }
+
+    def unmatched(self, upstream: Upstream) -> list[str]:
+        """The rules that match nothing of what a ready server offers."""
+        if not isinstance(upstream.state, Ready):
+            return []
+        return unmatched(self._gate, self._catalog, upstream.spec.id)
+
+    def _entry(self, entry: Entry) -> dict[str, Any]:
+        judgement = self._gate.rules(entry.server).judge(entry.kind, entry.inward)
+        standing = self._gate.standing(entry.server, entry.kind, entry.inward)
+        found = members(entry.definition)
+        shown = self._gate.shows(entry.server, entry.kind, entry.inward)
+        hidden = judgement.verdict is Verdict.ALLOW and not shown and standing is Standing.APPROVED
+        return {
+            "server": entry.server,
+            "kind": entry.kind.value,
+            "name": visible(entry.inward),
+            "outward": visible(entry.outward),
+            "title": _text(found.get("title")),
+            "description": _text(found.get("description")),
+            "verdict": Verdict.DENY.value if hidden else judgement.verdict.value,
+            "rule": visible(judgement.rule),
+            "standing": standing.value,
+            "shown": shown,
+            "fingerprint": self._gate.pins.fingerprint(entry.server, entry.kind.value, entry.inward) or "",
+        }
+
+    def _question(self, matter: Matter) -> dict[str, Any]:
+        wish, about = matter.wish, matter.about
+        too_long = len(about.given) > LONGEST_SHOWN
+        answers = ["deny"] if too_long else ["deny", "once", "session", "time", "always"]
+        if wish.session is None and "session" in answers:
+            answers.remove("session")
+        return {
+            "id": matter.id,
+            "state": "refused" if matter.refused else "waiting",
+            "server": wish.server,
+            "trust": about.trust.value,
+            "kind": wish.kind,
+            "name": visible(wish.name),
+            "summary": described(wish),
+            "arguments": pretty(about.given[:LONGEST_SHOWN] if too_long else about.given),
+            "too_long": too_long,
+            "caller": visible(wish.caller or "a client without a name"),
+            "session": wish.session is not None,
+            "rule": visible(wish.rule),
+            "asked": matter.asked,
+            "until": None if matter.refused else matter.until,
+            "waiting": len(matter.waiters),
+            "why": matter.refused,
+            "answers": answers,
+            "claims": [visible(claim) for claim in about.claims],
+        }
+
+    def _problems(self) -> list[str]:
+        found = [self._gate.pins.problem, self._gate.grants.problem, self._gate.audit_problem]
+        return [visible(problem) for problem in found if problem]
+
+
+def warnings_of(spec: StdioServer | HttpServer) -> list[str]:
+    """What whoever runs the host should know of how a server is run."""
+    if spec.trust is Trust.UNTRUSTED and isinstance(spec, StdioServer):
+        return [
+            "it is not trusted, yet its program runs as you, unconfined: Colonnade stands between its messages and the "
+            "client, not between its process and your files (docs/consent.md)"
+        ]
+    return []
+
+
+def _text(raw: Raw | None) -> str:
+    try:
+        said = "" if raw is None else value(raw)
+    except ValueError:
+        said = ""
+    return visible(said)[:500] if isinstance(said, str) else ""

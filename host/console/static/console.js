@@ -1,0 +1,656 @@
+// The console's page. Everything that it shows may have been written by a server that means harm, so text only ever
+// becomes a text node, and class names and attributes come from this file alone.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const KEEP = "colonnade-console";
+const SETTLE = 700; // ms in which a list that moved takes no answer: the press may have been meant for another
+const QUIET = 40000; // ms without a sign of life after which the stream counts as broken
+
+// ---- Building ----
+
+/** An element. `props`: class, text, on (event handlers), and attributes; what is null or false is left out. */
+function h(tag, props, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(props || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "class") made.className = value;
+    else if (name === "on") for (const [event, act] of Object.entries(value)) made.addEventListener(event, act);
+    else made.setAttribute(name, value === true ? "" : String(value));
+  }
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+/** Text that is not ours: kept apart from the direction of what stands around it. */
+const foreign = (text, kind) => h("bdi", { class: kind }, String(text ?? ""));
+
+/** The value for a word of a fixed set; anything else is the first. */
+const known = (word, words) => (words.includes(word) ? word : words[0]);
+
+const plural = (count, one, many) => `${count} ${count === 1 ? one : many || one + "s"}`;
+
+const badge = (text, look) => h("span", { class: `badge ${look}` }, text);
+const trustBadge = (trust) => badge(known(trust, ["standard", "trusted", "untrusted"]), `trust-${known(trust, ["standard", "trusted", "untrusted"])}`);
+const verdictBadge = (verdict) => badge(known(verdict, ["deny", "ask", "allow"]), `verdict-${known(verdict, ["deny", "ask", "allow"])}`);
+const standingBadge = (standing) =>
+  standing === "approved" ? h("span", { class: "soft" }, "approved")
+  : badge(known(standing, ["changed", "new"]) === "new" ? "new, held back" : "changed, held back", "standing");
+
+function button(label, look, act, extra) {
+  return h("button", { type: "button", class: look, on: { click: act }, ...(extra || {}) }, label);
+}
+
+function bytes(count) {
+  if (count < 1000) return `${count} B`;
+  if (count < 1e6) return `${(count / 1e3).toFixed(count < 1e4 ? 1 : 0)} kB`;
+  return `${(count / 1e6).toFixed(1)} MB`;
+}
+
+const clock = (t) => new Date(t * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const day = (t) => new Date(t * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" });
+
+function time(t) {
+  const today = new Date(t * 1000).toDateString() === new Date().toDateString();
+  return h("time", { datetime: new Date(t * 1000).toISOString(), title: day(t) }, today ? clock(t) : day(t));
+}
+
+function left(until) {
+  const seconds = Math.max(0, Math.round(until - Date.now() / 1000));
+  return seconds >= 120 ? plural(Math.round(seconds / 60), "minute") : `${seconds} s`;
+}
+
+const KINDS = { tool: "tool", prompt: "prompt", resource: "resource", template: "template", instructions: "instructions",
+  launch: "program", sampling: "sampling", form: "form", url: "page to visit", roots: "roots" };
+const kindName = (kind) => KINDS[kind] || "entry";
+const SCOPES = { once: "once", session: "for one session", time: "for a time", always: "always" };
+
+/** Say something to whoever listens instead of looking. */
+function say(text) {
+  $("say").textContent = "";
+  setTimeout(() => { $("say").textContent = text; }, 50);
+}
+
+/** Keep the children of a box in step with items: what did not change stays as it is, with its focus and its fields. */
+function keep(box, items, keyOf, build, empty) {
+  const before = box.kept || new Map();
+  const after = new Map();
+  const active = document.activeElement;
+  let focus = null;
+  for (const item of items) {
+    const key = keyOf(item);
+    const form = JSON.stringify(item);
+    const old = before.get(key);
+    if (old && old.form === form) { after.set(key, old); continue; }
+    const made = build(item, key);
+    if (old) {
+      const part = old.element.contains(active) ? active.dataset.part : undefined;
+      if (part) focus = [...made.querySelectorAll("[data-part]")].find((each) => each.dataset.part === part);
+      for (const opened of old.element.querySelectorAll("details[open][data-part]"))
+        for (const each of made.querySelectorAll("details[data-part]"))
+          if (each.dataset.part === opened.dataset.part) each.open = true;
+    }
+    after.set(key, { form, element: made });
+  }
+  const moved = [...before.keys()].some((key) => !after.has(key));
+  box.kept = after;
+  const wanted = [...after.values()].map((each) => each.element);
+  if (!wanted.length && empty) wanted.push(box.none = box.none || empty());
+  [...box.childNodes].forEach((node) => { if (!wanted.includes(node)) node.remove(); });
+  wanted.forEach((node, at) => { if (box.childNodes[at] !== node) box.insertBefore(node, box.childNodes[at] || null); });
+  if (focus) focus.focus({ preventScroll: true });
+  return moved;
+}
+
+const nothing = (title, text) => () => h("div", { class: "nothing" }, h("p", {}, title), text && h("p", { class: "soft" }, text));
+
+// ---- Asking the host ----
+
+let secret = null;
+let sequence = 0;
+let turn = Promise.resolve();
+let state = {};
+let memory = new Map(); // what was chosen in a question that is not answered yet
+
+function restore() {
+  try {
+    const kept = JSON.parse(sessionStorage.getItem(KEEP) || "null");
+    secret = kept && typeof kept.secret === "string" ? kept.secret : null;
+    sequence = kept && Number.isSafeInteger(kept.sequence) ? kept.sequence : 0;
+  } catch { secret = null; }
+}
+
+function store() {
+  if (secret === null) sessionStorage.removeItem(KEEP);
+  else sessionStorage.setItem(KEEP, JSON.stringify({ secret, sequence }));
+}
+
+const COMMON = { cache: "no-store", redirect: "error", credentials: "same-origin", mode: "cors", referrerPolicy: "no-referrer" };
+
+async function send(path, body, headers) {
+  const answer = await fetch(`/console/${path}`, { ...COMMON, method: "POST", body: JSON.stringify(body),
+    headers: { "Content-Type": "application/json", ...headers } });
+  let said = {};
+  try { said = await answer.json(); } catch { /* not ours to explain */ }
+  return { ok: answer.ok, over: said.over === true, said, error: typeof said.error === "string" ? said.error : `the host answered ${answer.status}` };
+}
+
+/** Ask for something that changes things, one after the other: a number that grows says that each is new. */
+function post(path, body) {
+  const run = async () => {
+    sequence = Math.max(sequence + 1, Date.now());
+    store();
+    const answer = await send(path, body, { "X-Colonnade-Console": secret || "", "X-Colonnade-Sequence": String(sequence) });
+    if (answer.over) close("The session of this page is over.");
+    return answer;
+  };
+  turn = turn.then(run, run);
+  return turn;
+}
+
+/** Do it, and say what came of it; `where` is the element whose buttons wait meanwhile. */
+async function act(where, path, body) {
+  const buttons = [...where.querySelectorAll("button")];
+  buttons.forEach((each) => each.setAttribute("aria-disabled", "true"));
+  try {
+    const answer = await post(path, body);
+    toast(answer.ok ? answer.said.done || "Done." : answer.error, answer.ok ? "good" : "bad");
+    if (answer.ok) await new Promise((done) => setTimeout(done, 2000)); // what was answered goes away by itself
+  } catch {
+    toast("The host cannot be reached; nothing was decided.", "bad");
+  }
+  buttons.forEach((each) => each.removeAttribute("aria-disabled"));
+}
+
+let toastTimer = 0;
+function toast(text, look) {
+  const old = $("toast");
+  if (old) old.remove();
+  document.body.append(h("div", { id: "toast", class: `toast ${look}` }, foreign(text)));
+  say(text);
+  clearTimeout(toastTimer);
+  toastTimer = setTimeout(() => { const shown = $("toast"); if (shown) shown.remove(); }, 6000);
+}
+
+// ---- The stream ----
+
+let reading = null;
+let tries = 0;
+
+async function follow() {
+  const mine = new AbortController();
+  reading = mine;
+  let watchdog = 0;
+  const alive = () => { clearTimeout(watchdog); watchdog = setTimeout(() => mine.abort(), QUIET); };
+  try {
+    alive();
+    const answer = await fetch("/console/events", { ...COMMON, headers: { "X-Colonnade-Console": secret }, signal: mine.signal });
+    if (answer.status === 403) { close("The session of this page is over."); return; }
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    const reader = answer.body.getReader();
+    const decoder = new TextDecoder();
+    let rest = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      alive();
+      rest += decoder.decode(value, { stream: true });
+      const lines = rest.split("\n");
+      rest = lines.pop();
+      for (const line of lines) if (line) news(JSON.parse(line));
+    }
+  } catch { /* the banner says so */ } finally { clearTimeout(watchdog); }
+  if (reading !== mine || secret === null) return;
+  lost();
+}
+
+function news(sections) {
+  tries = 0;
+  online(true);
+  state = { ...state, ...sections };
+  show(Object.keys(sections));
+}
+
+function lost() {
+  online(false);
+  const pause = Math.min(15000, 500 * 2 ** tries++);
+  setTimeout(() => { if (secret !== null) follow(); }, pause);
+}
+
+let isOnline = null;
+function online(now) {
+  if (isOnline === now) return;
+  isOnline = now;
+  document.body.classList.toggle("offline", !now);
+  $("link").dataset.state = now ? "on" : "off";
+  $("link-text").textContent = now ? "live" : "not connected";
+  $("banner").hidden = now;
+  $("banner").textContent = now ? "" : `The connection to the host is lost. What stands here is as of ${clock(Date.now() / 1000)}, and cannot be answered; trying again…`;
+  retitle();
+}
+
+// ---- Showing ----
+
+const SHOW = { questions: showQuestions, held: showHeld, servers: showServers, catalog: showCatalog, grants: showGrants,
+  activity: showActivity, problems: showProblems };
+
+function show(sections) {
+  $("main").hidden = false;
+  $("closed").hidden = true;
+  $("leave").hidden = false;
+  if (state.config !== undefined) $("host").replaceChildren(foreign(state.config), h("span", { class: "soft" }, ` · process ${state.pid} · ${state.colonnade}`));
+  for (const section of sections) if (SHOW[section]) SHOW[section](state[section] || []);
+  for (const [id, section] of [["n-questions", waiting()], ["n-held", state.held], ["n-servers", state.servers], ["n-catalog", state.catalog], ["n-grants", state.grants]])
+    $(id).textContent = section && section.length ? String(section.length) : "";
+  $("n-questions").classList.toggle("hot", waiting().length > 0);
+  $("n-held").classList.toggle("hot", (state.held || []).some((each) => !each.rejected));
+  retitle();
+}
+
+const waiting = () => (state.questions || []).filter((each) => each.state === "waiting");
+
+function retitle() {
+  const count = waiting().length;
+  document.title = (secret === null ? "Closed · " : isOnline === false ? "Offline · " : count ? `(${count}) ` : "") + "Colonnade";
+}
+
+function showProblems(problems) {
+  keep($("problems"), problems.map((text) => ({ text })), (each) => each.text, (each) => h("li", {}, foreign(each.text)));
+}
+
+// Questions
+
+const announced = new Set();
+let settled = 0;
+
+/** Whether a press counts: not in the moment after the cards have moved. */
+function meant() {
+  if (performance.now() >= settled && isOnline) return true;
+  say("The list has just changed. Look again, then press again.");
+  return false;
+}
+
+function settle() {
+  settled = performance.now() + SETTLE;
+  for (const each of document.querySelectorAll("#questions button, #refused button, #held button")) each.setAttribute("aria-disabled", "true");
+  setTimeout(() => {
+    if (performance.now() >= settled - 20)
+      for (const each of document.querySelectorAll("#questions button, #refused button, #held button")) each.removeAttribute("aria-disabled");
+  }, SETTLE);
+}
+
+function showQuestions(questions) {
+  const open = questions.filter((each) => each.state === "waiting");
+  const refused = questions.filter((each) => each.state !== "waiting");
+  const hadFocus = $("waiting").contains(document.activeElement) && document.activeElement !== $("waiting");
+  const fresh = open.filter((each) => !announced.has(each.id));
+  const movedOpen = keep($("questions"), open, (each) => each.id, questionCard,
+    nothing("Nothing waits for you.", "When a call needs a person, it appears here by itself. Leave this page open."));
+  const movedRefused = keep($("refused"), refused, (each) => each.id, questionCard);
+  if (fresh.length || movedOpen || movedRefused) settle();
+  for (const each of fresh) announced.add(each.id);
+  if (fresh.length) say(`${plural(fresh.length, "new question")}: ${fresh.map((each) => `${each.server}, ${each.name}`).join("; ")}`);
+  if (hadFocus && document.activeElement === document.body) {
+    const next = document.querySelector("#questions h3, #refused h3") || $("waiting");
+    next.focus({ preventScroll: true });
+  }
+  for (const id of memory.keys()) if (!questions.some((each) => each.id === id)) memory.delete(id);
+}
+
+const ASKED = {
+  tool: "wants to call a tool", prompt: "wants to get a prompt", resource: "wants to read a resource",
+  template: "wants to read a resource",
+};
+const ASKED_BACK = {
+  sampling: "wants the client's model to write something (sampling)", form: "wants to put a form to the person at the client",
+  url: "wants the person at the client to visit a page", roots: "wants to know the client's roots",
+};
+const CALLS = { tool: "call", prompt: "get", resource: "read", template: "read" };
+
+const nameless = (caller) => !caller || caller === "a client without a name";
+
+/** Colonnade's own words on what is asked. */
+function lead(q, back) {
+  const who = nameless(q.caller) ? "A client without a name" : foreign(q.caller, "who");
+  if (back) return h("p", { class: "lead" }, "The server ", foreign(q.server, "who"), ` ${ASKED_BACK[q.kind]}. `);
+  return h("p", { class: "lead" }, who, ` ${ASKED[q.kind] || "wants to use an entry"} of the server `, foreign(q.server, "who"), ". ");
+}
+
+let made = 0;
+
+function questionCard(q) {
+  const back = Object.hasOwn(ASKED_BACK, q.kind);
+  const late = q.state !== "waiting";
+  const answers = new Set(q.answers || []);
+  const title = `question-${++made}`;
+  const card = h("article", { class: late ? "card late" : "card ask", "aria-labelledby": title });
+  const waits = q.waiting > 1 ? ` ${plural(q.waiting, "call waits", "calls wait")} for this.` : "";
+  const words = lead(q, back);
+  words.append(late ? "It was refused, and the client has been told. You may allow the next one like it." : `It waits until you answer.${waits}`);
+  card.append(
+    h("header", { class: "card-head" }, words,
+      !late && q.until ? h("p", { class: "left", "data-until": q.until, title: `Refused at ${clock(q.until)}` }, left(q.until)) : null),
+    h("div", { class: "what" },
+      h("h3", { id: title, tabindex: "-1" }, foreign(q.name || kindName(q.kind), "name")),
+      h("p", { class: "marks" }, badge(kindName(q.kind), "kind"), trustBadge(q.trust), h("span", { class: "soft" }, "server "), foreign(q.server, "strong"))),
+  );
+  const facts = h("dl", { class: "facts" });
+  const fact = (name, ...value) => facts.append(h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+  fact("Why you are asked", foreign(q.rule, "mono"));
+  fact(late ? "Refused because" : "Asked", late ? foreign(q.why) : time(q.asked));
+  if ((q.claims || []).length) fact("It claims, unchecked", h("ul", { class: "claims" }, q.claims.map((each) => h("li", {}, foreign(each, "mono")))));
+  card.append(facts);
+  if (q.arguments) {
+    card.append(h("p", { class: "label", id: `${title}-a` }, `${back ? "What it asks" : "Arguments"}, ${q.too_long ? "the beginning" : "in full"}`),
+      h("pre", { class: "args", tabindex: "0", role: "region", "aria-labelledby": `${title}-a`, "data-part": "args" }, foreign(q.arguments)));
+  } else card.append(h("p", { class: "label" }, back ? "Nothing else was sent with it." : "There are no arguments."));
+  if (q.too_long) card.append(h("p", { class: "note" }, "This is too long to be shown whole, and what nobody has read can only be denied."));
+
+  const answer = (what, seconds) => async () => {
+    if (!meant()) return;
+    const body = { id: q.id, answer: what };
+    if (what === "session" || what === "time" || what === "always") body.arguments = chosen.bound;
+    if (seconds) body.seconds = seconds();
+    await act(card, "answer", body);
+  };
+  const chosen = memory.get(q.id) || { bound: "exact", seconds: 900 };
+  memory.set(q.id, chosen);
+
+  card.append(h("div", { class: "answers" },
+    answers.has("deny") && button(late ? "Leave it refused" : "Deny", "deny", answer("deny"), { "data-part": "deny" }),
+    answers.has("once") && button(late ? "Allow the next one" : "Allow once", "go", answer("once"), { "data-part": "once" })));
+
+  if (["session", "time", "always"].some((each) => answers.has(each))) {
+    const more = lasting(q, answers, chosen, answer, back);
+    card.append(late ? h("details", { class: "more", "data-part": "longer" }, h("summary", {}, "Allow for longer"), more) : more);
+  }
+  return card;
+}
+
+/** The answers that are kept, with what will be kept. */
+function lasting(q, answers, chosen, answer, back) {
+  const group = `bound-${++made}`;
+  const stored = h("p", { class: "stored", "aria-live": "off" });
+  const tell = () => {
+    const what = chosen.bound === "any" ? h("strong", {}, "any arguments") : h("strong", {}, "exactly these arguments");
+    stored.replaceChildren("What will be stored: ",
+      back ? foreign(q.server, "strong") : nameless(q.caller) ? "every client without a name" : foreign(q.caller, "strong"), " may ",
+      back ? `ask this (${kindName(q.kind)})` : h("span", {}, `${CALLS[q.kind] || "use"} `, foreign(q.name, "strong"), " of ", foreign(q.server, "strong")),
+      " with ", what, ", for as long as you choose. It ends when the definition or the rule changes, and you can take it back under Grants.");
+  };
+  const choice = (value, label) => h("label", { class: "choice" },
+    h("input", { type: "radio", name: group, value, checked: chosen.bound === value, "data-part": `bound-${value}`,
+      on: { change: () => { chosen.bound = value; tell(); } } }), label);
+  const seconds = h("select", { "aria-label": "How long", "data-part": "seconds", on: { change: (event) => { chosen.seconds = Number(event.target.value); } } },
+    [[900, "15 minutes"], [3600, "1 hour"], [86400, "1 day"]].map(([value, label]) => h("option", { value, selected: chosen.seconds === value }, label)));
+  tell();
+  return h("fieldset", { class: "lasting" }, h("legend", {}, "Or allow for longer"),
+    h("div", { class: "choices" }, choice("exact", "exactly these arguments"), choice("any", "any arguments")),
+    stored,
+    h("div", { class: "answers small" },
+      answers.has("session") && q.session && button("For this session", "plain", answer("session"), { "data-part": "session" }),
+      answers.has("time") && h("span", { class: "joined" }, button("Allow for", "plain", answer("time", () => chosen.seconds), { "data-part": "time" }), seconds),
+      answers.has("always") && button("Always", "plain", answer("always"), { "data-part": "always" })));
+}
+
+// Definitions
+
+const heldKey = (each) => JSON.stringify([each.server, each.kind, each.name]);
+
+function showHeld(all) {
+  const hadFocus = $("held").contains(document.activeElement);
+  const servers = [...new Set(all.map((each) => each.server))].map((server) => ({ server, items: all.filter((each) => each.server === server) }));
+  const moved = keep($("held"), servers, (each) => each.server, heldGroup,
+    nothing("Every definition in use is one you approved or took over.", "A definition that changes is held back, and stands here until you have looked at it."));
+  settle();
+  if ((moved || hadFocus) && hadFocus && document.activeElement === document.body) $("changes").focus({ preventScroll: true });
+}
+
+function heldGroup({ server, items }) {
+  const open = items.filter((each) => !each.rejected);
+  const rejected = items.filter((each) => each.rejected);
+  const group = h("div", { class: "group" });
+  const head = h("div", { class: "group-head" }, h("h3", {}, foreign(server)), trustBadge(items[0].trust),
+    h("span", { class: "soft grow" }, `${plural(items.length, "definition")} held back: not listed, not callable`));
+  if (open.length > 1) {
+    const all = button(`Approve all ${open.length} shown`, "plain", () => {
+      if (!meant()) return;
+      sure.hidden = false;
+      sure.querySelector("button").focus();
+    }, { "data-part": "all" });
+    const sure = h("div", { class: "sure", hidden: true }, h("span", {}, `Have you looked at all ${open.length}?`),
+      button("Approve them", "go", async () => {
+        if (!meant()) return;
+        await act(group, "decide-all", { server, fingerprints: open.map((each) => each.fingerprint), decision: "approve" });
+      }), button("Not yet", "quiet", () => { sure.hidden = true; all.focus(); }));
+    head.append(all, sure);
+  }
+  group.append(head, ...open.map(heldCard));
+  if (rejected.length) group.append(h("details", { class: "more", "data-part": `rejected-${server}` },
+    h("summary", {}, `${plural(rejected.length, "rejected one", "rejected ones")}`), rejected.map(heldCard)));
+  return group;
+}
+
+function heldCard(each) {
+  const decide = (decision) => async () => {
+    if (!meant()) return;
+    await act(card, "decide", { server: each.server, kind: each.kind, name: each.name, fingerprint: each.fingerprint, decision });
+  };
+  const changed = each.standing === "changed";
+  const key = heldKey(each);
+  const label = each.name || (each.kind === "launch" ? "the program that is started" : "the server's instructions");
+  const diff = h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": changed ? "The difference" : "The definition" },
+    changed ? (each.diff || []).map((part) =>
+      part.op === "added" ? h("ins", {}, foreign(part.text)) : part.op === "removed" ? h("del", {}, foreign(part.text)) : foreign(part.text))
+    : foreign(each.text));
+  const card = h("article", { class: "card held", "aria-label": label },
+    h("div", { class: "what" }, h("h4", {}, foreign(label, "name")),
+      h("p", { class: "marks" }, badge(kindName(each.kind), "kind"), badge(each.rejected ? "rejected" : changed ? "changed" : "new", "standing"),
+        h("span", { class: "soft" }, "since ", time(each.since)))),
+    h("p", { class: "label" }, changed ? "Approved before, offered differently now" : "Never approved. This is all of it"),
+    diff,
+    changed && each.text ? h("details", { class: "more", "data-part": `whole-${key}` }, h("summary", {}, "The whole definition as offered now"),
+      h("pre", { class: "args", tabindex: "0" }, foreign(each.text))) : null,
+    h("div", { class: "answers" },
+      !each.rejected && button("Reject", "deny", decide("reject"), { "data-part": `reject-${key}`, "aria-label": `Reject ${label}` }),
+      button("Approve", "go", decide("approve"), { "data-part": `approve-${key}`, "aria-label": `Approve ${label}` }),
+      h("span", { class: "soft mono finger", title: each.fingerprint }, foreign(String(each.fingerprint).slice(0, 19)))));
+  return card;
+}
+
+// Servers
+
+const STATES = { ready: "good", starting: "busy", held: "busy", failed: "bad", disabled: "off" };
+
+function showServers(servers) {
+  keep($("server-list"), servers, (each) => each.id, serverRow, nothing("No servers are configured."));
+}
+
+function serverRow(s) {
+  const entries = Object.entries(s.entries || {}).filter(([, count]) => count)
+    .map(([kind, count]) => plural(count, kind === "resourceTemplates" ? "template" : kind.replace(/s$/, ""))).join(", ");
+  const number = (label, value, look) => h("div", { class: look }, h("dt", {}, label), h("dd", {}, value));
+  return h("article", { class: "row server" },
+    h("div", { class: "row-head" },
+      h("h3", {}, foreign(s.id), s.title && s.title !== s.id ? h("span", { class: "title" }, foreign(s.title)) : null),
+      h("span", { class: `state ${STATES[s.state] || "busy"}` }, h("span", { class: "dot", "aria-hidden": "true" }), foreign(s.state)),
+      trustBadge(s.trust)),
+    h("p", { class: "soft" }, foreign([s.transport, s.revision, `${s.isolation}`, entries].filter(Boolean).join(" · "))),
+    s.detail ? h("p", { class: "detail" }, foreign(s.detail)) : null,
+    h("dl", { class: "numbers" },
+      number("Latency", s.latency_ms === null || s.latency_ms === undefined ? "–" : `${Math.round(s.latency_ms)} ms`),
+      number("Calls", s.calls), number("Failed", s.failed, s.failed ? "some-bad" : null), number("In flight", s.in_flight),
+      s.bytes_in === undefined ? null : number("Received", bytes(s.bytes_in)), number("Held back", s.held, s.held ? "some-ask" : null)),
+    (s.warnings || []).map((text) => h("p", { class: "warn" }, foreign(text))),
+    (s.unmatched || []).length ? h("p", { class: "warn" }, plural(s.unmatched.length, "rule matches", "rules match"), " nothing it offers: ",
+      s.unmatched.map((rule, at) => [at ? ", " : "", foreign(rule, "mono")])) : null);
+}
+
+// Catalog
+
+function showCatalog() {
+  const all = state.catalog || [];
+  const words = $("filter-text").value.trim().toLowerCase();
+  const verdict = $("filter-verdict").value;
+  const fits = all.filter((each) => (!verdict || (verdict === "held" ? each.standing !== "approved" : each.verdict === verdict))
+    && (!words || [each.server, each.name, each.outward, each.title, each.description, each.rule].some((text) => String(text || "").toLowerCase().includes(words))));
+  const filtered = Boolean(words || verdict);
+  $("filter-count").textContent = filtered ? `${fits.length} of ${plural(all.length, "entry", "entries")}` : plural(all.length, "entry", "entries");
+  const servers = [...new Set(fits.map((each) => each.server))].map((server) => ({ server, items: fits.filter((each) => each.server === server) }));
+  const small = fits.length <= 40;
+  keep($("catalog-list"), servers, (each) => each.server, (each) => catalogGroup(each, small), null);
+  const none = $("catalog-list").childNodes.length === 0;
+  if (none) $("catalog-list").append(nothing(filtered ? "Nothing matches." : "No server offers anything yet.")());
+}
+
+/** The rows of a group are made when it is opened: there may be thousands. */
+function catalogGroup({ server, items }, open) {
+  const body = h("tbody", {});
+  const table = h("table", {}, h("caption", { class: "unseen" }, `What ${server} offers`),
+    h("thead", {}, h("tr", {}, ["Name", "Verdict", "Why", "Definition", ""].map((text) => h("th", { scope: "col" }, text || h("span", { class: "unseen" }, "Explain"))))), body);
+  const fill = () => { if (!body.childNodes.length) body.append(...items.flatMap(catalogRow)); };
+  const counts = ["allow", "ask", "deny"].map((verdict) => [verdict, items.filter((each) => each.verdict === verdict).length]).filter(([, count]) => count);
+  const group = h("details", { class: "shelf", open, "data-part": `shelf-${server}`, on: { toggle: () => { if (group.open) fill(); } } },
+    h("summary", {}, foreign(server, "strong"), h("span", { class: "soft" }, counts.map(([verdict, count]) => `${count} ${verdict}`).join(" · "))), table);
+  if (open) fill();
+  return group;
+}
+
+function catalogRow(each) {
+  const panel = h("tr", { class: "explain", hidden: true }, h("td", { colspan: "5" }));
+  const ask = button("Explain", "quiet tiny", () => {
+    const opens = panel.hidden;
+    panel.hidden = !opens;
+    ask.setAttribute("aria-expanded", String(opens));
+    if (opens && !panel.firstChild.childNodes.length) explain(each, panel.firstChild);
+  }, { "aria-expanded": "false", "aria-label": `Explain ${each.name}` });
+  return [h("tr", { class: each.shown ? null : "hidden-entry" },
+    h("th", { scope: "row" }, foreign(each.name, "name"), h("span", { class: "sub" }, kindName(each.kind), each.shown ? null : ", hidden from clients"),
+      each.description || each.title ? h("span", { class: "sub text" }, foreign(each.title && each.title !== each.name ? `${each.title}: ${each.description || ""}` : each.description)) : null),
+    h("td", { "data-label": "Verdict" }, verdictBadge(each.verdict)),
+    h("td", { "data-label": "Why" }, foreign(each.rule, "mono")),
+    h("td", { "data-label": "Definition" }, standingBadge(each.standing)),
+    h("td", { class: "last" }, ask)), panel];
+}
+
+function explain(each, box) {
+  const given = h("textarea", { rows: "2", spellcheck: "false", "aria-label": `Arguments of ${each.name} as JSON`, placeholder: '{"owner": "acme"}' });
+  const said = h("div", { role: "status" });
+  const ask = async () => {
+    let args = null;
+    if (given.value.trim()) {
+      try { args = JSON.parse(given.value); } catch { said.replaceChildren(h("p", { class: "warn" }, "The arguments are no JSON.")); return; }
+    }
+    try {
+      const answer = await post("explain", { server: each.server, kind: each.kind, name: each.name, ...(args === null ? {} : { arguments: args }) });
+      said.replaceChildren(...(answer.ok ? explained(answer.said) : [h("p", { class: "warn" }, foreign(answer.error))]));
+    } catch { said.replaceChildren(h("p", { class: "warn" }, "The host cannot be reached.")); }
+  };
+  box.append(said, ["tool", "prompt"].includes(each.kind) ? h("div", { class: "try" }, given, button("Explain with these arguments", "plain", ask)) : "");
+  ask();
+}
+
+function explained(e) {
+  return [
+    h("p", {}, verdictBadge(e.verdict), " ", foreign(e.sentence)),
+    h("ul", { class: "tried" }, (e.tried || []).map((each) => h("li", { class: each.matched ? "hit" : null },
+      h("span", { "aria-hidden": "true" }, each.matched ? "→" : "·"), h("span", {}, foreign(each.rule, "mono"), h("span", { class: "soft" }, each.matched ? " matches: " : " does not: ", foreign(each.why)))))),
+    e.grant ? h("p", { class: "soft" }, "There is a grant for it: ", foreign(e.grant.id || "", "mono")) : null,
+  ].filter(Boolean);
+}
+
+// Grants and activity
+
+function showGrants(grants) {
+  keep($("grant-list"), grants, (each) => each.id, grantRow, nothing("You have granted nothing that lasts.", "Answers that hold for longer than one call stand here, and can be taken back."));
+}
+
+function grantRow(g) {
+  const row = h("article", { class: g.live ? "row" : "row dead" },
+    Object.hasOwn(ASKED_BACK, g.kind)
+      ? h("p", {}, foreign(g.server, "strong"), ` may ask: ${kindName(g.kind)} `, foreign(g.name, "strong name"))
+      : h("p", {}, foreign(g.caller || "whoever has no name", "strong"), ` may ${CALLS[g.kind] || "use"} `, foreign(g.name, "strong name"), " of ", foreign(g.server, "strong")),
+    h("p", { class: "soft" }, foreign(SCOPES[g.scope] || g.scope), " · arguments: ", foreign(g.arguments, "mono")),
+    h("p", { class: "soft" }, "given ", time(g.made), " at the ", foreign(g.by), g.expires ? h("span", {}, " · until ", time(g.expires)) : null),
+    g.live ? null : h("p", { class: "warn" }, "Not in force: ", foreign(g.why)),
+    button("Revoke", "quiet tiny", () => act(row, "revoke", { id: g.id }), { "data-part": "revoke", "aria-label": `Revoke the grant for ${g.name || kindName(g.kind)} of ${g.server}` }));
+  return row;
+}
+
+function showActivity(activity) {
+  const newest = activity.slice(-200).reverse();
+  const seen = new Map();
+  const items = newest.map((each) => { // two alike are two
+    const form = JSON.stringify(each);
+    seen.set(form, (seen.get(form) || 0) + 1);
+    return { ...each, at: seen.get(form) };
+  });
+  keep($("activity-list"), items, (each) => JSON.stringify(each), (each) =>
+    h("li", { class: known(each.level, ["info", "warning", "error"]) }, time(each.t),
+      h("div", {}, each.server ? foreign(each.server, "strong") : null, each.server ? " " : null, each.level !== "info" ? h("span", { class: "unseen" }, `${known(each.level, ["info", "warning", "error"])}: `) : null, foreign(each.text))),
+    nothing("Nothing has happened yet."));
+}
+
+// ---- Opening and closing ----
+
+function close(why) {
+  secret = null;
+  store();
+  if (reading) reading.abort();
+  reading = null;
+  state = {};
+  isOnline = null;
+  memory = new Map();
+  for (const id of ["questions", "refused", "held", "server-list", "catalog-list", "grant-list", "activity-list", "problems", "host", "say"]) {
+    $(id).replaceChildren();
+    $(id).kept = undefined;
+  }
+  if ($("toast")) $("toast").remove();
+  document.body.classList.remove("offline");
+  $("link").dataset.state = "off";
+  $("link-text").textContent = "closed";
+  $("banner").hidden = true;
+  $("main").hidden = true;
+  $("leave").hidden = true;
+  $("closed").hidden = false;
+  $("closed-why").textContent = why;
+  $("closed-title").focus();
+  retitle();
+}
+
+async function begin() {
+  restore();
+  const code = location.hash.slice(1);
+  if (/^[A-Za-z0-9_-]{43}$/.test(code)) {
+    history.replaceState(null, "", location.pathname); // it was good once
+    try {
+      const answer = await send("open", { code }, {});
+      if (answer.ok && typeof answer.said.secret === "string") {
+        secret = answer.said.secret;
+        sequence = 0;
+        store();
+      } else if (secret === null) { close(answer.error[0].toUpperCase() + answer.error.slice(1) + "."); return; }
+    } catch {
+      if (secret === null) { close("The host cannot be reached; the link may still be good."); return; }
+    }
+  }
+  if (secret === null) { close("It opens with a link that works once."); return; }
+  if (reading) reading.abort();
+  follow();
+}
+
+document.addEventListener("click", (event) => { // a button that waits takes no press
+  const pressed = event.target instanceof Element ? event.target.closest("button") : null;
+  if (pressed && pressed.getAttribute("aria-disabled") === "true") { event.stopPropagation(); event.preventDefault(); }
+}, true);
+$("leave").addEventListener("click", async () => {
+  try { await post("leave", {}); } catch { /* it is over here in any case */ }
+  close("You have signed out.");
+});
+$("filter-text").addEventListener("input", showCatalog);
+$("filter-verdict").addEventListener("change", showCatalog);
+window.addEventListener("hashchange", () => { if (/^#[A-Za-z0-9_-]{43}$/.test(location.hash)) begin(); });
+setInterval(() => {
+  for (const each of document.querySelectorAll("[data-until]")) each.textContent = left(Number(each.dataset.until));
+}, 1000);
+begin();

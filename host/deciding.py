@@ -1,0 +1,480 @@
+"""The commands by which a person decides: ask, pins, grants, console, explain, audit. Each gives an exit code (cli.py
+lists them).
+
+They speak with every host of the user that runs, by its control socket. Where none runs, pins, grants and explain work
+on the files that it left, under their lock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from config import AskSpec, Channel, Config, ConfigError, load
+from host.console.decisions import Decisions
+from host.console.requests import Malformed, OfficeError, carry_out
+from host.errors import ColonnadeError
+from host.hygiene import visible
+from host.journal import Journal
+from host.local import LocalError, Running, running
+from host.output import Terminal
+from host.policy.audit import Audit, Soundness, files, records, verify
+from host.policy.desk import Desk
+from host.policy.explain import grant_told, held_told
+from host.policy.gate import Gate
+from host.policy.grants import Grants
+from host.policy.pins import Pins
+from host.state import State, StateError
+
+DONE, FAILED, UNREACHED = 0, 1, 3
+ID = 8
+"""Hexadecimal digits of a fingerprint by which a person names what is held back."""
+EXIT_CODES = {"allow": 0, "ask": 4, "deny": 5}
+
+
+class Decidable(Protocol):
+    """A running host, or the files of one that does not run."""
+
+    @property
+    def config(self) -> str: ...
+
+    def state(self) -> Mapping[str, Any]: ...
+
+    def request(self, verb: str, **args: object) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A running host."""
+
+    running: Running
+
+    @property
+    def config(self) -> str:
+        return self.running.config
+
+    def state(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.running.request("state")
+        return found
+
+    def request(self, verb: str, **args: object) -> Any:
+        return self.running.request(verb, **args)
+
+
+class _Files:
+    """What hosts of one configuration left, while none runs."""
+
+    def __init__(self, state: State, source: Path) -> None:
+        self._state = state
+        self._source = source
+
+    @property
+    def config(self) -> str:
+        return str(self._source)
+
+    def state(self) -> Mapping[str, Any]:
+        with self._gate() as gate:
+            return {
+                "config": self.config,
+                "held": [held_told(gate, held) for held in gate.pins.held()],
+                "grants": [grant_told(gate, grant) for grant in gate.grants.all()],
+                "questions": [],
+            }
+
+    def request(self, verb: str, **args: Any) -> Any:
+        with self._gate() as gate:
+            return carry_out(Decisions(gate), verb, json.dumps(args).encode(), Channel.TERMINAL)
+
+    @contextmanager
+    def _gate(self) -> Iterator[Gate]:
+        kept = self._state.for_config(self._source)
+        config = _config(self._source)
+        servers = {} if config is None else config.servers
+        trusts = {server: spec.trust for server, spec in servers.items()}
+        with Audit(self._state.audit) as audit:
+            desk = Desk(Grants(kept.file("grants.json")), AskSpec(), lambda what, matter, said: None)
+            yield Gate(servers, Pins(kept.file("pins.json"), trusts), desk, audit, Journal())
+
+
+def _config(source: Path) -> Config | None:
+    try:
+        return load(source)
+    except ConfigError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Whose decisions a command is about: those of one configuration, or (None) of all."""
+
+    state: State
+    config: Path | None
+
+
+def _live(where: Where) -> list[Decidable]:
+    """The running hosts that are meant."""
+    found: list[Decidable] = []
+    for host in running(where.state.path):
+        if host.problem is not None:
+            print(f"colonnade: the host of process {host.pid}: {host.problem}", file=sys.stderr)
+        elif where.config is None or host.config == str(where.config.resolve()) or host.config == str(where.config):
+            found.append(_Live(host))
+    return found
+
+
+def _all(where: Where) -> list[Decidable]:
+    """The running hosts that are meant, and the files of configurations that have none."""
+    found = _live(where)
+    if where.config is not None:
+        return found or [_Files(where.state, where.config)]
+    known = {host.config for host in found}
+    left = [source for source in where.state.sources() if str(source) not in known]
+    return [*found, *(_Files(where.state, source) for source in left)]
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """The exit code of the work, or of what went wrong with it, in words."""
+    try:
+        return work()
+    except (LocalError, OfficeError, Malformed, StateError) as problem:
+        print(f"colonnade: {problem}", file=sys.stderr)
+    except ColonnadeError as problem:
+        print(f"colonnade: {problem.message}", file=sys.stderr)
+    return FAILED
+
+
+def _nobody() -> int:
+    print("colonnade: no host of yours runs (colonnade serve)", file=sys.stderr)
+    return UNREACHED
+
+
+# ask
+
+
+def ask(where: Where, id: str | None, answer: str | None, arguments: str, *, follow: bool) -> int:
+    """List the questions; or show the one of this id; or answer it. With `follow`, stay and hear of new ones: then
+    somebody is there to answer. On a terminal, ask for the answers."""
+    return _guarded(lambda: _ask(where, id, answer, arguments, follow=follow))
+
+
+def _ask(where: Where, id: str | None, answer: str | None, arguments: str, *, follow: bool) -> int:
+    hosts = _live(where)
+    if not hosts:
+        return _nobody()
+    if id is None:
+        return _follow(hosts) if follow else _list_questions(hosts)
+    for host in hosts:
+        for question in host.state()["questions"]:
+            if question["id"] == id:
+                if answer is None:
+                    _show_question(question)
+                    return DONE
+                print(_answer(host, question, answer, arguments))
+                return DONE
+    print(f"colonnade: there is no question {id}: it was answered, called off, or is void", file=sys.stderr)
+    return FAILED
+
+
+def _answer(host: Decidable, question: Mapping[str, Any], answer: str, arguments: str) -> str:
+    seconds = None
+    if answer not in ("deny", "once", "session", "always"):
+        found = re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", answer)
+        if found is None:
+            raise OfficeError("an answer is deny, once, session, always, or a time such as 15m, 1h or 7d")
+        answer, seconds = "time", int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+    said: object = arguments
+    if arguments not in ("exact", "any"):
+        try:
+            said = json.loads(arguments)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            raise OfficeError('--arguments is exact, any, or conditions such as \'{"owner": {"in": ["acme"]}}\'')
+    done = host.request("answer", id=question["id"], answer=answer, seconds=seconds, arguments=said)
+    return str(done["done"])
+
+
+def _list_questions(hosts: Sequence[Decidable]) -> int:
+    found = [question for host in hosts for question in host.state()["questions"]]
+    for question in found:
+        state = f"{question['state']}: {question['why']}" if question["why"] else question["state"]
+        print(f"{question['id']}  {question['summary']}  ({question['caller']}; {state})")
+    if not found:
+        print("Nothing waits.")
+    else:
+        print("\ncolonnade ask ID shows one in full; colonnade ask ID once|session|15m|always|deny answers it")
+    return DONE
+
+
+def _show_question(question: Mapping[str, Any]) -> None:
+    print(f"Colonnade asks: may this be done?  [{question['id']}]\n")
+    told = {
+        "what": question["summary"],
+        "server": f"{question['server']} ({question['trust']})",
+        "for": question["caller"],
+        "because of": question["rule"],
+    }
+    if question["why"]:
+        told["state"] = f"refused, since {question['why']}; an answer is for the next call like it"
+    if question["waiting"] > 1:
+        told["waiting"] = f"{question['waiting']} equal calls"
+    if question["claims"]:
+        told["it says of itself"] = ", ".join(question["claims"])
+    for key, text in told.items():
+        print(f"  {key + ':':<19}{text}")
+    print("  arguments:")
+    for line in question["arguments"].splitlines() or ["{}"]:
+        print(f"    {line}")
+    if question["too_long"]:
+        print("    … longer than can be shown, so it can only be denied")
+
+
+def _follow(hosts: Sequence[Decidable]) -> int:
+    """Show what comes, until interrupted; on a terminal, ask for the answer to each."""
+    # One at a time can be followed here: a terminal has one line to answer in.
+    if len(hosts) > 1:
+        names = ", ".join(host.config for host in hosts)
+        raise OfficeError(f"several hosts run: say which with --config FILE ({names})")
+    host = hosts[0]
+    assert isinstance(host, _Live)
+    interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    print(f"Waiting for questions of {host.config}; Ctrl-C ends it.", flush=True)
+    told: set[str] = set()
+    for news in host.running.follow():
+        for question in news.get("questions", ()):
+            if question["id"] in told or question["state"] != "waiting":
+                continue
+            told.add(question["id"])
+            print()
+            _show_question(question)
+            sys.stdout.flush()
+            if interactive:
+                _prompt(host, question)
+    print("The host has ended.")
+    return DONE
+
+
+def _prompt(host: Decidable, question: Mapping[str, Any]) -> None:
+    choices = [each for each in question["answers"] if each != "time"]
+    if "time" in question["answers"]:
+        choices.append("15m")
+    while True:
+        try:
+            answer = input(f"\n{', '.join(choices)} (or nothing, to leave it)? ").strip()
+        except EOFError:
+            return
+        if not answer:
+            return
+        try:
+            print(_answer(host, question, answer, "exact"))
+        except (OfficeError, LocalError) as problem:
+            print(problem)
+            if "not there any more" in str(problem):
+                return
+        else:
+            return
+
+
+# console
+
+
+def console(where: Where) -> int:
+    """Print an address for every running host that is meant; each opens the web console once."""
+    return _guarded(lambda: _console(where))
+
+
+def _console(where: Where) -> int:
+    hosts = _live(where)
+    if not hosts:
+        return _nobody()
+    for host in hosts:
+        link = host.request("link")["link"]
+        print(link if len(hosts) == 1 else f"{link}  {host.config}")
+    return DONE
+
+
+# pins
+
+
+def pins(where: Where, *, everything: bool) -> int:
+    """List what is held back; with `everything`, show each difference in full."""
+
+    def work() -> int:
+        found = False
+        for host in _all(where):
+            held = host.state()["held"]
+            if held:
+                found = True
+                print(f"{host.config}:")
+            for each in held:
+                _show_held(each, whole=everything)
+        if not found:
+            print("Nothing is held back.")
+        else:
+            print("\ncolonnade pins --show shows all differences; colonnade pins approve ID... (or reject, revoke)")
+        return DONE
+
+    return _guarded(work)
+
+
+def _show_held(held: Mapping[str, Any], *, whole: bool) -> None:
+    terminal = Terminal(sys.stdout)
+    state = "rejected" if held["rejected"] else held["standing"]
+    name = f" {held['name']}" if held["name"] else ""
+    print(f"  {short(held['fingerprint'])}  {held['server']}: {held['kind']}{name}  ({state})")
+    if whole:
+        for line in terminal.difference(held["diff"]):
+            print(f"      {line}")
+
+
+def short(fingerprint: str) -> str:
+    """How a person names a fingerprint."""
+    return fingerprint.removeprefix("sha256:")[:ID]
+
+
+def decide(where: Where, decision: str, ids: Sequence[str], server: str | None) -> int:
+    """Approve or reject what is held back, by the ids that `pins` shows, or all that is of a server; or revoke what is
+    approved, by server, kind and name."""
+    return _guarded(lambda: _decide(where, decision, ids, server))
+
+
+def _decide(where: Where, decision: str, ids: Sequence[str], server: str | None) -> int:
+    chosen = [
+        (host, held)
+        for host in _all(where)
+        for held in host.state()["held"]
+        if (server is None or held["server"] == server) and (not ids or short(held["fingerprint"]) in ids)
+    ]
+    missing = set(ids) - {short(held["fingerprint"]) for _, held in chosen}
+    if missing or not chosen:
+        which = ", ".join(sorted(missing)) or f"of {server}"
+        print(f"colonnade: nothing is held back any more as it was shown: {which}; look again", file=sys.stderr)
+        return FAILED
+    for host, held in chosen:
+        _show_held(held, whole=not ids)
+        args = {key: held[key] for key in ("server", "kind", "name", "fingerprint")}
+        print(host.request("decide", **args, decision=decision)["done"])
+    return DONE
+
+
+def revoke_pin(where: Where, server: str, kind: str, name: str) -> int:
+    """Hold back what is approved, until it is approved again."""
+
+    def work() -> int:
+        for host in _all(where):
+            args = {"server": server, "kind": kind, "name": name, "fingerprint": ""}
+            print(host.request("decide", **args, decision="revoke")["done"])
+        return DONE
+
+    return _guarded(work)
+
+
+# grants
+
+
+def grants(where: Where) -> int:
+    """List what people allowed for longer than one call."""
+
+    def work() -> int:
+        found = [grant for host in _all(where) for grant in host.state()["grants"]]
+        for grant in found:
+            until = "" if grant["expires"] is None else f" until {time.ctime(grant['expires'])}"
+            dead = "" if grant["live"] else f"; not usable: {grant['why']}"
+            print(
+                f"{grant['id']}  {grant['server']}: {grant['kind']} {grant['name']} for {grant['caller']}: "
+                f"{grant['scope']}{until}, arguments {grant['arguments']} (by {grant['by']}{dead})"
+            )
+        if not found:
+            print("There are no grants.")
+        return DONE
+
+    return _guarded(work)
+
+
+def revoke_grants(where: Where, ids: Iterable[str]) -> int:
+    """Take grants back."""
+
+    def work() -> int:
+        code = DONE
+        for id in ids:
+            if not any(_revoked(host, id) for host in _all(where)):
+                print(f"colonnade: there is no grant {visible(id)}", file=sys.stderr)
+                code = FAILED
+        return code
+
+    return _guarded(work)
+
+
+def _revoked(host: Decidable, id: str) -> bool:
+    if all(grant["id"] != id for grant in host.state()["grants"]):
+        return False
+    print(f"{id}: {host.request('revoke', id=id)['done']}")
+    return True
+
+
+# explain
+
+
+def explained(where: Where, server: str, kind: str, name: str, arguments: object, *, as_json: bool) -> int:
+    """What would become of a call, with every rule that was tried; the exit code is the verdict."""
+
+    def work() -> int:
+        hosts = _all(where)
+        if len(hosts) != 1:
+            what = "several configurations are known" if hosts else "no configuration is known"
+            raise OfficeError(f"{what}: say which with --config FILE")
+        told = hosts[0].request("explain", server=server, kind=kind, name=name, arguments=arguments)
+        if as_json:
+            print(json.dumps(told, indent=2))
+        else:
+            _show_explanation(told)
+        return EXIT_CODES[told["verdict"]] if told["shown"] else EXIT_CODES["deny"]
+
+    return _guarded(work)
+
+
+def _show_explanation(told: Mapping[str, Any]) -> None:
+    print(told["sentence"])
+    print(f"  decided by:  {told['rule']}")
+    print("  tried:")
+    for each in told["tried"]:
+        print(f"    {'matched' if each['matched'] else '-':<8} {each['verdict']:<6} {each['rule']}  ({each['why']})")
+    print(f"  definition:  {told['standing']}" + (f" ({short(told['fingerprint'])})" if told["fingerprint"] else ""))
+    grant = told["grant"]
+    print(f"  grant used:  {'none' if grant is None else grant['id'] + ' (' + grant['scope'] + ')'}")
+    limits = ", ".join(f"{key} {text}" for key, text in told["limits"].items())
+    print(f"  limits:      {limits or 'none'}")
+
+
+# audit
+
+
+def audit(
+    where: State, *, server: str | None, kind: str | None, caller: str | None, since: float | None, follow: bool
+) -> int:
+    """Print the records of all hosts of the user, in the order of their time, one JSON object a line."""
+
+    def work() -> int:
+        found = records(where.audit, server=server, kind=kind, caller=caller, since=since, follow=follow)
+        for record in found:
+            print(json.dumps(record), flush=follow)
+        return DONE
+
+    return _guarded(work)
+
+
+def verify_audit(where: State) -> int:
+    """Say of each file whether it is as it was written; the exit code is 1 if one is not."""
+    sound = True
+    for path in files(where.audit):
+        found = verify(path)
+        print(found)
+        sound = sound and found.soundness in (Soundness.OK, Soundness.OPEN)
+    return DONE if sound else FAILED

@@ -1,0 +1,295 @@
+"""Foreign text, made fit for people (`visible`) and for models (`clean`, `clean_json`).
+
+People are shown everything: a character that cannot be seen stands there as its number. Models are given less: what no
+reader of the text would have seen is taken out, since a model reads it all the same. This file knows which characters
+those are. It refuses to know whose text is treated how.
+
+Taken out for models, wherever they stand: control characters (but not line feed and tab), terminal escapes as wholes,
+characters for the direction of writing, zero-width ones, soft hyphens, fillers, invisible operators, marks of format
+for music, shorthand, hieroglyphs and annotations, everything that Unicode sets aside to be ignored, private use (it
+means nothing to strangers), lone surrogates and what is no character at all. Unassigned characters stay: they may be
+new letters. What is invisible by itself but shapes what it stands beside stays there, and nowhere else: a joiner
+between two letters of a script that is written with joiners, a selector after an emoji, a joiner between two, the
+selector of a keycap, and the tags of the three flags that are written with them (England, Scotland, Wales). All other
+selectors are taken out, those of Han and Mongolian letters too: 256 of them are a byte that nobody sees.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from itertools import groupby
+
+ELLIPSIS = "…"
+"""Stands for what was cut."""
+
+# Signs that are invisible, or look like a space, though their category says otherwise.
+_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+
+_TERMINAL = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # CSI
+    # OSC, DCS, SOS, PM, APC up to their terminator
+    "|(?:\x1b[]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x18\x1a\x1b\x80-\x9f]*+(?:\x07|\x1b\\\\|\x9c)"
+    "|\x1b[ -/]*+[0-~]"  # all the short ones, and the beginning of a long one that does not end
+)
+_LINE_END = re.compile("\r\n?|[\x85\u2028\u2029]")
+_ALWAYS = (  # in the basic plane, and beyond
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0"
+    "\ufff0-\ufffb\ufffe\uffff",
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e001f\U000e0080-\U000e0fff"
+    + "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(1, 15))
+    + "\U000f0000-\U0010ffff",
+)
+_SHAPING = ("\u200c\u200d\ufe0e\ufe0f", "\U000e0020-\U000e007f")
+# The planes are apart: a class of the basic plane alone is looked up in a table, any other one is gone through.
+_NEVER = re.compile(f"(?:[{_ALWAYS[0]}]|[{_ALWAYS[1]}])+")
+_ODD = re.compile(f"[\r\x85\u2028\u2029{_ALWAYS[0]}{_SHAPING[0]}]")
+_ODD_BEYOND = re.compile(f"[{_ALWAYS[1]}{_SHAPING[1]}]")
+
+_EMOJI = (
+    "(?:[\xa9\xae\u203c\u2049\u2122\u2139\u2194-\u2199\u21a9\u21aa\u231a\u231b\u2328\u23cf\u23e9-\u23f3"
+    "\u23f8-\u23fa\u24c2\u25aa\u25ab\u25b6\u25c0\u25fb-\u25fe\u2600-\u27bf\u2934\u2935\u2b05-\u2b07\u2b1b\u2b1c"
+    "\u2b50\u2b55\u3030\u303d\u3297\u3299]|[\U0001f004\U0001f0cf\U0001f170-\U0001f19a\U0001f1e6-\U0001f251"
+    "\U0001f300-\U0001f64f\U0001f680-\U0001f6ff\U0001f7e0-\U0001f7f0\U0001f90c-\U0001f9ff\U0001fa70-\U0001faff])"
+)
+_JOINING_BLOCKS = (
+    (0x0600, 0x08FF),  # Arabic, Syriac, Thaana, N'Ko, Samaritan, Mandaic
+    (0x0900, 0x0DFF),  # Devanagari to Sinhala
+    (0x1000, 0x109F),  # Myanmar
+    (0x1780, 0x17FF),  # Khmer
+    (0x1800, 0x18AF),  # Mongolian
+    (0x1B00, 0x1C4F),  # Balinese, Sundanese, Batak, Lepcha
+    (0xA800, 0xA8FF),  # Syloti Nagri, Phags-pa, Saurashtra, Devanagari
+    (0xA980, 0xAAFF),  # Javanese, Myanmar, Cham, Meetei Mayek
+    (0xABC0, 0xABFF),  # Meetei Mayek
+    (0xFB50, 0xFDFF),  # Arabic
+    (0xFE70, 0xFEFE),  # Arabic
+    (0x10AC0, 0x10BAF),  # Manichaean to Psalter Pahlavi
+    (0x10D00, 0x10D3F),  # Hanifi Rohingya
+    (0x10F30, 0x10FDF),  # Sogdian, Old Uyghur, Chorasmian
+    (0x11000, 0x1193F),  # Brahmi and what comes of it
+    (0x1E900, 0x1E95F),  # Adlam
+)
+
+
+_FLAGS = tuple(
+    "".join(chr(0xE0000 + ord(char)) for char in word) + "\U000e007f" for word in ("gbeng", "gbsct", "gbwls")
+)
+
+
+def _joining() -> str:
+    """The letters and marks of scripts that are written with joiners, as an expression for one of them."""
+    classes = ["", ""]
+    for first, last in _JOINING_BLOCKS:
+        for letter, run in groupby(map(chr, range(first, last + 1)), _is_letter):
+            if letter:
+                chars = list(run)
+                classes[first > 0xFFFF] += f"{chars[0]}-{chars[-1]}"
+    return "(?:[{}]|[{}])".format(*classes)
+
+
+def _is_letter(char: str) -> bool:
+    return unicodedata.category(char)[0] in "LM" and not _ODD.match(char)
+
+
+def _stray() -> re.Pattern[str]:
+    """What is invisible by itself and has nothing here to shape. What keeps such a character is never taken out itself,
+    so one pass is enough."""
+    joining = _joining()
+    at_home = [
+        f"(?<={_EMOJI}[\ufe0e\ufe0f])",
+        f"(?<={_EMOJI}\u200d)(?={_EMOJI})",
+        f"(?<={_EMOJI}[\ufe0e\ufe0f]\u200d)(?={_EMOJI})",
+        "(?<=[0-9#*]\ufe0f)(?=\u20e3)",
+        f"(?<={joining}[\u200c\u200d])(?={joining})",
+        *(
+            f"(?<=\U0001f3f4{flag[:place]})" + (f"(?={flag[place:]})" if place < len(flag) else "")
+            for flag in _FLAGS
+            for place in range(1, len(flag) + 1)
+        ),
+    ]
+    return re.compile(f"[{''.join(_SHAPING)}](?!{'|'.join(at_home)})")
+
+
+_STRAY = _stray()
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """The text for people. Every character that shows nothing, moves others or is a space of another kind stands as
+    `⟨U+202E⟩`; with `lines`, line feed and tab stay."""
+    if text.isprintable() and (text.isascii() or not _BLANK.search(text)):
+        return text
+    return "".join(
+        char if (char.isprintable() and not _BLANK.match(char)) or (lines and char in "\n\t") else _numbered(char)
+        for char in text
+    )
+
+
+def _numbered(char: str) -> str:
+    return f"⟨U+{ord(char):04X}⟩"
+
+
+def is_clean(text: str) -> bool:
+    """Whether `clean` would leave the text as it is."""
+    return not _may_change(text) or _cleaned(text) == text
+
+
+def clean(text: str, *, limit: int | None = None) -> str:
+    """The text for models, without what nobody would see, and of at most `limit` characters, the last of them an
+    ellipsis if it was cut. Line ends of other kinds become line feeds. To clean it again changes nothing."""
+    if _may_change(text):
+        text = _cleaned(text)
+    if limit is None or len(text) <= limit:
+        return text
+    # A cut in the middle of an emoji leaves a joiner at the end.
+    return _STRAY.sub("", text[: limit - 1]) + ELLIPSIS if limit > 0 else ""
+
+
+def _may_change(text: str) -> bool:
+    if text.isascii():
+        return not text.isprintable() and _ODD.search(text) is not None
+    return _ODD.search(text) is not None or _ODD_BEYOND.search(text) is not None
+
+
+def _cleaned(text: str) -> str:
+    return _STRAY.sub("", _NEVER.sub("", _LINE_END.sub("\n", _TERMINAL.sub("", text))))
+
+
+# What is odd, as bytes of JSON text; a few harmless neighbours are in it too. To look for one byte costs next to
+# nothing, and so do expressions that begin with one.
+_ODD_BYTES = bytes((*range(0x09), *range(0x0B, 0x20), 0x7F, 0xEE, *range(0xF1, 0x100)))
+_ODD_BYTE = re.compile(b"[" + re.escape(_ODD_BYTES) + b"]")
+_ODD_ESCAPE = re.compile(rb"\\[ubfr]")
+_ODD_SEQUENCES = tuple(
+    map(
+        re.compile,
+        (
+            rb"\xc2[\x80-\x9f\xad]",
+            rb"\xcd\x8f",
+            rb"\xd8\x9c",
+            rb"\xe1(?:\x85[\x9f\xa0]|\x9e[\xb4\xb5]|\xa0[\x8b-\x8f])",
+            rb"\xe2(?:\x80[\x8b-\x8f\xa8-\xae]|\x81[\xa0-\xaf])",
+            rb"\xe3\x85\xa4",
+            rb"\xef(?:[\x80-\xa3]|\xb7[\x90-\xaf]|\xb8[\x80-\x8f]|\xbb\xbf|\xbe\xa0|\xbf[\xb0-\xbf])",
+            rb"\xf0(?:\x93\x90[\xb0-\xbf]|\x9b\xb2|\x9d\x85|[\x90-\xbf]\xbf[\xbe\xbf])",
+        ),
+    )
+)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_OPEN, _CLOSE = b"{}"
+_TOKEN = re.compile(rb'[{}]|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_NAME_FOLLOWS = re.compile(rb"[ \t\r\n]*+:")
+_DATA = re.compile(r"(?:data:[\x21-\x2b\x2d-\x7e]*,)?[A-Za-z0-9+/_-]*={0,2}")
+"""Base64, perhaps as a `data:` URI: to cut it would make it something else."""
+
+_Span = tuple[int, int]
+
+
+def clean_json(raw: bytes, *, limit: int | None = None) -> bytes:
+    """JSON text whose every string, names of members included, is cleaned and cut as by `clean`. All else is kept byte
+    for byte; if nothing is to do, the same object comes back. Base64 is never cut.
+
+    Where a name becomes one that another member of the object has, the changed one gets a number (`name~2`), so that
+    what had the name by itself keeps it.
+
+    Args:
+        raw: JSON text that was read before: UTF-8, and valid.
+        limit: of characters in one string.
+    """
+    odd = _odd_places(raw)
+    if not odd and (limit is None or len(raw) <= limit + 2):
+        return raw
+    longest = len(raw) if limit is None else limit + 2
+    changes: dict[_Span, str] = {}
+    names: set[_Span] = set()
+    odd.append(len(raw))
+    ahead = iter(odd)
+    place = next(ahead)
+    for found in _STRING.finditer(raw):
+        start, stop = span = found.span()
+        if stop <= place and stop - start <= longest:
+            continue
+        text = _decoded(raw[start:stop])
+        fit = _fit(text, limit)
+        if fit != text:
+            changes[span] = fit
+            if _NAME_FOLLOWS.match(raw, stop):
+                names.add(span)
+        while place < stop:
+            place = next(ahead)
+    if names:
+        _tell_apart(raw, names, changes, limit)
+    return _changed(raw, changes)
+
+
+def _odd_places(raw: bytes) -> list[int]:
+    """Where something stands in JSON text that may be to clean: a place for each. Nothing is overlooked."""
+    places: list[int] = []
+    if len(raw.translate(None, _ODD_BYTES)) != len(raw):
+        places += (found.start() for found in _ODD_BYTE.finditer(raw))
+    if b"\\" in raw:
+        places += (found.start() for found in _ODD_ESCAPE.finditer(raw))
+    if not raw.isascii():
+        for sequence in _ODD_SEQUENCES:
+            places += (found.start() for found in sequence.finditer(raw))
+    places.sort()
+    return places
+
+
+def _fit(text: str, limit: int | None) -> str:
+    fit = clean(text)
+    return fit if limit is None or len(fit) <= limit or _DATA.fullmatch(fit) else clean(fit, limit=limit)
+
+
+def _decoded(string: bytes) -> str:
+    if b"\\" not in string:
+        return string[1:-1].decode()
+    # Not msgspec: it refuses lone surrogates, which are among what is looked for.
+    found: str = json.loads(string, strict=False)
+    return found
+
+
+def _changed(raw: bytes, changes: dict[_Span, str]) -> bytes:
+    if not changes:
+        return raw
+    pieces: list[bytes] = []
+    end = 0
+    for (start, stop), text in changes.items():
+        pieces += raw[end:start], json.dumps(text, ensure_ascii=False).encode()
+        end = stop
+    return b"".join((*pieces, raw[end:]))
+
+
+def _tell_apart(raw: bytes, names: set[_Span], changes: dict[_Span, str], limit: int | None) -> None:
+    """Numbers those of the changed names that another member of their object has."""
+    left = len(names)
+    objects: list[list[_Span]] = []  # the names of each that is open
+    for found in _TOKEN.finditer(raw):
+        start, stop = span = found.span()
+        if raw[start] == _OPEN:
+            objects.append([])
+        elif raw[start] == _CLOSE:
+            own = objects.pop()
+            changed = [span for span in own if span in names]
+            if changed:
+                taken = {_decoded(raw[slice(*span)]) for span in own if span not in names}
+                _number(changed, taken, changes, limit)
+                left -= len(changed)
+                if not left:
+                    return
+        elif _NAME_FOLLOWS.match(raw, stop):
+            objects[-1].append(span)
+
+
+def _number(changed: list[_Span], taken: set[str], changes: dict[_Span, str], limit: int | None) -> None:
+    numbers: dict[str, int] = {}
+    for span in changed:
+        fit = name = changes[span]
+        while name in taken:
+            numbers[fit] = numbers.get(fit, 1) + 1
+            number = f"~{numbers[fit]}"
+            name = (fit if limit is None else clean(fit, limit=max(limit - len(number), 0))) + number
+        taken.add(name)
+        changes[span] = name

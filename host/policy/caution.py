@@ -1,0 +1,123 @@
+"""What of a server's question is refused or changed before anybody sees it, by how far the server is trusted: forms
+that ask for secrets, pages whose address hides where it leads, sampling that reaches for more than text.
+
+Source: 2025-11-25, "Elicitation / Security Considerations" (a form MUST NOT ask for sensitive information, clients MUST
+show the full URL and highlight its domain) and "Sampling / Security Considerations".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from urllib.parse import urlsplit
+
+from msgspec import Raw
+
+from config import Trust
+from host.jsonrpc.messages import INVALID_PARAMS
+from host.jsonrpc.raw import encode, members, string
+from host.protocol.questions import CannotAsk, Question
+
+MAX_TEXT = 4096
+"""Characters of one text of a definition or a question of an untrusted server; the rest is cut off."""
+MAX_QUESTION = 64 * 1024
+"""Bytes of a question of a server that is not trusted."""
+
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+_SECRETS = frozenset(
+    [
+        "password",
+        "passwd",
+        "passphrase",
+        "pwd",
+        "secret",
+        "secrets",
+        "token",
+        "apikey",
+        "privatekey",
+        "credential",
+        "credentials",
+        "cvv",
+        "cvc",
+        "pin",
+        "otp",
+        "seed",
+        "mnemonic",
+        "ssn",
+        "creditcard",
+        "cardnumber",
+        "iban",
+        "bearer",
+        "cookie",
+        "sessionid",
+        "accesskey",
+        "secretkey",
+        "authcode",
+        "mfa",
+        "totp",
+        "passwort",
+        "kennwort",
+    ]
+)
+_INNOCENT = frozenset({("max", "token"), ("max", "tokens"), ("token", "count"), ("token", "limit")})
+
+
+def cautious(question: Question, params: Mapping[str, Raw], trust: Trust) -> dict[str, Raw]:
+    """The params of a question of a server that is trusted so far, as they may be passed on.
+
+    Raises:
+        CannotAsk: they may not.
+    """
+    found = dict(params)
+    if trust is Trust.TRUSTED:
+        return found
+    if sum(len(bytes(each)) for each in found.values()) > MAX_QUESTION:
+        raise CannotAsk(INVALID_PARAMS, f"a question is at most {MAX_QUESTION} bytes")
+    if question is Question.SAMPLING:
+        if "tools" in found or "toolChoice" in found:
+            raise CannotAsk(INVALID_PARAMS, "its trust level does not let it give the client's model tools")
+    elif question is Question.FORM:
+        field = _secret_field(found)
+        if field is not None:
+            why = f"a form may not ask for secrets, as the field {field[:40]!r} does; a page (mode url) may"
+            raise CannotAsk(INVALID_PARAMS, why)
+    elif question is Question.URL:
+        found["message"] = encode(_with_address(string(found["message"]), string(found["url"])))
+    return found
+
+
+def _secret_field(params: Mapping[str, Raw]) -> str | None:
+    """The name of a field of a form whose name or title is that of a secret."""
+    try:
+        fields = members(members(params["requestedSchema"])["properties"])
+    except (KeyError, ValueError):
+        return None
+    for name, schema in fields.items():
+        titles = [name]
+        try:
+            titles += [string(each) for member, each in members(schema).items() if member == "title"]
+        except ValueError:
+            return name  # what cannot be read is not shown
+        if any(names_secret(title) for title in titles):
+            return name
+    return None
+
+
+def names_secret(title: str) -> bool:
+    """Whether a field of this name is for something that must not be typed into a form: `apiKey`, `user_password`."""
+    words = [word.lower() for word in _WORDS.findall(title)]
+    pairs = list(pairwise(words))
+    if any(pair in _INNOCENT for pair in pairs):
+        return False
+    joined = [first + second for first, second in pairs]
+    return any(word in _SECRETS or word.removesuffix("s") in _SECRETS for word in (*words, *joined))
+
+
+def _with_address(message: str, url: str) -> str:
+    """The message with where the page really is, and what its host looks like without disguise."""
+    host = urlsplit(url).hostname or ""
+    if host.isascii() and not any(label.startswith("xn--") for label in host.split(".")):
+        return message
+    plain = host.encode("idna", "replace").decode() if not host.isascii() else host
+    return f"{message}\n(Careful: the host of this page is written with letters that may look like others: {plain})"

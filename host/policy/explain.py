@@ -1,0 +1,133 @@
+"""What would become of a call, and why: the same judge as for the call itself, with everything it looked at. Nothing is
+asked, sent or written down here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Raw
+
+from config import Condition, Verdict
+from host.catalog import Catalog
+from host.hygiene import visible
+from host.jsonrpc.raw import EMPTY_OBJECT
+from host.policy.fingerprint import difference, pretty
+from host.policy.gate import Gate, decoded
+from host.policy.grants import Grant, Scope
+from host.policy.pins import Held, Standing
+from host.policy.rules import Judgement
+from host.protocol.methods import Kind
+
+_STANDINGS = {
+    Standing.NEW: "its definition was never approved, so it is not listed and does not exist for any client",
+    Standing.CHANGED: "its definition is not the one that was approved, so it is held back",
+    Standing.UNKNOWN: "no list of the server names it",
+}
+
+
+def explain(gate: Gate, server: str, kind: Kind, name: str, given: Raw | None) -> dict[str, Any]:
+    """`given` are the arguments of a call; None stands for a call without any.
+
+    Gives `verdict`, `rule`, `tried` (each rule with its verdict, whether it matched, and why), `standing` and
+    `fingerprint` of the definition, `grant` (the one that would be used), `limits`, `shown`, and a `sentence`.
+    """
+    rules = gate.rules(server)
+    arguments = decoded(given or EMPTY_OBJECT)
+    judgement = rules.judge(kind, name, arguments)
+    standing = gate.standing(server, kind, name)
+    grant = gate.grant_for_anybody(server, kind, name, given or EMPTY_OBJECT, judgement)
+    limits = gate.limits(server)
+    return {
+        "verdict": judgement.verdict.value,
+        "rule": visible(judgement.rule),
+        "tried": [
+            {"rule": visible(each.rule), "verdict": each.verdict.value, "matched": each.matched, "why": each.why}
+            for each in rules.tried(kind, name, arguments)
+        ],
+        "standing": standing.value,
+        "fingerprint": gate.fingerprint(server, kind, name),
+        "grant": None if grant is None else grant_told(gate, grant),
+        "limits": {key: said for key, said in limits.items() if said is not None},
+        "shown": gate.shows(server, kind, name),
+        "sentence": _sentence(gate, server, kind, name, judgement, standing, grant),
+    }
+
+
+def _sentence(
+    gate: Gate, server: str, kind: Kind, name: str, judgement: Judgement, standing: Standing, grant: Grant | None
+) -> str:
+    what = f"The {kind.value} {visible(name)[:200]} of {server}"
+    if judgement.verdict is Verdict.DENY:
+        if judgement.conditional:
+            return f"{what} is listed, but not allowed with these arguments."
+        return f"{what} is denied: it does not exist for any client."
+    if standing is not Standing.APPROVED and not gate.shows(server, kind, name):
+        return f"{what} would be {judgement.verdict.value}, but {_STANDINGS[standing]}."
+    if not gate.launches(server):
+        return f"{what} cannot be reached: the command of the server stands for another program than was approved."
+    if judgement.verdict is Verdict.ALLOW:
+        return f"{what} is allowed."
+    if grant is not None:
+        return f"{what} is asked about, and a person has allowed it already."
+    return f"{what} is asked about: a person has to allow each call."
+
+
+def grant_told(gate: Gate, grant: Grant) -> dict[str, Any]:
+    """A grant in plain data, with whether it can be used now, and why not."""
+    why = gate.why_dead(grant)
+    return {
+        "id": grant.id,
+        "caller": visible(grant.caller or "whoever has no name"),
+        "server": grant.server,
+        "kind": grant.kind,
+        "name": visible(grant.name),
+        "scope": "once, going on" if grant.retry else grant.scope.value,
+        "arguments": _arguments(grant),
+        "made": grant.made,
+        "expires": grant.expires if grant.scope is not Scope.SESSION else None,
+        "by": grant.by,
+        "live": not why,
+        "why": why,
+    }
+
+
+def held_told(gate: Gate, held: Held) -> dict[str, Any]:
+    """What is held back, in plain data: what it is, how it differs from what was approved, and all of it."""
+    return {
+        "server": held.server,
+        "kind": held.kind,
+        "name": visible(held.name),
+        "standing": held.standing.value,
+        "fingerprint": held.fingerprint,
+        "since": held.since,
+        "rejected": held.rejected,
+        "trust": gate.trust(held.server).value,
+        "diff": [{"op": op, "text": text} for op, text in difference(held.approved, held.offered)],
+        "text": pretty(held.offered),
+    }
+
+
+def _arguments(grant: Grant) -> str:
+    if grant.digest is not None:
+        return f"exactly {grant.digest[:19]}…"
+    if grant.when:
+        return f"when {'; '.join(_condition(each) for each in grant.when)}"
+    return "any"
+
+
+def _condition(condition: Condition) -> str:
+    checks = ", ".join(f"{check.op} {check.value!r}" for check in condition.checks)
+    return visible(f"{condition.path} {checks}")
+
+
+def unmatched(gate: Gate, catalog: Catalog, server: str) -> list[str]:
+    """The rules of a server that match nothing of what it lists. A rule for resources may be for one that no list
+    names, if the server has templates that make such."""
+    rules = gate.rules(server)
+    found: list[str] = []
+    for kind in (Kind.TOOL, Kind.RESOURCE, Kind.PROMPT):
+        names = [entry.inward for entry in catalog.shelf(kind).by_server.get(server, ())]
+        if kind is Kind.RESOURCE and catalog.shelf(Kind.TEMPLATE).by_server.get(server, ()):
+            continue
+        found += [visible(rule) for rule in rules.unmatched(kind, names)]
+    return found

@@ -1,0 +1,344 @@
+"""What a definition is known by, what a server is started as, and how two definitions differ, for people.
+
+A fingerprint is over the whole of a definition: order of members, blanks and the spelling of characters mean nothing,
+all else does. This file cannot wait and keeps nothing; of the machine it asks only what a command resolves to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import rfc8785
+
+from config import HttpServer, ServerSpec
+from host.hygiene import visible
+from host.wire.process import child_environment
+
+Diff = list[tuple[str, str]]
+"""Pieces of text, each with `same`, `added` or `removed`; line feeds in them are ours."""
+
+Pieces = list[tuple[str, list[str]]]
+"""The same before it is put together."""
+
+ELLIPSIS = "⋯"
+"""Stands, on a line of its own, for a stretch that is the same and was left out."""
+
+_AS_IT_IS = b"\x00as it is\x00"
+"""Before the bytes of what has no canonical form. No JSON begins with NUL, so the two kinds of hashes cannot meet."""
+_DEEPEST = 100
+"""Levels; what is nested deeper has no canonical form, whatever is left of Python's own limit where it is asked for."""
+_MOST_MARKS = 20_000
+"""Commas and opening brackets; what has more has no canonical form, since that takes some 4 µs for each."""
+_EFFORT = 200_000
+"""Steps that a comparison may take before a coarser one is made: some 30 ms."""
+_MOST_WORDS = 200_000
+"""Characters that are compared word by word at the most."""
+_MOST_LAID_OUT = 10_000
+"""Commas and opening brackets; what has more is not laid out, since nobody would read it and it takes too long."""
+_DEEPEST_INDENT = 24
+"""Levels; what is nested deeper begins where these end."""
+_MOST_PIECES = 2_000
+"""Differences; one with more is not read word by word by anybody."""
+_CONTEXT_LINES = 3
+_CONTEXT = 240
+"""Characters of what is the same, beside what is not, that are shown at the most."""
+
+_WORD = re.compile(r"\n *|\\.|\w+| +|.", re.DOTALL)
+
+
+# Fingerprints
+
+
+def fingerprint(raw: bytes) -> str:
+    """`sha256:` and the digest of JSON text in its canonical form (RFC 8785). Of what has none, of the bytes."""
+    return f"sha256:{hashlib.sha256(_canonical(raw)).hexdigest()}"
+
+
+def arguments_digest(raw: bytes | None) -> str:
+    """The same of the arguments of a call; None if it has none."""
+    return fingerprint(b"" if raw is None else raw)
+
+
+def _canonical(raw: bytes) -> bytes:
+    try:
+        if _marks(raw) <= _MOST_MARKS and not _is_too_deep(value := _parse(raw)):
+            return rfc8785.dumps(value)
+    except (ValueError, RecursionError):
+        pass
+    return _AS_IT_IS + raw
+
+
+def _marks(raw: bytes) -> int:
+    """How many values there are at the most in JSON text."""
+    return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
+
+
+def _parse(raw: bytes) -> Any:
+    """The value, if everybody who reads the text gets the same one. ValueError otherwise."""
+    return json.loads(raw.decode(), object_pairs_hook=_each_once, parse_float=_exactly, parse_constant=_no_constant)
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Some readers take the first of two equal names, some the last."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a member is there twice")
+    return found
+
+
+def _exactly(text: str) -> float:
+    """Some readers know more digits than others."""
+    value = float(text)
+    if len(text) > 40 or Decimal(text) != Decimal(repr(value)):
+        raise ValueError("the number is none that every reader can hold")
+    return value
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def _is_too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for each in level if isinstance(each, dict | list) for inner in _inner(each)]
+        if not level:
+            return False
+    return True
+
+
+def _inner(value: dict[str, object] | list[object]) -> Sequence[object]:
+    return list(value.values()) if isinstance(value, dict) else value
+
+
+# Launch identity
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is started, or connected to, for a server.
+
+    `declared` is a digest of what the owner wrote: command, arguments, names of variables and directory; or the URL.
+    `program` is the real path of the file that the command comes to; None for a URL, and if there is no such file.
+    """
+
+    declared: str
+    program: str | None = None
+
+
+def launch_of(spec: ServerSpec) -> Launch:
+    """The launch identity of a server as things are now: the file system is asked."""
+    if isinstance(spec, HttpServer):
+        return Launch(_declared(["url", spec.url.reveal()]))
+    words = [spec.program.reveal(), *(arg.reveal() for arg in spec.args)]
+    env = child_environment({name: value.reveal() for name, value in spec.env.items()})
+    return Launch(
+        _declared(["command", words, sorted(spec.env), str(spec.cwd)]), _resolved(words[0], env, str(spec.cwd))
+    )
+
+
+def _declared(parts: list[object]) -> str:
+    # Text from the environment may hold bytes that are no UTF-8: they are escaped.
+    return f"sha256:{hashlib.sha256(json.dumps(parts).encode('ascii')).hexdigest()}"
+
+
+def _resolved(command: str, env: dict[str, str], cwd: str) -> str | None:
+    """As the keeper's `subprocess.Popen` finds it: a name without a slash in the PATH of the child, whatever is
+    relative from the directory of the child; what cannot be executed is passed over."""
+    folders = [""] if os.path.dirname(command) else os.get_exec_path(env)
+    for folder in folders:
+        path = os.path.join(cwd, folder, command)
+        try:
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                return os.path.realpath(path)
+        except ValueError:  # a NUL in it: the keeper cannot start it either
+            return None
+    return None
+
+
+# For people
+
+
+def pretty(raw: bytes) -> str:
+    """JSON text for people: a member a line, sorted by name, every invisible character made visible. What cannot be
+    read as JSON is shown as it is."""
+    return _shown(_laid_out(raw))
+
+
+def difference(before: bytes | None, after: bytes) -> Diff:
+    """How the definition `after` differs from `before`, word by word, laid out as by `pretty`.
+
+    What is the same is cut to what stands beside a change, with ELLIPSIS for the rest; what is not never is. Where too
+    much differs, whole lines are compared, and where even that is too much, all that differs is removed and added.
+    """
+    if before is None:
+        return [("added", pretty(after))]
+    old, new = _laid_out(before), _laid_out(after)
+    head = _common(old, new, min(len(old), len(new)))
+    head = max(old.rfind(" ", 0, head), old.rfind("\n", 0, head)) + 1
+    tail = _common(old[::-1], new[::-1], min(len(old), len(new)) - head)
+    tail -= min((at for char in " \n" if (at := old[len(old) - tail :].find(char)) >= 0), default=0)
+    middle = _middle(old[head : len(old) - tail], new[head : len(new) - tail])
+    pieces = _joined([("same", [old[:head]]), *middle, ("same", [old[len(old) - tail :]])])
+    last = len(pieces) - 1
+    return [
+        (op, _shown(_cut(text, at == 0, at == last) if op == "same" else text)) for at, (op, text) in enumerate(pieces)
+    ]
+
+
+def _common(old: str, new: str, most: int) -> int:
+    """How many characters, up to so many, are the same at the beginning."""
+    least = 0
+    while least < most:
+        at = (least + most + 1) // 2
+        if old[least:at] == new[least:at]:
+            least = at
+        else:
+            most = at - 1
+    return least
+
+
+def _middle(old: str, new: str) -> Pieces:
+    """What differs, as finely as it can be told in bounded time."""
+    if len(old) + len(new) <= _MOST_WORDS:
+        edits = _edits(_WORD.findall(old), _WORD.findall(new))
+        if edits is not None and len(_joined(edits)) <= _MOST_PIECES:
+            return edits
+    edits = _edits(old.splitlines(keepends=True), new.splitlines(keepends=True))
+    if edits is not None and len(_joined(edits)) <= _MOST_PIECES:
+        return edits
+    return [("removed", [old]), ("added", [new])]
+
+
+def _shown(text: str) -> str:
+    """`visible` for long texts, each character looked at once; the line feeds are those of the layout."""
+    table = {ord(char): shown for char in set(text) if char != "\n" and (shown := visible(char)) != char}
+    return text.translate(table) if table else text
+
+
+class _Number(NamedTuple):
+    """A number as it is written."""
+
+    text: str
+
+
+class _Members(NamedTuple):
+    """An object with every member that it has, also where two have the same name."""
+
+    pairs: list[tuple[str, object]]
+
+
+def _laid_out(raw: bytes) -> str:
+    try:
+        if _marks(raw) > _MOST_LAID_OUT:
+            raise ValueError("too long to be laid out")
+        value = json.loads(
+            raw.decode(), object_pairs_hook=_Members, parse_int=_Number, parse_float=_Number, parse_constant=_Number
+        )
+        parts: list[str] = []
+        _lay_out(value, "\n", parts)
+    except (ValueError, RecursionError):
+        return raw.decode(errors="backslashreplace")
+    return "".join(parts)
+
+
+def _lay_out(value: object, line: str, parts: list[str]) -> None:
+    """`line` is a line feed and the indent of the line that the value begins on."""
+    inner = f"{line}  " if len(line) <= 2 * _DEEPEST_INDENT else line
+    if isinstance(value, _Number):
+        parts.append(value.text)
+    elif isinstance(value, _Members) and value.pairs:
+        parts.append("{")
+        for at, (name, each) in enumerate(sorted(value.pairs, key=lambda pair: pair[0])):
+            parts.append(f"{',' if at else ''}{inner}{_string(name)}: ")
+            _lay_out(each, inner, parts)
+        parts.append(line + "}")
+    elif isinstance(value, _Members):
+        parts.append("{}")
+    elif isinstance(value, list) and value:
+        parts.append("[")
+        for at, each in enumerate(value):
+            parts.append(f"{',' if at else ''}{inner}")
+            _lay_out(each, inner, parts)
+        parts.append(line + "]")
+    else:
+        parts.append(_string(value))
+
+
+def _string(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _joined(pieces: Pieces) -> Diff:
+    """What is next to each other and of one kind in one piece, and none that is empty."""
+    found: list[tuple[str, list[str]]] = []
+    for op, words in pieces:
+        if not any(words):
+            continue
+        if found and found[-1][0] == op:
+            found[-1][1].extend(words)
+        else:
+            found.append((op, list(words)))
+    return [(op, "".join(words)) for op, words in found]
+
+
+def _edits(old: list[str], new: list[str]) -> Pieces | None:
+    """The fewest words removed and added that make one of the other (E. Myers, "An O(ND) Difference Algorithm and Its
+    Variations", 1986), each as (op, words); None if finding them takes more than _EFFORT steps.
+
+    Not difflib: what it takes for texts that repeat themselves grows with the cube of their length.
+    """
+    if not old or not new:
+        return [("removed", old), ("added", new)]
+    reach = {1: 0}  # the furthest place in `old` on each diagonal
+    rounds: list[dict[int, int]] = []
+    steps = 0
+    for edits in range(len(old) + len(new) + 1):
+        steps += edits + len(reach)
+        if steps > _EFFORT:
+            return None
+        rounds.append(dict(reach))
+        for diagonal in range(-edits, edits + 1, 2):
+            down = diagonal == -edits or (diagonal != edits and reach[diagonal - 1] < reach[diagonal + 1])
+            x = reach[diagonal + 1] if down else reach[diagonal - 1] + 1
+            start = x
+            while x < len(old) and x - diagonal < len(new) and old[x] == new[x - diagonal]:
+                x += 1
+            steps += x - start
+            reach[diagonal] = x
+            if x >= len(old) and x - diagonal >= len(new):
+                return _walked_back(old, new, rounds)
+    raise AssertionError("as many edits as words are always enough")
+
+
+def _walked_back(old: list[str], new: list[str], rounds: list[dict[int, int]]) -> Pieces:
+    x, y = len(old), len(new)
+    found: Pieces = []
+    for edits in range(len(rounds) - 1, 0, -1):
+        reach, diagonal = rounds[edits], x - y
+        down = diagonal == -edits or (diagonal != edits and reach[diagonal - 1] < reach[diagonal + 1])
+        before = diagonal + 1 if down else diagonal - 1
+        from_x = reach[before]
+        from_y = from_x - before
+        at = from_x if down else from_x + 1
+        found.append(("same", old[at:x]))
+        found.append(("added", new[from_y : from_y + 1]) if down else ("removed", old[from_x : from_x + 1]))
+        x, y = from_x, from_y
+    found.append(("same", old[:x]))
+    return found[::-1]
+
+
+def _cut(text: str, first: bool, last: bool) -> str:
+    """What is the same, without its inside; the beginning and the end of the whole are as dispensable."""
+    head = "" if first else "\n".join(text.split("\n", _CONTEXT_LINES)[:_CONTEXT_LINES])[:_CONTEXT]
+    tail = "" if last else "\n".join(text.rsplit("\n", _CONTEXT_LINES)[-_CONTEXT_LINES:])[-_CONTEXT:]
+    if len(head) + len(tail) + len(ELLIPSIS) + 2 >= len(text):
+        return text
+    return f"{head}{'' if first else chr(10)}{ELLIPSIS}{'' if last else chr(10)}{tail}"

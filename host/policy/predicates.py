@@ -1,0 +1,374 @@
+"""Conditions on the arguments of a call: do they hold, do they not, or cannot that be said?
+
+A test that cannot be answered (the argument is missing, has another type, or is written so that servers may read it in
+more than one way) is unknown, not false: what allows needs the truth, and what asks or denies is content with doubt.
+
+Types are those of JSON and are not converted: 1 is neither "1" nor true, but it is 1.0. A path is judged by its text
+alone, by no file system: links are not followed. It is read as it stands, percent-decoded once, and as a system would
+take it that does not tell upper from lower case or looks-alike from each other; only what is the same in all of these
+readings is sure. A host is judged as the one that every URL parser finds, or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Final, NamedTuple, cast
+from urllib.parse import unquote
+
+from config import Check, Condition
+from config.globs import MAX_LENGTH, Globs
+
+UNREADABLE: Final = object()
+"""Stands for arguments that could not be decoded: nothing is known of them."""
+
+_MISSING: Final = object()
+_INDEX = re.compile(r"0|[1-9][0-9]*")
+_ESCAPE = re.compile(r"%(?:u[0-9A-Fa-f]{4}|[0-9A-Fa-f]{2})")
+_WIDE_ESCAPE = re.compile(r"%u[0-9A-Fa-f]{4}")
+_ODD_SEGMENT = re.compile(r"[. ]*")
+_UNSEEN = ("Cc", "Cf", "Cs")  # the categories of characters that some systems leave out, or cannot store
+
+_URL = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?([^/?#]*)(.*)", re.DOTALL)
+_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
+_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_DECIMAL = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
+_WEB_SCHEMES = ("http", "https", "ws", "wss", "ftp")
+
+Host = str | IPv4Address | IPv6Address
+
+
+class Address(NamedTuple):
+    """What all URL parsers agree on: the scheme, lower-case and empty for a host alone, and the host."""
+
+    scheme: str
+    host: Host
+
+    def is_loopback(self) -> bool:
+        """Whether no other machine is meant."""
+        return self.host == "localhost" if isinstance(self.host, str) else self.host.is_loopback
+
+
+def holds(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> bool | None:
+    """Whether all tests of all conditions are true; None if that is unknown and none is false.
+
+    `arguments` is a decoded JSON object, None if the request has none; of anything else nothing is known. With
+    `closed`, arguments that no condition names make it unknown whatever the tests say.
+    """
+    given = {} if arguments is None else arguments
+    if closed and not _within(conditions, given):
+        return None
+    return _all(
+        _test(check, _argument(condition.path, given)) for condition in conditions for check in condition.checks
+    )
+
+
+def reason(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> str:
+    """Why `holds` says what it says, as a clause: 'owner: in does not hold'. Nothing of the arguments is in it."""
+    given = {} if arguments is None else arguments
+    if not isinstance(given, dict):
+        return "the arguments cannot be read"
+    if closed and not _within(conditions, given):
+        return "there are other arguments than those named"
+    false: list[str] = []
+    unknown: list[str] = []
+    for condition in conditions:
+        value = _argument(condition.path, given)
+        for check in condition.checks:
+            answer = _test(check, value)
+            if answer is False:
+                false.append(f"{shown_path(condition.path)}: {check.op} does not hold")
+            elif answer is None and value is _MISSING:
+                unknown.append(f"{shown_path(condition.path)} is missing")
+            elif answer is None:
+                unknown.append(f"{shown_path(condition.path)}: {check.op} cannot be told of this value")
+    return "; ".join(dict.fromkeys(false or unknown)) or "all conditions hold"
+
+
+def shown_path(path: str) -> str:
+    """A JSON pointer as people write it: the bare name of an argument where that is all there is to it."""
+    name = path.removeprefix("/")
+    return path if not name or name == path or "/" in name or "~" in name else name
+
+
+def address_of(text: str) -> Address | None:
+    """The address in a URL, or in `host[:port]`; None if parsers might differ about it, or find none.
+
+    So there is none with user names, escapes, backslashes, blanks or invisible characters, with letters beyond ASCII
+    before the path, with an IPv4 address in anything but four decimal numbers, or with a scheme that is not of the web.
+    """
+    if len(text) > MAX_LENGTH or "\\" in text or " " in text or not text.isprintable():
+        return None
+    scheme, authority, rest = _URL.fullmatch(text).groups("")  # type: ignore[union-attr]  # the pattern matches any text
+    if (scheme and scheme.lower() not in _WEB_SCHEMES) or (rest and not scheme):
+        return None
+    if rest[:1] in ("?", "#") and "@" in rest:  # some took this for the end of a user name
+        return None
+    found = _AUTHORITY.fullmatch(authority)
+    if found is None or int(found[2] or 0) > 0xFFFF:
+        return None
+    host = _host(found[1])
+    return None if host is None else Address(scheme.lower(), host)
+
+
+# Looking up
+
+
+def _argument(path: str, arguments: object) -> object:
+    """What stands at a JSON pointer; UNREADABLE for all of what is no object."""
+    if not isinstance(arguments, dict):
+        return UNREADABLE
+    found: object = arguments
+    for token in _tokens(path):
+        if isinstance(found, dict) and token in found:
+            found = found[token]
+        elif isinstance(found, list) and _INDEX.fullmatch(token) and len(token) < 10 and int(token) < len(found):
+            found = found[int(token)]
+        else:
+            return _MISSING
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _tokens(path: str) -> tuple[str, ...]:
+    if not path.startswith("/"):
+        return (path,) if path else ()
+    return tuple(token.replace("~1", "/").replace("~0", "~") for token in path[1:].split("/"))
+
+
+def _within(conditions: tuple[Condition, ...], arguments: object) -> bool:
+    if not isinstance(arguments, dict):
+        return False
+    named = {tokens[0] for condition in conditions if (tokens := _tokens(condition.path))}
+    return arguments.keys() <= named
+
+
+# Three answers
+
+
+def _all(answers: Iterable[bool | None]) -> bool | None:
+    found = set(answers)
+    return False if False in found else None if None in found else True
+
+
+def _any(answers: Iterable[bool | None]) -> bool | None:
+    found = set(answers)
+    return True if True in found else None if None in found else False
+
+
+def _agreed(answers: Iterable[bool | None]) -> bool | None:
+    """What all of them say."""
+    found = set(answers)
+    return found.pop() if len(found) == 1 else None
+
+
+# Tests
+
+
+def _test(check: Check, value: object) -> bool | None:
+    if value is UNREADABLE:
+        return None
+    if check.op == "absent":
+        return value is _MISSING
+    test = _TESTS.get(check.op)
+    return None if value is _MISSING or test is None else test(check.value, value)
+
+
+def _type_of(value: object) -> str:
+    """The JSON type; "number" for all numbers."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+
+
+def _eq(wanted: object, value: object) -> bool | None:
+    if wanted is None:
+        return value is None  # no server takes anything else for null
+    return value == wanted if _type_of(value) == _type_of(wanted) else None
+
+
+def _in(wanted: object, value: object) -> bool | None:
+    return _any(_eq(each, value) for each in cast(Sequence[object], wanted))
+
+
+def _prefix(wanted: object, value: object) -> bool | None:
+    return value.startswith(cast(str, wanted)) if isinstance(value, str) else None
+
+
+def _suffix(wanted: object, value: object) -> bool | None:
+    return value.endswith(cast(str, wanted)) if isinstance(value, str) else None
+
+
+def _glob(wanted: object, value: object) -> bool | None:
+    if not isinstance(value, str) or len(value) > MAX_LENGTH:
+        return None
+    return _compiled(cast(str, wanted)).match(value)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> Globs:
+    return Globs((pattern,), uris=False)
+
+
+def _range(wanted: object, value: object) -> bool | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    low, high = cast(Sequence[float | None], wanted)
+    return (low is None or low <= value) and (high is None or value <= high)
+
+
+def _max_len(wanted: object, value: object) -> bool | None:
+    return len(value) <= cast(int, wanted) if isinstance(value, str | list) else None
+
+
+def _type(wanted: object, value: object) -> bool | None:
+    if wanted != "integer":
+        return _type_of(value) == wanted
+    return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+
+
+# Paths
+
+
+def _path_under(wanted: object, value: object) -> bool | None:
+    """Whether every reading of the path is one of the roots or below one; None if the readings differ, or one of them
+    is no path."""
+    if not isinstance(value, str) or len(value) > MAX_LENGTH:
+        return None
+    exact, alike = _roots(tuple(cast(Sequence[str], wanted)))
+    return _agreed(
+        _any(_is_under(root, segments) for root in roots)
+        for text in _written(value)
+        for roots, segments in ((exact, _segments(text)), (alike, _segments(_alike(text))))
+    )
+
+
+def _is_under(root: list[str] | None, segments: list[str] | None) -> bool | None:
+    return None if root is None or segments is None else segments[: len(root)] == root
+
+
+@lru_cache(maxsize=1024)
+def _roots(roots: tuple[str, ...]) -> tuple[list[list[str] | None], list[list[str] | None]]:
+    """The names that lead to each root: as they are written, and as a system takes them that minds less."""
+    return [_segments(root) for root in roots], [_segments(_alike(root)) for root in roots]
+
+
+def _written(value: str) -> Iterator[str]:
+    """The path as it stands and decoded once; something that is no path for what decodes to no text, or twice."""
+    yield value
+    if "%" in value:
+        try:
+            decoded = unquote(value, errors="strict")
+        except UnicodeDecodeError:
+            decoded = ""
+        yield "" if _WIDE_ESCAPE.search(value) or _ESCAPE.search(decoded) else decoded
+
+
+def _alike(path: str) -> str:
+    """The path as a system takes it that minds neither case nor forms of letters nor dots and blanks at the end."""
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
+    return "/".join(each if _ODD_SEGMENT.fullmatch(each) else each.rstrip(". ") for each in plain.split("/"))
+
+
+def _segments(path: str) -> list[str] | None:
+    """The names of an absolute path from the root down, `.` and `..` resolved; None if it is none, or climbs beyond the
+    root, or holds what means something else to some system: `~`, a backslash, what cannot be seen, more than two dots.
+    """
+    if not path.startswith("/") or path.startswith("//") or "\\" in path:
+        return None
+    if not path.isprintable() and any(unicodedata.category(char) in _UNSEEN for char in path):
+        return None
+    kept: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            if not kept:
+                return None
+            kept.pop()
+        elif segment in ("", "."):
+            continue
+        elif segment.startswith("~") or _ODD_SEGMENT.fullmatch(segment):
+            return None
+        else:
+            kept.append(segment)
+    return kept
+
+
+# Hosts
+
+
+def _host_in(wanted: object, value: object) -> bool | None:
+    if not isinstance(value, str) or (found := address_of(value)) is None:
+        return None
+    return _any(_is_host(each, found.host) for each in cast(Sequence[str], wanted))
+
+
+def _is_host(wanted: str, host: Host) -> bool | None:
+    named = _named_host(wanted)
+    if named is None:
+        return None
+    return True if named == host else None if _may_be_the_same(named, host) else False
+
+
+@lru_cache(maxsize=1024)
+def _named_host(text: str) -> Host | None:
+    """A host as the file has it, an IPv6 address with or without brackets."""
+    if text.count(":") > 1 and not text.startswith("["):
+        text = f"[{text}]"
+    return _host(text) if _AUTHORITY.fullmatch(text) else None
+
+
+def _host(text: str) -> Host | None:
+    """A host of letters, digits, dots and hyphens, or an address; without the dot that ends a complete name."""
+    if text.startswith("["):
+        try:
+            return IPv6Address(text[1:-1])
+        except AddressValueError:
+            return None
+    name = text.lower().removesuffix(".")
+    labels = name.split(".")
+    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        return None
+    if not _NUMERIC.fullmatch(labels[-1]):
+        return name
+    try:
+        return IPv4Address(name) if _DECIMAL.fullmatch(name) else None
+    except AddressValueError:
+        return None
+
+
+def _may_be_the_same(one: Host, other: Host) -> bool:
+    """Whether two that are written differently may lead to one place, as far as that can be seen: both to this machine,
+    or one is the IPv4 address that is written into the other, an IPv6 one."""
+    if _is_here(one) and _is_here(other):
+        return True
+    if isinstance(other, IPv4Address):
+        one, other = other, one
+    return isinstance(one, IPv4Address) and isinstance(other, IPv6Address) and one.packed in other.packed
+
+
+def _is_here(host: Host) -> bool:
+    if isinstance(host, str):
+        return host == "localhost" or host.endswith(".localhost")
+    return host.is_loopback or host.is_unspecified
+
+
+_TESTS: dict[str, Callable[[object, object], bool | None]] = {
+    "eq": _eq,
+    "in": _in,
+    "prefix": _prefix,
+    "suffix": _suffix,
+    "glob": _glob,
+    "range": _range,
+    "max_len": _max_len,
+    "type": _type,
+    "path_under": _path_under,
+    "host_in": _host_in,
+}

@@ -1,0 +1,328 @@
+"""The directory where what people decided outlives the process: pins, grants, the audit, the sockets of running hosts.
+
+    DIR/
+      configs/<16 hex digits>/    of each configuration file: file (its path), lock, pins.json, grants.json
+      audit/                      one file per process
+      run/                        one socket per process
+
+DIR is `--state`, else $COLONNADE_STATE, else $XDG_STATE_HOME/colonnade, else ~/.local/state/colonnade.
+
+Knows who may own it, and how several processes change one file without losing what another wrote or reading half of it.
+Knows nothing of what the files say. Only the owner can read any of it; whoever runs as the owner is trusted with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import msgspec
+
+LOCK_LIMIT = 5.0
+"""Seconds to wait for another process's change; it takes milliseconds, unless that process was stopped in it."""
+BROKEN = ".broken"
+"""Put behind the name of a file that could not be read, when another takes its place."""
+
+_RETRY = 0.005
+_HEAD = b'{"check":"sha256:'
+_MIDDLE = b'","content":'
+_DIGEST = 64
+_BODY_AT = len(_HEAD) + _DIGEST + len(_MIDDLE)
+
+_Identity = tuple[int, int, int, int, bytes]
+
+
+class StateError(Exception):
+    """The state directory, or a file in it, cannot be used. The text is a sentence for whoever started the program."""
+
+
+class Corrupt(StateError):
+    """A file is not as this program wrote it: cut, edited, or of another version."""
+
+
+def state_directory(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the state is: what was given, or else what the environment says. Nothing is made or looked at."""
+    if given is not None:
+        return given.absolute()
+    if named := environment.get("COLONNADE_STATE"):
+        return Path(named).absolute()
+    base = environment.get("XDG_STATE_HOME", "")
+    # A relative one is to be ignored (XDG Base Directory Specification, "Basics").
+    home = Path(base) if os.path.isabs(base) else Path("~/.local/state").expanduser()
+    return home / "colonnade"
+
+
+def open_state(directory: Path | None = None) -> State:
+    """The state directory, made if it is not there.
+
+    Raises:
+        StateError: it cannot be made, or others could read or exchange what is in it.
+    """
+    path = state_directory(directory)
+    try:
+        _refuse_foreign_links(path)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check(path)
+        state = State(path)
+        for each in (state.configs, state.audit, state.run):
+            each.mkdir(mode=0o700, exist_ok=True)
+            _check(each)
+    except OSError as problem:
+        raise StateError(f"the state directory {path} cannot be used: {problem.strerror}") from problem
+    return state
+
+
+def _refuse_foreign_links(path: Path) -> None:
+    """Whoever owns a link on the way decides where it leads."""
+    for each in (*reversed(path.parents), path):
+        if each.is_symlink() and (owner := each.lstat().st_uid) not in (0, os.geteuid()):
+            raise StateError(f"{each}, on the way to the state directory, is a link of another user ({owner})")
+
+
+def _check(path: Path) -> None:
+    found = path.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise StateError(f"{path} is not a directory")
+    if found.st_uid != os.geteuid():
+        raise StateError(f"{path} belongs to another user ({found.st_uid}): it cannot hold this user's decisions")
+    if found.st_mode & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        raise StateError(f"{path} is open to others (mode {mode:04o}): look at what is in it, then `chmod 700 {path}`")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state directory that was checked. Made by `open_state` only."""
+
+    path: Path
+
+    @property
+    def configs(self) -> Path:
+        return self.path / "configs"
+
+    @property
+    def audit(self) -> Path:
+        return self.path / "audit"
+
+    @property
+    def run(self) -> Path:
+        return self.path / "run"
+
+    def sources(self) -> list[Path]:
+        """The configuration files that something is kept for."""
+        notes = sorted(self.configs.glob("*/file"))
+        return [Path(os.fsdecode(note.read_bytes().removesuffix(b"\n"))) for note in notes]
+
+    def for_config(self, path: Path) -> ConfigState:
+        """What is kept for one configuration file, whatever way it is named.
+
+        Raises:
+            StateError: its directory cannot be made.
+        """
+        real = os.path.realpath(path)
+        own = self.configs / hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+        try:
+            own.mkdir(mode=0o700, exist_ok=True)
+            _check(own)
+            note = own / "file"
+            if not note.exists():
+                _write(note, os.fsencode(real) + b"\n")
+        except OSError as problem:
+            raise StateError(f"the state directory {own} cannot be used: {problem.strerror}") from problem
+        return ConfigState(own)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ConfigState:
+    """The directory of one configuration file. Made by `State.for_config` only."""
+
+    path: Path
+
+    def file(self, name: str) -> Shared:
+        """A file in it; it need not be there."""
+        return Shared(self.path / name, self.path / "lock")
+
+
+@final
+class Update:
+    """A file while nobody else can change it. Made by `Shared.updating` only."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.moved = shared.changed()
+        """Whether another process wrote since this one last read or wrote."""
+
+    def read(self) -> object | None:
+        """As `Shared.read`."""
+        return self._shared.read()
+
+    def write(self, content: object) -> None:
+        """Put this in the place of what was there: whoever reads sees the one or the other.
+
+        Raises:
+            StateError: it cannot be written; what was there is there still.
+        """
+        self._shared._replace(content)
+
+    def set_aside(self) -> None:
+        """Keep what is there, which could not be read, under a second name with BROKEN behind it, until the next one.
+        It stays under its own as well until it is written over: there is no moment at which nothing is there."""
+        self._shared._set_aside()
+
+
+@final
+class Shared:
+    """A JSON file that several processes read and change.
+
+    It holds one object: `content`, and `check`, the SHA-256 of the bytes of the content. The check is no secret: it
+    finds what was cut or edited, not who did it on purpose and made a new one.
+
+    Args:
+        path: the file.
+        lock: a file beside it, locked while one process changes this one; several files may have the same.
+    """
+
+    def __init__(self, path: Path, lock: Path) -> None:
+        self.path = path
+        self._lock = lock
+        self._seen: _Identity | None = None
+
+    def read(self) -> object | None:
+        """The content; None if the file is not there.
+
+        Raises:
+            Corrupt: it cannot be read, or is not as this program wrote it.
+        """
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            self._seen = None
+            return None
+        except OSError as problem:
+            self._seen = self._identity()
+            raise Corrupt(f"{self.path} cannot be read: {problem.strerror}") from problem
+        try:
+            with open(descriptor, "rb") as file:
+                data = file.read()
+                self._seen = _identity(os.fstat(descriptor), data[:_BODY_AT])
+        except OSError as problem:
+            self._seen = self._identity()
+            raise Corrupt(f"{self.path} cannot be read: {problem.strerror}") from problem
+        body = data[_BODY_AT:-2]
+        if data != _framed(body):
+            raise Corrupt(f"{self.path} was cut or edited: it is not as Colonnade wrote it")
+        try:
+            content: object = msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError) as problem:
+            raise Corrupt(f"{self.path} holds no JSON") from problem
+        return content
+
+    def changed(self) -> bool:
+        """Whether the file is another than was last read or written here. Costs some 10 µs."""
+        return self._identity() != self._seen
+
+    @contextmanager
+    def updating(self) -> Iterator[Update]:
+        """A block in which no other process changes the file. Blocks for as long as another does, LOCK_LIMIT at most.
+
+        Raises:
+            StateError: the lock could not be had.
+        """
+        try:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as problem:
+            raise StateError(f"{self._lock} cannot be opened: {problem.strerror}") from problem
+        try:
+            self._wait_for(descriptor)
+            yield Update(self)
+        finally:
+            os.close(descriptor)  # and the lock is free
+
+    def _wait_for(self, descriptor: int) -> None:
+        """A lock without a limit would be for ever where a command that holds it was stopped with Ctrl-Z."""
+        until = time.monotonic() + LOCK_LIMIT
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise StateError(f"another process has held {self._lock} for {LOCK_LIMIT:g} s") from None
+                threading.Event().wait(_RETRY)
+            except OSError as problem:
+                raise StateError(f"{self._lock} cannot be locked: {problem.strerror}") from problem
+            else:
+                return
+
+    def _replace(self, content: object) -> None:
+        try:
+            body = msgspec.json.encode(content)
+            _write(self.path, _framed(body))
+        except (OSError, UnicodeEncodeError) as problem:
+            raise StateError(f"{self.path} cannot be written: {problem}") from problem
+        self._seen = self._identity()
+
+    def _set_aside(self) -> None:
+        kept = self.path.with_name(self.path.name + BROKEN)
+        try:
+            if os.path.lexists(self.path):
+                kept.unlink(missing_ok=True)
+                os.link(self.path, kept, follow_symlinks=False)
+        except OSError as problem:
+            raise StateError(f"{self.path} cannot be kept as {kept.name}: {problem.strerror}") from problem
+
+    def _identity(self) -> _Identity | None:
+        """What tells one version of the file from another. Inodes are used again and times are coarse, so the check of
+        the content is part of it."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            return (problem.errno or 0, 0, 0, 0, b"")
+        try:
+            return _identity(os.fstat(descriptor), os.read(descriptor, _BODY_AT))
+        except OSError as problem:
+            return (problem.errno or 0, 0, 0, 0, b"")
+        finally:
+            os.close(descriptor)
+
+
+def _identity(found: os.stat_result, head: bytes) -> _Identity:
+    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, head)
+
+
+def _framed(body: bytes) -> bytes:
+    digest = hashlib.sha256(body).hexdigest().encode("ascii")
+    return _HEAD + digest + _MIDDLE + body + b"}\n"
+
+
+def _write(path: Path, data: bytes) -> None:
+    """The whole of a file, so that a crash or a power cut leaves the old or the new one. Only one process at a time."""
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(new, path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

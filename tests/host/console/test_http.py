@@ -1,0 +1,436 @@
+"""The web console over HTTP: what the page gets, and everything that does not get in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+import host.console
+from host.console.http import MAX_STREAMS, link, open_console, own_hosts
+from host.console.requests import MAX_REQUEST
+from host.console.sessions import CODE_LIFE, COOKIE, MAX_SESSIONS, MAX_WRONG, Sessions
+from host.downstream.edge import BODY_PATIENCE
+from host.downstream.streams import HEARTBEAT
+from host.wire.asgi import ASGIApp
+from tests.kit.asgi import Answer, Connection, HeaderValue
+from tests.kit.office import MemoryOffice, held, question
+
+HOST = "127.0.0.1:8808"
+ORIGIN = f"http://{HOST}"
+EVERY_POST = ["answer", "decide", "decide-all", "revoke", "explain", "leave"]
+ONCE = {"id": "q1", "answer": "once"}
+
+
+class Page:
+    """A browser's page, and what it may forget or have wrong."""
+
+    def __init__(self, app: ASGIApp, nursery: trio.Nursery, sessions: Sessions, stop: trio.Event) -> None:
+        self.connection = Connection(app, nursery)
+        self.sessions = sessions
+        self.stop = stop
+        self.cookie = ""
+        self.secret = ""
+        self.number = 0
+
+    def another(self) -> Page:
+        other = Page(self.connection._app, self.connection._nursery, self.sessions, self.stop)
+        other.cookie, other.secret, other.number = self.cookie, self.secret, self.number
+        return other
+
+    async def open(self) -> None:
+        answer = await self.post("open", {"code": self.sessions.code()})
+        assert answer.status == 200
+        self.cookie = answer.headers["set-cookie"].partition(";")[0]
+        self.secret = json.loads(answer.body)["secret"]
+
+    async def post(
+        self, path: str, body: object = None, headers: Mapping[str, HeaderValue] | None = None, **more: Any
+    ) -> Answer:
+        self.number += 1
+        given: dict[str, HeaderValue] = {"origin": ORIGIN, "x-colonnade-sequence": str(self.number), **self._own()}
+        sent = body if isinstance(body, bytes) else body or {}
+        return await self.connection.get("POST", f"/console/{path}", sent, headers={**given, **(headers or {})}, **more)
+
+    async def get(self, path: str, headers: Mapping[str, HeaderValue] | None = None) -> Answer:
+        return await self.connection.get("GET", f"/console/{path}", headers={**self._own(), **(headers or {})})
+
+    def follow(self, headers: Mapping[str, HeaderValue] | None = None) -> Answer:
+        return self.connection.send("GET", "/console/events", headers={**self._own(), **(headers or {})})
+
+    def _own(self) -> dict[str, HeaderValue]:
+        own: dict[str, HeaderValue] = {"cookie": self.cookie} if self.cookie else {}
+        return own | ({"x-colonnade-console": self.secret} if self.secret else {})
+
+
+@asynccontextmanager
+async def open_page(office: MemoryOffice | None = None) -> AsyncIterator[Page]:
+    sessions, stop = Sessions(trio.current_time), trio.Event()
+    app = open_console(office or MemoryOffice(), sessions, own_hosts("127.0.0.1", 8808), stop)
+    async with trio.open_nursery() as nursery:
+        page = Page(app, nursery, sessions, stop)
+        await page.open()
+        yield page
+        nursery.cancel_scope.cancel()
+
+
+def lines(answer: Answer) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in answer.body.splitlines() if line]
+
+
+# The page
+
+
+@pytest.mark.parametrize("path", ["/console", "/console/console.js", "/console/console.css"])
+async def test_the_page_is_the_same_for_everybody(path: str) -> None:
+    async with open_page(MemoryOffice(questions=[question()])) as page:
+        stranger = await page.connection.get("GET", path, headers={"host": "evil.com", "origin": "http://evil.com"})
+        own = await page.connection.get("GET", path, headers={"cookie": page.cookie})
+        assert own.status == stranger.status == 200
+        assert own.body == stranger.body
+        assert b"create_issue" not in own.body
+        assert "set-cookie" not in own.headers
+        assert not [name for name in own.headers if name.startswith("access-control")]
+        policy = dict(rule.strip().split(" ", 1) for rule in own.headers["content-security-policy"].split(";"))
+        assert (
+            policy["default-src"]
+            == policy["base-uri"]
+            == policy["form-action"]
+            == policy["frame-ancestors"]
+            == "'none'"
+        )
+        assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+        assert policy["require-trusted-types-for"] == "'script'"
+        assert own.headers["cache-control"] == "no-store"
+        assert own.headers["x-content-type-options"] == "nosniff"
+        assert own.headers["referrer-policy"] == "no-referrer"
+        assert own.headers["cross-origin-opener-policy"] == own.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_the_page_makes_text_of_text_and_loads_nothing_from_elsewhere() -> None:
+    folder = Path(host.console.__file__).parent / "static"
+    script, page, style = [(folder / name).read_text("utf-8") for name in ("console.js", "index.html", "console.css")]
+    banned = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(|createContextualFragment"
+    assert not re.search(banned + r"|DOMParser|setHTML|srcdoc|localStorage|\.cookie", script)
+    assert not re.search(
+        r"https?:|//[a-z]+\.", page + style + re.sub(r"^\s*//.*$|(?<=\s)//\s.*$", "", script, flags=re.M)
+    )
+    assert not re.search(r"<script>|\son[a-z]+=|style=|<img|<form|url\(|@import", page + style)
+
+
+@pytest.mark.parametrize("path", ["/console/", "/console/x", "/console/open/", "/console/../mcp", "/console/%6fpen"])
+async def test_other_paths_are_nothing(path: str) -> None:
+    async with open_page() as page:
+        assert (await page.connection.get("GET", path)).status == 404
+        assert (await page.connection.get("POST", path)).status == 404
+
+
+@pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
+@pytest.mark.parametrize("path", ["/console", "/console/state", "/console/answer", "/console/open"])
+async def test_other_methods_are_refused_and_no_preflight_is_granted(method: str, path: str) -> None:
+    async with open_page() as page:
+        headers = {"origin": ORIGIN, "access-control-request-method": "POST", **page._own()}
+        answer = await page.connection.get(method, path, headers=headers)
+        assert answer.status == 405
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+# Opening
+
+
+async def test_a_link_opens_once() -> None:
+    async with open_page() as page:
+        code = page.sessions.code()
+        first = await page.post("open", {"code": code})
+        assert first.status == 200
+        name, attributes = first.headers["set-cookie"].split("=", 1)
+        assert re.fullmatch(COOKIE + "[0-9a-f]{16}", name)
+        assert set(attributes.split("; ")[1:]) == {"Path=/console", "Max-Age=43200", "HttpOnly", "SameSite=Strict"}
+        again = await page.post("open", {"code": code})
+        assert again.status == 403
+        assert "set-cookie" not in again.headers
+        assert "colonnade console" in json.loads(again.body)["error"]
+
+
+async def test_an_old_link_opens_nothing(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_page() as page:
+        code = page.sessions.code()
+        await trio.sleep(CODE_LIFE)
+        late = await page.post("open", {"code": code})
+        never = await page.post("open", {"code": "x" * 43})
+        assert (late.status, late.body) == (never.status, never.body)
+        assert late.status == 403
+
+
+async def test_links_cannot_be_tried_out(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_page() as page:
+        statuses = [(await page.post("open", {"code": str(number)})).status for number in range(MAX_WRONG + 1)]
+        assert statuses == [403] * MAX_WRONG + [429]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"code": 1}', b'{"code": "a", "more": 1}'])
+async def test_what_opens_nothing(body: bytes) -> None:
+    async with open_page() as page:
+        assert (await page.post("open", body)).status == 400
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "opens"),
+    [("127.0.0.1", 8808, "http://127.0.0.1:8808/console#c"), ("::1", 9, "http://[::1]:9/console#c")],
+)
+def test_how_a_link_is_written(address: str, port: int, opens: str) -> None:
+    assert link(address, port, "c") == opens
+    assert opens.split("/")[2] in own_hosts(address, port)
+
+
+def test_the_port_of_http_itself_need_not_be_named() -> None:
+    assert own_hosts("127.0.0.1", 80) == {"127.0.0.1:80", "localhost:80", "127.0.0.1", "localhost"}
+    assert own_hosts("::1", 8808) == {"[::1]:8808", "localhost:8808"}
+
+
+# Who gets in
+
+WRONG: list[dict[str, HeaderValue]] = [
+    {"host": "localhost:8809", "origin": "http://localhost:8809"},
+    {"host": "evil.com:8808", "origin": "http://evil.com:8808"},
+    {"host": None},
+    {"host": [HOST, HOST]},
+    {"origin": "http://evil.com"},
+    {"origin": "http://127.0.0.1:3000"},
+    {"origin": "http://127.0.0.1"},
+    {"origin": "http://localhost:8808"},
+    {"origin": "https://127.0.0.1:8808"},
+    {"origin": f"{ORIGIN}/"},
+    {"origin": "null"},
+    {"origin": ""},
+    {"origin": [ORIGIN, ORIGIN]},
+    {"sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "none"},
+]
+WRONG_POST: list[dict[str, HeaderValue]] = [
+    {"origin": None},
+    {"content-type": None},
+    {"content-type": "text/plain"},
+    {"content-type": "application/x-www-form-urlencoded"},
+    {"content-type": "multipart/form-data"},
+    {"content-type": ["application/json", "text/plain"]},
+]
+
+
+@pytest.mark.parametrize("headers", WRONG + WRONG_POST)
+async def test_what_does_not_come_from_the_page_changes_nothing(headers: dict[str, HeaderValue]) -> None:
+    office = MemoryOffice(questions=[question()], held=[held()])
+    async with open_page(office) as page:
+        for path in [*EVERY_POST, "open"]:
+            body = {"code": page.sessions.code()} if path == "open" else ONCE
+            answer = await page.post(path, body, headers)
+            assert (answer.status, json.loads(answer.body).keys()) == (403, {"error"})
+        assert office.asked == []
+        assert (await page.post("answer", ONCE)).status == 200
+
+
+@pytest.mark.parametrize("headers", WRONG)
+async def test_what_does_not_come_from_the_page_reads_nothing(headers: dict[str, HeaderValue]) -> None:
+    async with open_page(MemoryOffice(questions=[question()])) as page:
+        for path in ("state", "events"):
+            answer = await page.get(path, headers)
+            assert answer.status == 403
+            assert b"create_issue" not in answer.body
+
+
+async def test_cookie_and_secret_are_both_needed_and_nothing_says_which_is_missing() -> None:
+    office = MemoryOffice(questions=[question()])
+    async with open_page(office) as page:
+        other = page.another()
+        await other.open()
+        own_name = page.cookie.partition("=")[0]
+        bodies = set()
+        for headers in (
+            {"x-colonnade-console": None},
+            {"x-colonnade-console": ""},
+            {"x-colonnade-console": page.secret[:-1] + "?"},
+            {"x-colonnade-console": other.secret},
+            {"x-colonnade-console": [page.secret, page.secret]},
+            {"x-colonnade-console": None, "authorization": f"Bearer {page.secret}"},
+            {"cookie": None},
+            {"cookie": f"{own_name}=x"},
+            {"cookie": other.cookie},
+            {"cookie": f"{page.cookie}; {page.cookie}"},
+            {"cookie": None, "x-colonnade-console": None},
+        ):
+            for path in EVERY_POST:
+                answer = await page.post(path, ONCE, headers)
+                assert answer.status == 403
+                bodies.add(answer.body)
+            for path in ("state", "events"):
+                answer = await page.get(path, headers)
+                assert answer.status == 403
+                bodies.add(answer.body)
+        assert len(bodies) == 1
+        assert office.asked == []
+        both = {"cookie": f"a=b; {page.cookie}; {other.cookie}"}  # two tabs of one browser
+        assert (await page.post("answer", ONCE, both)).status == 200
+        assert (await other.get("state", both)).status == 200
+
+
+async def test_a_request_counts_once() -> None:
+    office = MemoryOffice(questions=[question()])
+    async with open_page(office) as page:
+        assert (await page.post("answer", ONCE, {"x-colonnade-sequence": "10"})).status == 200
+        office.put("questions", question())
+        for number in ("10", "9", "0", "-1", "+11", "1e9", "011", "", None, ["11", "12"], str(2**53), "9" * 16):
+            assert (await page.post("answer", ONCE, {"x-colonnade-sequence": number})).status == 403
+        assert len(office.asked) == 1
+        assert (await page.post("answer", ONCE, {"x-colonnade-sequence": "11"})).status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (ONCE, 200),
+        ({"id": "gone", "answer": "once"}, 409),
+        ({**ONCE, "command": ["sh"]}, 400),
+        ({"id": "q1"}, 400),
+        (b"not JSON", 400),
+        (b"", 400),
+        ({**ONCE, "arguments": {"a": "x" * MAX_REQUEST}}, 413),
+    ],
+)
+async def test_what_becomes_of_an_answer(body: object, status: int) -> None:
+    async with open_page(MemoryOffice(questions=[question()])) as page:
+        answer = await page.post("answer", body)
+        assert answer.status == status
+        said = json.loads(answer.body)
+        assert isinstance(said["done" if status == 200 else "error"], str)
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(autojump_clock: trio.testing.MockClock) -> None:
+    office = MemoryOffice(questions=[question()])
+    async with open_page(office) as page:
+        page.connection.writes = trio.Event()
+        start = trio.current_time()
+        assert (await page.post("answer", ONCE)).status == 408
+        assert trio.current_time() - start == BODY_PATIENCE
+        assert office.asked == []
+
+
+async def test_every_request_of_the_page() -> None:
+    office = MemoryOffice(questions=[question()], held=[held(), held("b")])
+    async with open_page(office) as page:
+        state = json.loads((await page.get("state")).body)
+        assert [each["id"] for each in state["questions"]] == ["q1"]
+        await page.post("answer", {"id": "q1", "answer": "always"})
+        await page.post("decide", {**_definition("get_issue"), "decision": "approve"})
+        await page.post("decide-all", {"server": "github", "fingerprints": ["sha256:b"], "decision": "approve"})
+        await page.post("revoke", {"id": "g-q1"})
+        said = await page.post("explain", {"server": "github", "kind": "tool", "name": "x"})
+        assert json.loads(said.body)["verdict"] == "ask"
+        assert [each[0] for each in office.asked] == ["answer", "decide", "decide_all", "revoke", "explain"]
+        assert all(each[-1] == "console" for each in office.asked[:-1])
+
+
+def _definition(name: str) -> dict[str, str]:
+    return {"server": "github", "kind": "tool", "name": name, "fingerprint": f"sha256:{name}"}
+
+
+# The stream
+
+
+async def test_the_stream_tells_what_changes_while_somebody_is_there() -> None:
+    office = MemoryOffice()
+    async with open_page(office) as page:
+        assert office.present == []
+        stream = page.follow()
+        await _grows(stream, 1)
+        assert office.present == ["console"]
+        assert lines(stream)[0]["config"] == "/home/me/colonnade.yaml"
+        office.put("questions", question())
+        await _grows(stream, 2)
+        assert lines(stream)[1].keys() == {"questions"}
+        page.connection.leaves.set()
+        await _until(lambda: office.present == [])
+
+
+async def test_the_stream_gives_signs_of_life(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_page() as page:
+        stream = page.follow()
+        await trio.sleep(HEARTBEAT * 3.5)
+        assert stream.body.count(b"\n") == 4
+        assert len(lines(stream)) == 1
+
+
+async def test_a_page_that_is_there_stays_open_and_one_that_went_does_not(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_page() as page:
+        page.follow()
+        await trio.sleep(13 * 3600)
+        assert (await page.get("state")).status == 200
+        page.connection.leaves.set()
+        page.connection = page.another().connection
+        await trio.sleep(13 * 3600)
+        assert (await page.get("state")).status == 403
+
+
+async def test_the_stream_ends_when_the_host_stops() -> None:
+    async with open_page() as page:
+        stream = page.follow()
+        await _grows(stream, 1)
+        page.stop.set()
+        with trio.fail_after(5):
+            await stream.whole.wait()
+
+
+async def test_leaving_ends_the_session_and_its_streams() -> None:
+    office = MemoryOffice()
+    async with open_page(office) as page:
+        other = page.another()
+        await other.open()
+        streams = [page.follow(), other.follow()]
+        for stream in streams:
+            await _grows(stream, 1)
+        answer = await page.post("leave")
+        assert "Max-Age=0" in answer.headers["set-cookie"]
+        with trio.fail_after(5):
+            await streams[0].whole.wait()
+        assert office.present == ["console"]
+        assert not streams[1].whole.is_set()
+        assert (await page.get("state")).status == 403
+        assert (await other.get("state")).status == 200
+
+
+async def test_a_session_that_gives_way_hears_nothing_more() -> None:
+    office = MemoryOffice()
+    async with open_page(office) as page:
+        stream = page.follow()
+        await _grows(stream, 1)
+        for _ in range(MAX_SESSIONS):
+            await page.another().open()
+        with trio.fail_after(5):
+            await stream.whole.wait()
+
+
+async def test_one_session_has_so_many_streams() -> None:
+    async with open_page() as page:
+        streams = [page.follow() for _ in range(MAX_STREAMS)]
+        for stream in streams:
+            await _grows(stream, 1)
+        assert (await page.get("events")).status == 429
+
+
+async def _grows(answer: Answer, count: int) -> None:
+    await _until(lambda: len(lines(answer)) >= count)
+
+
+async def _until(holds: Any) -> None:
+    with trio.fail_after(5):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event
+            await trio.sleep(0.01)

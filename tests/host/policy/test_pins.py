@@ -1,0 +1,979 @@
+"""What was approved stays usable, what was not never is, whatever a server does and however often a host is started."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from config import Trust
+from host.policy import pins as module
+from host.policy.fingerprint import Launch, fingerprint
+from host.policy.pins import INSTRUCTIONS, LAUNCH, Moved, Pins, Standing
+from host.state import BROKEN, ConfigState, StateError, open_state
+
+APPROVED, NEW, CHANGED, UNKNOWN = Standing.APPROVED, Standing.NEW, Standing.CHANGED, Standing.UNKNOWN
+TRUSTED, STANDARD, UNTRUSTED = Trust.TRUSTED, Trust.STANDARD, Trust.UNTRUSTED
+
+TOOL = {
+    "name": "create_issue",
+    "title": "Create an issue",
+    "description": "Creates an issue.\nNever do more than that: see https://example.com/rules.",
+    "inputSchema": {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "owner": {"type": "string", "description": "Whose repository", "minLength": 1, "maxLength": 39},
+            "labels": {"type": "array", "items": {"type": "string", "enum": ["bug", "idea"]}, "uniqueItems": True},
+            "weight": {"type": "number", "minimum": 0.5, "maximum": 10, "default": 1},
+            "draft": {"type": ["boolean", "null"], "default": False, "x-mcp-header": "Draft"},
+        },
+        "required": ["owner", "labels"],
+        "additionalProperties": False,
+    },
+    "outputSchema": {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]},
+    "annotations": {
+        "title": "Create",
+        "readOnlyHint": False,
+        "destructiveHint": False,
+        "idempotentHint": False,
+        "openWorldHint": True,
+    },
+    "icons": [
+        {"src": "https://example.com/a.png", "mimeType": "image/png", "sizes": ["16x16", "48x48"], "theme": "light"},
+        {"src": "data:image/svg+xml;base64,AA==", "mimeType": "image/svg+xml", "sizes": ["any"]},
+    ],
+    "execution": {"taskSupport": "optional"},
+    "_meta": {"example.com/build": {"number": 17, "flags": [1, True, None, "1", 0]}, "ui": {"resourceUri": "ui://a"}},
+    "unknown": {"tomorrow": [{"nested": {"deep": "er"}}]},
+}
+PROMPT = {
+    "name": "review",
+    "title": "Review",
+    "description": "Reviews code",
+    "arguments": [
+        {"name": "code", "title": "Code", "description": "What to review", "required": True},
+        {"name": "style", "description": "How", "required": False},
+    ],
+    "icons": [{"src": "https://example.com/r.png", "sizes": ["any"]}],
+    "_meta": {"example.com/v": [1, 2, {"a": None}]},
+}
+RESOURCE = {
+    "uri": "repo://acme/readme",
+    "name": "readme",
+    "title": "Readme",
+    "description": "What it is",
+    "mimeType": "text/markdown",
+    "size": 1024,
+    "annotations": {"audience": ["user", "assistant"], "priority": 0.8, "lastModified": "2025-01-12T15:00:58Z"},
+    "icons": [{"src": "https://example.com/f.png", "mimeType": "image/png"}],
+    "_meta": {"example.com/etag": "x"},
+}
+TEMPLATE = {
+    "uriTemplate": "repo://acme/{path}",
+    "name": "files",
+    "title": "Files",
+    "description": "Any file",
+    "mimeType": "text/plain",
+    "annotations": {"audience": ["assistant"], "priority": 1},
+    "_meta": {"example.com/root": {"depth": 3}},
+}
+SPOKEN = "Use create_issue for issues. Ask before you close one."
+STARTED = {"declared": "sha256:" + "0" * 64, "program": "/usr/bin/server"}
+DEFINITIONS: dict[str, object] = {
+    "tool": TOOL,
+    "prompt": PROMPT,
+    "resource": RESOURCE,
+    "template": TEMPLATE,
+    INSTRUCTIONS: SPOKEN,
+    LAUNCH: STARTED,
+}
+NAMES = {"tool": "create_issue", "prompt": "review", "resource": "repo://acme/readme", "template": "repo://acme/{path}"}
+
+LOOKALIKES = str.maketrans({"a": "а", "e": "е", "o": "ο", "i": "і", "c": "с", "p": "р", "A": "Α"})  # noqa: RUF100
+
+
+def dumped(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def changes(value: object) -> Iterator[object]:
+    """Everything that comes of a value if one thing in it is changed."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield {other: each for other, each in value.items() if other != name}
+            yield {(name + "\u200b" if other == name else other): each for other, each in value.items()}
+            for changed in changes(inner):
+                yield {**value, name: changed}
+        yield {**value, "": None}
+        yield {**value, "added": "x"}
+        yield list(value)
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            yield value[:at] + value[at + 1 :]
+            for changed in changes(inner):
+                yield [*value[:at], changed, *value[at + 1 :]]
+        if value != value[::-1]:
+            yield value[::-1]
+        yield [*value, None]
+        yield [value]
+    elif isinstance(value, bool):
+        yield from (not value, int(value), str(value).lower(), None)
+    elif isinstance(value, int | float):
+        yield from (value + 1, -value - 1, str(value), bool(value), [value], None, value + 2**60)
+    elif isinstance(value, str):
+        yield from (value + " ", value + "\u200b", value + "\u202e", value + "\U000e0041", value[:-1], value.swapcase())
+        yield from (f"\ufeff{value}", None, [value], {"text": value}, len(value))
+        if value.translate(LOOKALIKES) != value:
+            yield value.translate(LOOKALIKES)
+    else:
+        yield from ("", False, 0, "null", [], {})
+
+
+def single_changes(kind: str) -> list[object]:
+    value = DEFINITIONS[kind]
+    if kind == LAUNCH:  # the rest of it is the owner's
+        return [{**STARTED, "program": each} for each in changes(STARTED["program"]) if isinstance(each, str)]
+    seen = {dumped(value).decode()}
+    found: list[object] = []
+    for each in changes(value):
+        text = json.dumps(each)
+        if text not in seen:
+            seen.add(text)
+            found.append(each)
+    return found
+
+
+CHANGES = {kind: single_changes(kind) for kind in DEFINITIONS}
+
+
+@pytest.fixture(autouse=True)
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for the disk takes most of the time here, and nothing below is about it."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> ConfigState:
+    return open_state(tmp_path / "state").for_config(Path("/config.yaml"))
+
+
+Opener = Callable[..., Pins]
+
+
+@pytest.fixture
+def open_pins(kept: ConfigState) -> Opener:
+    """The pins as a host that was just started has them."""
+
+    def opened(trust: Trust = STANDARD, **more: Trust) -> Pins:
+        return Pins(kept.file("pins.json"), {"a": trust, **more})
+
+    return opened
+
+
+def offer(pins: Pins, kind: str, value: object, server: str = "a") -> str:
+    """Offer one definition of a kind; its fingerprint."""
+    if kind == LAUNCH:
+        assert isinstance(value, dict)
+        pins.observe_launch(server, Launch(value["declared"], value["program"]))
+    else:
+        pins.observe(server, kind, {NAMES.get(kind, ""): dumped(value)})
+    found = pins.fingerprint(server, kind, NAMES.get(kind, ""))
+    assert found is not None
+    return found
+
+
+def standing(pins: Pins, kind: str) -> Standing:
+    return pins.standing("a", kind, NAMES.get(kind, ""))
+
+
+def tools(**offered: object) -> dict[str, bytes]:
+    return {name: dumped({"name": name, "description": value}) for name, value in offered.items()}
+
+
+def stood(pins: Pins, *names: str) -> list[Standing]:
+    return [pins.standing("a", "tool", name) for name in names]
+
+
+# First sight, by trust
+
+
+def test_what_a_standard_server_offers_at_first_sight_is_pinned_also_later(open_pins: Opener) -> None:
+    pins = open_pins(STANDARD)
+    assert stood(pins, "x") == [UNKNOWN]
+    found = pins.observe("a", "tool", tools(x=1, y=1))
+    assert [(each.name, each.standing, each.first, each.was) for each in found] == [
+        ("x", APPROVED, True, None),
+        ("y", APPROVED, True, None),
+    ]
+    [later] = pins.observe("a", "tool", tools(x=1, y=1, z=1))
+    assert (later.name, later.standing, later.first) == ("z", APPROVED, True)
+    assert later.fingerprint == fingerprint(tools(z=1)["z"]) == pins.fingerprint("a", "tool", "z")
+    assert {each.by for each in pins.pinned()} == {"first sight"}
+    assert pins.held() == []
+
+
+def test_what_an_untrusted_server_offers_waits_until_a_person_approves_it(open_pins: Opener) -> None:
+    pins = open_pins(UNTRUSTED)
+    [change] = pins.observe("a", "tool", tools(x=1))
+    assert (change.standing, change.first) == (NEW, True)
+    assert stood(pins, "x") == [NEW]
+    [held] = pins.held()
+    assert (held.server, held.kind, held.name, held.standing, held.rejected) == ("a", "tool", "x", NEW, False)
+    assert (held.offered, held.approved) == (tools(x=1)["x"], None)
+    pins.approve("a", "tool", "x", held.fingerprint, "console")
+    assert stood(pins, "x") == stood(open_pins(UNTRUSTED), "x") == [APPROVED]
+    assert pins.held() == []
+    [pinned] = pins.pinned()
+    assert (pinned.name, pinned.definition, pinned.by) == ("x", tools(x=1)["x"], "console")
+
+
+def test_what_a_trusted_server_changes_is_approved_and_told(open_pins: Opener) -> None:
+    pins = open_pins(TRUSTED)
+    pins.observe("a", "tool", tools(x=1))
+    [change] = pins.observe("a", "tool", tools(x=2))
+    assert (change.standing, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=1)["x"]))
+    assert stood(pins, "x") == [APPROVED]
+    lowered = open_pins(STANDARD)
+    assert lowered.observe("a", "tool", tools(x=2)) == []
+    assert stood(lowered, "x") == [APPROVED]
+    lowered.observe("a", "tool", tools(x=1))
+    assert stood(lowered, "x") == [CHANGED]
+
+
+def test_a_server_that_nobody_configured_is_untrusted(open_pins: Opener) -> None:
+    pins = open_pins()
+    pins.observe("b", "tool", tools(x=1))
+    assert pins.standing("b", "tool", "x") is NEW
+
+
+def test_kinds_and_servers_have_names_of_their_own(open_pins: Opener) -> None:
+    pins = open_pins(STANDARD, b=STANDARD)
+    pins.observe("a", "tool", tools(x=1))
+    pins.observe("a", "prompt", tools(x=2))
+    pins.observe("b", "tool", tools(x=3))
+    assert pins.standing("a", "tool", "x") is pins.standing("a", "prompt", "x") is APPROVED
+    assert pins.standing("b", "tool", "x") is APPROVED
+    pins.observe("a", "prompt", tools(x=1))
+    assert [pins.standing(*each, "x") for each in (("a", "tool"), ("a", "prompt"), ("b", "tool"))] == [
+        APPROVED,
+        CHANGED,
+        APPROVED,
+    ]
+
+
+# Every change of every kind
+
+
+def test_there_are_enough_single_changes_and_each_is_one() -> None:
+    assert sum(len(each) for each in CHANGES.values()) >= 300
+    assert {kind: len(each) >= 5 for kind, each in CHANGES.items()} == dict.fromkeys(DEFINITIONS, True)
+    for kind, found in CHANGES.items():
+        prints = {fingerprint(dumped(each)) for each in found}
+        assert len(prints) == len(found)
+        assert fingerprint(dumped(DEFINITIONS[kind])) not in prints
+
+
+@pytest.mark.parametrize("kind", DEFINITIONS)
+@pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
+def test_every_single_change_is_held_back_and_only_the_exact_return_is_not(
+    kind: str, trust: Trust, open_pins: Opener
+) -> None:
+    original = DEFINITIONS[kind]
+    pins = open_pins(trust)
+    first = offer(pins, kind, original)
+    if standing(pins, kind) is not APPROVED:
+        pins.approve("a", kind, NAMES.get(kind, ""), first, "console")
+    for changed in CHANGES[kind]:
+        assert standing(pins, kind) is APPROVED
+        offer(pins, kind, changed)
+        assert standing(pins, kind) is CHANGED, changed
+        [held] = pins.held()
+        assert json.loads(held.offered) == changed
+        assert held.approved is not None
+        assert json.loads(held.approved) == original
+        offer(pins, kind, original)
+    assert standing(pins, kind) is APPROVED
+    assert pins.held() == []
+
+
+@pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
+def test_every_single_change_stays_held_back_over_a_restart(trust: Trust, open_pins: Opener) -> None:
+    """All of them at once: each is an item of its own."""
+    kinds = [kind for kind in DEFINITIONS if kind in NAMES]
+    pins = open_pins(trust)
+    for kind in kinds:
+        count = len(CHANGES[kind])
+        pins.observe("a", kind, {str(at): dumped(DEFINITIONS[kind]) for at in range(count)})
+    pins.approve_all("a", [(held.kind, held.name, held.fingerprint) for held in pins.held()], "terminal")
+    for kind in kinds:
+        told = pins.observe("a", kind, {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])})
+        assert {each.standing for each in told} == {CHANGED}
+        assert len(told) == len(CHANGES[kind])
+    again = open_pins(trust)
+    total = sum(len(CHANGES[kind]) for kind in kinds)
+    assert total >= 300
+    assert len(again.held()) == total, "also before anything is offered"
+    for kind in kinds:
+        offered = {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])}
+        assert again.observe("a", kind, offered) == [], "nothing that was not told before"
+        assert {again.standing("a", kind, name) for name in offered} == {CHANGED}
+        assert all(again.fingerprint("a", kind, name) == fingerprint(raw) for name, raw in offered.items())
+
+
+# No false alarms
+
+
+def shuffled(value: object, order: random.Random) -> object:
+    if isinstance(value, dict):
+        members = [(name, shuffled(each, order)) for name, each in value.items()]
+        order.shuffle(members)
+        return dict(members)
+    return [shuffled(each, order) for each in value] if isinstance(value, list) else value
+
+
+def spelled(value: object, order: random.Random) -> bytes:
+    return json.dumps(
+        shuffled(value, order),
+        indent=order.choice([None, 0, 1, 4]),
+        ensure_ascii=order.random() < 0.5,
+        separators=order.choice([(",", ":"), (", ", ": "), (" , ", "\t:\r\n")]),
+    ).encode()
+
+
+@pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
+def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, kept: ConfigState, open_pins: Opener) -> None:
+    order = random.Random(4)
+    offered: dict[str, dict[str, object]] = {
+        kind: {name if at == 0 else f"{name}{at}": {**value, "at": at} for at in range(3)}
+        for kind, name in NAMES.items()
+        if isinstance(value := DEFINITIONS[kind], dict)
+    }
+    everything: dict[str, dict[str, object]] = {**offered, INSTRUCTIONS: {"": SPOKEN}}
+
+    def connect(pins: Pins, names: Callable[[str], list[str]]) -> int:
+        pins.observe_launch("a", Launch(STARTED["declared"], order.choice([STARTED["program"], None])))
+        return sum(
+            len(pins.observe("a", kind, {name: spelled(items[name], order) for name in names(kind)}))
+            for kind, items in everything.items()
+        )
+
+    pins = open_pins(trust)
+    pins.observe_launch("a", Launch(**STARTED))
+    connect(pins, lambda kind: list(everything[kind]))
+    for held in pins.held():
+        pins.approve(held.server, held.kind, held.name, held.fingerprint, "console")
+    written = kept.file("pins.json").path.read_bytes()
+
+    def some(kind: str) -> list[str]:
+        names = list(everything[kind])
+        return order.sample(names, order.choice([0, 1, len(names), len(names)]))
+
+    for _ in range(1000):
+        if order.random() < 0.2:
+            pins = open_pins(trust)
+        assert connect(pins, some) == 0
+        assert pins.held() == []
+        for kind, items in everything.items():
+            assert {pins.standing("a", kind, name) for name in items} == {APPROVED}
+        assert pins.standing("a", LAUNCH, "") is APPROVED
+    assert kept.file("pins.json").path.read_bytes() == written, "nothing was new, so nothing was written"
+
+
+# What releases and what does not
+
+
+@pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
+def test_neither_vanishing_nor_a_restart_nor_another_change_releases(trust: Trust, open_pins: Opener) -> None:
+    pins = open_pins(trust)
+    pins.observe("a", "tool", tools(x=1))
+    pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
+    pins.observe("a", "tool", tools(x=2))
+    for _ in range(3):
+        pins.observe("a", "tool", {})
+        assert stood(pins, "x") == [CHANGED], "what is not there stands as it did"
+        assert pins.fingerprint("a", "tool", "x") is None
+        pins = open_pins(trust)
+        assert stood(pins, "x") == [CHANGED]
+        pins.observe("a", "tool", tools(y=1))
+        pins.observe("a", "tool", tools(x=2))
+        assert stood(pins, "x") == [CHANGED]
+        pins.observe("a", "tool", tools(x=3))
+        assert stood(pins, "x") == [CHANGED]
+        pins.set_trusts({"a": trust})
+        pins.reread()
+        assert stood(pins, "x") == [CHANGED]
+    [change] = pins.observe("a", "tool", tools(x=1))
+    assert (change.standing, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=3)["x"]))
+
+
+def test_only_the_return_to_what_was_approved_last_releases(open_pins: Opener) -> None:
+    pins = open_pins()
+    pins.observe("a", "tool", tools(x=1))
+    pins.observe("a", "tool", tools(x=2))
+    pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
+    assert stood(pins, "x") == [APPROVED]
+    pins.observe("a", "tool", tools(x=1))
+    assert stood(pins, "x") == stood(open_pins(), "x") == [CHANGED]
+
+
+def test_what_changed_while_it_was_looked_at_is_not_approved(open_pins: Opener) -> None:
+    pins = open_pins(UNTRUSTED)
+    pins.observe("a", "tool", tools(x=1))
+    shown = pins.held()[0].fingerprint
+    pins.observe("a", "tool", tools(x=2))
+    for decide in (pins.approve, pins.reject):
+        with pytest.raises(Moved, match="has changed since it was shown"):
+            decide("a", "tool", "x", shown, "console")
+        with pytest.raises(Moved, match="is not offered"):
+            decide("a", "tool", "other", shown, "console")
+    with pytest.raises(Moved, match="is not approved"):
+        pins.revoke("a", "tool", "x")
+    assert stood(pins, "x") == [NEW]
+
+
+def test_many_are_approved_at_once_or_none(open_pins: Opener) -> None:
+    pins = open_pins(UNTRUSTED)
+    pins.observe("a", "tool", tools(x=1, y=1))
+    pins.observe("a", "prompt", tools(x=1))
+    shown = [(held.kind, held.name, held.fingerprint) for held in pins.held()]
+    pins.observe("a", "tool", tools(x=1, y=2))
+    with pytest.raises(Moved, match="'y' has changed"):
+        pins.approve_all("a", shown, "console")
+    assert stood(pins, "x", "y") == [NEW, NEW]
+    pins.observe("a", "tool", tools(x=1, y=1))
+    pins.approve_all("a", shown, "console")
+    assert stood(pins, "x", "y") == [APPROVED, APPROVED]
+    assert pins.standing("a", "prompt", "x") is APPROVED
+
+
+def test_what_is_refused_stays_held_back_and_marked(open_pins: Opener) -> None:
+    pins = open_pins()
+    pins.observe("a", "tool", tools(x=1))
+    with pytest.raises(Moved, match="is approved as it is"):
+        pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
+    pins.observe("a", "tool", tools(x=2))
+    pins.reject("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
+    for each in (pins, open_pins()):
+        assert [held.rejected for held in each.held()] == [True]
+        assert stood(each, "x") == [CHANGED]
+    pins.observe("a", "tool", tools(x=3))
+    assert [held.rejected for held in pins.held()] == [False]
+    pins.observe("a", "tool", tools(x=1))
+    assert stood(pins, "x") == [APPROVED]
+    pins.observe("a", "tool", tools(x=2))
+    assert [held.rejected for held in pins.held()] == [True]
+    pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
+    assert stood(pins, "x") == [APPROVED]
+
+
+def test_an_approval_that_was_taken_back_does_not_come_again_by_itself(open_pins: Opener) -> None:
+    pins = open_pins()
+    pins.observe("a", "tool", tools(x=1))
+    pins.revoke("a", "tool", "x")
+    for again in (pins, open_pins()):
+        pins = again
+        for value in (1, 2, 1):
+            pins.observe("a", "tool", {})
+            pins.observe("a", "tool", tools(x=value))
+            assert stood(pins, "x") == [NEW]
+    assert [held.offered for held in pins.held()] == [tools(x=1)["x"]]
+    pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
+    assert stood(pins, "x") == [APPROVED]
+
+
+# Trust that changes
+
+
+def test_more_trust_approves_what_is_new_with_the_next_look_and_nothing_else(open_pins: Opener) -> None:
+    pins = open_pins(UNTRUSTED)
+    offered = tools(approved=1, changed=1, refused=1, revoked=1, waiting=1)
+    pins.observe("a", "tool", offered)
+    for name in ("approved", "changed", "revoked"):
+        pins.approve("a", "tool", name, fingerprint(offered[name]), "console")
+    offered.update(tools(changed=2))
+    pins.observe("a", "tool", offered)
+    pins.reject("a", "tool", "refused", fingerprint(offered["refused"]), "console")
+    pins.revoke("a", "tool", "revoked")
+    before = [APPROVED, CHANGED, NEW, NEW, NEW]
+    assert stood(pins, *offered) == before
+    pins.set_trusts({"a": STANDARD})
+    assert stood(pins, *offered) == before
+    [change] = pins.observe("a", "tool", offered)
+    assert (change.name, change.standing, change.first) == ("waiting", APPROVED, False)
+    assert stood(pins, *offered) == [APPROVED, CHANGED, NEW, NEW, APPROVED]
+
+
+def test_less_trust_leaves_what_was_approved(open_pins: Opener) -> None:
+    pins = open_pins(STANDARD)
+    pins.observe("a", "tool", tools(x=1))
+    pins.set_trusts({"a": UNTRUSTED})
+    assert pins.observe("a", "tool", tools(x=1)) == []
+    pins.observe("a", "tool", tools(x=1, y=1))
+    assert stood(pins, "x", "y") == [APPROVED, NEW]
+    pins.set_trusts({})
+    assert stood(pins, "x", "y") == [APPROVED, NEW]
+
+
+def test_what_a_person_refused_counts_again_once_a_server_is_not_trusted_any_more(open_pins: Opener) -> None:
+    pins = open_pins(UNTRUSTED)
+    pins.observe("a", "tool", tools(x=1))
+    pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
+    pins.set_trusts({"a": TRUSTED})
+    assert stood(pins, "x") == [APPROVED]
+    pins.observe("a", "tool", tools(x=2))
+    assert stood(pins, "x") == [APPROVED]
+    pins.set_trusts({"a": STANDARD})
+    pins.observe("a", "tool", tools(x=2))
+    assert stood(pins, "x") == [NEW]
+
+
+# Launch
+
+
+@pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
+def test_the_same_text_that_comes_to_another_program_is_held_back(trust: Trust, open_pins: Opener) -> None:
+    pins = open_pins(trust)
+    assert pins.launch("a") == ""
+    [first] = pins.observe_launch("a", Launch("d", "/one"))
+    assert (first.kind, first.name, first.standing, first.first) == (LAUNCH, "", APPROVED, True)
+    one = pins.launch("a")
+    assert one == first.fingerprint
+    [change] = pins.observe_launch("a", Launch("d", "/two"))
+    assert (change.standing, change.was) == (CHANGED, one)
+    assert pins.launch("a") == change.fingerprint
+    [held] = pins.held()
+    assert json.loads(held.offered) == {"declared": "d", "program": "/two"}
+    again = open_pins(trust)
+    assert again.observe_launch("a", Launch("d", "/two")) == []
+    assert again.standing("a", LAUNCH, "") is CHANGED
+    again.approve("a", LAUNCH, "", held.fingerprint, "terminal")
+    assert pins.reread() == {"a"}
+    assert pins.standing("a", LAUNCH, "") is APPROVED
+    pins.observe_launch("a", Launch("d", "/one"))
+    assert pins.standing("a", LAUNCH, "") is CHANGED
+
+
+def test_a_trusted_server_may_be_another_program(open_pins: Opener) -> None:
+    pins = open_pins(TRUSTED)
+    pins.observe_launch("a", Launch("d", "/one"))
+    [change] = pins.observe_launch("a", Launch("d", "/two"))
+    assert change.standing is APPROVED
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_what_the_owner_edits_is_recorded_and_not_held_back(trust: Trust, open_pins: Opener) -> None:
+    pins = open_pins(trust)
+    pins.observe_launch("a", Launch("d", "/one"))
+    [change] = pins.observe_launch("a", Launch("e", "/two"))
+    assert (change.standing, change.first) == (APPROVED, False)
+    [pinned] = pins.pinned()
+    assert (pinned.kind, pinned.fingerprint, pinned.by) == (LAUNCH, change.fingerprint, "configuration")
+    pins.observe_launch("a", Launch("e", "/three"))
+    [change] = pins.observe_launch("a", Launch("f", None))
+    assert change.standing is APPROVED
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_a_command_that_comes_to_nothing_changes_nothing(trust: Trust, open_pins: Opener) -> None:
+    pins = open_pins(trust)
+    pins.observe_launch("a", Launch("d", None))
+    [found] = pins.observe_launch("a", Launch("d", "/one"))
+    assert found.standing is APPROVED, "the first program that it comes to"
+    assert pins.observe_launch("a", Launch("d", None)) == []
+    assert pins.launch("a") == found.fingerprint
+    again = open_pins(trust)
+    assert again.observe_launch("a", Launch("d", None)) == []
+    again.observe_launch("a", Launch("d", "/two"))
+    assert again.standing("a", LAUNCH, "") is (APPROVED if trust is TRUSTED else CHANGED)
+
+
+def test_a_program_whose_name_is_no_text_has_its_pin_too(open_pins: Opener) -> None:
+    pins = open_pins()
+    pins.observe_launch("a", Launch("d", "/\udcff"))
+    assert open_pins().observe_launch("a", Launch("d", "/\udcff")) == []
+    pins.observe_launch("a", Launch("d", "/\udcfe"))
+    assert pins.standing("a", LAUNCH, "") is CHANGED
+
+
+# Without a host, and several hosts
+
+
+def test_what_is_held_back_can_be_shown_and_approved_without_a_host(open_pins: Opener) -> None:
+    host = open_pins(UNTRUSTED)
+    host.observe("a", "tool", tools(x=1, y=1))
+    command = open_pins(UNTRUSTED)
+    held = {each.name: each for each in command.held()}
+    assert {name: each.offered for name, each in held.items()} == tools(x=1, y=1)
+    command.approve("a", "tool", "x", held["x"].fingerprint, "terminal")
+    command.reject("a", "tool", "y", held["y"].fingerprint, "terminal")
+    later = open_pins(UNTRUSTED)
+    assert later.observe("a", "tool", tools(x=1, y=1)) == []
+    assert stood(later, "x", "y") == [APPROVED, NEW]
+    command.revoke("a", "tool", "x")
+    assert stood(command, "x") == [NEW]
+
+
+def test_a_running_host_sees_what_another_process_decided(open_pins: Opener) -> None:
+    host, command = open_pins(UNTRUSTED, b=UNTRUSTED), open_pins(UNTRUSTED, b=UNTRUSTED)
+    host.observe("a", "tool", tools(x=1))
+    host.observe("b", "tool", tools(x=1))
+    assert host.reread() == set()
+    assert command.reread() == {"a", "b"}
+    command.approve("a", "tool", "x", command.held()[0].fingerprint, "terminal")
+    host.observe("b", "tool", tools(x=2))
+    assert host.reread() == {"a"}, "also if something else read the file first"
+    assert host.reread() == set()
+    assert stood(host, "x") == [APPROVED]
+
+
+def test_an_approval_is_for_what_was_shown_also_if_the_host_offers_something_else_by_then(open_pins: Opener) -> None:
+    host, command = open_pins(UNTRUSTED), open_pins(UNTRUSTED)
+    host.observe("a", "tool", tools(x=1))
+    command.reread()
+    shown = command.held()[0].fingerprint
+    host.observe("a", "tool", tools(x=2))
+    with pytest.raises(Moved):
+        command.approve("a", "tool", "x", shown, "terminal")
+    assert host.reread() == set()
+    assert stood(host, "x") == [NEW]
+
+
+def test_two_hosts_that_are_offered_different_things_each_hold_back_their_own(open_pins: Opener) -> None:
+    one, two = open_pins(), open_pins()
+    one.observe("a", "tool", tools(x=1))
+    two.observe("a", "tool", tools(x=2))
+    assert (stood(one, "x"), stood(two, "x")) == ([APPROVED], [CHANGED])
+    two.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
+    assert one.reread() == {"a"}
+    assert (stood(one, "x"), stood(two, "x")) == ([CHANGED], [APPROVED])
+    one.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
+    two.reread()
+    assert (stood(one, "x"), stood(two, "x")) == ([APPROVED], [CHANGED])
+
+
+HOST = """
+import json, sys
+from pathlib import Path
+from config import Trust
+from host.policy.pins import Pins, Standing
+from host.state import open_state
+own, count = sys.argv[2], int(sys.argv[3])
+pins = Pins(open_state(Path(sys.argv[1])).for_config(Path("/config.yaml")).file("pins.json"), {own: Trust.UNTRUSTED})
+offered = {}
+for at in range(count):
+    offered[f"t{at}"] = json.dumps({"name": f"t{at}", "of": own}).encode()
+    pins.observe(own, "tool", offered)
+    for held in pins.held():
+        if held.server == own and at % 2 == 0:
+            pins.approve(own, "tool", held.name, held.fingerprint, own)
+    assert pins.problem is None, pins.problem
+"""
+
+
+def test_processes_that_decide_at_once_lose_nothing_of_each_other(tmp_path: Path, open_pins: Opener) -> None:
+    names, each = ("b", "c", "d"), 25
+    open_pins()
+    hosts = [subprocess.Popen([sys.executable, "-c", HOST, tmp_path / "state", name, str(each)]) for name in names]
+    assert [host.wait(50) for host in hosts] == [0] * len(names)
+    pins = open_pins()
+    assert pins.problem is None
+    assert {(pin.server, pin.name, pin.by) for pin in pins.pinned()} == {
+        (name, f"t{at}", name) for name in names for at in range(each)
+    }
+
+
+# When the file cannot be used
+
+
+def break_file(kept: ConfigState, how: str) -> None:
+    path = kept.path / "pins.json"
+    data = path.read_bytes()
+    if how == "cut":
+        path.write_bytes(data[:-5])
+    elif how == "edited":
+        path.write_bytes(data.replace(b"first sight", b"first-sight"))
+    elif how == "another form":
+        with kept.file("pins.json").updating() as update:
+            update.write({"version": 1, "servers": {"a": {"tool": {"x": {"approved": 1}}}}})
+    elif how == "another version":
+        with kept.file("pins.json").updating() as update:
+            update.write({"version": 2, "servers": {}, "lost": []})
+    else:
+        path.unlink()
+
+
+@pytest.mark.parametrize("how", ["cut", "edited", "another form", "another version", "gone"])
+def test_a_file_that_breaks_under_a_host_leaves_nothing_approved(
+    how: str, kept: ConfigState, open_pins: Opener
+) -> None:
+    pins = open_pins(STANDARD, b=TRUSTED)
+    pins.observe("a", "tool", tools(x=1, y=1))
+    pins.observe("b", "tool", tools(x=1))
+    break_file(kept, how)
+    broken = (kept.path / "pins.json").read_bytes() if how != "gone" else None
+    assert pins.reread() == {"a", "b"}
+    assert "nothing is approved" in str(pins.problem)
+    for _ in range(2):
+        pins.observe("a", "tool", tools(x=1, y=1, z=1))
+        assert stood(pins, "x", "y", "z") == [NEW, NEW, NEW]
+        assert pins.standing("b", "tool", "x") is NEW
+    left = (kept.path / "pins.json").read_bytes() if how != "gone" else None
+    assert left == broken, "nobody writes over it"
+    assert [each.name for each in pins.held() if each.server == "a"] == ["x", "y", "z"]
+
+    pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
+    assert pins.problem is None
+    assert stood(pins, "x", "y", "z") == [APPROVED, NEW, NEW]
+    assert pins.standing("b", "tool", "x") is APPROVED, "trust needs no file"
+    if broken is not None:
+        assert (kept.path / ("pins.json" + BROKEN)).read_bytes() == broken
+    for again in (pins, open_pins(STANDARD, b=TRUSTED)):
+        again.observe("a", "tool", tools(x=1, y=1, z=1, later=1))
+        assert stood(again, "x", "y", "z", "later") == [APPROVED, NEW, NEW, NEW], "what was known may come back changed"
+
+
+def test_a_file_that_was_broken_before_the_start_leaves_nothing_approved(kept: ConfigState, open_pins: Opener) -> None:
+    open_pins().observe("a", "tool", tools(x=1))
+    break_file(kept, "cut")
+    pins = open_pins()
+    [change] = pins.observe("a", "tool", tools(x=2))
+    assert change.standing is NEW
+    pins.observe_launch("a", Launch("d", "/one"))
+    assert pins.standing("a", LAUNCH, "") is NEW
+    pins.approve("a", LAUNCH, "", pins.launch("a"), "console")
+    assert stood(pins, "x") == [NEW]
+    assert pins.standing("a", LAUNCH, "") is APPROVED
+
+
+def test_a_broken_file_that_is_put_right_counts_again(kept: ConfigState, open_pins: Opener) -> None:
+    pins = open_pins()
+    pins.observe("a", "tool", tools(x=1))
+    whole = (kept.path / "pins.json").read_bytes()
+    break_file(kept, "cut")
+    pins.observe("a", "tool", tools(x=1))
+    assert stood(pins, "x") == [NEW]
+    (kept.path / "pins.json").write_bytes(whole)
+    assert pins.reread() == {"a"}
+    assert pins.problem is None
+    assert stood(pins, "x") == [APPROVED]
+
+
+def test_what_cannot_be_written_down_is_not_approved_by_itself(kept: ConfigState, open_pins: Opener) -> None:
+    pins = open_pins(STANDARD, b=TRUSTED)
+    pins.observe("a", "tool", tools(x=1))
+    blocked = kept.path / "pins.json.new"
+    blocked.mkdir()
+    pins.observe("a", "tool", tools(x=1, y=1))
+    pins.observe("b", "tool", tools(x=1))
+    assert stood(pins, "x", "y") == [APPROVED, NEW]
+    assert pins.standing("b", "tool", "x") is APPROVED
+    assert "held back" in str(pins.problem)
+    with pytest.raises(StateError):
+        pins.revoke("a", "tool", "x")
+    assert stood(pins, "x") == [APPROVED]
+    blocked.rmdir()
+    [change] = pins.observe("a", "tool", tools(x=1, y=1))
+    assert (change.name, change.standing) == ("y", APPROVED)
+    pins.observe("b", "tool", tools(x=1))
+    assert pins.problem is None
+
+
+# Bounds
+
+
+def test_no_more_of_a_server_is_kept_than_is_said(monkeypatch: pytest.MonkeyPatch, open_pins: Opener) -> None:
+    monkeypatch.setattr(module, "MOST_ITEMS", 3)
+    pins = open_pins(STANDARD, b=UNTRUSTED)
+    offered = {f"t{at}": dumped(at) for at in range(5)}
+    told = pins.observe("a", "tool", offered)
+    assert [each.standing for each in told] == [APPROVED] * 3 + [NEW] * 2
+    assert stood(pins, *offered) == [APPROVED] * 3 + [NEW] * 2
+    assert pins.held() == []
+    with pytest.raises(Moved, match="more is offered than is kept"):
+        pins.approve("a", "tool", "t4", fingerprint(offered["t4"]), "console")
+    assert pins.observe("a", "tool", {"t0": offered["t0"], "t4": offered["t4"]}) == []
+    assert stood(pins, "t4") == [NEW], "pins that nobody offers any more do not make room"
+    pins.observe("b", "tool", offered)
+    assert len(pins.held()) == 3
+    pins.observe("b", "tool", {"t3": offered["t3"], "t4": offered["t4"]})
+    assert {each.name for each in pins.held()} == {"t3", "t4"}, "but what nobody decided about does"
+
+
+def test_a_definition_that_is_too_long_to_keep_is_held_back(monkeypatch: pytest.MonkeyPatch, open_pins: Opener) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 200)
+    pins = open_pins()
+    pins.observe("a", "tool", tools(x="short", y="long" * 60))
+    assert stood(pins, "x", "y") == [APPROVED, NEW]
+    pins.observe("a", "tool", tools(x="long" * 60))
+    again = open_pins()
+    for each in (pins, again):
+        assert stood(each, "x", "y") == [CHANGED, NEW], "its fingerprint is kept"
+        assert each.held() == []
+    with pytest.raises(Moved):
+        pins.approve("a", "tool", "x", pins.fingerprint("a", "tool", "x") or "", "console")
+
+
+def test_what_is_no_text_is_held_back(open_pins: Opener) -> None:
+    pins = open_pins()
+    pins.observe("a", "tool", {"\ud800": b"{}", "x": b'"\xff"'})
+    assert stood(pins, "\ud800", "x") == [NEW, NEW]
+    assert pins.problem is None
+    assert pins.held() == []
+
+
+def test_a_thousand_tools_that_are_the_same_take_no_time(open_pins: Opener) -> None:
+    """The goals are 5 ms and 1 µs; a busy machine gets more."""
+    pins = open_pins()
+    offered = {f"t{at}": dumped({**TOOL, "name": f"t{at}"}) for at in range(1000)}
+    pins.observe("a", "tool", offered)
+    copies = [{name: bytes(bytearray(raw)) for name, raw in offered.items()} for _ in range(5)]
+    began = time.process_time()
+    for copy in copies:
+        assert pins.observe("a", "tool", copy) == []
+    assert (time.process_time() - began) / 5 < 0.02
+    began = time.process_time()
+    for _ in range(20000):
+        pins.standing("a", "tool", "t7")
+    assert (time.process_time() - began) / 20000 < 5e-6
+
+
+# Any history
+
+
+class History(RuleBasedStateMachine):
+    """A server that offers what it likes, a person who decides, hosts that start anew; beside them what must come of
+    it, told in another way: for each item the one definition that was approved last, and whether anybody ever said no.
+    """
+
+    names = st.sampled_from(["x", "y"])
+    values = st.sampled_from([1, 2, 3])
+
+    @initialize(trust=st.sampled_from([STANDARD, UNTRUSTED, TRUSTED]))
+    def begin(self, trust: Trust) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.kept = open_state(Path(self.folder.name) / "state").for_config(Path("/c"))
+        self.trust = trust
+        self.start()
+        self.offered: dict[str, int] = {}
+        self.last: dict[str, int] = {}
+        self.approved: dict[str, int] = {}
+        self.refused: set[str] = set()
+        self.look({})
+
+    def start(self) -> None:
+        self.pins = Pins(self.kept.file("pins.json"), {"a": self.trust})
+        self.other = Pins(self.kept.file("pins.json"), {"a": self.trust})
+
+    def look(self, offered: dict[str, int]) -> None:
+        self.offered = offered
+        self.pins.observe("a", "tool", tools(**offered))
+        for name, value in offered.items():
+            self.last[name] = value
+            if name in self.refused:
+                continue
+            if self.trust is TRUSTED or (self.trust is STANDARD and name not in self.approved):
+                self.approved[name] = value
+
+    def print_of(self, name: str) -> str:
+        return fingerprint(tools(**{name: self.last[name]})[name])
+
+    @rule(offered=st.dictionaries(names, values))
+    def offer(self, offered: dict[str, int]) -> None:
+        self.look(offered)
+
+    @rule()
+    def reconnect(self) -> None:
+        self.look(dict(reversed(self.offered.items())))
+
+    @rule()
+    def restart(self) -> None:
+        self.start()
+
+    @rule(trust=st.sampled_from(list(Trust)))
+    def edit(self, trust: Trust) -> None:
+        self.trust = trust
+        self.pins.set_trusts({"a": trust})
+        self.other.set_trusts({"a": trust})
+        self.look(self.offered)
+
+    @rule(name=names, elsewhere=st.booleans())
+    def approve(self, name: str, elsewhere: bool) -> None:
+        self.decide(name, elsewhere, "approve")
+
+    @rule(name=names, elsewhere=st.booleans())
+    def reject(self, name: str, elsewhere: bool) -> None:
+        self.decide(name, elsewhere, "reject")
+
+    def decide(self, name: str, elsewhere: bool, decision: str) -> None:
+        pins = self.other if elsewhere else self.pins
+        pins.reread()
+        if name not in self.last:
+            with pytest.raises(Moved):
+                pins.approve("a", "tool", name, "sha256:0", "console")
+            return
+        if decision == "approve":
+            pins.approve("a", "tool", name, self.print_of(name), "console")
+            self.approved[name] = self.last[name]
+            self.refused.discard(name)
+        elif self.approved.get(name) != self.last[name]:
+            pins.reject("a", "tool", name, self.print_of(name), "console")
+            self.refused.add(name)
+        self.pins.reread()
+
+    @rule(name=names, value=values)
+    def approve_what_is_not_offered(self, name: str, value: int) -> None:
+        if self.last.get(name) != value:
+            with pytest.raises(Moved):
+                self.pins.approve("a", "tool", name, fingerprint(tools(**{name: value})[name]), "console")
+
+    @rule(name=names, elsewhere=st.booleans())
+    @precondition(lambda self: self.approved)
+    def revoke(self, name: str, elsewhere: bool) -> None:
+        if name in self.approved:
+            (self.other if elsewhere else self.pins).revoke("a", "tool", name)
+            del self.approved[name]
+            self.refused.add(name)
+            self.pins.reread()
+
+    @invariant()
+    def stands_as_it_must(self) -> None:
+        for name in ("x", "y"):
+            found = self.pins.standing("a", "tool", name)
+            if name not in self.last:
+                assert found is UNKNOWN
+            elif self.trust is TRUSTED or self.approved.get(name) == self.last[name]:
+                assert found is APPROVED
+            else:
+                assert found is (CHANGED if name in self.approved else NEW)
+        assert {held.name for held in self.pins.held()} == {
+            name for name in self.last if self.trust is not TRUSTED and self.approved.get(name) != self.last[name]
+        }
+        assert {pin.name: pin.fingerprint for pin in self.pins.pinned()} == {
+            name: fingerprint(tools(**{name: value})[name]) for name, value in self.approved.items()
+        }
+        assert self.pins.problem is None
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+
+def test_in_any_history_only_what_was_approved_last_may_be_used() -> None:
+    run_state_machine_as_test(History, settings=settings(max_examples=150, stateful_step_count=30, deadline=None))

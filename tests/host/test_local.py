@@ -1,0 +1,117 @@
+"""The hosts that run here, as the command line finds and asks them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from host.local import LocalError, Running, running
+from tests.host.console.test_control import running_host
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir(0o700)
+    return tmp_path / "run"
+
+
+@contextmanager
+def answering(path: Path, data: bytes) -> Iterator[None]:
+    """Something at a socket that answers with these bytes, whatever it is asked, and hangs up."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(data)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield
+        thread.join(10)
+
+
+def test_every_running_host_is_found(folder: Path) -> None:
+    assert running(folder.parent) == []
+    with running_host(folder) as one, running_host(folder) as other:
+        found = running(folder.parent)
+        assert [each.path for each in found] == [one.path, other.path]
+        assert {(each.pid, each.config, each.version, each.problem) for each in found} == {
+            (4711, "/home/me/colonnade.yaml", "0.1.0", None)
+        }
+    assert running(folder.parent) == []
+
+
+def test_asking(folder: Path) -> None:
+    with running_host(folder):
+        (found,) = running(folder.parent)
+        assert found.request("answer", id="q1", answer="deny") == {"done": "deny: create_issue"}
+        with pytest.raises(LocalError, match="not open any more"):
+            found.request("answer", id="q1", answer="deny")
+        assert [each["id"] for each in found.request("state")["questions"]] == ["q2"]
+    with pytest.raises(LocalError, match="has ended"):
+        found.request("state")
+
+
+def test_following(folder: Path) -> None:
+    with running_host(folder) as host:
+        (found,) = running(folder.parent)
+        news = found.follow()
+        assert "questions" in next(news)
+        assert host.says() == "present terminal"
+        host.hear("q9")
+        assert next(news)["questions"][-1]["id"] == "q9"
+        news.close()
+        assert host.says() == "present"
+
+
+def test_the_end_of_a_host_ends_what_follows_it(folder: Path) -> None:
+    with running_host(folder):
+        news = running(folder.parent)[0].follow()
+        next(news)
+    assert list(news) == []
+
+
+def test_what_a_dead_host_left_is_removed(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(folder / "12-0011aabb.sock"))
+    (folder / "13-0011aabb.sock").touch()
+    (folder / "other").touch()
+    with running_host(folder) as host:
+        assert [each.path for each in running(folder.parent)] == [host.path]
+        assert {each.name for each in folder.iterdir()} == {"other", host.path.name}
+
+
+def test_a_host_that_says_no_is_named_with_the_reason(folder: Path) -> None:
+    path = folder / "12-0011aabb.sock"
+    with answering(path, json.dumps({"error": "what was started by this host may not decide here"}).encode() + b"\n"):
+        assert running(folder.parent) == [
+            Running(path, 12, problem="what was started by this host may not decide here")
+        ]
+
+
+@pytest.mark.parametrize("data", [b"", b"no JSON\n", b"[]\n", b'{"ok": {}}\n'])
+def test_what_speaks_otherwise_is_a_problem_and_no_crash(folder: Path, data: bytes) -> None:
+    with answering(folder / "12-0011aabb.sock", data):
+        (found,) = running(folder.parent)
+    assert found.problem
+    assert found.pid == 12
+
+
+def test_what_a_host_no_longer_answers(folder: Path) -> None:
+    path = folder / f"{os.getpid()}-0011aabb.sock"
+    with answering(path, b'{"error": "no"}\n'), pytest.raises(LocalError, match="no"):
+        next(Running(path, 1).follow())
+    path.unlink()
+    with answering(path, b""), pytest.raises(LocalError, match="ended"):
+        next(Running(path, 1).follow())

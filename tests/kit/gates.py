@@ -1,0 +1,66 @@
+"""A gate as a host has it, over real files: in memory where the machine has such a place, since nobody looks at them
+again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from config import AskSpec, KindConsent, Rule, ServerSpec, Verdict
+from host.journal import Journal
+from host.policy.audit import Audit
+from host.policy.desk import Desk, Matter
+from host.policy.gate import Gate
+from host.policy.grants import Grants
+from host.policy.pins import Pins
+from host.state import open_state
+
+_IN_MEMORY = "/dev/shm"
+SOURCE = Path("/nowhere/colonnade.yaml")
+
+
+def kind(
+    *, allow: Sequence[str] | None = None, ask: Sequence[str] = (), deny: Sequence[str] = (), default: str | None = None
+) -> KindConsent:
+    """The consent for one kind, by patterns alone."""
+    return KindConsent(
+        None if allow is None else tuple(map(Rule, allow)),
+        tuple(map(Rule, ask)),
+        tuple(map(Rule, deny)),
+        None if default is None else Verdict(default),
+    )
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """An empty folder for the block."""
+    with tempfile.TemporaryDirectory(dir=_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None) as made:
+        yield Path(made)
+
+
+@contextmanager
+def open_gate(
+    servers: Mapping[str, ServerSpec],
+    journal: Journal | None = None,
+    *,
+    ask: AskSpec | None = None,
+    state: Path | None = None,
+    full: bool = False,
+) -> Iterator[Gate]:
+    """A gate for the block. `state` is where decisions are kept; two gates over the same one are as two hosts, or as
+    one after a restart."""
+    with folder() as made:
+        opened = open_state(state or made / "state")
+        kept = opened.for_config(SOURCE)
+        with Audit(opened.audit, full=full) as audit:
+
+            def told(what: str, matter: Matter, said: dict[str, object]) -> None:
+                gate.told(what, matter, said)
+
+            desk = Desk(Grants(kept.file("grants.json")), ask or AskSpec(), told)
+            trusts = {server: spec.trust for server, spec in servers.items()}
+            gate = Gate(servers, Pins(kept.file("pins.json"), trusts), desk, audit, journal or Journal())
+            yield gate

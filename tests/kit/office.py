@@ -1,0 +1,231 @@
+"""An office that is real and small: questions, definitions and grants lie in lists, and an answer moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import trio
+
+from config import Channel
+from host.console.requests import Done, OfficeError, State
+
+NOW = 1_790_000_000.0
+SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "problems")
+
+
+def question(id: str = "q1", **more: Any) -> dict[str, Any]:
+    """A call that waits."""
+    return {
+        "id": id,
+        "state": "waiting",
+        "server": "github",
+        "trust": "untrusted",
+        "kind": "tool",
+        "name": "create_issue",
+        "summary": "The tool create_issue of github",
+        "arguments": '{\n  "owner": "acme",\n  "title": "The login page is slow"\n}',
+        "too_long": False,
+        "caller": "laptop",
+        "session": True,
+        "rule": "tools.ask: create_*",
+        "asked": NOW,
+        "until": NOW + 50,
+        "waiting": 1,
+        "why": "",
+        "answers": ["deny", "once", "session", "time", "always"],
+        "claims": [],
+        **more,
+    }
+
+
+def held(name: str = "get_issue", **more: Any) -> dict[str, Any]:
+    """A definition that changed."""
+    return {
+        "server": "github",
+        "kind": "tool",
+        "name": name,
+        "standing": "changed",
+        "fingerprint": f"sha256:{name}",
+        "since": NOW,
+        "rejected": False,
+        "trust": "untrusted",
+        "diff": [
+            {"op": "same", "text": '{"description": "Reads an issue'},
+            {"op": "added", "text": " and sends it on"},
+            {"op": "removed", "text": " by number"},
+            {"op": "same", "text": '"}'},
+        ],
+        "text": '{"description": "Reads an issue and sends it on"}',
+        **more,
+    }
+
+
+def entry(name: str, **more: Any) -> dict[str, Any]:
+    """Something that a server offers."""
+    return {
+        "server": "github",
+        "kind": "tool",
+        "name": name,
+        "outward": f"github__{name}",
+        "title": "",
+        "description": "What it does",
+        "verdict": "allow",
+        "rule": "tools.allow: get_*",
+        "standing": "approved",
+        "shown": True,
+        "fingerprint": f"sha256:{name}",
+        **more,
+    }
+
+
+def server(id: str = "github", **more: Any) -> dict[str, Any]:
+    """One of the servers."""
+    return {
+        "id": id,
+        "title": None,
+        "transport": "http",
+        "state": "ready",
+        "detail": "",
+        "trust": "untrusted",
+        "isolation": "shared",
+        "revision": "2025-11-25",
+        "entries": {"tools": 3, "resources": 0, "resourceTemplates": 0, "prompts": 1},
+        "latency_ms": 41,
+        "calls": 12,
+        "failed": 1,
+        "in_flight": 0,
+        "bytes_in": 52_300,
+        "held": 1,
+        "unmatched": [],
+        "warnings": [],
+        **more,
+    }
+
+
+def grant(id: str, **more: Any) -> dict[str, Any]:
+    """An answer that lasts."""
+    return {
+        "id": id,
+        "caller": "laptop",
+        "server": "github",
+        "kind": "tool",
+        "name": "create_issue",
+        "scope": "always",
+        "arguments": "exactly sha256:12ab",
+        "made": NOW,
+        "expires": None,
+        "by": "console",
+        "live": True,
+        "why": "",
+        **more,
+    }
+
+
+class MemoryOffice:
+    """Everything that is asked of it is kept in `asked`; `present` says who is there."""
+
+    def __init__(self, **sections: list[Any]) -> None:
+        self._sections: dict[str, list[Any]] = {name: sections.get(name, []) for name in SECTIONS}
+        self._version = dict.fromkeys(SECTIONS, 1)
+        self._moved = trio.lowlevel.ParkingLot()
+        self.asked: list[tuple[Any, ...]] = []
+        self.present: list[str] = []
+        self.links = iter(f"http://127.0.0.1:1/console#{number}" for number in range(1, 100))
+        self.breaks = False
+        """Whether every request fails by a fault of ours."""
+
+    def put(self, section: str, *items: Any) -> None:
+        """Something new to see."""
+        self.replace(section, [*self._sections[section], *items])
+
+    def replace(self, section: str, items: list[Any]) -> None:
+        self._sections[section] = items
+        self._version[section] += 1
+        self._moved.unpark_all()
+
+    def section(self, name: str) -> list[Any]:
+        return self._sections[name]
+
+    def state(self) -> State:
+        head = {"colonnade": "0.1.0", "config": "/home/me/colonnade.yaml", "pid": 4711, "stdio": False}
+        return {**head, **{name: list(items) for name, items in self._sections.items()}}
+
+    def version(self) -> Mapping[str, int]:
+        return dict(self._version)
+
+    async def changed(self, since: Mapping[str, int]) -> Mapping[str, int]:
+        await trio.lowlevel.checkpoint()
+        while all(since.get(name, 0) >= number for name, number in self._version.items()):
+            await self._moved.park()
+        return dict(self._version)
+
+    def answer(
+        self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
+    ) -> Done:
+        self._ask("answer", id, answer, seconds, arguments, channel.value)
+        found = self._take("questions", lambda each: each["id"] == id, "this question is not open any more")
+        if answer in ("session", "time", "always"):
+            bound = "any" if arguments == "any" else "exactly sha256:12ab"
+            self.put("grants", grant(f"g-{id}", scope=answer, arguments=bound, name=found["name"]))
+        return {"done": f"{answer}: {found['name']}"}
+
+    def decide(self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel) -> Done:
+        self._ask("decide", server, kind, name, fingerprint, decision, channel.value)
+        self._take("held", lambda each: each["fingerprint"] == fingerprint, "the definition changed meanwhile")
+        if decision == "approve":
+            self.put("catalog", entry(name))
+        return {"done": f"{decision}: {name}"}
+
+    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Done:
+        self._ask("decide_all", server, fingerprints, decision, channel.value)
+        for each in [each for each in self._sections["held"] if each["fingerprint"] in fingerprints]:
+            self._take("held", lambda one, gone=each: one is gone, "gone")
+            self.put("catalog", entry(each["name"]))
+        return {"done": f"{len(fingerprints)} approved"}
+
+    def revoke(self, grant: str, channel: Channel) -> Done:
+        self._ask("revoke", grant, channel.value)
+        self._take("grants", lambda each: each["id"] == grant, "there is no such grant")
+        return {"done": "taken back"}
+
+    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Done:
+        self._ask("explain", server, kind, name, arguments)
+        return {
+            "verdict": "ask",
+            "rule": "tools.ask: create_*",
+            "tried": [
+                {"rule": "tools.deny: delete_*", "verdict": "deny", "matched": False, "why": "another name"},
+                {"rule": "tools.ask: create_*", "verdict": "ask", "matched": True, "why": "the name matches"},
+            ],
+            "standing": "approved",
+            "fingerprint": "sha256:1",
+            "grant": None,
+            "limits": {},
+            "shown": True,
+            "sentence": "a person is asked",
+        }
+
+    @contextmanager
+    def attach(self, channel: Channel) -> Iterator[None]:
+        self.present.append(channel.value)
+        try:
+            yield
+        finally:
+            self.present.remove(channel.value)
+
+    def link(self) -> str:
+        return next(self.links)
+
+    def _ask(self, *what: Any) -> None:
+        if self.breaks:
+            raise ZeroDivisionError("/secret/path")
+        self.asked.append(what)
+
+    def _take(self, section: str, fits: Any, otherwise: str) -> Any:
+        found = next((each for each in self._sections[section] if fits(each)), None)
+        if found is None:
+            raise OfficeError(otherwise)
+        self.replace(section, [each for each in self._sections[section] if each is not found])
+        return found

@@ -1,0 +1,552 @@
+"""The web console in a real browser, over a real listener, in front of an office that is small and real.
+
+The browser is Debian's Chromium. Without it these tests are left out, unless COLONNADE_BROWSER says that it must be
+there.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from host.console.http import link, open_console, own_hosts
+from host.console.sessions import Sessions
+from host.wire.asgi import Receive, Scope, Send
+from host.wire.listener import serve_http
+from host.wire.port import bind
+from tests.kit.office import MemoryOffice, entry, grant, held, question, server
+
+CHROMIUM = shutil.which("chromium")
+SWITCHES = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+EVIL = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>\u202e${1}{{1}}"
+EVIL_LONG = EVIL + "a" * 3000
+
+pytestmark = [
+    pytest.mark.skipif(
+        CHROMIUM is None and not os.environ.get("COLONNADE_BROWSER"), reason="chromium is not installed (apt-get)"
+    ),
+    pytest.mark.timeout(120),
+]
+
+
+class Host:
+    """The console's own listener, which the browser reaches at `port`, if that is another. `link` and `do` are for
+    other threads than trio's."""
+
+    def __init__(self, office: MemoryOffice, port: int | None = None) -> None:
+        self.bound = bind("127.0.0.1", 0)
+        self.port: int = port or self.bound.getsockname()[1]
+        self.office = office
+        self.sessions = Sessions(trio.current_time)
+        self.stop = trio.Event()
+        self.app = open_console(office, self.sessions, own_hosts("127.0.0.1", self.port), self.stop)
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def link(self) -> str:
+        return link("127.0.0.1", self.port, trio.from_thread.run_sync(self.sessions.code))
+
+    def do(self, act: Callable[..., Any], *args: Any) -> Any:
+        """Something with the office, in its own thread."""
+        return trio.from_thread.run_sync(partial(act, *args))
+
+
+@asynccontextmanager
+async def serving(office: MemoryOffice, port: int | None = None) -> AsyncIterator[Host]:
+    host = Host(office, port)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_http, host.app, host.bound, stop=host.stop))
+        yield host
+        nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        yield browser
+        browser.close()
+
+
+async def in_browser(host: Host, act: Callable[[Host, Browser], None]) -> None:
+    def run() -> None:
+        with browsing() as browser:
+            act(host, browser)
+
+    await trio.to_thread.run_sync(run)
+
+
+def full() -> MemoryOffice:
+    return MemoryOffice(
+        servers=[server(warnings=["It runs unconfined."], unmatched=["tools.allow: foo_*"]), server("notes")],
+        catalog=[entry("list_issues"), entry("create_issue", verdict="ask", rule="tools.ask: create_*")],
+        questions=[question()],
+        held=[held(), held("new_tool", standing="new", diff=[], text='{"name": "new_tool"}')],
+        grants=[grant("g1", name="list_issues")],
+        activity=[{"t": 1_790_000_000.0, "kind": "call", "server": "github", "text": "answered", "level": "info"}],
+        problems=["The audit cannot be written."],
+    )
+
+
+async def test_a_question_appears_by_itself_and_is_answered() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+        assert "#" not in page.url
+        assert host.office.present == ["console"]
+        host.do(host.office.put, "questions", question())
+        card = page.get_by_role("article", name="create_issue")
+        expect(card).to_contain_text("laptop wants to call a tool of the server github")
+        expect(card).to_contain_text('"title": "The login page is slow"')
+        expect(card).to_contain_text("untrusted")
+        expect(page).to_have_title("(1) Colonnade")
+        card.get_by_role("button", name="Allow once").click()
+        expect(card).to_have_count(0)
+        expect(page).to_have_title("Colonnade")
+        assert host.office.asked == [("answer", "q1", "once", None, "exact", "console")]
+
+    async with serving(MemoryOffice()) as host:
+        await in_browser(host, act)
+
+
+async def test_what_lasts_says_what_it_is_for() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        card = page.get_by_role("article", name="create_issue")
+        expect(card.get_by_label("exactly these arguments")).to_be_checked()
+        card.get_by_label("any arguments").check()
+        expect(card.get_by_text("What will be stored")).to_contain_text(
+            "laptop may call create_issue of github with any"
+        )
+        card.get_by_label("How long").select_option("1 hour")
+        host.do(host.office.replace, "questions", [question(waiting=2)])  # what was chosen outlives a change
+        expect(card).to_contain_text("2 calls wait")
+        expect(card.get_by_label("any arguments")).to_be_checked()
+        card.get_by_role("button", name="Allow for").click()
+        expect(card).to_have_count(0)
+        assert host.office.asked == [("answer", "q1", "time", 3600, "any", "console")]
+        granted = page.locator("#grants").get_by_text("may call")
+        expect(granted).to_contain_text("create_issue")
+        page.get_by_role("button", name="Revoke the grant for create_issue").click()
+        expect(granted).to_have_count(0)
+
+    async with serving(MemoryOffice(questions=[question()])) as host:
+        await in_browser(host, act)
+
+
+async def test_definitions_are_shown_with_their_difference_and_decided() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        region = page.get_by_role("region", name="The difference")
+        expect(region.locator("ins")).to_have_text("and sends it on", use_inner_text=True)
+        expect(region.locator("del")).to_have_text("by number", use_inner_text=True)
+        expect(page.get_by_text('{"name": "new_tool"}')).to_be_visible()
+        page.get_by_role("button", name="Approve get_issue").click()
+        expect(region).to_have_count(0)
+        expect(page.locator("#catalog")).to_contain_text("get_issue")
+        host.do(host.office.put, "held", held("x"))
+        page.get_by_role("button", name="Approve all 2 shown").click()
+        page.get_by_role("button", name="Approve them").click()
+        expect(page.get_by_text("held back: not listed")).to_have_count(0)
+        assert [each[0] for each in host.office.asked] == ["decide", "decide_all"]
+        assert sorted(host.office.asked[1][2]) == ["sha256:new_tool", "sha256:x"]
+
+    async with serving(full()) as host:
+        await in_browser(host, act)
+
+
+async def test_the_catalog_is_filtered_and_explained() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        rows = page.locator("#catalog tbody tr:visible")
+        expect(rows).to_have_count(2)
+        page.get_by_label("Name or words").fill("CREATE")
+        expect(rows).to_have_count(1)
+        expect(page.get_by_text("1 of 2 entries")).to_be_visible()
+        page.get_by_role("button", name="Explain create_issue").click()
+        expect(page.get_by_text("a person is asked")).to_be_visible()
+        page.get_by_label("Arguments of create_issue as JSON").fill('{"owner": "acme"}')
+        page.get_by_role("button", name="Explain with these arguments").click()
+        page.get_by_label("Verdict", exact=True).select_option("deny")
+        expect(page.get_by_text("Nothing matches.")).to_be_visible()
+        assert host.office.asked[-1] == ("explain", "github", "tool", "create_issue", {"owner": "acme"})
+
+    async with serving(full()) as host:
+        await in_browser(host, act)
+
+
+async def test_everything_works_with_the_keyboard() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        card = page.get_by_role("article", name="create_issue")
+        expect(card).to_be_visible()
+        expect(card.get_by_role("button", name="Deny")).to_be_enabled()
+        seen = tab_until(page, "Deny")
+        assert "To what waits for you" in seen
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        page.keyboard.press("Tab")
+        assert focused(page) == "Allow once"
+        page.keyboard.press("Enter")
+        expect(card).to_have_count(0)
+        expect(page.get_by_role("button", name="Approve get_issue")).to_be_enabled()
+        tab_until(page, "Approve get_issue")
+        page.keyboard.press("Space")
+        expect(page.locator("#held")).not_to_contain_text("get_issue")
+        assert [each[0] for each in host.office.asked] == ["answer", "decide"]
+        last = tab_until(page, "Revoke the grant for list_issues of github")  # no trap on the way to the end
+        assert "Explain list_issues" in last
+
+    async with serving(full()) as host:
+        await in_browser(host, act)
+
+
+def focused(page: Page) -> str:
+    name: str = page.evaluate(
+        "(document.activeElement.getAttribute('aria-label') || document.activeElement.textContent).trim()"
+    )
+    return name
+
+
+def tab_until(page: Page, name: str) -> list[str]:
+    seen: list[str] = []
+    while focused(page) != name:
+        seen.append(focused(page))
+        assert len(seen) < 100, seen
+        page.keyboard.press("Tab")
+    return seen
+
+
+async def test_a_press_that_was_meant_for_another_question_does_not_count() -> None:
+    """When the cards move, their buttons rest for a moment."""
+
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        allow = page.get_by_role("article", name="other").get_by_role("button", name="Allow once")
+        expect(allow).to_be_enabled()
+        host.do(host.office.replace, "questions", [question("q2", name="other")])
+        expect(page.get_by_role("article", name="create_issue")).to_have_count(0)
+        allow.dispatch_event("click")
+        assert host.office.asked == []
+        allow.click()  # waits until it may be pressed
+        expect(allow).to_have_count(0)
+        assert len(host.office.asked) == 1
+
+    async with serving(MemoryOffice(questions=[question(), question("q2", name="other")])) as host:
+        await in_browser(host, act)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_a_phone_shows_all_of_it_in_either_theme(theme: str) -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme=theme)  # type: ignore[arg-type]
+        page.goto(host.link())
+        expect(page.get_by_role("article", name="create_issue")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        low = page.evaluate(CONTRASTS)
+        assert low == [], "text that is hard to read"
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (luminance(paper) < 0.1) is (theme == "dark")
+
+    office = full()
+    office.put("catalog", entry(EVIL_LONG, description=EVIL_LONG))
+    office.put("questions", question("q2", name="n" * 300, arguments="x" * 4000, rule="r" * 300, caller="c" * 300))
+    async with serving(office) as host:
+        await in_browser(host, act)
+
+
+# Every visible text must have a contrast of 4.5 to what is painted behind it (WCAG 2.2, 1.4.3).
+CONTRASTS = """() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const shine = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const paint = parse(getComputedStyle(node).backgroundColor);
+      if (paint.length < 4 || paint[3] === 1) return paint;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const each of document.querySelectorAll("main *, header *")) {
+    const speaks = [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!each.checkVisibility() || !speaks || each.closest("[aria-disabled=true]")) continue;
+    const both = [shine(parse(getComputedStyle(each).color)), shine(behind(each))].sort((a, b) => b - a);
+    const ratio = (both[0] + 0.05) / (both[1] + 0.05);
+    if (ratio < 4.5) found.push(`${each.tagName}.${each.className} ${ratio} ${each.textContent.slice(0, 40)}`);
+  }
+  return found;
+}"""
+
+
+def luminance(color: str) -> float:
+    return sum(int(part) for part in color.removeprefix("rgb(").removesuffix(")").split(",")) / (3 * 255)
+
+
+async def test_hostile_text_is_text() -> None:
+    """Whatever a server says, no script runs and nothing is asked of anybody but the host."""
+
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        faults: list[str] = []
+        page.on("console", lambda message: faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(host.link())
+        expect(page.get_by_role("article", name="<img")).to_have_count(3)
+        page.get_by_role("button", name="Explain").first.click()
+        page.get_by_role("button", name="Deny").first.click()
+        expect(page.locator("#toast")).to_contain_text("<img src=x")
+        expect(page).to_have_title("Colonnade")
+        assert page.locator("img, iframe, object, embed, link[rel=icon]").count() == 0
+        assert page.locator("script").count() == 1
+        assert page.locator("[onerror], [style]").count() == 0
+        paths = {"", "/console.css", "/console.js", "/open", "/events", "/explain", "/answer"}
+        assert {url.partition("#")[0] for url in asked} == {f"{host.origin}/console{path}" for path in paths}
+        assert faults == []
+
+    definition = {"server": EVIL, "kind": EVIL, "name": EVIL, "fingerprint": EVIL}
+    office = MemoryOffice(
+        servers=[
+            server(EVIL, title=EVIL, transport=EVIL, state=EVIL, detail=EVIL, trust=EVIL, isolation=EVIL, revision=EVIL)
+            | {"unmatched": [EVIL], "warnings": [EVIL], "entries": {EVIL: 2}}
+        ],
+        catalog=[entry("x") | definition | {"title": EVIL, "description": EVIL, "rule": EVIL}],
+        questions=[
+            question(EVIL_ID, server=EVIL, trust=EVIL, name=EVIL, summary=EVIL, arguments=EVIL, caller=EVIL, rule=EVIL)
+            | {"claims": [EVIL], "why": EVIL}
+        ],
+        held=[
+            held(**definition)
+            | {"text": EVIL, "diff": [{"op": "added", "text": EVIL}, {"op": "removed", "text": EVIL}]},
+            held() | definition | {"standing": "new", "text": EVIL, "server": "b"},
+        ],
+        grants=[
+            grant("g", caller=EVIL, server=EVIL, name=EVIL, scope=EVIL, arguments=EVIL, by=EVIL, why=EVIL, live=False)
+        ],
+        activity=[{"t": 1.0, "kind": EVIL, "server": EVIL, "text": EVIL, "level": EVIL}],
+        problems=[EVIL],
+    )
+    async with serving(office) as host:
+        await in_browser(host, act)
+
+
+EVIL_ID = '"><img src=x onerror=1>'
+
+
+async def test_a_link_works_once_and_a_new_one_opens_the_same_page() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        used = host.link()
+        first = browser.new_context().new_page()
+        first.goto(used)
+        expect(first.get_by_text("create_issue").first).to_be_visible()
+        first.reload()  # the tab keeps its secret
+        expect(first.get_by_text("create_issue").first).to_be_visible()
+        second = browser.new_page()
+        second.goto(used)
+        expect(second.get_by_text("This link was used already")).to_be_visible()
+        expect(second.get_by_text("colonnade console", exact=True)).to_be_visible()
+        assert second.get_by_text("create_issue").count() == 0
+        second.goto(host.link())  # only what is behind the # is new: the page is not loaded again
+        expect(second.get_by_text("create_issue").first).to_be_visible()
+        third = first.context.new_page()  # the same browser's cookie, in a tab without the secret
+        third.goto(f"{host.origin}/console")
+        expect(third.get_by_text("It opens with a link that works once.")).to_be_visible()
+        first.get_by_role("button", name="Sign out").click()
+        expect(first.get_by_text("You have signed out.")).to_be_visible()
+        assert first.get_by_text("create_issue").count() == 0
+        first.reload()
+        expect(first.get_by_text("This console is not open")).to_be_visible()
+
+    async with serving(full()) as host:
+        await in_browser(host, act)
+
+
+async def test_a_page_of_another_origin_or_port_can_neither_read_nor_approve() -> None:
+    """Also with the cookie, which the browser sends to other ports of the host, and from them."""
+
+    async def bare(scope: Scope, receive: Receive, send: Send) -> None:
+        head = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]}
+        await send(head)
+        await send({"type": "http.response.body", "body": b"<!doctype html><title>other</title>"})
+
+    def act(host: Host, browser: Browser, port: int) -> None:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(host.link())
+        expect(page.get_by_text("create_issue").first).to_be_visible()
+        secret = page.evaluate("JSON.parse(sessionStorage.getItem('colonnade-console')).secret")
+        for origin in (f"http://127.0.0.1:{port}", f"http://localhost:{port}"):
+            other = context.new_page()
+            other.goto(origin)
+            assert other.evaluate("sessionStorage.getItem('colonnade-console')") is None
+            tried = other.evaluate(ATTACKS, [host.origin, secret])
+            assert tried == ["failed"] * 8
+            expect(other.locator("iframe")).to_be_visible()
+            other.wait_for_function("window.frames.length === 1")
+            other.wait_for_timeout(300)
+            assert [frame.url for frame in other.frames[1:]] == ["chrome-error://chromewebdata/"]
+            # A form is sent, and its answer shown: it must be a no.
+            other.evaluate(FORM, host.origin)
+            expect(other.locator("body")).to_contain_text("the console takes requests of its own page only")
+        cookies = {cookie["name"]: cookie for cookie in context.cookies()}
+        assert all(cookie["httpOnly"] and cookie["sameSite"] == "Strict" for cookie in cookies.values())
+        cookie = "; ".join(f"{name}={each['value']}" for name, each in cookies.items())
+        assert agent(host, {"cookie": cookie}) == 403
+        assert agent(host, {"cookie": cookie, "origin": host.origin}) == 403
+        assert agent(host, {"origin": host.origin, "x-colonnade-console": secret}) == 403
+        assert host.office.asked == []
+        expect(page.get_by_text("create_issue").first).to_be_visible()
+
+    office = full()
+    bound = bind("127.0.0.1", 0)
+    port: int = bound.getsockname()[1]
+    async with serving(office) as host, trio.open_nursery() as nursery:
+        await nursery.start(serve_http, bare, bound)
+        await in_browser(host, partial(_with_port, act, port))
+        nursery.cancel_scope.cancel()
+
+
+def _with_port(act: Callable[[Host, Browser, int], None], port: int, host: Host, browser: Browser) -> None:
+    act(host, browser, port)
+
+
+# Everything that a page elsewhere can try, with the secret too, should it have it. "failed" is what it sees.
+ATTACKS = """async ([origin, secret]) => {
+  const body = JSON.stringify({ id: "q1", answer: "always" });
+  const headers = {
+    "X-Colonnade-Console": secret, "X-Colonnade-Sequence": String(Date.now() + 1e6), "Content-Type": "application/json",
+  };
+  const script = (url) => new Promise((done, fail) => {
+    const made = document.createElement("script");
+    made.src = url; made.onload = done; made.onerror = fail;
+    document.head.append(made);
+  });
+  const tries = [
+    fetch(origin + "/console/state", { credentials: "include" }),
+    fetch(origin + "/console/state", { credentials: "include", headers }),
+    fetch(origin + "/console/events", { credentials: "include", headers }),
+    fetch(origin + "/console/answer", { method: "POST", credentials: "include", headers, body }),
+    fetch(origin + "/console/answer", { method: "POST", credentials: "include", body }),
+    fetch(origin + "/console/open", { method: "POST", credentials: "include", body: "{}" }),
+    fetch(origin + "/console/answer", { method: "POST", mode: "no-cors", credentials: "include", body }),
+    script(origin + "/console/console.js"),
+  ];
+  navigator.sendBeacon(origin + "/console/answer", body);
+  const frame = document.createElement("iframe");
+  frame.src = origin + "/console";
+  document.body.append(frame);
+  return (await Promise.allSettled(tries)).map((each) => each.status === "fulfilled" ? "worked" : "failed");
+}"""
+FORM = """(origin) => {
+  const form = document.createElement("form");
+  form.method = "POST"; form.action = origin + "/console/answer"; form.enctype = "text/plain";
+  const field = document.createElement("input");
+  field.name = '{"id": "q1", "answer": "always", "x": "'; field.value = '"}';
+  form.append(field); document.body.append(form); form.submit();
+}"""
+
+
+def agent(host: Host, headers: dict[str, str]) -> int:
+    """An HTTP client without a browser."""
+    connection = http.client.HTTPConnection("127.0.0.1", host.port, timeout=10)
+    body = json.dumps({"id": "q1", "answer": "always"})
+    given = {"content-type": "application/json", "x-colonnade-sequence": str(2**50), **headers}
+    connection.request("POST", "/console/answer", body, given)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+async def test_a_lost_connection_is_said_and_mended() -> None:
+    def act(host: Host, browser: Browser, cuts: Callable[[bool], None]) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        expect(page.get_by_text("live", exact=True)).to_be_visible()
+        cuts(True)
+        expect(page.get_by_text("The connection to the host is lost.")).to_be_visible()
+        host.do(host.office.put, "questions", question("q7", name="later"))
+        cuts(False)
+        expect(page.get_by_role("article", name="later")).to_be_visible(timeout=20_000)
+        expect(page.get_by_text("The connection to the host is lost.")).to_be_hidden()
+
+    front = bind("127.0.0.1", 0)
+    async with serving(full(), front.getsockname()[1]) as host, trio.open_nursery() as nursery:
+        wire = Wire(front, host.bound.getsockname()[1])
+        await nursery.start(wire.run)
+        await in_browser(host, lambda host, browser: act(host, browser, wire.cut))
+        nursery.cancel_scope.cancel()
+
+
+class Wire:
+    """Carries bytes between the browser and the host, until it is cut."""
+
+    def __init__(self, front: socket.socket, behind: int) -> None:
+        self._front = front
+        self._behind = behind
+        self._open: set[trio.CancelScope] = set()
+        self._is_cut = False
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._front))
+        async with listener, trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
+                nursery.start_soon(self._carry, await listener.accept())
+
+    async def _carry(self, near: trio.SocketStream) -> None:
+        if self._is_cut:
+            await near.aclose()
+            return
+        far = await trio.open_tcp_stream("127.0.0.1", self._behind)
+        with trio.CancelScope() as scope:
+            self._open.add(scope)
+            async with near, far, trio.open_nursery() as nursery:
+                for source, target in ((near, far), (far, near)):
+                    nursery.start_soon(self._pump, source, target, scope)
+        self._open.discard(scope)
+
+    async def _pump(self, source: trio.SocketStream, target: trio.SocketStream, scope: trio.CancelScope) -> None:
+        try:
+            async for data in source:
+                await target.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        scope.cancel()
+
+    def cut(self, cut: bool) -> None:
+        trio.from_thread.run_sync(self._cut, cut)
+
+    def _cut(self, cut: bool) -> None:
+        self._is_cut = cut
+        if cut:
+            for scope in self._open:
+                scope.cancel()

@@ -1,0 +1,475 @@
+"""A second judge, to hold the first against: written from the description of consent alone, sharing no code with the
+host, as plainly as can be and with no thought of speed. Beside it, random cases that lie where the two could differ.
+
+What a URI may be read as is given to it. Answers to tests of arguments are "yes", "no" and "unknown".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
+
+TABLE = """
+    tools      allow allow ask
+    resources  allow allow ask
+    prompts    allow allow ask
+    sampling   allow ask   deny
+    form       allow allow deny
+    url        allow ask   deny
+    roots      allow allow deny
+"""
+"""What goes without saying for a trusted, a standard and an untrusted server."""
+
+WEB = ("file", "ftp", "http", "https", "ws", "wss")
+LONGEST = 8192
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """`rules` are those that could be named as the ones that decided; if none of a list, `said` is what did."""
+
+    verdict: str
+    rules: tuple[Rule, ...] = ()
+    said: str = ""
+    shown: bool = True
+
+
+# Judging
+
+
+def opinion(consent: Consent, trust: Trust, word: str, name: str, texts: list[str], given: object) -> Opinion:
+    """`word` is that of the kind in the file; `texts` what the name may be read as."""
+    if word in ("sampling", "form"):
+        verdict = getattr(consent, word)
+        if verdict is not None:
+            return Opinion(str(verdict), said="word")
+        return Opinion(by_trust(word, trust), said="trust")
+    kind: KindConsent = getattr(consent, word)
+    if word == "url" and trust != "trusted" and not is_page(name):
+        return Opinion("deny", said="page", shown=False)
+    if (kind.allow or kind.ask or kind.deny) and len(name) > LONGEST:
+        return Opinion("deny", said="length", shown=False)
+    uris = word in ("resources", "url", "roots")
+    opinions = [one_reading(kind, trust, word, text, given, uris) for text in texts]
+    shown = all(each.shown for each in opinions)
+    for verdict in ("deny", "ask", "allow"):
+        of_it = [each for each in opinions if each.verdict == verdict]
+        if of_it:
+            rules = tuple(rule for each in of_it for rule in each.rules)
+            return Opinion(verdict, rules, of_it[0].said, shown)
+    raise AssertionError("there is always a verdict")
+
+
+def one_reading(kind: KindConsent, trust: Trust, word: str, text: str, given: object, uris: bool) -> Opinion:
+    named = {
+        verdict: [rule for rule in rules or () if fits(rule.pattern, text, uris)]
+        for verdict, rules in (("deny", kind.deny), ("ask", kind.ask), ("allow", kind.allow))
+    }
+    if kind.default is not None:
+        rest, said = str(kind.default), "default"
+    elif kind.allow is not None:
+        rest, said = "deny", "list"
+    else:
+        rest, said = by_trust(word, trust), "trust"
+    if any(not is_conditional(rule) for rule in named["deny"]):
+        shown = False
+    elif named["ask"] or named["allow"]:
+        shown = True
+    else:
+        shown = rest != "deny"
+    for verdict in ("deny", "ask", "allow"):
+        sure_enough = ("yes",) if verdict == "allow" else ("yes", "unknown")
+        matching = tuple(rule for rule in named[verdict] if answer(rule, given) in sure_enough)
+        if matching:
+            return Opinion(verdict, matching, shown=shown)
+    return Opinion(rest, said=said, shown=shown)
+
+
+def by_trust(word: str, trust: Trust) -> str:
+    for line in TABLE.split("\n"):
+        if line.split()[:1] == [word]:
+            return line.split()[1 + ["trusted", "standard", "untrusted"].index(str(trust))]
+    raise AssertionError(word)
+
+
+def is_conditional(rule: Rule) -> bool:
+    return rule.closed or len(rule.when) > 0
+
+
+# Patterns
+
+
+def fits(pattern: str, text: str, uris: bool) -> bool:
+    return translated(pattern, uris).fullmatch(text) is not None
+
+
+@lru_cache(maxsize=1024)
+def translated(pattern: str, uris: bool) -> re.Pattern[str]:
+    if uris:
+        scheme, colon, rest = pattern.partition(":")
+        rest = colon + rest
+        if colon and scheme[:1].isalpha() and all(letter.isalnum() or letter in "+.-*?" for letter in scheme):
+            if scheme.lower() in WEB and rest.startswith("://"):
+                host, slash, path = rest[3:].partition("/")
+                rest = "://" + host.lower() + slash + path
+            pattern = scheme.lower() + rest
+    expression = ""
+    while pattern:
+        if pattern.startswith("*"):
+            shorter = pattern.lstrip("*")
+            expression += ".*" if not uris or len(pattern) - len(shorter) > 1 else "[^/]*"
+            pattern = shorter
+            continue
+        if pattern[0] == "?":
+            expression += "[^/]" if uris else "."
+        else:
+            expression += re.escape(pattern[0])
+        pattern = pattern[1:]
+    return re.compile(expression, re.DOTALL)
+
+
+# Arguments
+
+
+def answer(rule: Rule, given: object) -> str:
+    """Of a closed rule, arguments beyond those named are doubt, whatever else is true of them."""
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        return "unknown" if is_conditional(rule) else "yes"
+    if rule.closed:
+        for argument in given:
+            if not any(names_it(condition.path, argument) for condition in rule.when):
+                return "unknown"
+    answers = [test(check, found(condition.path, given)) for condition in rule.when for check in condition.checks]
+    if "no" in answers:
+        return "no"
+    return "unknown" if "unknown" in answers else "yes"
+
+
+def names_it(path: str, argument: str) -> bool:
+    escaped = "/" + argument.replace("~", "~0").replace("/", "~1")
+    return path == escaped or path.startswith(escaped + "/")
+
+
+def found(path: str, given: Any) -> list[Any]:
+    """A list with what stands there, or an empty one."""
+    for step in path.split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(given, list) and step in [str(number) for number in range(len(given))]:
+            given = given[int(step)]
+        elif isinstance(given, dict) and step in given:
+            given = given[step]
+        else:
+            return []
+    return [given]
+
+
+def test(check: Check, at: list[Any]) -> str:
+    if check.op == "absent":
+        return "no" if at else "yes"
+    if not at:
+        return "unknown"
+    wanted: Any = check.value
+    return TESTS[check.op](wanted, at[0])
+
+
+def yes(what: object) -> str:
+    return "yes" if what else "no"
+
+
+def kind_of(value: object) -> str:
+    names = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def equals(wanted: Any, value: Any) -> str:
+    """Whatever is not null is known not to be null; for the rest, to compare needs one type."""
+    if wanted is not None and kind_of(wanted) != kind_of(value):
+        return "unknown"
+    return yes(kind_of(wanted) == kind_of(value) and wanted == value)
+
+
+def one_of(wanted: Any, value: Any) -> str:
+    answers = [equals(each, value) for each in wanted]
+    for word in ("yes", "unknown"):
+        if word in answers:
+            return word
+    return "no"
+
+
+def of_text(say: Callable[[str, str], bool]) -> Callable[[Any, Any], str]:
+    return lambda wanted, value: yes(say(wanted, value)) if kind_of(value) == "string" else "unknown"
+
+
+def in_range(wanted: Any, value: Any) -> str:
+    if kind_of(value) != "number":
+        return "unknown"
+    if wanted[0] is not None and value < wanted[0]:
+        return "no"
+    return yes(wanted[1] is None or value <= wanted[1])
+
+
+def short_enough(wanted: Any, value: Any) -> str:
+    return yes(len(value) <= wanted) if kind_of(value) in ("string", "array") else "unknown"
+
+
+def has_type(wanted: Any, value: Any) -> str:
+    if wanted == "integer":
+        return yes(kind_of(value) == "number" and value == int(value))
+    return yes(wanted == kind_of(value))
+
+
+def under(wanted: Any, value: Any) -> str:
+    if kind_of(value) != "string":
+        return "unknown"
+    places: list[str] = []
+    for text in (value, decoded(value)):
+        place = resolved(text)
+        if place is None:
+            return "unknown"
+        places.append(yes(any((place + "/").startswith(root.rstrip("/") + "/") for root in wanted)))
+    return places[0] if places[0] == places[1] else "unknown"
+
+
+def decoded(text: str) -> str:
+    out = bytearray()
+    while text:
+        if re.match("%[0-9a-fA-F]{2}", text):
+            out.append(int(text[1:3], 16))
+            text = text[3:]
+        else:
+            out += text[0].encode()
+            text = text[1:]
+    return out.decode()
+
+
+def resolved(path: str) -> str | None:
+    if not path.startswith("/") or "\0" in path or "\\" in path or "/~" in path:
+        return None
+    while "//" in path:
+        path = path.replace("//", "/")
+    place: list[str] = []
+    for step in path.strip("/").split("/"):
+        if step == ".." and not place:
+            return None
+        if step == "..":
+            place = place[:-1]
+        elif step not in (".", ""):
+            place = [*place, step]
+    return "/" + "/".join(place)
+
+
+def host_in(wanted: Any, value: Any) -> str:
+    host = host_of(value) if kind_of(value) == "string" else None
+    return "unknown" if host is None else yes(host in wanted)
+
+
+def host_of(text: str) -> str | None:
+    if "\\" in text or " " in text:
+        return None
+    if "://" in text:
+        scheme, _, text = text.partition("://")
+        if scheme.lower() not in ("http", "https", "ws", "wss", "ftp"):
+            return None
+        if "/" not in text.split("@")[0] and "@" in text:
+            return None
+        text = text.replace("?", "/").replace("#", "/").split("/")[0]
+    name, colon, port = text.partition(":")
+    if (colon and not (port.isascii() and port.isdigit() and int(port) < 65536)) or not name:
+        return None
+    name = name.lower()
+    if name.endswith("."):
+        name = name[:-1]
+    if "" in name.split(".") or any(letter not in "abcdefghijklmnopqrstuvwxyz0123456789.-_" for letter in name):
+        return None
+    last = name.split(".")[-1]
+    if last.isdigit() or last.startswith("0x"):
+        numbers = name.split(".")
+        plain = len(numbers) == 4 and all(each.isdigit() and str(int(each)) == each for each in numbers)
+        return name if plain and all(int(each) < 256 for each in numbers) else None
+    return name
+
+
+def is_page(uri: str) -> bool:
+    scheme = uri.split(":")[0].lower()
+    host = host_of(uri) if "://" in uri else None
+    return (
+        len(uri) <= LONGEST
+        and host is not None
+        and (scheme == "https" or (scheme == "http" and host in ("localhost", "127.0.0.1")))
+    )
+
+
+TESTS: dict[str, Callable[[Any, Any], str]] = {
+    "eq": equals,
+    "in": one_of,
+    "prefix": of_text(lambda wanted, value: value[: len(wanted)] == wanted),
+    "suffix": of_text(lambda wanted, value: value[len(value) - len(wanted) :] == wanted and len(value) >= len(wanted)),
+    "glob": of_text(lambda wanted, value: fits(wanted, value, False)),
+    "range": in_range,
+    "max_len": short_enough,
+    "type": has_type,
+    "path_under": under,
+    "host_in": host_in,
+}
+
+
+# Cases
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request. `word` is that of the kind in the file."""
+
+    consent: Consent
+    trust: Trust
+    word: str
+    name: str
+    given: object
+
+
+WORDS = ("tools", "tools", "tools", "prompts", "prompts", "resources", "resources", "sampling", "form", "url", "roots")
+NAMES = ("get_issue", "get_repo", "create_issue", "delete_repo", "get", "a/b", "", "get_issue\n", "a.b", "GET_issue")
+URIS = (
+    *("repo://acme/x", "repo://acme/x/y", "repo://acme/../evil", "repo://acme/%2e%2e/evil", "repo://acme//x"),
+    *("repo://evil/x", "REPO://acme/.env", "repo://acme/a/.env", "repo://{owner}/x", "notes:1", "Notes:1", "a/b/../c"),
+)
+PAGES = (
+    *("https://host/a", "https://HOST/a", "https://host/a/../b", "https://other.host/a?b", "https://host:443/a"),
+    *("http://host/a", "http://localhost:80/a", "http://127.0.0.1/a", "javascript:alert(1)", "data:text/html,x"),
+    *("https://host@evil/a", "https://evil\\@host/a", "https:///a", "http://0x7f.1/a", "https://host:99999/a", "host"),
+)
+ROOTS = (
+    "file:///home/me/project",
+    "file:///home/me/project/x",
+    "file:///home/me/../you",
+    "FILE:///home/me",
+    "file:///",
+)
+PATHS = (
+    *("/home/me", "/home/me/x", "/home/me-evil/x", "/home/me/../you", "/home/me/../me/x", "/home//me/./x", "/home"),
+    *("/home/me/%2e%2e/you", "/home%2fme/x", "/../home/me", "/home/me/a\\b", "/home/me/%00", "~/x", "home/me", "/"),
+    *("/home/me/~x", "/srv/data/", "/srv/../home/me", "/home/me/%2e%2e/%2e%2e/srv/data", "file:///home/me"),
+)
+HOSTS = (
+    *("example.com", "https://example.com", "https://EXAMPLE.com:8443/x", "https://example.com.evil.org/", "127.0.0.1"),
+    *(
+        "https://example.com@evil.org/",
+        "https://example.com./x",
+        "http://0177.0.0.1/",
+        "example.com:80",
+        "http://127.1",
+    ),
+    *("https://evil.org/example.com", "ssh://example.com/", "https://example.com:x/", "", "https://ex%61mple.com/"),
+)
+TEXTS = ("acme", "evil", "ACME", "acme-x", "", "1", "true", "dräft", "x acme")
+PLAIN = (0, 1, 1.0, 2, 2.5, -3, 10**20, True, False, None)
+ODD: tuple[Any, ...] = ([], [1], ["acme", 2, 3], {}, {"deep": "acme"})
+PLACES = ("/owner", "/n", "/path", "/url", "/opt/deep", "/list/0", "/list", "/a~1b", "/opt", "/m~0n")
+TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
+
+
+def cases(random: Random) -> Iterator[Case]:
+    """For ever; a few after each other are requests under the same consent."""
+    while True:
+        consent, trust = a_consent(random), random.choice(tuple(Trust))
+        for _ in range(16):
+            word = random.choice(WORDS)
+            name = a_text(random, word)
+            given = some_arguments(random) if word in ("tools", "prompts") else None
+            yield Case(consent, trust, word, name, given)
+
+
+def a_consent(random: Random) -> Consent:
+    kinds = {word: a_kind(random, word) for word in ("tools", "prompts", "resources", "url", "roots")}
+    words = {word: random.choice((None, *Verdict)) for word in ("sampling", "form")}
+    return Consent(**kinds, **words)  # type: ignore[arg-type]  # each is of the kind that its word is for
+
+
+def a_kind(random: Random, word: str) -> KindConsent:
+    if random.random() < 0.1:
+        return KindConsent(default=random.choice((None, *Verdict)))
+    allow = some_rules(random, word) if random.random() < 0.5 else None
+    default = random.choice(tuple(Verdict)) if random.random() < 0.3 else None
+    return KindConsent(allow, some_rules(random, word), some_rules(random, word), default)
+
+
+def some_rules(random: Random, word: str) -> tuple[Rule, ...]:
+    return tuple(a_rule(random, word) for _ in range(random.choice((0, 0, 1, 1, 2, 3))))
+
+
+def a_rule(random: Random, word: str) -> Rule:
+    pattern = a_pattern(random, word)
+    if word not in ("tools", "prompts") or random.random() < 0.4:
+        return Rule(pattern)
+    count = random.choice((0, 1, 1, 1, 2))
+    when = tuple(a_condition(random) for _ in range(count))
+    return Rule(pattern, when, random.random() < 0.3)
+
+
+def a_pattern(random: Random, word: str) -> str:
+    """A text of the kind with pieces of it replaced by what may stand for them."""
+    text = a_text(random, word)[:60]
+    for _ in range(random.choice((0, 1, 1, 2))):
+        begin = random.randint(0, len(text))
+        end = random.choice((begin, begin + 1, begin + 3, len(text)))
+        text = text[:begin] + random.choice(("*", "*", "**", "?")) + text[end:]
+    return text
+
+
+def a_text(random: Random, word: str) -> str:
+    pool = {"resources": URIS, "url": PAGES, "roots": ROOTS}.get(word, NAMES)
+    text = random.choice(pool)
+    chance = random.random()
+    if chance < 0.1:
+        at = random.randint(0, len(text))
+        text = text[:at] + random.choice("a/_*?:.") + text[at + random.randint(0, 1) :]
+    elif chance < 0.103:
+        text += "x" * random.choice((LONGEST - len(text), LONGEST - len(text) + 1))
+    return text
+
+
+def a_condition(random: Random) -> Condition:
+    return Condition(random.choice(PLACES), tuple(a_check(random) for _ in range(random.choice((1, 1, 2)))))
+
+
+def a_check(random: Random) -> Check:
+    def some(pool: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(random.choice(pool) for _ in range(random.randint(1, 3)))
+
+    op = random.choice((*TESTS, "absent"))
+    values: dict[str, Callable[[], Any]] = {
+        "eq": lambda: random.choice((*TEXTS, *PLAIN)),
+        "in": lambda: some((*TEXTS, *PLAIN)),
+        "prefix": lambda: random.choice(TEXTS)[:3],
+        "suffix": lambda: random.choice(TEXTS)[-3:],
+        "glob": lambda: random.choice(("acme*", "*", "?cme", "", "*e*", "1")),
+        "range": lambda: random.choice(((0, 1), (None, 2), (1, None), (1.5, 10**20), (None, None), (3, 1))),
+        "max_len": lambda: random.randint(0, 5),
+        "type": lambda: random.choice(TYPES),
+        "path_under": lambda: some(("/home/me", "/srv/data", "/home/me/x", "/")),
+        "host_in": lambda: some(("example.com", "evil.org", "127.0.0.1")),
+        "absent": lambda: True,
+    }
+    return Check(op, values[op]())
+
+
+def some_arguments(random: Random) -> object:
+    chance = random.random()
+    if chance < 0.05:
+        return random.choice((None, [], "x", object()))
+    pool = {"path": PATHS, "url": HOSTS, "n": PLAIN, "opt": ODD, "list": ODD}
+    names = ("owner", "n", "path", "url", "opt", "list", "a/b", "m~n", "other")
+    given: dict[str, object] = {}
+    for name in names:
+        if random.random() < 0.4:
+            near = pool.get(name, TEXTS)
+            given[name] = random.choice(near if random.random() < 0.7 else (*TEXTS, *PLAIN, *ODD, *PATHS, *HOSTS))
+    return given
