@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 
-.PHONY: run test check conformance matrix left-behind soak eras clean
+.PHONY: run test check conformance matrix left-behind soak eras consent screenshots clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -27,8 +27,14 @@ left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process m
 soak: $(INSTALLED_DEV)  ## 12000 calls whose servers ask back: every question must find its one client
 	$(BIN)/python -m tests.real.soak
 
+consent: $(INSTALLED_DEV)  ## 10000 random scripts of calls, answers, changes and crashes: nothing goes without consent
+	COLONNADE_CONSENT_SCRIPTS=5000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py
+
 eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK's client and the Inspector; needs Node with npm
 	$(BIN)/python -m pytest tests/real/eras.py
+
+screenshots: $(INSTALLED_DEV)  ## pictures of the console, in build/screenshots; needs chromium
+	$(BIN)/python -m tests.real.screenshots
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -35,9 +35,10 @@ from host.downstream.stdio import own_stdout, serve_stdio
 from host.downstream.tasks import Tasks
 from host.journal import Crashed, Journal, LeftOut, Reloaded, sample
 from host.policy.audit import open_audit
-from host.policy.desk import Desk, Matter
+from host.policy.desk import Desk
 from host.policy.gate import Gate
 from host.policy.grants import Grants
+from host.policy.ledger import Ledger
 from host.policy.pins import Pins
 from host.router import Router
 from host.state import State
@@ -76,16 +77,18 @@ class Host:
         try:
             config = await trio.to_thread.run_sync(load, self.config.source)
         except ConfigError as problem:
-            why = f"it has {len(problem.problems)} problems, the first is: {problem.problems[0]}"
-            self.gate.note_configuration("config_rejected", self.config.source)
+            first, *more = problem.problems
+            why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
+            self.gate.ledger.configured("config_rejected", self.config.source)
             self.journal.note(Reloaded(why, accepted=False))
             return
         found = difference(self.config, config)
         self.config = config
         # Nothing waits in here: no request is judged by half of it.
-        self.gate.note_configuration("config", config.source)
+        self.gate.ledger.configured("config", config.source)
         self.catalog.rearrange(list(config.servers))
         self.gate.desk.spec = config.ask
+        self.gate.ledger.full = config.audit_arguments
         self.gate.replace(config.servers)
         self.roster.apply(config.servers, found.restart)
         changes = [
@@ -117,14 +120,12 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
 
     kept = state.for_config(config.source)
     with open_audit(state.audit, full=config.audit_arguments) as audit:
-
-        def told(what: str, matter: Matter, said: dict[str, object]) -> None:
-            gate.told(what, matter, said)
-
+        ledger = Ledger(audit, journal)
         trusts = {server: spec.trust for server, spec in config.servers.items()}
-        desk = Desk(Grants(kept.file("grants.json")), config.ask, told)
-        gate = Gate(config.servers, Pins(kept.file("pins.json"), trusts), desk, audit, journal)
-        gate.note_configuration("config", config.source)
+        desk = Desk(Grants(kept.file("grants.json")), config.ask, ledger.asked)
+        gate = Gate(config.servers, Pins(kept.file("pins.json"), trusts), desk, ledger)
+        ledger.configured("config", config.source)
+        gate.void_unruled()
         catalog = Catalog(list(config.servers), gate.shows, collided)
         gate.moved = catalog.reconsider
         become_subreaper()
@@ -242,7 +243,7 @@ class _Signals:
 async def _open_signals() -> AsyncIterator[_Signals]:
     """For the block. The second signal to stop ends the process at once: children end with their keeper."""
     found = _Signals()
-    had_terminal = _has_terminal()
+    had_terminal = _has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # `nohup`
 
     async def watch(signals: AsyncIterator[int]) -> None:
         async for number in signals:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from config import Config, ConfigError, StdioServer, Trust, load, schema
 from host.background import BackgroundStream
 from host.errors import first_of
-from host.state import State, StateError, open_state
+from host.state import State, StateError, open_state, state_directory
 from host.version import VERSION
 from host.wire.port import bind
 
@@ -118,7 +118,8 @@ def _add_deciding(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     for decision in ("approve", "reject"):
         one = doing.add_parser(decision, help=f"{decision} what is held back, by the ids that are shown")
         one.add_argument("ids", metavar="ID", nargs="*")
-        one.add_argument("--server", help="all that is held back of this server; everything is shown")
+        one.add_argument("--server", help="all that waits of this server; everything is shown first")
+        one.add_argument("--yes", action="store_true", help="do not ask whether that is meant")
         _about(one, _decide)
         one.set_defaults(decision=decision)
     revoking = doing.add_parser("revoke", help="hold back what is approved, until it is approved again")
@@ -210,8 +211,10 @@ def _header(text: str) -> tuple[str, str]:
 
 def _serve(arguments: argparse.Namespace) -> int:
     # Until the host itself listens for signals there is nothing that would have to be stopped.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: sys.exit(DONE))
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # what `nohup` says is left as it is
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
     config = _load(arguments.file)
     state = _opened(arguments)
     bound = None
@@ -282,12 +285,17 @@ def _call(arguments: argparse.Namespace) -> int:
     return commands.call_tool(whose, arguments.name, arguments.arguments, as_json=arguments.json)
 
 
-def _whose_endpoint(arguments: argparse.Namespace) -> tuple[str | None, dict[str, str], Config | None, State, str]:
+def _whose_endpoint(
+    arguments: argparse.Namespace,
+) -> tuple[str | None, dict[str, str], Config | None, State | None, str]:
     if arguments.header and arguments.url is None:
         print("colonnade: --header goes with --url; for a host from --config, set headers in its file", file=sys.stderr)
         sys.exit(WRONG)
-    config = None if arguments.url is not None else _load(arguments.config)
-    return arguments.url, dict(arguments.header), config, _opened(arguments), arguments.log_level
+    if arguments.url is None:
+        return None, {}, _load(arguments.config), _opened(arguments), arguments.log_level
+    # The endpoint may be anybody's: nothing is kept for it here.
+    known = state_directory(arguments.state).is_dir()
+    return arguments.url, dict(arguments.header), None, _opened(arguments) if known else None, arguments.log_level
 
 
 def _opened(arguments: argparse.Namespace) -> State:
@@ -331,7 +339,7 @@ def _decide(arguments: argparse.Namespace) -> int:
     from host import deciding
 
     where = deciding.Where(*_where(arguments))
-    return deciding.decide(where, arguments.decision, arguments.ids, arguments.server)
+    return deciding.decide(where, arguments.decision, arguments.ids, arguments.server, sure=arguments.yes)
 
 
 def _revoke_pin(arguments: argparse.Namespace) -> int:

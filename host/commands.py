@@ -63,7 +63,8 @@ class Whose:
     url: str | None
     headers: Mapping[str, str]
     config: Config | None
-    state: State
+    state: State | None
+    """None if nothing is kept for the user here."""
     log_level: str
 
 
@@ -99,7 +100,7 @@ def _with_host(whose: Whose, server: str | None, work: Work) -> int:
     try:
         if whose.url is not None:
             code = trio.run(_remotely, whose.url, whose.headers, whose.state, work)
-        elif whose.config is not None:
+        elif whose.config is not None and whose.state is not None:
             code = trio.run(_locally, whose.config, whose.state, open_log(whose.log_level), work, server)
     except* UNREACHABLE as group:
         problem = first_of(group)
@@ -112,16 +113,16 @@ def _with_host(whose: Whose, server: str | None, work: Work) -> int:
     return code
 
 
-async def _remotely(url: str, headers: Mapping[str, str], state: State, work: Work) -> int:
+async def _remotely(url: str, headers: Mapping[str, str], state: State | None, work: Work) -> int:
     async with open_remote(url, headers) as remote:
         has = remote.offer.capabilities.__contains__
         notes = partial(_notes_of_running, state, url)
         return await work(Endpoint(remote.ask, has, partial(fetch_status, url, headers), notes))
 
 
-def _notes_of_running(state: State, url: str) -> Sequence[tuple[str, str]]:
+def _notes_of_running(state: State | None, url: str) -> Sequence[tuple[str, str]]:
     """Of the host behind the URL, if it is one of this user's."""
-    for running in find_running(state.path):
+    for running in find_running(state.path) if state is not None else ():
         if running.problem is not None:
             continue
         told = running.request("state")
@@ -135,8 +136,9 @@ def notes(servers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for server in servers:
         id = str(server["id"])
-        if server["held"]:
-            found.append((id, f"{server['held']} definitions wait for approval (colonnade pins)"))
+        if held := server["held"]:
+            wait = "definition waits" if held == 1 else "definitions wait"
+            found.append((id, f"{held} {wait} for approval (colonnade pins)"))
         found += [(id, f"the rule {rule} matches nothing that it offers") for rule in server["unmatched"]]
         found += [(id, text) for text in server["warnings"]]
     return found

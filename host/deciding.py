@@ -8,8 +8,12 @@ on the files that it left, under their lock.
 from __future__ import annotations
 
 import json
+import os
+import queue
 import re
+import select
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +34,7 @@ from host.policy.desk import Desk
 from host.policy.explain import grant_told, held_told
 from host.policy.gate import Gate
 from host.policy.grants import Grants
+from host.policy.ledger import Ledger
 from host.policy.pins import Pins
 from host.state import State, StateError
 
@@ -83,7 +88,7 @@ class _Files:
         with self._gate() as gate:
             return {
                 "config": self.config,
-                "held": [held_told(gate, held) for held in gate.pins.held()],
+                "held": [held_told(gate, held) for held in gate.held()],
                 "grants": [grant_told(gate, grant) for grant in gate.grants.all()],
                 "questions": [],
             }
@@ -100,7 +105,7 @@ class _Files:
         trusts = {server: spec.trust for server, spec in servers.items()}
         with Audit(self._state.audit) as audit:
             desk = Desk(Grants(kept.file("grants.json")), AskSpec(), lambda what, matter, said: None)
-            yield Gate(servers, Pins(kept.file("pins.json"), trusts), desk, audit, Journal())
+            yield Gate(servers, Pins(kept.file("pins.json"), trusts), desk, Ledger(audit, Journal()))
 
 
 def _config(source: Path) -> Config | None:
@@ -118,25 +123,28 @@ class Where:
     config: Path | None
 
 
-def _live(where: Where) -> list[Decidable]:
+def _live(where: Where) -> list[_Live]:
     """The running hosts that are meant."""
-    found: list[Decidable] = []
+    found: list[_Live] = []
     for host in running(where.state.path):
         if host.problem is not None:
             print(f"colonnade: the host of process {host.pid}: {host.problem}", file=sys.stderr)
-        elif where.config is None or host.config == str(where.config.resolve()) or host.config == str(where.config):
+        elif where.config is None or host.config == str(where.config.absolute()):
             found.append(_Live(host))
     return found
 
 
 def _all(where: Where) -> list[Decidable]:
-    """The running hosts that are meant, and the files of configurations that have none."""
-    found = _live(where)
+    """For each configuration that is meant one of its running hosts, who share what is decided; or its files, if none
+    runs."""
+    found: dict[str, Decidable] = {}
+    for host in _live(where):
+        found.setdefault(host.config, host)
     if where.config is not None:
-        return found or [_Files(where.state, where.config)]
-    known = {host.config for host in found}
-    left = [source for source in where.state.sources() if str(source) not in known]
-    return [*found, *(_Files(where.state, source) for source in left)]
+        return list(found.values()) or [_Files(where.state, where.config)]
+    for source in where.state.sources():
+        found.setdefault(str(source), _Files(where.state, source))
+    return list(found.values())
 
 
 def _guarded(work: Callable[[], int]) -> int:
@@ -236,50 +244,103 @@ def _show_question(question: Mapping[str, Any]) -> None:
         print("    … longer than can be shown, so it can only be denied")
 
 
-def _follow(hosts: Sequence[Decidable]) -> int:
+def _follow(hosts: Sequence[_Live]) -> int:
     """Show what comes, until interrupted; on a terminal, ask for the answer to each."""
-    # One at a time can be followed here: a terminal has one line to answer in.
-    if len(hosts) > 1:
-        names = ", ".join(host.config for host in hosts)
-        raise OfficeError(f"several hosts run: say which with --config FILE ({names})")
-    host = hosts[0]
-    assert isinstance(host, _Live)
+    print(f"Waiting for questions of {', '.join(host.config for host in hosts)}; Ctrl-C ends it.", flush=True)
+    desk = _Incoming(hosts)
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
-    print(f"Waiting for questions of {host.config}; Ctrl-C ends it.", flush=True)
-    told: set[str] = set()
-    for news in host.running.follow():
-        for question in news.get("questions", ()):
-            if question["id"] in told or question["state"] != "waiting":
-                continue
-            told.add(question["id"])
-            print()
-            _show_question(question)
-            sys.stdout.flush()
-            if interactive:
-                _prompt(host, question)
-    print("The host has ended.")
+    while (found := desk.next()) is not None:
+        host, question = found
+        print()
+        _show_question(question)
+        sys.stdout.flush()
+        if interactive:
+            _prompt(desk, host, question)
+    print("The host has ended." if len(hosts) == 1 else "The hosts have ended.")
     return DONE
 
 
-def _prompt(host: Decidable, question: Mapping[str, Any]) -> None:
+class _Incoming:
+    """The questions of several hosts, each once, while they wait. A thread for each host hears of them; a pipe tells
+    whoever waits for a line at the same time."""
+
+    def __init__(self, hosts: Sequence[_Live]) -> None:
+        self._news: queue.SimpleQueue[tuple[_Live, list[dict[str, Any]] | None]] = queue.SimpleQueue()
+        self._waiting: dict[str, tuple[_Live, dict[str, Any]]] = {}
+        self._told: set[str] = set()
+        self._running = len(hosts)
+        self.wake, self._waker = os.pipe()
+        for host in hosts:
+            threading.Thread(target=self._hear, args=(host,), daemon=True).start()
+
+    def _hear(self, host: _Live) -> None:
+        try:
+            for news in host.running.follow():
+                if "questions" in news:
+                    self._say(host, news["questions"])
+        except LocalError as problem:
+            print(f"colonnade: {host.config}: {problem}", file=sys.stderr)
+        self._say(host, None)
+
+    def _say(self, host: _Live, questions: list[dict[str, Any]] | None) -> None:
+        self._news.put((host, questions))
+        os.write(self._waker, b".")
+
+    def next(self) -> tuple[_Live, dict[str, Any]] | None:
+        """The next question that waits and was not shown; None when no host is left."""
+        while True:
+            for id, found in self._waiting.items():
+                if id not in self._told:
+                    self._told.add(id)
+                    return found
+            if not self._running:
+                return None
+            self._take()
+
+    def waits(self, id: str) -> bool:
+        """Whether a question still waits, as far as is known."""
+        while not self._news.empty():
+            self._take()
+        return id in self._waiting
+
+    def _take(self) -> None:
+        host, questions = self._news.get()
+        os.read(self.wake, 1)
+        self._waiting = {id: found for id, found in self._waiting.items() if found[0] is not host}
+        if questions is None:
+            self._running -= 1
+            return
+        self._waiting |= {each["id"]: (host, each) for each in questions if each["state"] == "waiting"}
+
+
+def _prompt(desk: _Incoming, host: _Live, question: Mapping[str, Any]) -> None:
+    """Take the answer from the terminal, unless the question ends before."""
     choices = [each for each in question["answers"] if each != "time"]
     if "time" in question["answers"]:
         choices.append("15m")
-    while True:
-        try:
-            answer = input(f"\n{', '.join(choices)} (or nothing, to leave it)? ").strip()
-        except EOFError:
-            return
-        if not answer:
+    while desk.waits(question["id"]):
+        print(f"\n{', '.join(choices)} (or nothing, to leave it)? ", end="", flush=True)
+        line = _line(desk, question["id"])
+        if line is None:
+            break
+        if not (answer := line.strip()):
             return
         try:
             print(_answer(host, question, answer, "exact"))
         except (OfficeError, LocalError) as problem:
             print(problem)
-            if "not there any more" in str(problem):
-                return
         else:
             return
+    print("It was answered elsewhere, was called off, or its time is over.")
+
+
+def _line(desk: _Incoming, id: str) -> str | None:
+    """A line from the terminal; None if the question is over before there is one."""
+    while desk.waits(id):
+        ready, _, _ = select.select([sys.stdin, desk.wake], [], [])
+        if sys.stdin in ready:
+            return sys.stdin.readline()
+    return None
 
 
 # console
@@ -339,38 +400,56 @@ def short(fingerprint: str) -> str:
     return fingerprint.removeprefix("sha256:")[:ID]
 
 
-def decide(where: Where, decision: str, ids: Sequence[str], server: str | None) -> int:
-    """Approve or reject what is held back, by the ids that `pins` shows, or all that is of a server; or revoke what is
-    approved, by server, kind and name."""
-    return _guarded(lambda: _decide(where, decision, ids, server))
+def decide(where: Where, decision: str, ids: Sequence[str], server: str | None, *, sure: bool) -> int:
+    """Approve or reject what is held back: by the ids that `pins` shows, or all that waits of a server, which is shown
+    first; `sure`: it was seen before and is not asked about."""
+    return _guarded(lambda: _decide(where, decision, ids, server, sure=sure))
 
 
-def _decide(where: Where, decision: str, ids: Sequence[str], server: str | None) -> int:
+def _decide(where: Where, decision: str, ids: Sequence[str], server: str | None, *, sure: bool) -> int:
     chosen = [
         (host, held)
         for host in _all(where)
         for held in host.state()["held"]
-        if (server is None or held["server"] == server) and (not ids or short(held["fingerprint"]) in ids)
+        if (short(held["fingerprint"]) in ids if ids else held["server"] == server and not held["rejected"])
     ]
     missing = set(ids) - {short(held["fingerprint"]) for _, held in chosen}
     if missing or not chosen:
         which = ", ".join(sorted(missing)) or f"of {server}"
         print(f"colonnade: nothing is held back any more as it was shown: {which}; look again", file=sys.stderr)
         return FAILED
-    for host, held in chosen:
+    for _, held in chosen:
         _show_held(held, whole=not ids)
-        args = {key: held[key] for key in ("server", "kind", "name", "fingerprint")}
-        print(host.request("decide", **args, decision=decision)["done"])
+    if not ids and not sure and not _confirmed(f"{decision.capitalize()} {'all of these' if chosen[1:] else 'this'}?"):
+        print("Nothing was done.")
+        return FAILED
+    for host, of in {(id(host), held["server"]): (host, held["server"]) for host, held in chosen}.values():
+        fingerprints = [held["fingerprint"] for each, held in chosen if each is host and held["server"] == of]
+        print(host.request("decide_all", server=of, fingerprints=fingerprints, decision=decision)["done"])
     return DONE
+
+
+def _confirmed(question: str) -> bool:
+    if not sys.stdin.isatty():
+        print("colonnade: nobody is there to confirm it; --yes says that you have seen it", file=sys.stderr)
+        return False
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
 def revoke_pin(where: Where, server: str, kind: str, name: str) -> int:
     """Hold back what is approved, until it is approved again."""
 
     def work() -> int:
-        for host in _all(where):
+        problems: list[Exception] = []
+        hosts = _all(where)
+        for host in hosts:
             args = {"server": server, "kind": kind, "name": name, "fingerprint": ""}
-            print(host.request("decide", **args, decision="revoke")["done"])
+            try:
+                print(host.request("decide", **args, decision="revoke")["done"])
+            except (OfficeError, LocalError) as problem:
+                problems.append(problem)
+        if hosts and len(problems) == len(hosts):  # a configuration that does not have it is no problem
+            raise problems[0]
         return DONE
 
     return _guarded(work)

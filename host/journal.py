@@ -105,6 +105,8 @@ class Sent:
     outcome: str
     """`answered`, `called off`, `failed`, or `error` and its code."""
     seconds: float
+    size: int = 0
+    """Bytes of the result."""
 
     def __str__(self) -> str:
         what = f"{self.kind} {sample(self.name)} for {self.caller}"
@@ -120,12 +122,27 @@ class Waiting:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.server}: {self.what} waits for a person's answer (colonnade ask show {self.id})"
+        return f"{self.server}: {self.what} waits for a person's answer (colonnade ask {self.id})"
+
+
+_ANSWERS = {
+    "deny": "denied",
+    "once": "allowed once",
+    "session": "allowed for the session",
+    "time": "allowed for a time",
+    "always": "allowed always",
+    "none": "nobody answered",
+    "withdrawn": "called off before it was answered",
+    "void": "void, since it changed meanwhile",
+    "approve": "approved",
+    "reject": "rejected",
+    "unapprove": "approval taken back",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What became of a question to a person: `answer` is theirs, or `none`, `withdrawn` or `void`."""
+    """What a person decided, or became of a question to one: `answer` is theirs, or `none`, `withdrawn` or `void`."""
 
     server: str
     what: str
@@ -133,22 +150,28 @@ class Decided:
     by: str
 
     def __str__(self) -> str:
-        return f"{self.server}: {self.what}: {self.answer}" + (f" ({self.by})" if self.by else "")
+        said = _ANSWERS.get(self.answer, self.answer)
+        return f"{self.server}: {self.what}: {said}" + (f" ({self.by})" if self.by else "")
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChanged:
-    """What a server offers is not what was approved; `standing` says whether it passes all the same."""
+    """What a server offers is not what it offered before. `what` came of it: `held`, since it is not what was approved;
+    `accepted`, since the server is trusted; `edited`, since the owner did it; or it `returned` to what was approved."""
 
     server: str
     kind: str
     name: str
-    standing: str
+    what: str
 
     def __str__(self) -> str:
-        what = f"the {self.kind} {sample(self.name)}".rstrip()
-        held = "is held back until a person approves it" if self.standing != "approved" else "is accepted"
-        return f"{self.server}: {what} is not the one that was approved; it {held} (colonnade pins)"
+        item = f"{self.server}: {self.kind} {sample(self.name)}".rstrip() + ":"
+        return {
+            "held": f"{item} not as it was approved; it is held back until a person approves it (colonnade pins)",
+            "edited": f"{item} changed, since the configuration was edited",
+            "accepted": f"{item} changed, and accepted, since the server is trusted",
+            "returned": f"{item} again as it was approved",
+        }[self.what]
 
 
 @dataclass(frozen=True, slots=True)

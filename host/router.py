@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import trio
 from msgspec import Raw
 
+from config import Verdict
 from host.catalog import Catalog, Entry
 from host.errors import (
     BrokeProtocol,
@@ -255,8 +256,8 @@ class Router:
         hints: list[Freshness] = []
         whole = True
         for server in self._roster.upstreams if endpoint is None else (endpoint,):
-            upstream = self._roster.upstreams[server]
-            if upstream.spec.disabled:
+            upstream = self._roster.upstreams.get(server)
+            if upstream is None or upstream.spec.disabled:
                 continue
             if server not in self.catalog.shelf(kind).by_server:
                 whole = False
@@ -423,7 +424,8 @@ class Router:
     def _pages_needed(self, refusal: Refused, permit: Permit) -> UpstreamError:
         """The user must visit pages first: for clients that can send them there."""
         server = permit.server
-        if not self._gate.could_ask(server, Question.URL):
+        asked = permit.exchange.request.method in TARGETED  # for anything else nobody is asked
+        if not self._gate.could_ask(server, Question.URL) or not (asked or self._are_open(refusal, server)):
             text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
             return Forbidden(server, text)
         # A subscription may be several clients': its pages have no ids that are the caller's own.
@@ -431,6 +433,12 @@ class Router:
             return refusal
         pages = "; ".join(f"{message} {url}".strip() for message, url in urls_required(refusal.data))
         return Forbidden(server, f"{server} wants this to be visited first, then ask again: {pages or refusal.message}")
+
+    def _are_open(self, refusal: Refused, server: str) -> bool:
+        """Whether the user may be sent to all of these pages without anybody being asked."""
+        pages = [string(page["url"]) for page in pages_of(refusal.data) or ()]
+        judged = [self._gate.judge_question(server, Question.URL, url) for url in pages]
+        return all(judgement.verdict is Verdict.ALLOW for judgement in judged)
 
     # Watching a resource
 

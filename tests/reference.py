@@ -437,14 +437,18 @@ def a_text(random: Random, word: str) -> str:
 
 
 def a_condition(random: Random) -> Condition:
-    return Condition(random.choice(PLACES), tuple(a_check(random) for _ in range(random.choice((1, 1, 2)))))
+    place = random.choice(PLACES)
+    return Condition(place, tuple(a_check(random, place) for _ in range(random.choice((1, 1, 2)))))
 
 
-def a_check(random: Random) -> Check:
+def a_check(random: Random, place: str) -> Check:
+    """One that may well hold there."""
+
     def some(pool: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(random.choice(pool) for _ in range(random.randint(1, 3)))
 
-    op = random.choice((*TESTS, "absent"))
+    near = {"/path": ("path_under",), "/url": ("host_in",), "/n": ("eq", "in", "range", "type")}
+    op = random.choice(near[place] if place in near and random.random() < 0.6 else (*TESTS, "absent"))
     values: dict[str, Callable[[], Any]] = {
         "eq": lambda: random.choice((*TEXTS, *PLAIN)),
         "in": lambda: some((*TEXTS, *PLAIN)),

@@ -3,6 +3,7 @@ left. What comes of it is one sentence."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from config import Channel
@@ -16,11 +17,7 @@ from host.policy.pins import Moved
 from host.protocol.methods import Kind
 from host.state import StateError
 
-_DONE = {
-    "approve": "{} is approved.",
-    "reject": "{} stays out.",
-    "revoke": "{} is held back until it is approved again.",
-}
+_DONE = {"approve": "approved", "reject": "rejected, it stays out", "revoke": "held back until it is approved again"}
 
 
 class Decisions:
@@ -48,27 +45,36 @@ class Decisions:
         items = [(each.server, each.kind, each.name) for each in pins.held()]
         items += [(each.server, each.kind, each.name) for each in pins.pinned()]
         meant = [each[2] for each in items if each[:2] == (server, kind) and visible(each[2]) == name]
+        own = meant[0] if meant else name
+        self._carried_out(lambda: decide(server, kind, own, fingerprint, channel.value))
+        self.moved("held", "catalog", "servers")
+        return {"done": f"The {kind} {name} of {server}: {_DONE[decision]}.".replace("  ", " ")}
+
+    def _carried_out(self, decide: Callable[[], None]) -> None:
         try:
-            decide(server, kind, meant[0] if meant else name, fingerprint, channel.value)
+            decide()
         except Moved as problem:
             raise OfficeError(str(problem)) from None
         except StateError as problem:
             raise OfficeError(f"it cannot be written down: {problem}") from None
         except ColonnadeError as problem:
             raise OfficeError(problem.message) from None
-        self.moved("held", "catalog", "servers")
-        return {"done": _DONE[decision].format(f"The {kind} {name} of {server}".replace("  ", " "))}
 
     def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> dict[str, Any]:
         """The same for all of one server that were shown."""
         wanted = set(fingerprints)
-        chosen = [held for held in self._gate.pins.held() if held.server == server and held.fingerprint in wanted]
+        chosen = [held for held in self._gate.held() if held.server == server and held.fingerprint in wanted]
         if not chosen:
             raise OfficeError("none of these is held back any more: look again")
-        for held in chosen:
-            self.decide(server, held.kind, visible(held.name), held.fingerprint, decision, channel)
+        if decision == "approve":
+            items = [(held.kind, held.name, held.fingerprint) for held in chosen]
+            self._carried_out(lambda: self._gate.approve_all(server, items, channel.value))
+        else:
+            for held in chosen:
+                self.decide(server, held.kind, visible(held.name), held.fingerprint, decision, channel)
+        self.moved("held", "catalog", "servers")
         count = len(chosen)
-        return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {decision}."}
+        return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_DONE[decision]}."}
 
     def revoke(self, grant: str, channel: Channel) -> dict[str, Any]:
         """Take a grant back."""

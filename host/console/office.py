@@ -51,6 +51,7 @@ from host.policy.fingerprint import pretty
 from host.policy.gate import Gate
 from host.policy.pins import Standing
 from host.protocol.methods import LISTINGS, Kind
+from host.state import StateError
 from host.upstream.roster import Roster
 from host.upstream.supervisor import Connecting, Disabled, Failed, Ready, Upstream, describe
 from host.upstream.supervisor import Held as NotStarted
@@ -72,10 +73,12 @@ _QUIET = (Said, Dropped)
 class _Traffic:
     calls: int = 0
     failed: int = 0
+    size: int = 0
     latency: float | None = None
 
     def add(self, event: Sent) -> None:
         self.calls += 1
+        self.size += event.size
         self.failed += event.outcome not in ("answered", "called off")
         if event.outcome == "answered":  # a moving average over some ten calls
             self.latency = event.seconds if self.latency is None else 0.9 * self.latency + 0.1 * event.seconds
@@ -149,16 +152,20 @@ class HostOffice(Decisions):
     def state(self) -> dict[str, Any]:
         """The whole of it; see the methods below for the sections."""
         config = self._config()
+        held = self._gate.held()
+        waiting = Counter(each.server for each in held if not each.rejected)
         return {
             "colonnade": VERSION,
             "config": visible(str(config.source)),
             "pid": os.getpid(),
             "endpoint": self.endpoint,
             "stdio": self._stdio,
-            "servers": [self._server(upstream) for upstream in self._roster.upstreams.values()],
+            "servers": [
+                self._server(upstream, waiting[upstream.spec.id]) for upstream in self._roster.upstreams.values()
+            ],
             "catalog": [self._entry(entry) for kind in Kind for entry in self._all(kind)],
             "questions": [self._question(matter) for matter in self._desk.matters()],
-            "held": [held_told(self._gate, held) for held in self._gate.pins.held() if held.server in config.servers],
+            "held": [held_told(self._gate, each) for each in held],
             "grants": [grant_told(self._gate, grant) for grant in self._gate.grants.all()],
             "activity": list(self._activity),
             "problems": self._problems(),
@@ -203,6 +210,8 @@ class HostOffice(Decisions):
             matter = self._desk.answer(id, said, channel, seconds=seconds, when=when, exact=arguments == "exact")
         except ColonnadeError as problem:
             raise OfficeError(problem.message) from None
+        except StateError as problem:
+            raise OfficeError(f"it cannot be written down: {problem}") from None
         if matter is None:
             raise OfficeError("this question is not there any more")
         if said is Answer.DENY:
@@ -247,7 +256,7 @@ class HostOffice(Decisions):
         by_server = self._catalog.shelf(kind).by_server
         return [entry for server in self._roster.upstreams for entry in by_server.get(server, ())]
 
-    def _server(self, upstream: Upstream) -> dict[str, Any]:
+    def _server(self, upstream: Upstream, held: int) -> dict[str, Any]:
         spec, state = upstream.spec, upstream.state
         traffic = self._traffic.get(spec.id, _Traffic())
         word = {Ready: "ready", Failed: "failed", Connecting: "starting", Disabled: "disabled", NotStarted: "held"}
@@ -266,8 +275,9 @@ class HostOffice(Decisions):
             "latency_ms": None if traffic.latency is None else round(traffic.latency * 1000, 1),
             "calls": traffic.calls,
             "failed": traffic.failed,
-            "in_flight": self._gate.in_flight[spec.id],
-            "held": sum(held.server == spec.id for held in self._gate.pins.held()),
+            "bytes_in": traffic.size,
+            "in_flight": self._gate.ledger.in_flight[spec.id],
+            "held": held,
             "unmatched": self.unmatched(upstream),
             "warnings": warnings_of(spec),
         }
@@ -326,7 +336,7 @@ class HostOffice(Decisions):
         }
 
     def _problems(self) -> list[str]:
-        found = [self._gate.pins.problem, self._gate.grants.problem, self._gate.audit_problem]
+        found = [self._gate.pins.problem, self._gate.grants.problem, self._gate.ledger.problem]
         return [visible(problem) for problem in found if problem]
 
 

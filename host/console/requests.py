@@ -119,7 +119,7 @@ class DecideAll(Request, frozen=True, forbid_unknown_fields=True):
 
     server: Word
     fingerprints: Annotated[list[Word], Meta(min_length=1)]
-    decision: Literal["approve"] = "approve"
+    decision: Literal["approve", "reject"] = "approve"
 
     def carry_out(self, office: Decider, channel: Channel) -> Done:
         return office.decide_all(self.server, self.fingerprints, self.decision, channel)

@@ -10,15 +10,15 @@ from host.journal import Journal
 from host.jsonrpc.raw import encode
 from host.protocol.methods import LISTINGS, Kind
 from host.upstream.roster import Roster
-from host.upstream.supervisor import Connecting, Failed, Ready, Upstream, describe
+from host.upstream.supervisor import Connecting, Failed, Held, Ready, Upstream, describe
 from host.version import VERSION
 
 
 def status(roster: Roster, catalog: Catalog, journal: Journal, *, parked: int, tasks: int) -> bytes:
     """`{"colonnade": version, "parked": number, "tasks": number, "servers": [...]}`. `parked` calls are under way that
     may have to wait for an answer of their client, and `tasks` that are tasks or may become some. A server has `id`,
-    `title`, `transport`, `state` (one of `starting`, `ready`, `failed`, `disabled`), `detail` in words, `since` and
-    `next_attempt_in` in seconds, `attempts`, `revision` and `says` (what it calls itself), `entries` by kind,
+    `title`, `transport`, `state` (one of `starting`, `ready`, `failed`, `held`, `disabled`), `detail` in words, `since`
+    and `next_attempt_in` in seconds, `attempts`, `revision` and `says` (what it calls itself), `entries` by kind,
     `isolation`, the number of dedicated `instances` that live and may live (`max_instances`), and `dropped` (messages
     dropped, by reason)."""
     servers = [_server(upstream, roster, catalog, journal) for upstream in roster.upstreams.values()]
@@ -52,6 +52,8 @@ def _server(upstream: Upstream, roster: Roster, catalog: Catalog, journal: Journ
         told |= {"state": "failed", "next_attempt_in": round(max(state.next_attempt - now, 0.0), 2)}
     elif isinstance(state, Connecting):
         told["state"] = "starting"
-    if isinstance(state, Ready | Failed | Connecting):
+    elif isinstance(state, Held):
+        told["state"] = "held"
+    if isinstance(state, Ready | Failed | Connecting | Held):
         told["since"] = round(now - state.since, 2)
     return told

@@ -268,7 +268,7 @@ class _File:
     """
 
     def __init__(self, folder: Path, former: str | None = None) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         while True:
             stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")

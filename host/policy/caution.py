@@ -83,7 +83,10 @@ def cautious(question: Question, params: Mapping[str, Raw], trust: Trust) -> dic
             why = f"a form may not ask for secrets, as the field {field[:40]!r} does; a page (mode url) may"
             raise CannotAsk(INVALID_PARAMS, why)
     elif question is Question.URL:
-        found["message"] = encode(_with_address(string(found["message"]), string(found["url"])))
+        try:
+            found["message"] = encode(_with_address(string(found["message"]), string(found["url"])))
+        except (KeyError, ValueError):
+            raise CannotAsk(INVALID_PARAMS, "the address of the page cannot be read") from None
     return found
 
 
@@ -115,9 +118,11 @@ def names_secret(title: str) -> bool:
 
 
 def _with_address(message: str, url: str) -> str:
-    """The message with where the page really is, and what its host looks like without disguise."""
-    host = urlsplit(url).hostname or ""
-    if host.isascii() and not any(label.startswith("xn--") for label in host.split(".")):
+    """The message with where the page really is, and what its host looks like without disguise. ValueError if the
+    address is none."""
+    labels = (urlsplit(url).hostname or "").split(".")
+    if all(label.isascii() and not label.startswith("xn--") for label in labels):
         return message
-    plain = host.encode("idna", "replace").decode() if not host.isascii() else host
+    # Label by label (RFC 3492): the codec for whole names refuses some that browsers take.
+    plain = ".".join(each if each.isascii() else f"xn--{each.encode('punycode').decode()}" for each in labels)
     return f"{message}\n(Careful: the host of this page is written with letters that may look like others: {plain})"

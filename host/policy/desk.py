@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import trio
@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from config import AskSpec, Channel, Condition, Trust
 from host.asking import BrokenAnswer, PeerError
-from host.errors import Changed, Crowded, Forbidden, Unanswered
+from host.errors import AuditUnavailable, Changed, Crowded, Forbidden, Unanswered
 from host.exchange import Outlet
 from host.hygiene import visible
 from host.jsonrpc.raw import encode, members, string
@@ -65,6 +65,8 @@ class _Waiter:
     told: trio.Event = field(default_factory=trio.Event)
     grant: Grant | None = None
     refusal: Exception | None = None
+    gone: bool = False
+    """Its call has the grant."""
 
 
 @dataclass(eq=False)
@@ -136,7 +138,8 @@ class Desk:
         if client is not None and len(about.given) > LONGEST_SHOWN:
             client = None
         if not self.is_attended() and client is None:
-            self._refuse(key, matter, "nobody was there to answer")
+            if not matter.waiters:  # others may have been asked while somebody was there, and wait still
+                self._refuse(key, matter, "nobody was there to answer")
             raise self._unanswered(wish, "and nobody is there who could answer")
         waiter = _Waiter()
         matter.waiters.append(waiter)
@@ -148,6 +151,7 @@ class Desk:
                 raise waiter.refusal
             if waiter.grant is None:
                 raise self._late(key, matter, waiter)
+            waiter.gone = True
             return waiter.grant
         finally:
             self._leave(key, matter, waiter)
@@ -188,7 +192,8 @@ class Desk:
         grant = Grant(
             id=new_id(),
             caller=matter.wish.caller,
-            session=None if lasting else matter.wish.session,
+            # What was refused may be tried again in another session of the same caller.
+            session=matter.wish.session if answer is Answer.SESSION or (matter.waiters and not lasting) else None,
             server=matter.wish.server,
             kind=matter.wish.kind,
             name=matter.wish.name,
@@ -235,8 +240,18 @@ class Desk:
                 self._forget(key)
 
     def end_session(self, session: Hashable) -> None:
-        """Whoever had this session is gone."""
+        """Whoever had this session is gone: what it waits for is withdrawn, and nothing more can be allowed for it."""
         self.grants.end_session(session)
+        for key, matter in list(self._open.items()):
+            if matter.wish.session == session:
+                self._tell("answer", matter, {"answer": "withdrawn"})
+                for waiter in matter.waiters:
+                    waiter.refusal = self._unanswered(matter.wish, "and its session has ended")
+                    waiter.told.set()
+                self._forget(key)
+        for matter in self._refused.values():
+            if matter.wish.session == session:
+                matter.wish = replace(matter.wish, session=None)
 
     # Within
 
@@ -278,13 +293,17 @@ class Desk:
                 waiter.refusal = self._unanswered(matter.wish, "and the client could not be asked")
                 waiter.told.set()
             return
-        answer = {"once": Answer.ONCE, "session": Answer.SESSION}.get(choice, Answer.DENY)
-        if action == "accept" and waiter in matter.waiters:
+        answer = Answer.DENY
+        if action == "accept" and (choice == "once" or (choice == "session" and matter.wish.session is not None)):
+            answer = Answer(choice)
+        if waiter in matter.waiters:
             matter.waiters.remove(waiter)  # its own user's answer is for this call
             matter.waiters.insert(0, waiter)
-            self.answer(matter.id, answer, Channel.CLIENT)
-        elif waiter in matter.waiters:
-            self.answer(matter.id, Answer.DENY, Channel.CLIENT)
+            try:
+                self.answer(matter.id, answer, Channel.CLIENT)
+            except AuditUnavailable as problem:
+                waiter.refusal = problem
+                waiter.told.set()
 
     def _late(self, key: Hashable, matter: Matter, waiter: _Waiter) -> Unanswered:
         if matter.waiters == [waiter]:
@@ -302,6 +321,8 @@ class Desk:
         self.changed()
 
     def _leave(self, key: Hashable, matter: Matter, waiter: _Waiter) -> None:
+        if waiter.grant is not None and waiter.grant.scope is Scope.ONCE and not waiter.gone:
+            self.grants.revoke(waiter.grant.id)  # the call was called off while the answer was on its way
         if waiter in matter.waiters:
             matter.waiters.remove(waiter)
             if not matter.waiters and self._open.get(key) is matter:  # it was called off, and the question with it

@@ -7,15 +7,16 @@ from typing import Any
 
 from msgspec import Raw
 
-from config import Condition, Verdict
+from config import Verdict
 from host.catalog import Catalog
 from host.hygiene import visible
 from host.jsonrpc.raw import EMPTY_OBJECT
 from host.policy.fingerprint import difference, pretty
-from host.policy.gate import Gate, decoded
+from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope
 from host.policy.pins import Held, Standing
-from host.policy.rules import Judgement
+from host.policy.predicates import decoded
+from host.policy.rules import Judgement, written_when
 from host.protocol.methods import Kind
 
 _STANDINGS = {
@@ -110,14 +111,7 @@ def held_told(gate: Gate, held: Held) -> dict[str, Any]:
 def _arguments(grant: Grant) -> str:
     if grant.digest is not None:
         return f"exactly {grant.digest[:19]}…"
-    if grant.when:
-        return f"when {'; '.join(_condition(each) for each in grant.when)}"
-    return "any"
-
-
-def _condition(condition: Condition) -> str:
-    checks = ", ".join(f"{check.op} {check.value!r}" for check in condition.checks)
-    return visible(f"{condition.path} {checks}")
+    return f"when {visible(written_when(grant.when))}" if grant.when else "any"
 
 
 def unmatched(gate: Gate, catalog: Catalog, server: str) -> list[str]:

@@ -10,34 +10,32 @@ client's model, is answered here, by the same judge.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import final
 
 import trio
 from msgspec import Raw
 
 from config import Channel, ServerSpec, Trust, Verdict
-from host.errors import AuditUnavailable, BrokeProtocol, Changed, ColonnadeError, Forbidden
+from host.errors import BrokeProtocol, Changed, ColonnadeError, Forbidden
 from host.exchange import Caller, Exchange, Nobody
 from host.hygiene import clean, clean_json, visible
-from host.journal import AuditFailed, Decided, DefinitionChanged, Journal, Sent, Waiting
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, items, members, string, value
 from host.names import template_makes
-from host.policy.audit import Audit, shape_of
 from host.policy.caution import MAX_TEXT, cautious
-from host.policy.desk import About, Desk, Matter, changed, described
+from host.policy.desk import About, Desk, changed
 from host.policy.fingerprint import Launch, arguments_digest
 from host.policy.grants import Grant, Grants, Scope, Wish, new_id
+from host.policy.ledger import Deed, Ledger, Trace
 from host.policy.limits import Meter
-from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Pins, Standing
-from host.policy.rules import UNREADABLE, Judgement, Rules
+from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Held, Pins, Standing
+from host.policy.predicates import decoded
+from host.policy.rules import Judgement, Rules
 from host.protocol.abilities import Abilities
 from host.protocol.links import PAGE, without_page
 from host.protocol.methods import CALL, GET, Kind
@@ -85,26 +83,20 @@ class Gate:
         servers: Mapping[str, ServerSpec],
         pins: Pins,
         desk: Desk,
-        audit: Audit,
-        journal: Journal,
+        ledger: Ledger,
     ) -> None:
         self.pins = pins
         self.desk = desk
         self.moved: Callable[[Iterable[str]], None] = lambda servers: None
         self.epoch = 0
-        self._audit = audit
-        self._journal = journal
+        self.ledger = ledger
         self._specs: dict[str, ServerSpec] = {}
         self._rules: dict[str, Rules] = {}
         self._meters: dict[str, Meter] = {}
         self._templates: dict[str, tuple[str, ...]] = {}
         self._claims: dict[tuple[str, str], tuple[str, ...]] = {}
         self._decided = trio.lowlevel.ParkingLot()
-        self.in_flight: Counter[str] = Counter()
-        """Requests under way, by server."""
-        self.audit_problem = ""
-        """Why nothing can be written down; empty while that works."""
-        self.replace(servers)
+        self._take(servers)
 
     @property
     def grants(self) -> Grants:
@@ -115,21 +107,27 @@ class Gate:
     def replace(self, servers: Mapping[str, ServerSpec]) -> None:
         """Judge by these from now on, all at once. Questions and grants whose rule is not the same are void; what was
         dispatched keeps its verdict."""
+        self._take(servers)
+        self.pins.set_trusts({server: spec.trust for server, spec in servers.items()})
+        self.void_unruled()
+        self._shift(servers)
+
+    def void_unruled(self) -> None:
+        """Take back every grant whose rule the configuration does not have (any more)."""
+        for grant in self.grants.void(self._still_ruled):
+            self.ledger.note("revoke", grant=grant.id, by="configuration", server=grant.server)
+
+    def _take(self, servers: Mapping[str, ServerSpec]) -> None:
         self._specs = dict(servers)
         self._rules = {server: Rules(spec.consent, spec.trust) for server, spec in servers.items()}
         former, self._meters = self._meters, {}
-        for server, spec in servers.items():
-            meter = self._meters[server] = Meter(server, spec.limits, spec.trust)
-            if server in former:
-                meter.take_over(former[server])
-        self.pins.set_trusts({server: spec.trust for server, spec in servers.items()})
-        for grant in self.grants.void(self._still_ruled):
-            self._note("revoke", {"grant": grant.id, "by": "configuration", "server": grant.server})
-        self._shift(servers)
+        for server, meter in former.items():
+            if server in servers:
+                self.meter(server).take_over(meter)
 
     def _still_ruled(self, grant: Grant) -> bool:
         rules = self._rules.get(grant.server)
-        return rules is not None and rules.has(grant.rule)
+        return rules is not None and rules.has(grant.rule, grant.kind)
 
     def _shift(self, servers: Iterable[str]) -> None:
         """What holds for these servers has changed."""
@@ -142,6 +140,10 @@ class Gate:
         return self._rules[server]
 
     def meter(self, server: str) -> Meter:
+        """What is used of the limits of a server, from the first use on."""
+        if server not in self._meters:
+            spec = self._specs[server]
+            self._meters[server] = Meter(server, spec.limits, spec.trust)
         return self._meters[server]
 
     def trust(self, server: str) -> Trust:
@@ -180,10 +182,11 @@ class Gate:
         rules = self._rules.get(grant.server)
         if rules is None:
             return "its server is not in the configuration any more"
-        if not rules.has(grant.rule):
+        if not rules.has(grant.rule, grant.kind):
             return "its rule is not in the configuration any more"
-        if grant.launch != self.pins.launch(grant.server):
-            return "its server is not started as it was then" if self.pins.launch(grant.server) else ""
+        launch = self.pins.launch(grant.server)
+        if launch and grant.launch != launch:
+            return "its server is not started as it was then"
         if grant.kind in _KINDS:
             present = self.fingerprint(grant.server, _KINDS[grant.kind], grant.name)
             if present and present != grant.fingerprint:
@@ -217,7 +220,8 @@ class Gate:
 
     def observe_launch(self, server: str, launch: Launch) -> bool:
         """This is what is to be started or reached now; whether it may be."""
-        self._tell_changes(self.pins.observe_launch(server, launch))
+        if self._tell_changes(self.pins.observe_launch(server, launch)):
+            self.moved((server,))
         return self.launches(server)
 
     def launches(self, server: str) -> bool:
@@ -231,24 +235,28 @@ class Gate:
 
     def _tell_changes(self, changes: list[Change]) -> bool:
         for change in changes:
-            held = change.standing is not Standing.APPROVED
-            self._note(
-                "held" if held else "pinned",
-                {
-                    "server": change.server,
-                    "prim": change.kind,
-                    "item": change.name,
-                    "item_fp": change.fingerprint,
-                    "was": change.was or "",
-                    "standing": change.standing.value,
-                },
-            )
-            if not change.first:
-                self._journal.note(DefinitionChanged(change.server, change.kind, change.name, change.standing.value))
+            self.ledger.changed(change, self._what(change))
         if any(not change.first for change in changes):
             self.epoch += 1
             self.desk.void(self._holds)
         return bool(changes)
+
+    def _what(self, change: Change) -> str:
+        """What came of a change; see `DefinitionChanged`."""
+        if change.standing is not Standing.APPROVED:
+            return "held"
+        if self.trust(change.server) is Trust.TRUSTED:
+            return "accepted"
+        return "edited" if change.kind == LAUNCH else "returned"
+
+    def held(self) -> list[Held]:
+        """All that waits for a person: of servers that are configured, and not what their rules deny anyhow."""
+        return [each for each in self.pins.held() if self._matters(each)]
+
+    def _matters(self, held: Held) -> bool:
+        if held.server not in self._rules:
+            return False
+        return held.kind not in _KINDS or self._rules[held.server].shows(_KINDS[held.kind], held.name)
 
     # What people decide
 
@@ -259,30 +267,33 @@ class Gate:
             Moved: it is not.
             AuditUnavailable, StateError: it cannot be written down, so it is not approved.
         """
-        self._decide("approve", server, kind, name, fingerprint, by)
+        self.ledger.decided("approve", server, kind, name, fingerprint, by)
         self.pins.approve(server, kind, name, fingerprint, by)
+        self._shift((server,))
+
+    def approve_all(self, server: str, items: Sequence[tuple[str, str, str]], by: str) -> None:
+        """All of these (kind, name, fingerprint), or none; raises as `approve` does."""
+        for kind, name, fingerprint in items:
+            self.ledger.decided("approve", server, kind, name, fingerprint, by)
+        self.pins.approve_all(server, items, by)
         self._shift((server,))
 
     def reject(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
         """It stays held back, and counts as looked at. Raises as `approve` does."""
-        self._decide("reject", server, kind, name, fingerprint, by)
+        self.ledger.decided("reject", server, kind, name, fingerprint, by)
         self.pins.reject(server, kind, name, fingerprint, by)
         self._shift((server,))
 
     def revoke(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
         """What was approved is held back until it is approved anew. Raises as `approve` does."""
-        self._decide("unapprove", server, kind, name, fingerprint, by)
+        self.ledger.decided("unapprove", server, kind, name, fingerprint, by)
         self.pins.revoke(server, kind, name)
         self._shift((server,))
 
     def revoke_grant(self, id: str, by: str) -> bool:
         """Whether there was such a grant; there is none any more."""
-        self._note("revoke", {"grant": id, "by": by})
+        self.ledger.note("revoke", grant=id, by=by)
         return self.grants.revoke(id)
-
-    def _decide(self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
-        self._audit.write(what, server=server, prim=kind, item=name, item_fp=fingerprint, by=by)
-        self._journal.note(Decided(server, f"{kind} {visible(name)[:200]}".rstrip(), what, by))
 
     def decided(self, servers: Iterable[str]) -> None:
         """A person has approved or rejected something of these servers, here or in another process."""
@@ -314,7 +325,8 @@ class Gate:
 
     def shows(self, server: str, kind: Kind, name: str) -> bool:
         """Whether the entry may be listed."""
-        return self._may_be_known(server, kind, name) and self._is_open(server, self.standing(server, kind, name))
+        known = self.launches(server) and self._may_be_known(server, kind, name)
+        return known and self._is_open(server, self.standing(server, kind, name))
 
     def has(self, server: str, kind: Kind, name: str) -> bool:
         """Whether the entry may be known to exist: also one that was approved and is held back now."""
@@ -346,7 +358,7 @@ class Gate:
         given = _given(exchange)
         epoch, judgement = self.epoch, self._judge(server, kind, name, given)
         if judgement.verdict is Verdict.DENY:
-            self._refuse_arguments(server, kind, name, judgement)
+            self._refuse_arguments(exchange, server, kind, name, judgement)
             return None
         if judgement.verdict is Verdict.ALLOW:
             return Permit(exchange, server, kind, name, _GATE, judgement, epoch)
@@ -356,7 +368,7 @@ class Gate:
             about = About(self._title(server), self.trust(server), bytes(given), self._claimed(server, kind, name))
             client = exchange.outlet if self._client_answers(exchange.caller) else None
             grant = await self.desk.ask(wish, about, client)
-        elif grant.scope is Scope.ONCE:
+        else:
             self.grants.reserve(grant)
         return Permit(exchange, server, kind, name, _GATE, judgement, epoch, wish, grant)
 
@@ -393,13 +405,13 @@ class Gate:
         again = replace(
             permit.grant,
             id=new_id(),
-            expires=permit.grant.made + RETRY_LIFE,
+            expires=time.time() + RETRY_LIFE,
             retry=True,
         )
         self.grants.add(again)
 
     @contextmanager
-    def dispatch(self, permit: Permit) -> Iterator[None]:
+    def dispatch(self, permit: Permit) -> Iterator[Trace]:
         """The request of the permit is sent within the block. What was found at `admit` must still hold; it is written
         down before, and what became of it after.
 
@@ -407,29 +419,25 @@ class Gate:
             Changed: it does not.
             AuditUnavailable: it cannot be written down, so it does not go.
         """
-        exchange = permit.exchange
         self._confirm(permit)
-        given = _given(exchange)
-        seq = self._decision(
-            permit.server,
-            permit.kind.value,
-            permit.target,
-            exchange.request.method,
-            exchange.caller,
-            permit.judgement,
-            permit.grant,
-            given,
-            self.fingerprint(permit.server, permit.kind, permit.target),
-        )
-        with self._outcome(seq, permit.server, permit.kind.value, permit.target, exchange.caller, permit.judgement):
-            yield
+        exchange, server, kind, name = permit.exchange, permit.server, permit.kind, permit.target
+        deed = self._deed(exchange, server, kind, name, permit.judgement, permit.grant)
+        with self.ledger.sent(deed) as trace:
+            yield trace
+
+    def _deed(
+        self, exchange: Exchange, server: str, kind: Kind, name: str, judgement: Judgement, grant: Grant | None = None
+    ) -> Deed:
+        fingerprint, launch = self.fingerprint(server, kind, name), self.pins.launch(server)
+        method, given = exchange.request.method, _given(exchange)
+        return Deed(server, kind.value, name, method, exchange.caller, given, judgement, fingerprint, launch, grant)
 
     def _confirm(self, permit: Permit) -> None:
         server, kind, name = permit.server, permit.kind, permit.target
         if permit.epoch != self.epoch:
             judgement = self._judge(server, kind, name, _given(permit.exchange)) if server in self._rules else None
             same = judgement is not None and judgement.verdict is not Verdict.DENY
-            if not same or not self._is_open(server, self.standing(server, kind, name)):
+            if not same or not self.shows(server, kind, name):
                 raise changed(server, kind.value, name)
             assert judgement is not None
             if judgement.verdict is Verdict.ALLOW:
@@ -440,6 +448,16 @@ class Gate:
             wish = self._present(permit.wish)
             if permit.grant is None or wish is None or not self.grants.use(permit.grant, wish):
                 raise changed(server, kind.value, name)
+
+    def recheck(self, permit: Permit) -> None:
+        """Before what was dispatched is sent once more: what it is for must still be open.
+
+        Raises:
+            Changed: it is not.
+        """
+        server, kind, name = permit.server, permit.kind, permit.target
+        if permit.epoch != self.epoch and not self.shows(server, kind, name):
+            raise changed(server, kind.value, name)
 
     def _known_or_held(self, server: str, kind: Kind, name: str) -> bool:
         """Whether the entry may be known to exist.
@@ -467,8 +485,9 @@ class Gate:
             return rules.judge(kind, name)
         return rules.judge(kind, name, decoded(given))
 
-    def _refuse_arguments(self, server: str, kind: Kind, name: str, judgement: Judgement) -> None:
+    def _refuse_arguments(self, exchange: Exchange, server: str, kind: Kind, name: str, judgement: Judgement) -> None:
         if judgement.conditional:
+            self.ledger.refused(self._deed(exchange, server, kind, name, judgement))
             text = (
                 f"this call of the {kind.value} {visible(name)[:200]} of {server} is not allowed with these arguments"
             )
@@ -511,7 +530,7 @@ class Gate:
                 return False
             judgement = rules.judge(kind, wish.name, wish.arguments)
         elif wish.kind == Question.ROOTS.value:
-            return rules.has(wish.rule)
+            return rules.has(wish.rule, wish.kind)
         else:
             question = Question(wish.kind)
             judgement = rules.question(question, wish.name if question is Question.URL else None)
@@ -584,13 +603,15 @@ class Gate:
             raise Forbidden(server, NOT_ALLOWED)
         given = encode_object(params)
         if question is Question.SAMPLING:
-            self._meters[server].sampled(_tokens(params))
+            self.meter(server).sampled(_tokens(params))
         if judgement.verdict is Verdict.ALLOW:
             return QuestionPermit(server, question, given, caller, judgement)
         wish = self._question_wish(server, question, uri or question.value, given, caller, judgement)
         grant = self.grants.find(wish)
         if grant is None:
             grant = await self.desk.ask(wish, About(self._title(server), self.trust(server), bytes(given)), None)
+        else:
+            self.grants.reserve(grant)
         return QuestionPermit(server, question, given, caller, judgement, wish, grant)
 
     def _question_wish(
@@ -617,10 +638,9 @@ class Gate:
             wish = self._present(permit.wish)
             if permit.grant is None or wish is None or not self.grants.use(permit.grant, wish):
                 raise changed(server, question.value, question.value)
-        seq = self._decision(
-            server, question.value, "", question.value, permit.caller, permit.judgement, permit.grant, permit.given, ""
-        )
-        with self._outcome(seq, server, question.value, question.value, permit.caller, permit.judgement):
+        word, launch = question.value, self.pins.launch(server)
+        deed = Deed(server, word, word, "", permit.caller, permit.given, permit.judgement, "", launch, permit.grant)
+        with self.ledger.sent(deed):
             yield
 
     async def roots(self, server: str, answer: Raw, caller: Caller) -> Raw:
@@ -682,110 +702,7 @@ class Gate:
         """The same for a text that is not JSON."""
         return text if self.trust(server) is not Trust.UNTRUSTED else clean(text, limit=MAX_TEXT)
 
-    # Writing down
-
-    def _decision(
-        self,
-        server: str,
-        kind: str,
-        name: str,
-        method: str,
-        caller: Caller,
-        judgement: Judgement,
-        grant: Grant | None,
-        given: Raw,
-        fingerprint: str,
-    ) -> int:
-        arguments: dict[str, object] = {"digest": arguments_digest(bytes(given)), "shape": shape_of(decoded(given))}
-        if self._audit.full:
-            arguments["json"] = bytes(given).decode(errors="replace")
-        try:
-            seq = self._audit.write(
-                "decision",
-                server=server,
-                prim=kind,
-                item=name,
-                item_fp=fingerprint,
-                launch_fp=self.pins.launch(server),
-                method=method,
-                principal=caller.identity or "",
-                client=caller.name,
-                args=arguments,
-                verdict=judgement.verdict.value,
-                rule=judgement.rule,
-                grant="" if grant is None else grant.id,
-                approver="" if grant is None else grant.by,
-            )
-        except AuditUnavailable as problem:
-            self._fail(problem)
-            raise
-        self.audit_problem = ""
-        return seq
-
-    def _fail(self, problem: AuditUnavailable) -> None:
-        if not self.audit_problem:
-            self.audit_problem = problem.message
-            self._journal.note(AuditFailed(problem.message))
-
-    @contextmanager
-    def _outcome(
-        self, seq: int, server: str, kind: str, name: str, caller: Caller, judgement: Judgement
-    ) -> Iterator[None]:
-        began = trio.current_time()
-        self.in_flight[server] += 1
-        outcome = "called off"
-        try:
-            yield
-            outcome = "answered"
-        except ColonnadeError as error:
-            outcome = f"error {error.code}"
-            raise
-        except Exception:
-            outcome = "failed"
-            raise
-        finally:
-            self.in_flight[server] -= 1
-            seconds = trio.current_time() - began
-            micros = 0 if math.isinf(seconds) else int(seconds * 1_000_000)
-            self._note("outcome", {"of": seq, "server": server, "outcome": outcome, "micros": micros})
-            self._journal.note(Sent(server, kind, name, caller.name, judgement.verdict.value, outcome, seconds))
-
-    def note_configuration(self, what: str, source: Path) -> None:
-        """Write down which text of the configuration holds from now on, or was read and does not."""
-        try:
-            digest = f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"
-        except OSError:
-            digest = ""
-        self._note(what, {"file": str(source), "policy": digest})
-
-    def told(self, what: str, matter: Matter, said: dict[str, object]) -> None:
-        """Write down what happens on the desk. What grants something is not granted if it cannot be written down."""
-        wish = matter.wish
-        fields = {
-            "question": matter.id,
-            "server": wish.server,
-            "prim": wish.kind,
-            "item": wish.name,
-            "principal": wish.caller or "",
-            "rule": wish.rule,
-            "args": {"digest": wish.digest},
-            **said,
-        }
-        if "grant" in said:
-            self._audit.write(what, **fields)
-        else:
-            self._note(what, fields)
-        if what == "ask":
-            self._journal.note(Waiting(wish.server, matter.id, described(wish)))
-        else:
-            self._journal.note(Decided(wish.server, described(wish), str(said["answer"]), str(said.get("by", ""))))
-
-    def _note(self, what: str, fields: Mapping[str, object]) -> None:
-        """Write down what has happened already: that cannot be undone because it cannot be written."""
-        try:
-            self._audit.write(what, **fields)
-        except AuditUnavailable as problem:
-            self._fail(problem)
+    # Within
 
     def _title(self, server: str) -> str:
         spec = self._specs.get(server)
@@ -828,14 +745,6 @@ def _given(exchange: Exchange) -> Raw:
         if given is not None:
             return given
     return EMPTY_OBJECT
-
-
-def decoded(given: Raw) -> object:
-    """The arguments of a request as the judge reads them."""
-    try:
-        return value(given)
-    except ValueError:
-        return UNREADABLE
 
 
 def _tokens(params: Mapping[str, Raw]) -> int | None:

@@ -200,6 +200,7 @@ class Grants:
             return False
         if grant.scope is Scope.ONCE:
             del self._own[grant.id]
+            self._reserved.discard(grant.id)
         return True
 
     def all(self) -> list[Grant]:

@@ -19,8 +19,11 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final, NamedTuple, cast
 from urllib.parse import unquote
 
+from msgspec import Raw
+
 from config import Check, Condition
 from config.globs import MAX_LENGTH, Globs
+from host.jsonrpc.raw import value
 
 UNREADABLE: Final = object()
 """Stands for arguments that could not be decoded: nothing is known of them."""
@@ -51,6 +54,14 @@ class Address(NamedTuple):
     def is_loopback(self) -> bool:
         """Whether no other machine is meant."""
         return self.host == "localhost" if isinstance(self.host, str) else self.host.is_loopback
+
+
+def decoded(given: Raw) -> object:
+    """The arguments of a request as they are judged; UNREADABLE if they cannot be decoded."""
+    try:
+        return value(given)
+    except ValueError:
+        return UNREADABLE
 
 
 def holds(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> bool | None:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from config import Check, Consent, KindConsent, Rule, Trust, Verdict
+from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
 from config.globs import MAX_LENGTH, Globs, covers, lowered
 from host.policy.predicates import UNREADABLE as UNREADABLE
 from host.policy.predicates import address_of, holds, reason, shown_path
@@ -131,11 +131,15 @@ class Rules:
         """Whether there are rules for roots, so that one may come out otherwise than another."""
         return self._roots.has_lines
 
-    def has(self, rule: str) -> bool:
-        """Whether a person may still be asked because of the rule of this text."""
-        lists = (*self._lists.values(), self._pages, self._roots)
-        judgements = (*(each for some in lists for each in some.judgements()), self._sampling, self._form)
-        return any(each.rule == rule and each.verdict is Verdict.ASK for each in judgements)
+    def has(self, rule: str, kind: str | None = None) -> bool:
+        """Whether a person may still be asked because of the rule of this text. `kind` is that of an entry or of a
+        question: the same words may stand for several. None: for any."""
+        lists = {each.value: some for each, some in self._lists.items()}
+        lists |= {Question.URL.value: self._pages, Question.ROOTS.value: self._roots}
+        words = {Question.SAMPLING.value: self._sampling, Question.FORM.value: self._form}
+        found = [each for of, some in lists.items() if kind in (None, of) for each in some.judgements()]
+        found += [each for of, each in words.items() if kind in (None, of)]
+        return any(each.rule == rule and each.verdict is Verdict.ASK for each in found)
 
     def unmatched(self, kind: Kind, names: Collection[str]) -> list[str]:
         """The rules of the kind, as in `Judgement.rule`, whose patterns match none of these names or URIs."""
@@ -297,8 +301,13 @@ def _written(rule: Rule) -> str:
     plain = rule.pattern.isprintable() and " " not in rule.pattern and rule.pattern[:1] not in ("", '"')
     text = rule.pattern if plain else _json(rule.pattern)
     if _is_conditional(rule):
-        text += f" when {_object((shown_path(each.path), _checks(each.checks)) for each in rule.when)}"
+        text += f" when {written_when(rule.when)}"
     return f"{text} and nothing else" if rule.closed else text
+
+
+def written_when(when: Iterable[Condition]) -> str:
+    """Conditions in the words of the file, as JSON."""
+    return _object((shown_path(each.path), _checks(each.checks)) for each in when)
 
 
 def _checks(checks: Iterable[Check]) -> str:

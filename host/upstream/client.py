@@ -163,19 +163,25 @@ class Client:
         self._calls += 1
         try:
             with origin.patience.scope:
-                with self._gate.dispatch(permit):
-                    if token is None:
-                        return await self._converse(exchange.request.method, params, origin, None)
-                    relay = _Relay(token, exchange.outlet, origin.patience, partial(self._gate.tidy, self.server))
-                    with self.peer.progress(relay.report) as ours:
-                        answer = await self._converse(exchange.request.method, params, origin, ours)
-                    relay.flush()
+                with self._gate.dispatch(permit) as trace:
+                    answer = await self._reported(permit, params, origin, token)
+                    trace.size = len(bytes(answer.result)) if isinstance(answer, Answered) else 0
                     return answer
         finally:
             self._calls -= 1
             self._called.unpark_all()
             origin.end()
         raise too_late(self.server, trio.current_time() - started)
+
+    async def _reported(self, permit: Permit, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
+        """The answer of the server, with its progress for whoever gave a token for it."""
+        if token is None:
+            return await self._converse(permit, params, origin, None)
+        relay = _Relay(token, origin.exchange.outlet, origin.patience, partial(self._gate.tidy, self.server))
+        with self.peer.progress(relay.report) as ours:
+            answer = await self._converse(permit, params, origin, ours)
+        relay.flush()
+        return answer
 
     async def ask(self, method: str, params: Raw | None, subject: Origin | None = None) -> Raw:
         """Ask for something on no client's behalf: the result as it came.
@@ -185,8 +191,9 @@ class Client:
         """
         return await ask(self.peer, self.offer.revision, self._asks, method, params, subject=subject)
 
-    async def _converse(self, method: str, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
+    async def _converse(self, permit: Permit, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
         """The answer of the server, over all rounds that it takes."""
+        method = permit.exchange.request.method
         if not self.offer.revision.stateless:
             for_next_hop(params, token)
             # What only stateless revisions know of is not for this server, whoever said it.
@@ -197,11 +204,11 @@ class Client:
         exchange = origin.exchange
         asks = self._declared(exchange.caller.abilities, tasks=self.offer.runs_tasks and method == CALL.name)
         stated = enveloped(params, self.offer.revision, asks, level=exchange.level, client_version=VERSION, token=token)
-        send = partial(self._send, method, stated, origin)
+        send = partial(self._send, permit, stated, origin)
         rounds = Rounds(self.server, self._voice, origin)
         # Whoever repeats requests goes through the rounds alone, and nothing is kept here in between.
         at = exchange.round
-        result = await send(at.answers, at.state) if at is not None else await send(None, None)
+        result = await send(await self._told(at, origin), at.state) if at is not None else await send(None, None)
         kind = kind_of(result)
         if kind == INPUT_REQUIRED and method in RETRIED:
             if at is not None:
@@ -214,6 +221,17 @@ class Client:
         if kind != COMPLETE:
             raise BrokeProtocol(self.server, f"{self.server} sent a result of a type that has no place here")
         return Answered(bare(result), STALE if _is_retried(at) else freshness_of(result))
+
+    async def _told(self, at: Round, origin: Origin) -> Mapping[str, Raw] | None:
+        """The answers that the caller brings, with those of its roots that the server may know: nothing else that it is
+        asked is answered with an object of that member."""
+        if at.answers is None:
+            return None
+        told = dict(at.answers)
+        for key, answer in told.items():
+            if is_object(answer) and "roots" in members(answer):
+                told[key] = await self._gate.roots(self.server, answer, origin.exchange.caller)
+        return told
 
     async def _tasked(self, method: str, params: dict[str, Raw], origin: Origin) -> Raw:
         """The result from a handshake server, by way of a task where its tool needs one, or its caller takes one."""
@@ -249,13 +267,15 @@ class Client:
 
     async def _send(
         self,
-        method: str,
+        permit: Permit,
         params: dict[str, Raw],
         origin: Origin,
         answers: Mapping[str, Raw] | None,
         state: str | None,
     ) -> Raw:
         """One round with a stateless server. It may say that a header is wrong: then our list of its tools is old."""
+        method = permit.exchange.request.method
+        self._gate.recheck(permit)
         params = with_retry(params, answers, state)
         try:
             return await self._request(method, params, origin, self._headers(method, params))
@@ -265,6 +285,7 @@ class Client:
             if refusal.code != HeaderMismatch.code or method != CALL.name:
                 raise
         await self._listed.read_again()
+        self._gate.recheck(permit)
         return await self._request(method, params, origin, self._headers(method, params))
 
     def _headers(self, method: str, params: Mapping[str, Raw]) -> tuple[tuple[str, str], ...]:

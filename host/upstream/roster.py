@@ -10,7 +10,7 @@ import trio
 
 from config import Isolation, ServerSpec
 from host.catalog import Catalog
-from host.errors import MethodNotFound
+from host.errors import MethodNotFound, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import Journal
 from host.policy.gate import Gate, Permit
@@ -129,9 +129,15 @@ class Roster:
     def __contains__(self, server: object) -> bool:
         return server in self.upstreams
 
+    def _upstream(self, server: str) -> Upstream:
+        """Raises Unavailable for one that a new configuration took away meanwhile."""
+        if server not in self.upstreams:
+            raise Unavailable(server, f"{server} is not in the configuration any more")
+        return self.upstreams[server]
+
     def ready(self, server: str) -> Client:
         """The client that keeps the server's lists; raises Unavailable if it is not connected."""
-        return self.upstreams[server].ready()
+        return self._upstream(server).ready()
 
     def seat(self, server: str, exchange: Exchange) -> AbstractAsyncContextManager[Seat]:
         """Where the exchange is carried out, by the isolation of the server: the shared client, or a dedicated one.
@@ -140,7 +146,7 @@ class Roster:
             Unavailable: there is none now.
             TooMany: there are as many dedicated instances as may be.
         """
-        upstream = self.upstreams[server]
+        upstream = self._upstream(server)
         if upstream.spec.isolation is Isolation.SHARED:
             return nullcontext(upstream.seat())
         return self.instances[server].seat(exchange)
@@ -153,7 +159,7 @@ class Roster:
             UpstreamError: the server did not agree, or cannot be asked.
             MethodNotFound: it does not offer this.
         """
-        upstream = self.upstreams[permit.server]
+        upstream = self._upstream(permit.server)
         lasting = upstream.spec.isolation is not Isolation.PER_CALL and permit.exchange.caller.instance is not None
         seat = self.seat(permit.server, permit.exchange) if lasting else nullcontext(upstream.seat())
         async with seat as found:
@@ -162,13 +168,16 @@ class Roster:
             await found.watches.watch(permit, tell)
 
     def unwatch(self, server: str, uri: str, caller: Caller) -> None:
-        self.upstreams[server].watches.unwatch(uri, caller)
+        if server in self.upstreams:
+            self.upstreams[server].watches.unwatch(uri, caller)
         if server in self.instances:
             self.instances[server].unwatch(uri, caller)
 
     async def wait_settled(self, server: str | None) -> None:
         """Wait until the server (None: every server) has been tried once, but never past the grace."""
-        wanted = self.upstreams.values() if server is None else (self.upstreams[server],)
+        wanted = (
+            self.upstreams.values() if server is None else [self.upstreams[server]] if server in self.upstreams else []
+        )
         starting = [upstream for upstream in wanted if not upstream.settled.is_set()]
         if not starting or trio.current_time() >= self._grace_ends:
             return

@@ -35,6 +35,9 @@ from host.upstream.reverse import Voice
 from host.upstream.watches import Watches
 from host.wire.link import LinkLost
 
+LOOK_EVERY = 5.0
+"""Seconds between two looks at what a command stands for that is held back."""
+
 
 @dataclass(frozen=True, slots=True)
 class Connecting:
@@ -184,7 +187,9 @@ class Upstream:
             return
         self.state = Held(trio.current_time())
         self.settled.set()
-        await self._gate.until_launches(self.spec.id)
+        while not self._gate.observe_launch(self.spec.id, launch_of(self.spec)):
+            with trio.move_on_after(LOOK_EVERY):  # the former program may come back
+                await self._gate.until_launches(self.spec.id)
         self.state = Connecting(trio.current_time(), None)
 
     def _take_otherwise(self, problem: BaseException) -> bool:

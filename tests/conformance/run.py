@@ -346,7 +346,11 @@ def open_colonnade(upstreams: Mapping[str, str]) -> contextlib.AbstractAsyncCont
     servers = [f'  {id}: {{url: "{url}", trust: trusted}}' for id, url in upstreams.items()]
     path.write_text("\n".join(('listen: {address: "127.0.0.1:0"}', "servers:", *servers, "")), encoding="utf-8")
     lines = "".join(rf"(?=[\s\S]*^\s*{re.escape(id)}\s+ready\b)" for id in upstreams)
-    return open_server("colonnade", [str(COLONNADE), "serve", str(path)], re.compile(lines, re.MULTILINE))
+    return open_server(
+        "colonnade",
+        [str(COLONNADE), "serve", str(path), "--state", str(RESULTS / "state")],
+        re.compile(lines, re.MULTILINE),
+    )
 
 
 @contextlib.asynccontextmanager

@@ -251,3 +251,74 @@ def test_a_tool_that_may_become_a_task_by_now_is_another() -> None:
     assert found is not None
     assert found.may_be_task
     assert shelves.tool("a", "a__t") is None
+
+
+# Who may see it, and who is there at all
+
+
+def opening() -> tuple[Catalog, set[tuple[str, str]], list[Entry]]:
+    """A catalog that shows what is in the set, by server and name."""
+    shown, collided = set[tuple[str, str]](), list[Entry]()
+    return Catalog(["a", "b"], lambda server, kind, name: (server, name) in shown, collided.append), shown, collided
+
+
+def test_what_may_be_seen_by_now_is_seen_once_that_is_reconsidered() -> None:
+    """And what may not is not. A view that was taken before stays what it was."""
+    shelves, shown, _ = opening()
+    shelves.publish("a", Kind.TOOL, [tool("x"), tool("y")])
+    before = shelves.shelf(Kind.TOOL)
+    assert (outward(shelves), shelves.version, before.version) == ([], 1, 1)
+    shown.add(("a", "y"))
+    assert outward(shelves) == []
+    shelves.reconsider(["a"])
+    assert (outward(shelves), shelves.version, shelves.shelf(Kind.TOOL).version) == (["a__y"], 2, 2)
+    assert set(shelves.shelf(Kind.TOOL).by_outward) == {"a__x", "a__y"}
+    shown.clear()
+    shelves.reconsider(["b", "a"])
+    assert (outward(shelves), before.entries) == ([], ())
+
+
+def test_reconsidering_what_is_as_it_was_wakes_nobody() -> None:
+    """Nor does reconsidering others."""
+    shelves, shown, _ = opening()
+    shown.add(("a", "x"))
+    shelves.publish("a", Kind.TOOL, [tool("x"), tool("y")])
+    for servers in (["a"], ["b"], ["stranger"], []):
+        shelves.reconsider(servers)
+    shown.add(("a", "y"))
+    shelves.reconsider(["b"])
+    assert (outward(shelves), shelves.version, shelves.shelf(Kind.TOOL).version) == (["a__x"], 1, 1)
+
+
+def test_two_of_one_name_are_in_each_others_way_only_if_both_may_be_seen() -> None:
+    shown, collided = {("a", "b__x")}, list[Entry]()
+    shelves = Catalog(["a", "a__b"], lambda server, kind, name: (server, name) in shown, collided.append)
+    shelves.publish("a", Kind.TOOL, [tool("b__x")])
+    shelves.publish("a__b", Kind.TOOL, [tool("x")])
+    assert (outward(shelves), collided) == (["a__b__x"], [])
+    assert shelves.shelf(Kind.TOOL).by_outward["a__b__x"].server == "a"
+    shown.add(("a__b", "x"))
+    for _ in range(2):
+        shelves.reconsider(["a__b"])
+    assert (outward(shelves), len(collided)) == ([], 2)
+    shown.remove(("a", "b__x"))
+    shelves.reconsider(["a"])
+    assert shelves.shelf(Kind.TOOL).by_outward["a__b__x"].server == "a__b"
+
+
+async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone() -> None:
+    shelves = Catalog(["a", "b", "c"], lambda server, kind, name: True, lambda entry: None)
+    for server in "abc":
+        shelves.publish(server, Kind.TOOL, [tool("x")], Hint(Freshness(5000, public=True), 1.0))
+    version = shelves.version
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(shelves.after, version)
+        await trio.testing.wait_all_tasks_blocked()
+        shelves.rearrange(["c", "new", "a"])
+    assert outward(shelves) == ["c__x", "a__x"]
+    assert shelves.version == version + 1
+    assert (shelves.hint("b", Kind.TOOL), shelves.tool("b", "x")) == (None, None)
+    assert shelves.hint("a", Kind.TOOL) is not None
+    assert "b" not in shelves.shelf(Kind.TOOL).by_server
+    shelves.publish("new", Kind.TOOL, [tool("x")])
+    assert outward(shelves) == ["c__x", "new__x", "a__x"]

@@ -66,6 +66,7 @@ def test_nothing_behind_the_faces_has_a_place_for_a_clients_token() -> None:
         "instance",
         "outlet",
         "mark",
+        "session",
     }
     kept = {"request", "params", "caller", "outlet", "level", "round", "tasked"}
     assert {field.name for field in fields(Exchange)} == kept

@@ -8,16 +8,23 @@ from hypothesis import strategies as st
 
 from host.journal import (
     SAMPLE,
+    AuditFailed,
     Crashed,
+    Decided,
+    DefinitionChanged,
     Dropped,
     Event,
     InstanceFailed,
     Journal,
     LeftOut,
     NotAsked,
+    Reloaded,
     Said,
+    Sent,
     ServerFailed,
     ServerReady,
+    TurnedAway,
+    Waiting,
     sample,
 )
 
@@ -33,6 +40,29 @@ from host.journal import (
         (LeftOut("gh", "a tool without a name"), "gh: a tool without a name"),
         (Said("gh", "hello"), "gh: stderr: hello"),
         (Crashed("gh", ValueError("no")), "gh: internal error: ValueError('no')"),
+        (
+            Sent("gh", "tool", "x\n", "desk", "ask", "answered", 0.0421),
+            "gh: tool x\\n for desk: answered in 0.042 s (ask)",
+        ),
+        (
+            Waiting("gh", "1a2b", "The tool x of gh"),
+            "gh: The tool x of gh waits for a person's answer (colonnade ask 1a2b)",
+        ),
+        (Decided("gh", "The tool x of gh", "once", "console"), "gh: The tool x of gh: allowed once (console)"),
+        (Decided("gh", "The tool x of gh", "none", ""), "gh: The tool x of gh: nobody answered"),
+        (
+            DefinitionChanged("gh", "tool", "x\x1b", "held"),
+            "gh: tool x\\x1b: not as it was approved; it is held back until a person approves it (colonnade pins)",
+        ),
+        (
+            DefinitionChanged("gh", "instructions", "", "accepted"),
+            "gh: instructions: changed, and accepted, since the server is trusted",
+        ),
+        (DefinitionChanged("gh", "tool", "x", "returned"), "gh: tool x: again as it was approved"),
+        (AuditFailed("the disk is full"), "audit: the disk is full; no request is sent while this lasts"),
+        (Reloaded("gh added", accepted=True), "configuration read again: gh added"),
+        (Reloaded("line 1: no", accepted=False), "configuration kept: line 1: no"),
+        (TurnedAway("/mcp"), "turned away at /mcp: no token that is known"),
     ],
 )
 def test_an_event_reads_as_one_sentence(event: Event, text: str) -> None:

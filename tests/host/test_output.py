@@ -8,15 +8,21 @@ import logging
 import pytest
 
 from host.journal import (
+    AuditFailed,
     Crashed,
+    Decided,
+    DefinitionChanged,
     Dropped,
     Event,
     InstanceFailed,
     LeftOut,
     NotAsked,
+    Reloaded,
     Said,
+    Sent,
     ServerFailed,
     ServerReady,
+    Waiting,
 )
 from host.output import States, Terminal, _Log, printable
 
@@ -77,6 +83,48 @@ def test_a_failing_childs_last_words_are_shown_with_it() -> None:
     assert len(lines) == 2
 
 
+def test_what_a_person_is_wanted_for_is_told() -> None:
+    """With the command that helps; what nobody has to do anything about is not."""
+    lines = shown(
+        Waiting("a", "1a2b", "The tool x of a"),
+        DefinitionChanged("a", "tool", "x", "held"),
+        Reloaded("a added", accepted=True),
+        Reloaded("line 1: no", accepted=False),
+        Decided("a", "The tool x of a", "once", "console"),
+        Sent("a", "tool", "x", "desk", "ask", "answered", 0.1),
+    )
+    assert len(lines) == 4
+    assert lines[0].split()[:2] == ["a", "asks"]
+    assert lines[0].endswith("The tool x of a: colonnade ask 1a2b")
+    assert lines[1:] == [
+        "  a: tool x: not as it was approved; it is held back until a person approves it (colonnade pins)",
+        "  configuration read again: a added",
+        "  configuration kept: line 1: no",
+    ]
+
+
+PIECES = [
+    {"op": "same", "text": "one\ntwo "},
+    {"op": "removed", "text": "old\nolder"},
+    {"op": "added", "text": "new"},
+    {"op": "same", "text": "\nend"},
+]
+
+
+def test_a_difference_is_shown_word_by_word_with_or_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line has marks of its own, so that no line stands alone for something else."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert Terminal(io.StringIO()).difference(PIECES) == ["one", "two [-old-]", "[-older-]{+new+}", "end"]
+    red, green, off = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+    assert Terminal(Screen()).difference(PIECES) == [
+        "one",
+        f"two {red}[-old-]{off}",
+        f"{red}[-older-]{off}{green}{{+new+}}{off}",
+        "end",
+    ]
+    assert Terminal(io.StringIO()).difference([]) == [""]
+
+
 def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
     log = _Log(logging.getLogger("colonnade.test"))
     with caplog.at_level(logging.INFO, "colonnade.test"):
@@ -85,10 +133,15 @@ def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.
             log.note(LeftOut("a", "y"))
             log.note(InstanceFailed("a", "w"))
             log.note(NotAsked("a", "form question", "v"))
+            log.note(DefinitionChanged("a", "tool", "x", "held"))
         log.note(NotAsked("a", "url question", "v"))
         log.note(Dropped("a", "unknown id", "z"))
         log.note(Dropped("b", "invalid message", "x"))
         log.note(ServerReady("a", "", "", 1.0))
+        log.note(Reloaded("nothing", accepted=True))
+        log.note(Waiting("a", "1", "w"))
+        log.note(Reloaded("line 1: no", accepted=False))
+        log.note(AuditFailed("full"))
         log.note(Crashed("here", ValueError("v")))
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 7 + ["INFO", "ERROR"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 8 + ["INFO"] * 3 + ["ERROR"] * 3
     assert caplog.records[-1].exc_info is not None

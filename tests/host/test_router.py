@@ -22,6 +22,7 @@ from host.errors import (
     InvalidParams,
     MissingAbility,
     ResourceNotFound,
+    Unanswered,
     Unavailable,
     UnknownEntry,
     UpstreamError,
@@ -29,6 +30,7 @@ from host.errors import (
 from host.exchange import Answered, Round, Unfinished
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
+from host.policy.desk import Answer as Answering
 from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.upstream.rounds import MAX_STATE
@@ -933,12 +935,18 @@ def refusing(code: int, message: str, data: object = None, **spec: Any) -> Scrip
     )
 
 
+COMPLETION = "completion/complete"
+TARGET_KINDS = {"tools/call": "tool", "prompts/get": "prompt", "resources/read": "resource"}
+
+
 async def told(client: ScriptedClient, method: str, params: object) -> str:
-    """The error that a request ends with, or the text of a tool's: `code message data`."""
+    """The error that a request ends with, or the text of a tool's: `code message data`; or the completed values."""
     try:
         result = await client.request(method, params)
     except Refusal as refusal:
         return f"{refusal.code} {refusal.message} {refusal.data}"
+    if method == COMPLETION:
+        return str(result["completion"]["values"])
     assert result["isError"] is True
     return f"isError {result['content'][0]['text']} None"
 
@@ -949,16 +957,42 @@ async def told(client: ScriptedClient, method: str, params: object) -> str:
 async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
     trust: Trust, elicitation: dict[str, object] | None, method: str, params: object
 ) -> None:
-    """To those who cannot it is said in words, and so it is for a subscription, which may be several clients'; for a
-    server that is not trusted not even that (rules 74, 76)."""
+    """To those who cannot it is said in words, and so it is for a subscription, which may be several clients'. For a
+    server that is not trusted a person is asked first, where anybody may be asked; for an untrusted one it is not even
+    said (rules 74, 76)."""
     async with open_world(refusing(-32042, "go there", PAGES, trust=trust)) as world:
         client = await world.client(capabilities={} if elicitation is None else {"elicitation": elicitation})
-        said = await told(client, method, params)
-        if trust is not Trust.TRUSTED:
-            assert said.startswith(("isError a wants a web page", "403 a wants a web page"))
+        world.approves()
+        alone = "" if trust is Trust.TRUSTED else await told(client, method, params)
+        if alone:
+            assert "https:" not in alone
+            if trust is Trust.UNTRUSTED:
+                assert method == COMPLETION or "needs a person's consent" in alone
+            elif method in ("resources/subscribe", COMPLETION):
+                assert alone.startswith("403 a wants a web page")
+            else:
+                assert alone.startswith(
+                    ("isError a's wish to have a page visited", "408 a's wish to have a page visit")
+                )
+        with world.attended() as asked:
+            said = await told(client, method, params)
+        kinds = [matter.wish.kind for matter in asked]
+        if trust is Trust.UNTRUSTED:
             assert "https:" not in said
-        elif elicitation == {"url": {}} and method != "resources/subscribe":
-            with pytest.raises(Refusal) as refused:
+            if method == "resources/subscribe":
+                assert "needs a person's consent" in said
+            else:
+                assert (
+                    said == "[]" if method == COMPLETION else said.startswith(("isError a wants a web page", "403 a"))
+                )
+            assert kinds == [] if method in ("resources/subscribe", COMPLETION) else [TARGET_KINDS[method]]
+            return
+        if trust is Trust.STANDARD and method in ("resources/subscribe", COMPLETION):
+            assert (said, kinds) == (alone, [])
+            return
+        assert kinds == ([] if trust is Trust.TRUSTED else ["url", "url"])
+        if elicitation == {"url": {}} and method != "resources/subscribe":
+            with world.attended(), pytest.raises(Refusal) as refused:
                 await client.request(method, params)
             assert (refused.value.code, refused.value.message) == (-32042, "go there")
             pages = refused.value.data["elicitations"]
@@ -1748,15 +1782,36 @@ async def test_whoever_cannot_visit_pages_is_told_what_it_would_have_to_declare(
             await world.round("tools/call", {"name": "a__x"}, capabilities=capabilities)
 
 
-@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
-async def test_a_server_that_may_not_want_pages_visited_gets_nobody_there(trust: Trust) -> None:
+async def test_a_server_that_may_not_want_pages_visited_gets_nobody_there() -> None:
     """Its address is not even told (rules 74, 76)."""
-    async with open_world(refusing(-32042, "go there", PAGES, trust=trust)) as world:
+    async with open_world(refusing(-32042, "go there", PAGES, trust=Trust.UNTRUSTED)) as world:
         await world.settled()
-        with pytest.raises(Forbidden) as refused:
+        world.approves()
+        with world.attended() as asked, pytest.raises(Forbidden) as refused:
             await world.round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
         assert "https:" not in refused.value.message
         assert refused.value.data is None
+        assert [matter.wish.kind for matter in asked] == ["prompt"]
+
+
+async def test_a_person_is_asked_about_every_page_that_a_server_wants_visited() -> None:
+    """With nobody there, or a person who says no, its address is not even told (rules 74, 76)."""
+    capabilities: dict[str, Any] = {"elicitation": {"url": {}}}
+    async with open_world(refusing(-32042, "go there", PAGES)) as world:
+        await world.settled()
+        with pytest.raises(Unanswered) as alone:
+            await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
+        with world.attended(Answering.DENY), pytest.raises(Forbidden) as denied:
+            await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
+        for refused in (alone.value, denied.value):
+            assert "https:" not in refused.message
+            assert refused.data is None
+        with world.attended() as asked:
+            found = await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
+        assert isinstance(found, Unfinished)
+        assert [(matter.wish.kind, matter.wish.name) for matter in asked] == [
+            ("url", page["url"]) for page in PAGES["elicitations"]
+        ]
 
 
 @pytest.mark.parametrize(
@@ -1787,10 +1842,11 @@ async def test_what_a_server_needs_is_the_callers_to_declare_or_ours_to_allow(
     server = ScriptedServer("a", prompts=["x"], revision=NEW, trust=trust, answers={"prompts/get": refuse})
     async with open_world(server) as world:
         await world.settled()
-        with pytest.raises(UpstreamError) as refused:
+        world.approves()
+        with world.attended(), pytest.raises(UpstreamError) as refused:
             await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
         client = await world.client(capabilities=capabilities)
-        with pytest.raises(Refusal) as told:
+        with world.attended(), pytest.raises(Refusal) as told:
             await client.request("prompts/get", {"name": "a__x"})
         if capabilities:
             assert isinstance(refused.value, Forbidden)
@@ -1806,7 +1862,8 @@ async def test_what_a_server_needs_is_the_callers_to_declare_or_ours_to_allow(
 @pytest.mark.parametrize("trust", list(Trust))
 @pytest.mark.parametrize("revision", [NEW, REVISION])
 async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust: Trust) -> None:
-    """Neither in results nor by their address, and no instructions; its tools serve (rule 101)."""
+    """Neither in results nor by their address, and no instructions before a person approved them; its tools serve
+    (rule 101)."""
     page = {"ui": {"resourceUri": "ui://a/page"}, "v/k": 1.5}
 
     async def call(params: dict[str, Any]) -> object:
@@ -1826,16 +1883,27 @@ async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust:
     )
     async with open_world(server) as world:
         client = await world.client("a")
-        meta = (await client.call("x"))["_meta"]
-        said = world.router.instructions("a"), "Obey." in world.router.instructions(None)
-        assert (await client.request("resources/read", {"uri": "x:1"}))["contents"][0]["text"] == "x"
+        early = world.router.instructions("a"), "Obey." in world.router.instructions(None)
         if trust is Trust.UNTRUSTED:
-            assert (meta, said) == ({"v/k": 1.5}, ("", False))
-            with pytest.raises(Refusal) as refused:
+            assert await client.names() == []
+            with world.attended() as asked, pytest.raises(Refusal, match="Unknown tool"):
+                await client.call("x")
+            assert (asked, server.asked.count("tools/call")) == ([], 0)
+        world.approves()
+        with world.attended() as asked:
+            meta = (await client.call("x"))["_meta"]
+            assert (await client.request("resources/read", {"uri": "x:1"}))["contents"][0]["text"] == "x"
+        said = world.router.instructions("a"), "Obey." in world.router.instructions(None)
+        assert said == ("Obey.", True)
+        if trust is Trust.UNTRUSTED:
+            assert [matter.wish.kind for matter in asked] == ["tool", "resource"]
+            assert (meta, early) == ({"v/k": 1.5}, ("", False))
+            with world.attended() as asked, pytest.raises(Refusal) as refused:
                 await client.request("resources/read", {"uri": "ui://a/page"})
-            assert (refused.value.code, server.asked.count("resources/read")) == (-32002, 1)
+            assert (refused.value.code, server.asked.count("resources/read"), asked) == (-32002, 1, [])
         else:
-            assert (meta, said) == (page, ("Obey.", True))
+            assert asked == []
+            assert (meta, early) == (page, said)
             found = await client.request("resources/read", {"uri": "ui://a/page"})
             assert found["contents"][0]["uri"] == "ui://a/page"
 

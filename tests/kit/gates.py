@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from config import AskSpec, KindConsent, Rule, ServerSpec, Verdict
+from config import AskSpec, Channel, KindConsent, Rule, ServerSpec, Verdict
 from host.journal import Journal
 from host.policy.audit import Audit
-from host.policy.desk import Desk, Matter
+from host.policy.desk import Answer, Desk, Matter
 from host.policy.gate import Gate
 from host.policy.grants import Grants
+from host.policy.ledger import Ledger
 from host.policy.pins import Pins
 from host.state import open_state
 
@@ -56,11 +57,33 @@ def open_gate(
         opened = open_state(state or made / "state")
         kept = opened.for_config(SOURCE)
         with Audit(opened.audit, full=full) as audit:
-
-            def told(what: str, matter: Matter, said: dict[str, object]) -> None:
-                gate.told(what, matter, said)
-
-            desk = Desk(Grants(kept.file("grants.json")), ask or AskSpec(), told)
+            ledger = Ledger(audit, journal or Journal())
+            desk = Desk(Grants(kept.file("grants.json")), ask or AskSpec(), ledger.asked)
             trusts = {server: spec.trust for server, spec in servers.items()}
-            gate = Gate(servers, Pins(kept.file("pins.json"), trusts), desk, audit, journal or Journal())
+            gate = Gate(servers, Pins(kept.file("pins.json"), trusts), desk, ledger)
             yield gate
+
+
+def approve_all(gate: Gate) -> None:
+    """A person approves of all that is held back now."""
+    for each in gate.pins.held():
+        gate.approve(each.server, each.kind, each.name, each.fingerprint, Channel.CONSOLE.value)
+
+
+@contextmanager
+def attended(gate: Gate, answer: Answer = Answer.ONCE) -> Iterator[list[Matter]]:
+    """For the block a person is there who gives every question this answer at once; the questions so far."""
+    asked: list[Matter] = []
+
+    def look() -> None:
+        for matter in gate.desk.matters():
+            if matter.waiters:
+                asked.append(matter)
+                gate.desk.answer(matter.id, answer, Channel.CONSOLE, seconds=60.0)
+
+    former, gate.desk.changed = gate.desk.changed, look
+    try:
+        with gate.desk.attach(Channel.CONSOLE):
+            yield asked
+    finally:
+        gate.desk.changed = former

@@ -9,8 +9,8 @@ async with open_world(ScriptedServer("gh", tools=["slow"])) as world:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,15 @@ from host.exchange import Answer, Caller, Exchange, Nobody, Round
 from host.journal import Event, Journal, LeftOut
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Message, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
+from host.policy.desk import Answer as Answering
+from host.policy.desk import Matter
 from host.policy.gate import Gate
 from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
 from host.upstream.roster import Roster, open_roster
 from host.wire.link import Arrival, Link, LinkLost
-from tests.kit.gates import open_gate
+from tests.kit.gates import approve_all, attended, open_gate
 from tests.kit.memory import MemoryLink, memory_links
 
 Reply = Callable[[dict[str, Any]], Awaitable[object]]
@@ -85,6 +87,8 @@ class ScriptedServer:
         self.mirrored: list[tuple[str, dict[str, str]]] = []
         """Method and headers of every request that the latest connection brought with such."""
         self.connections = 0
+        self.live = 0
+        """Connections that are open now."""
         self.greeted: list[dict[str, Any]] = []
         """The params of every initialize."""
         self._last_question = 0
@@ -168,6 +172,7 @@ class ScriptedServer:
     @asynccontextmanager
     async def open_link(self) -> AsyncIterator[Link]:
         self.connections += 1
+        self.live += 1
         host_end, self.link = memory_links()
         self.mirrored = host_end.mirrored
         async with trio.open_nursery() as nursery:
@@ -175,6 +180,7 @@ class ScriptedServer:
             try:
                 yield host_end
             finally:
+                self.live -= 1
                 host_end.close()
                 nursery.cancel_scope.cancel()
 
@@ -445,14 +451,14 @@ def later(nursery: trio.Nursery, work: Callable[..., Awaitable[Any]], *args: Any
 class World:
     def __init__(
         self,
-        servers: Sequence[ScriptedServer],
+        servers: dict[str, ScriptedServer],
         roster: Roster,
         catalog: Catalog,
         gate: Gate,
         router: Router,
         journal: Journal,
     ) -> None:
-        self.servers = {server.id: server for server in servers}
+        self.servers = servers
         self.roster = roster
         self.catalog = catalog
         self.gate = gate
@@ -499,6 +505,23 @@ class World:
             Exchange(Request(1, method, encode_object(found)), found, caller, Nobody(), level, at or Round())
         )
 
+    def configures(self, *servers: ScriptedServer, anew: Collection[str] = ()) -> None:
+        """The configuration names these servers from now on; those in `anew` otherwise than before."""
+        self.servers.clear()
+        self.servers.update({server.id: server for server in servers})
+        specs = {server.id: server.spec for server in servers}
+        self.catalog.rearrange(list(specs))
+        self.gate.replace(specs)
+        self.roster.apply(specs, anew)
+
+    def approves(self) -> None:
+        """A person approves of all that is held back now."""
+        approve_all(self.gate)
+
+    def attended(self, answer: Answering = Answering.ONCE) -> AbstractContextManager[list[Matter]]:
+        """For the block a person is there who gives every question this answer at once; the questions so far."""
+        return attended(self.gate, answer)
+
     async def settled(self) -> None:
         for upstream in self.roster.upstreams.values():
             await upstream.settled.wait()
@@ -524,4 +547,4 @@ async def open_world(
         catalog = Catalog(list(by_id), gate.shows, lambda entry: journal.note(LeftOut(entry.server, entry.outward)))
         gate.moved = catalog.reconsider
         async with open_roster(specs, start_grace, open_link, catalog, gate, journal, alone=alone) as roster:
-            yield World(servers, roster, catalog, gate, Router(catalog, gate, roster), journal)
+            yield World(by_id, roster, catalog, gate, Router(catalog, gate, roster), journal)

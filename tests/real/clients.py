@@ -26,7 +26,7 @@ from mcp.types import (
     TextContent,
 )
 
-from .running import BIN, COLONNADE
+from .running import BIN, COLONNADE, beside
 
 PATIENCE = 20.0
 
@@ -104,7 +104,9 @@ class Guest:
 
 def over_stdio(file: Path) -> StdioServerParameters:
     """`colonnade serve FILE --stdio`, as the SDK starts it."""
-    return StdioServerParameters(command=COLONNADE, args=["serve", str(file), "--stdio"], cwd=str(BIN))
+    return StdioServerParameters(
+        command=COLONNADE, args=["serve", str(file), "--stdio"], cwd=str(BIN), env=beside(file)
+    )
 
 
 def text_of(result: CallToolResult) -> str:
@@ -213,7 +215,11 @@ def line_client(file: Path) -> Iterator[LineClient]:
     """`colonnade serve FILE --stdio`, and its client. It is killed at the end if it is still there."""
     with (file.parent / "stdio.stderr").open("w") as stderr:
         process = subprocess.Popen(
-            [COLONNADE, "serve", str(file), "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+            [COLONNADE, "serve", str(file), "--stdio"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=beside(file),
         )
     with process:
         client = LineClient(process)

@@ -140,7 +140,7 @@ def test_every_server_asks_the_typescript_client(clients: Path, here: Setting, m
     """All four, one after the other, through one connection (rule 71, rule 73, rule 79, rule 80)."""
     where: dict[str, Any] = {"url": here.host.url}
     if transport == "stdio":
-        where = {"command": [COLONNADE, "serve", str(here.file), "--stdio"]}
+        where = {"command": [COLONNADE, "serve", str(here.file), "--stdio", "--state", str(here.file.parent / "state")]}
     tools = [f"{server}__book_table" for server in FOUR]
     found = typescript(clients, mode=mode, tools=tools, **where)
     assert found["version"] == VERSIONS[mode]

@@ -158,6 +158,7 @@ async def play(ending: Ending, host: Sequence[str] = HOST) -> Round:
             stdout=subprocess.PIPE,
             start_new_session=True,
             cwd=ROOT,
+            env={**os.environ, "COLONNADE_STATE": f"{folder}/state"},
         )
         watch = Watch(process.pid, mark)
         try:

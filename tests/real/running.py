@@ -13,10 +13,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -57,6 +58,12 @@ def write_config(folder: Path, servers: Mapping[str, object], **more: object) ->
     file = folder / "colonnade.yaml"
     file.write_text(json.dumps({"listen": {"address": "127.0.0.1:0"}, "servers": servers, **more}))
     return file
+
+
+def beside(file: Path) -> dict[str, str]:
+    """The environment of a host with this configuration: what it keeps stands beside the file, never with the user's
+    own."""
+    return {**os.environ, "COLONNADE_STATE": str(file.absolute().parent / "state")}
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = START) -> Any:
@@ -149,6 +156,7 @@ def serving(file: Path, *ready: str, cwd: Path | None = None, stop: bool = True)
             stderr=stderr,
             text=True,
             cwd=cwd or ROOT,
+            env=beside(file),
         )
     running = Running(process, errors)
     try:
@@ -179,7 +187,15 @@ def listening(*command: str, folder: Path) -> Iterator[tuple[subprocess.Popen[st
 
 
 def colonnade(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """One run of the command to its end, which is soon. Its output is no terminal."""
+    """One run of the command to its end, which is soon. Its output is no terminal. Unless `environment` names a place
+    for what it keeps, that is gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _run(arguments, cwd, {"COLONNADE_STATE": f"{folder}/state", **environment})
+
+
+def _run(
+    arguments: Sequence[str], cwd: Path | None, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [COLONNADE, *arguments],
         stdin=subprocess.DEVNULL,

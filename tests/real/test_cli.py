@@ -26,6 +26,7 @@ from .running import (
     ROOT,
     SERVERS,
     Running,
+    beside,
     colonnade,
     heard_method,
     listening,
@@ -123,7 +124,11 @@ def test_an_interrupted_command_is_exit_code_130(tmp_path: Path) -> None:
     file = tmp_path / "mute.yaml"
     file.write_text('servers: {mute: {command: [sleep, "100"]}}\n')
     with subprocess.Popen(
-        [COLONNADE, "list", "--config", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [COLONNADE, "list", "--config", file],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=beside(file),
     ) as process:
         until(lambda: any("sleep" in line for line in pids_below(process.pid).values()), "its server runs")
         process.send_signal(signal.SIGINT)
@@ -258,7 +263,7 @@ def test_a_server_that_is_not_there_is_said_by_a_call(tmp_path: Path) -> None:
 def test_a_reader_that_has_seen_enough_is_no_error(here: Setting) -> None:
     """`colonnade list | head -1` ends without a traceback."""
     command = f"'{COLONNADE}' list --url {here.host.url} --json | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(command, shell=True, capture_output=True, timeout=30, check=False, env=beside(here.file))
     assert done.stdout == b"{\n"
     assert done.stderr == b""
 
@@ -327,7 +332,11 @@ def test_the_port_listens_at_once_whatever_the_servers_do(tmp_path: Path) -> Non
     with ExitStack() as stack:
         process = stack.enter_context(
             subprocess.Popen(
-                [COLONNADE, "serve", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT
+                [COLONNADE, "serve", str(file)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=ROOT,
+                env=beside(file),
             )
         )
         stack.callback(process.kill)
@@ -384,7 +393,7 @@ def send(url: str, method: str, body: bytes, session: str | None) -> socket.sock
     return connection
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_every_stop_signal_ends_the_stdio_face(tmp_path: Path, number: signal.Signals) -> None:
     """Exit code 0, also while the client's end is open."""
     with line_client(write_config(tmp_path, {"a": recorder(tmp_path / "a.log")})) as client:
@@ -395,8 +404,9 @@ def test_every_stop_signal_ends_the_stdio_face(tmp_path: Path, number: signal.Si
 
 def test_colours_only_where_somebody_looks(here: Setting) -> None:
     """At a terminal there are colours, unless NO_COLOR is set."""
-    assert COLOUR in at_a_terminal(["list", "--url", here.host.url], {})
-    assert COLOUR not in at_a_terminal(["list", "--url", here.host.url], {"NO_COLOR": "1"})
+    state = {"COLONNADE_STATE": beside(here.file)["COLONNADE_STATE"]}
+    assert COLOUR in at_a_terminal(["list", "--url", here.host.url], state)
+    assert COLOUR not in at_a_terminal(["list", "--url", here.host.url], {**state, "NO_COLOR": "1"})
 
 
 def at_a_terminal(arguments: list[str], environment: dict[str, str]) -> str:

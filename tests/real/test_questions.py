@@ -90,6 +90,7 @@ def serving_everything(server: dict[str, Any], folder: Path) -> Iterator[Setting
         "own": {**server, "trust": "trusted", "isolation": "per-client", "title": "The Server"},
         "all": {**server, "trust": "trusted"},
         "standard": server,
+        "modest": {**server, "consent": {"sampling": "deny"}},
     }
     file = write_config(folder, servers)
     with serving(file, *servers) as host:
@@ -168,12 +169,21 @@ async def test_whatever_a_server_asks_is_answered_by_its_client(host: Setting, t
     assert person.asked.count("sampling") == 2
 
 
-async def test_a_server_that_is_not_trusted_may_not_ask_for_a_model(host: Setting) -> None:
-    """It does not even offer the tool: it was never told that there is a model (rule 10)."""
+async def test_a_server_that_is_not_trusted_gets_no_model_unless_a_person_lets_it(host: Setting) -> None:
+    """It is told that there may be one, so that it offers the tool; nobody is there who could agree (rule 10)."""
+    person = Person()
+    async with connected(host, "http", person) as client:
+        await is_offered(client, "standard__trigger-sampling-request")
+        result = await client.call_tool("standard__trigger-sampling-request", {"prompt": "hello", "maxTokens": 5})
+    assert "needs a person's consent, and nobody is there" in said(result)
+    assert person.asked == []
+
+
+async def test_a_server_that_may_not_ask_for_a_model_is_not_told_of_one(host: Setting) -> None:
+    """So that it does not even offer the tool (rule 10)."""
     async with connected(host, "http", Person()) as client:
-        for server in ("own", "standard"):
+        for server in ("own", "modest"):
             await is_offered(client, f"{server}__trigger-elicitation-request")
         names = [tool.name for tool in (await client.list_tools()).tools]
-    assert "standard__trigger-elicitation-request" in names
-    assert "standard__trigger-sampling-request" not in names
+    assert "modest__trigger-sampling-request" not in names
     assert "own__trigger-sampling-request" in names

@@ -33,8 +33,10 @@ const plural = (count, one, many) => `${count} ${count === 1 ? one : many || one
 const badge = (text, look) => h("span", { class: `badge ${look}` }, text);
 const trustBadge = (trust) => badge(known(trust, ["standard", "trusted", "untrusted"]), `trust-${known(trust, ["standard", "trusted", "untrusted"])}`);
 const verdictBadge = (verdict) => badge(known(verdict, ["deny", "ask", "allow"]), `verdict-${known(verdict, ["deny", "ask", "allow"])}`);
-const standingBadge = (standing) =>
-  standing === "approved" ? h("span", { class: "soft" }, "approved")
+/** What is denied anyhow does not wait for anybody. */
+const isHeld = (each) => each.standing !== "approved" && each.verdict !== "deny";
+const standingBadge = ({ standing, verdict }) =>
+  !isHeld({ standing, verdict }) ? h("span", { class: "soft" }, standing === "approved" ? "approved" : "not approved")
   : badge(known(standing, ["changed", "new"]) === "new" ? "new, held back" : "changed, held back", "standing");
 
 function button(label, look, act, extra) {
@@ -57,7 +59,7 @@ function time(t) {
 
 function left(until) {
   const seconds = Math.max(0, Math.round(until - Date.now() / 1000));
-  return seconds >= 120 ? plural(Math.round(seconds / 60), "minute") : `${seconds} s`;
+  return `${seconds >= 120 ? plural(Math.round(seconds / 60), "minute") : `${seconds} s`} left`;
 }
 
 const KINDS = { tool: "tool", prompt: "prompt", resource: "resource", template: "template", instructions: "instructions",
@@ -68,7 +70,7 @@ const SCOPES = { once: "once", session: "for one session", time: "for a time", a
 /** Say something to whoever listens instead of looking. */
 function say(text) {
   $("say").textContent = "";
-  setTimeout(() => { $("say").textContent = text; }, 50);
+  setTimeout(() => { if (secret !== null) $("say").textContent = text; }, 50);
 }
 
 /** Keep the children of a box in step with items: what did not change stays as it is, with its focus and its fields. */
@@ -266,7 +268,7 @@ let settled = 0;
 /** Whether a press counts: not in the moment after the cards have moved. */
 function meant() {
   if (performance.now() >= settled && isOnline) return true;
-  say("The list has just changed. Look again, then press again.");
+  toast(isOnline ? "The list has just changed. Look again, then press again." : "The host cannot be reached; nothing was decided.", "bad");
   return false;
 }
 
@@ -326,7 +328,7 @@ function questionCard(q) {
   const card = h("article", { class: late ? "card late" : "card ask", "aria-labelledby": title });
   const waits = q.waiting > 1 ? ` ${plural(q.waiting, "call waits", "calls wait")} for this.` : "";
   const words = lead(q, back);
-  words.append(late ? "It was refused, and the client has been told. You may allow the next one like it." : `It waits until you answer.${waits}`);
+  words.append(late ? "It was refused, and the client has been told. You may allow the next one like it." : `It waits for your answer.${waits}`);
   card.append(
     h("header", { class: "card-head" }, words,
       !late && q.until ? h("p", { class: "left", "data-until": q.until, title: `Refused at ${clock(q.until)}` }, left(q.until)) : null),
@@ -395,6 +397,7 @@ function lasting(q, answers, chosen, answer, back) {
 
 // Definitions
 
+let heldBefore = "";
 const heldKey = (each) => JSON.stringify([each.server, each.kind, each.name]);
 
 function showHeld(all) {
@@ -402,7 +405,9 @@ function showHeld(all) {
   const servers = [...new Set(all.map((each) => each.server))].map((server) => ({ server, items: all.filter((each) => each.server === server) }));
   const moved = keep($("held"), servers, (each) => each.server, heldGroup,
     nothing("Every definition in use is one you approved or took over.", "A definition that changes is held back, and stands here until you have looked at it."));
-  settle();
+  const now = JSON.stringify(all);
+  if (now !== heldBefore) settle();
+  heldBefore = now;
   if ((moved || hadFocus) && hadFocus && document.activeElement === document.body) $("changes").focus({ preventScroll: true });
 }
 
@@ -492,7 +497,7 @@ function showCatalog() {
   const all = state.catalog || [];
   const words = $("filter-text").value.trim().toLowerCase();
   const verdict = $("filter-verdict").value;
-  const fits = all.filter((each) => (!verdict || (verdict === "held" ? each.standing !== "approved" : each.verdict === verdict))
+  const fits = all.filter((each) => (!verdict || (verdict === "held" ? isHeld(each) : each.verdict === verdict))
     && (!words || [each.server, each.name, each.outward, each.title, each.description, each.rule].some((text) => String(text || "").toLowerCase().includes(words))));
   const filtered = Boolean(words || verdict);
   $("filter-count").textContent = filtered ? `${fits.length} of ${plural(all.length, "entry", "entries")}` : plural(all.length, "entry", "entries");
@@ -529,7 +534,7 @@ function catalogRow(each) {
       each.description || each.title ? h("span", { class: "sub text" }, foreign(each.title && each.title !== each.name ? `${each.title}: ${each.description || ""}` : each.description)) : null),
     h("td", { "data-label": "Verdict" }, verdictBadge(each.verdict)),
     h("td", { "data-label": "Why" }, foreign(each.rule, "mono")),
-    h("td", { "data-label": "Definition" }, standingBadge(each.standing)),
+    h("td", { "data-label": "Definition" }, standingBadge(each)),
     h("td", { class: "last" }, ask)), panel];
 }
 
@@ -577,6 +582,9 @@ function grantRow(g) {
   return row;
 }
 
+/** What happened, without the name of the server, which stands before it. */
+const happened = ({ server, text }) => (server && String(text).startsWith(`${server}: `) ? text.slice(server.length + 2) : text);
+
 function showActivity(activity) {
   const newest = activity.slice(-200).reverse();
   const seen = new Map();
@@ -587,7 +595,7 @@ function showActivity(activity) {
   });
   keep($("activity-list"), items, (each) => JSON.stringify(each), (each) =>
     h("li", { class: known(each.level, ["info", "warning", "error"]) }, time(each.t),
-      h("div", {}, each.server ? foreign(each.server, "strong") : null, each.server ? " " : null, each.level !== "info" ? h("span", { class: "unseen" }, `${known(each.level, ["info", "warning", "error"])}: `) : null, foreign(each.text))),
+      h("div", {}, each.server ? foreign(each.server, "strong") : null, each.server ? " " : null, each.level !== "info" ? h("span", { class: "unseen" }, `${known(each.level, ["info", "warning", "error"])}: `) : null, foreign(happened(each)))),
     nothing("Nothing has happened yet."));
 }
 

@@ -17,14 +17,16 @@ from mcp_types.methods import CACHEABLE_METHODS
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Isolation, Listen, Secret, Trust
+from config import Consent, Isolation, Listen, Secret, Trust
 from host.asking import PeerError
 from host.downstream import parking, stateless
 from host.downstream.parking import PARKED, REPLAY
 from host.downstream.stateless import ANSWERED, STATE_LIFE
 from host.jsonrpc.messages import ErrorBody, Notification
+from host.policy.desk import Answer as Answering
 from host.version import VERSION
 from tests.kit.asgi import IO, LATEST, Answer, Connection, open_face
+from tests.kit.gates import kind
 from tests.kit.world import Later, Refusal, ScriptedServer, World, later
 
 OK: dict[str, Any] = {"content": [{"type": "text", "text": "ok"}]}
@@ -938,14 +940,18 @@ async def test_pages_for_a_client_that_shows_none_are_a_missing_capability(
 
 @pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
 async def test_what_policy_forbids_is_no_missing_capability(trust: Trust, autojump_clock: MockClock) -> None:
-    """The client would declare it for ever, and in vain."""
+    """Nor is what a person would have to allow. The client would declare it for ever, and in vain."""
     server = ScriptedServer("a", tools=["x"], trust=trust)
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
-        call = connection.start("tools/call", CALL, capabilities=ALL)
-        asked = await server.hears("tools/call")
+    async with trio.open_nursery() as nursery, open_face(server) as (world, connection):
+        await world.settled()
+        world.approves()
+        with world.attended():
+            call = connection.start("tools/call", CALL, capabilities=ALL)
+            asked = await server.hears("tools/call")
         question = later(nursery, server.asks, "sampling/createMessage", SAMPLE)
-        with pytest.raises(Refusal):
+        with pytest.raises(Refusal) as refused:
             await question.comes()
+        assert refused.value.code == (408 if trust is Trust.STANDARD else -32601)
         server.refuses(asked["id"], -32603, "could not ask")
         with pytest.raises(Refusal) as refusal:
             await ends(call)
@@ -1216,3 +1222,24 @@ async def test_only_so_many_calls_wait_for_one_client(
         assert await call.question.comes() == YES
         call.server.says(call.asked["id"], OK)
         await ends(again)
+
+
+async def test_requests_without_a_session_are_each_asked_about(autojump_clock: MockClock) -> None:
+    """There is nothing that could be allowed for one, and what is allowed for a session is not for them."""
+
+    async def ok(params: dict[str, Any]) -> object:
+        return OK
+
+    server = ScriptedServer("a", tools=["x"], consent=Consent(tools=kind(ask=["x"])), answers={"tools/call": ok})
+    async with open_face(server) as (world, connection):
+        with world.attended(Answering.SESSION) as asked:
+            first, second = await world.client(), await world.client()
+            for client, questions in ((first, 1), (first, 1), (second, 2)):
+                await client.call("a__x", CALL["arguments"])
+                assert len(asked) == questions
+        sessions = [matter.wish.session for matter in asked]
+        assert sessions == [first.session.mark, second.session.mark]
+        with world.attended() as asked:
+            for _ in range(2):
+                assert (await connection.result("tools/call", CALL))["content"] == OK["content"]
+        assert [matter.wish.session for matter in asked] == [None, None]

@@ -11,10 +11,12 @@ import trio
 from mcp_types.methods import parse_server_notification, validate_server_result
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Isolation
+from config import Consent, Isolation
+from host.policy.desk import Answer as Answering
 from host.wire.pipe import MAX_BACKLOG
 from tests.host.downstream.test_stdio import Client, open_stdio
 from tests.kit.asgi import IO, LATEST
+from tests.kit.gates import kind
 from tests.kit.tasks import EXTENSION, RELATED, begins, completes, extended, flat, says_how, shaking
 from tests.kit.world import Refusal, ScriptedServer, later
 
@@ -536,3 +538,24 @@ async def test_when_the_client_leaves_its_tasks_are_called_off(
         await client.to_host.aclose()
         server.says((await server.hears("tasks/cancel"))["id"], flat("cancelled"))
         server.hears_nothing_more()
+
+
+async def test_what_is_allowed_for_the_session_is_for_all_that_comes_over_the_channel() -> None:
+    """With a handshake or without one: it is one client."""
+
+    async def ok(params: dict[str, Any]) -> object:
+        return OK
+
+    server = ScriptedServer("a", tools=["x"], consent=Consent(tools=kind(ask=["x"])), answers={"tools/call": ok})
+    async with open_stdio(server) as (world, client):
+        with world.attended(Answering.SESSION) as asked:
+            for id in range(2):
+                await client.says(stating("tools/call", {"name": "a__x", "arguments": {}}, id=id))
+                assert (await result(client, "tools/call", id))["content"] == []
+            await client.says({"id": "i", "method": "initialize", "params": HELLO})
+            assert (await client.hears())["id"] == "i"
+            await client.says({"method": "notifications/initialized"})
+            await client.says({"id": 2, "method": "tools/call", "params": {"name": "a__x", "arguments": {}}})
+            assert (await client.hears())["result"] == OK
+        assert len(asked) == 1
+        assert asked[0].wish.session is not None

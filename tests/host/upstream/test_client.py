@@ -17,7 +17,7 @@ from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode
 from host.protocol.versions import LATEST
 from host.upstream.client import BURST, REPORTS_A_SECOND
-from tests.kit.world import Refusal, ScriptedServer, open_world
+from tests.kit.world import Refusal, ScriptedServer, later, open_world
 
 
 async def test_nothing_of_the_clients_hop_reaches_the_server() -> None:
@@ -195,7 +195,8 @@ async def test_a_request_that_says_nothing_gets_an_envelope_too() -> None:
         (Trust.TRUSTED, CAN, {**CAN, "roots": {}}),
         (Trust.TRUSTED, {"elicitation": {}}, {"elicitation": {"form": {}}}),
         (Trust.TRUSTED, {"sampling": {}}, {"sampling": {}}),
-        (Trust.STANDARD, CAN, {"roots": {}, "elicitation": {"form": {}}}),
+        (Trust.STANDARD, CAN, {**CAN, "roots": {}, "sampling": {}}),
+        (Trust.STANDARD, {"elicitation": {"url": {}}}, {"elicitation": {"url": {}}}),
         (Trust.UNTRUSTED, CAN, {}),
         (Trust.STANDARD, PAGES, PAGES),
         (Trust.UNTRUSTED, {**CAN, **PAGES}, {}),
@@ -213,9 +214,11 @@ async def test_a_server_is_told_of_what_this_one_caller_can_and_it_may_use(
 
     async with open_world(stateless(trust=trust, answers={"prompts/get": get})) as world:
         client = await world.client(capabilities=capabilities)
-        await client.request("prompts/get", {"name": "a__p"})
-        await world.round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
-        await (await world.client()).request("prompts/get", {"name": "a__p"})
+        world.approves()
+        with world.attended():
+            await client.request("prompts/get", {"name": "a__p"})
+            await world.round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
+            await (await world.client()).request("prompts/get", {"name": "a__p"})
         assert heard == [declared, declared, {}]
 
 
@@ -325,12 +328,12 @@ def annotated(header: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("better", [True, False])
+@pytest.mark.parametrize(("trust", "better"), [(Trust.TRUSTED, True), (Trust.TRUSTED, False), (Trust.STANDARD, True)])
 async def test_a_server_that_finds_the_headers_wrong_is_asked_once_more_with_what_its_list_says_now(
-    better: bool,
+    trust: Trust, better: bool
 ) -> None:
-    """(rule 35)"""
-    server = stateless()
+    """Where that is another definition, which a person would have to approve, it is not (rule 35)."""
+    server = stateless(trust=trust)
     server.lists["tools"].append(annotated("Old"))
     calls: list[object] = []
 
@@ -345,6 +348,13 @@ async def test_a_server_that_finds_the_headers_wrong_is_asked_once_more_with_wha
     server.answers["tools/call"] = call
     async with open_world(server) as world:
         client = await world.client()
+        if trust is Trust.STANDARD:
+            for why in ("has changed meanwhile", "is not the one that was approved"):
+                result = await client.call("a__y", {"p": "v"})
+                assert result["isError"]
+                assert why in result["content"][0]["text"]
+            assert len(calls) == 1
+            world.approves()
         if better:
             assert await client.call("a__y", {"p": "v"}) == {"content": []}
         else:
@@ -443,3 +453,22 @@ async def test_a_stateless_server_is_never_pinged_nor_told_of_a_level_nor_asked_
         await trio.sleep(300)
         assert not {"ping", "logging/setLevel", "resources/subscribe", "initialize"} & set(server.asked)
         server.hears_nothing_more()
+
+
+async def test_a_client_is_idle_once_it_works_on_no_request() -> None:
+    """However that ends."""
+    server = stateless()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        connected = world.roster.ready("a")
+        await connected.idle()
+        first, second = (later(nursery, client.call, "a__x") for _ in range(2))
+        heard = [await server.hears("tools/call") for _ in range(2)]
+        idle = later(nursery, connected.idle)
+        server.says(heard[0]["id"], COMPLETE)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not idle.done
+        server.refuses(heard[1]["id"], -32603, "no")
+        await idle.comes()
+        for call in (first, second):
+            await call.ended.wait()

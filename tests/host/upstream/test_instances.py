@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Isolation, Trust
+from config import Isolation, Secret, Trust
 from host.downstream.sessions import Session
 from host.errors import Unavailable
 from host.journal import Crashed, InstanceFailed
@@ -189,7 +191,7 @@ async def test_the_catalog_is_no_business_of_dedicated_instances(isolation: Isol
 @pytest.mark.parametrize(
     ("isolation", "trust", "capabilities", "declared"),
     [
-        (Isolation.SHARED, Trust.STANDARD, {}, {"roots": {}, "elicitation": {"form": {}}}),
+        (Isolation.SHARED, Trust.STANDARD, {}, {"roots": {}, "elicitation": {"form": {}, "url": {}}, "sampling": {}}),
         (
             Isolation.SHARED,
             Trust.TRUSTED,
@@ -205,9 +207,9 @@ async def test_the_catalog_is_no_business_of_dedicated_instances(isolation: Isol
         (Isolation.PER_CLIENT, Trust.TRUSTED, {"sampling": {}}, {"sampling": {}}),
         (Isolation.PER_CLIENT, Trust.TRUSTED, {"elicitation": {}}, {"elicitation": {"form": {}}}),
         (Isolation.PER_CALL, Trust.TRUSTED, {"elicitation": {"url": {}}}, {"elicitation": {"url": {}}}),
-        (Isolation.PER_CALL, Trust.STANDARD, {"elicitation": {"url": {}}}, {}),
-        (Isolation.PER_CLIENT, Trust.STANDARD, CAN, {"roots": {"listChanged": True}, "elicitation": {"form": {}}}),
-        (Isolation.PER_CALL, Trust.STANDARD, CAN, {"roots": {}, "elicitation": {"form": {}}}),
+        (Isolation.PER_CALL, Trust.STANDARD, {"elicitation": {"url": {}}}, {"elicitation": {"url": {}}}),
+        (Isolation.PER_CLIENT, Trust.STANDARD, CAN, {**CAN, "roots": {"listChanged": True}, "sampling": {}}),
+        (Isolation.PER_CALL, Trust.STANDARD, CAN, {**CAN, "roots": {}, "sampling": {}}),
     ],
 )
 async def test_a_server_is_told_what_whoever_is_behind_its_connection_may_be_asked(
@@ -566,3 +568,31 @@ async def test_a_silent_instance_is_asked_for_a_sign_of_life(autojump_clock: Moc
         del server.answers["ping"]
         await trio.sleep(100)
         await says(client)
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+async def test_no_instance_is_started_of_a_program_that_nobody_approved(
+    isolation: Isolation, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Whoever wants one is told why; once a person approved, the next call has one."""
+    command = tmp_path / "command"
+    for name in ("one", "two"):
+        (tmp_path / name).touch(0o755)
+    command.symlink_to("one")
+    server = Stateful(isolation)
+    server.spec = replace(server.spec, program=Secret(str(command)))
+    async with open_world(server) as world:
+        client, other = await world.client(), await world.client()
+        await says(client)
+        connections = server.connections
+        command.unlink()
+        command.symlink_to("two")
+        for _ in range(2):
+            result = await other.call("a__x", {"say": ""})
+            assert result["isError"]
+            assert "stands for another program" in result["content"][0]["text"]
+        assert server.connections == connections
+        world.approves()
+        await trio.sleep(60)  # it failed, and may not be started again at once
+        assert "isError" not in await other.call("a__x", {"say": ""})
+        assert server.connections == connections + 1

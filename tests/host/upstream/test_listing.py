@@ -349,12 +349,15 @@ PAGE = {"ui": {"resourceUri": "ui://a/page", "visibility": ["model"]}, "ui/resou
 @pytest.mark.parametrize("revision", [NEW, LATEST_LEGACY.name])
 @pytest.mark.parametrize("trust", list(Trust))
 async def test_the_pages_of_an_untrusted_servers_tools_are_not_listed(trust: Trust, revision: str) -> None:
-    """The tools are (rule 101)."""
+    """The tools are, once a person approved of them (rule 101)."""
     server = ScriptedServer(
         "a", tools=[tool("x", _meta=PAGE)], resources=["ui://a/page", "x:1"], revision=revision, trust=trust
     )
     async with open_world(server) as world:
         client = await world.client("a")
+        if trust is Trust.UNTRUSTED:
+            assert await client.names() == await client.names("resources/list", "uri") == []
+        world.approves()
         (listed,) = (await client.request("tools/list"))["tools"]
         uris = await client.names("resources/list", "uri")
         if trust is Trust.UNTRUSTED:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Isolation, Trust
+from config import Channel, Isolation, Trust
 from host.asking import ABANDONED
 from host.downstream.parking import PARKED
 from host.errors import NOBODY_ANSWERED
@@ -24,6 +24,7 @@ from host.journal import Crashed, Dropped, NotAsked
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
 from host.peer import MAX_SERVED
+from host.policy.desk import Answer as Answering
 from host.protocol.abilities import NO_ABILITIES, abilities_of
 from host.protocol.versions import LATEST
 from host.upstream.origin import CEILING
@@ -455,32 +456,89 @@ def assert_own_questions(clients: Sequence[ScriptedClient]) -> None:
     [
         (Trust.STANDARD, "form", None),
         (Trust.STANDARD, "roots", None),
-        (Trust.STANDARD, "sampling", -32601),
-        (Trust.STANDARD, "url", -32602),
         *((Trust.TRUSTED, kind, None) for kind in QUESTIONS),
         *((Trust.UNTRUSTED, kind, -32602 if kind == "url" else -32601) for kind in QUESTIONS),
     ],
 )
 async def test_trust_says_what_a_server_may_ask_for(trust: Trust, kind: str, code: int | None) -> None:
-    """(rule 10, rule 74)"""
+    """Of an untrusted server not even a person who is there is asked about it (rule 10, rule 74)."""
     server = ScriptedServer("a", tools=["x"], trust=trust)
     method, params = QUESTIONS[kind]
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
+        world.approves()
+        with world.attended() as consents:
+            id = await begin(nursery, client, server)
+            question = later(nursery, server.asks, method, params)
+            if code is None:
+                asked = await client.is_asked(method)
+                client.replies(asked["id"], {"answer": 1.50})
+                assert await question.comes() == {"answer": 1.5}
+                assert refusals(world) == []
+            else:
+                with pytest.raises(Refusal) as refused:
+                    await question.comes()
+                assert refused.value.code == code
+                assert refusals(world) == ["the configuration does not let it ask for this"]
+                assert client.asked == []
+        assert [matter.wish.kind for matter in consents] == (["tool"] if trust is Trust.UNTRUSTED else [])
+        server.says(id, {"content": []})
+
+
+@pytest.mark.parametrize("kind", ["sampling", "url"])
+async def test_what_costs_something_is_put_to_the_client_of_a_standard_server_once_a_person_has_agreed(
+    kind: str,
+) -> None:
+    """Not with nobody there, nor after a no; and each time anew (rule 10, rule 74)."""
+    server = ScriptedServer("a", tools=["x"])
+    method, params = QUESTIONS[kind]
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
         id = await begin(nursery, client, server)
-        question = later(nursery, server.asks, method, params)
-        if code is None:
+        with pytest.raises(Refusal, match="nobody is there who could answer") as alone:
+            await server.asks(method, params)
+        assert alone.value.code == 408
+        with world.attended(Answering.DENY), pytest.raises(Refusal, match="a person said no") as denied:
+            await server.asks(method, params)
+        assert denied.value.code == 403
+        assert client.asked == []
+        assert len(refusals(world)) == 2
+        with world.attended() as consents:
+            question = later(nursery, server.asks, method, params)
             asked = await client.is_asked(method)
             client.replies(asked["id"], {"answer": 1.50})
             assert await question.comes() == {"answer": 1.5}
-            assert refusals(world) == []
-        else:
-            with pytest.raises(Refusal) as refused:
-                await question.comes()
-            assert refused.value.code == code
-            assert refusals(world) == ["its trust level does not let it ask for this"]
-            assert client.asked == []
+        (consent,) = consents
+        assert (consent.wish.kind, consent.wish.server, consent.wish.session) == (
+            kind,
+            "a",
+            client.session.mark,
+        )
+        with pytest.raises(Refusal) as again:
+            await server.asks(method, params)
+        assert again.value.code == 408
+        assert len(client.asked) == 1
         server.says(id, {"content": []})
+
+
+async def test_a_call_that_is_called_off_withdraws_the_question_whether_its_server_may_ask(
+    autojump_clock: MockClock,
+) -> None:
+    """Nobody is left who could agree to it, and no clock of the call runs while a person thinks."""
+    server = ScriptedServer("a", tools=["x"], timeout=5.0)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        with world.gate.desk.attach(Channel.CONSOLE):
+            await begin(nursery, client, server)
+            question = later(nursery, server.asks, "sampling/createMessage", SAMPLE)
+            await trio.sleep(20)
+            (matter,) = world.gate.desk.matters()
+            assert matter.waiters
+            client.notifies("notifications/cancelled", {"requestId": "c"})
+            with pytest.raises(Refusal):
+                await question.comes()
+            assert world.gate.desk.matters() == []
+            assert client.asked == []
 
 
 TOOLS = {**SAMPLE, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]}

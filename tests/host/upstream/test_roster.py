@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
+from config import Consent, Isolation, Trust
 from host.errors import Unavailable
-from tests.kit.world import ScriptedServer, open_world
+from host.upstream.roster import DRAIN
+from host.upstream.supervisor import Disabled, Ready
+from tests.kit.gates import kind
+from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
 
 def starting_after(seconds: float) -> Any:
@@ -65,3 +69,238 @@ async def test_a_server_that_is_off_is_never_connected(autojump_clock: MockClock
         assert server.connections == 0
         with pytest.raises(Unavailable):
             world.roster.ready("off")
+
+
+# Another configuration
+
+
+OK: dict[str, Any] = {"content": []}
+
+
+async def ok(params: dict[str, Any]) -> object:
+    return OK
+
+
+def server(id: str, **more: Any) -> ScriptedServer:
+    return ScriptedServer(id, tools=["x"], answers={"tools/call": ok}, **more)
+
+
+def holding(id: str, **more: Any) -> ScriptedServer:
+    """One whose calls wait for the test."""
+    return ScriptedServer(id, tools=["x"], **more)
+
+
+async def text(client: ScriptedClient, name: str) -> str:
+    try:
+        result = await client.call(name)
+    except Refusal as refusal:
+        return refusal.message
+    return "ok" if result == OK else str(result["content"][0]["text"])
+
+
+async def test_servers_come_and_go_and_those_that_stay_are_not_disturbed(autojump_clock: MockClock) -> None:
+    """In the order of the new configuration."""
+    stays, goes, comes = server("stays"), server("goes"), server("comes")
+    async with open_world(stays, goes) as world:
+        client = await world.client()
+        await world.settled()
+        kept = world.roster.ready("stays")
+        world.configures(comes, stays)
+        await world.settled()
+        await wait_all_tasks_blocked()
+        assert await client.names() == ["comes__x", "stays__x"]
+        assert list(world.roster.upstreams) == ["comes", "stays"]
+        assert world.roster.ready("stays") is kept
+        assert (stays.connections, goes.connections, comes.connections) == (1, 1, 1)
+        assert [await text(client, name) for name in ("comes__x", "stays__x")] == ["ok", "ok"]
+        assert await text(client, "goes__x") == "Unknown tool: goes__x"
+        assert not ended(stays)
+        assert ended(goes)
+        with pytest.raises(Unavailable):
+            world.roster.ready("goes")
+
+
+def ended(server: ScriptedServer) -> bool:
+    return server.live == 0
+
+
+async def test_what_is_in_flight_at_a_server_that_goes_has_its_time_to_end(autojump_clock: MockClock) -> None:
+    """Under the verdict that it has; nothing new comes there."""
+    goes = holding("goes")
+    async with open_world(goes) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        call = later(nursery, client.call, "goes__x")
+        request = await goes.hears("tools/call")
+        world.configures()
+        await trio.sleep(DRAIN - 1)
+        assert not ended(goes)
+        assert await text(client, "goes__x") == "Unknown tool: goes__x"
+        goes.says(request["id"], OK)
+        assert await call.comes() == OK
+        await trio.sleep(0.1)
+        assert ended(goes)
+
+
+@pytest.mark.parametrize("answers_after", [0.0, 3.0, None])
+async def test_a_server_that_begins_anew_ends_first_but_not_before_its_calls_or_its_time_are_over(
+    answers_after: float | None, autojump_clock: MockClock
+) -> None:
+    old, new = holding("a"), server("a")
+    async with open_world(old) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        call = later(nursery, client.call, "a__x")
+        request = await old.hears("tools/call")
+        began = trio.current_time()
+        world.configures(new, anew=["a"])
+        if answers_after is not None:
+            await trio.sleep(answers_after)
+            assert new.connections == 0
+            old.says(request["id"], OK)
+            assert await call.comes() == OK
+        else:
+            await call.ended.wait()
+            assert call.result["isError"]
+            assert trio.current_time() - began == pytest.approx(DRAIN, abs=0.1)
+        await until_ready(world, "a")
+        assert trio.current_time() - began == pytest.approx(DRAIN if answers_after is None else answers_after, abs=0.5)
+        assert ended(old)
+        assert new.connections == 1
+        assert await text(client, "a__x") == "ok"
+
+
+async def until_ready(world: World, *servers: str) -> None:
+    await world.settled()
+    assert all(isinstance(world.roster.upstreams[server].state, Ready) for server in servers)
+
+
+async def test_a_server_that_is_idle_begins_anew_at_once(autojump_clock: MockClock) -> None:
+    old, new = server("a"), server("a")
+    async with open_world(old) as world:
+        await world.settled()
+        began = trio.current_time()
+        world.configures(new, anew=["a"])
+        await until_ready(world, "a")
+        assert trio.current_time() - began < 1
+
+
+async def test_whoever_watches_goes_on_watching_at_a_server_that_begins_anew(autojump_clock: MockClock) -> None:
+    subscribed: list[str] = []
+
+    def watched(name: str) -> ScriptedServer:
+        async def subscribe(params: dict[str, Any]) -> object:
+            subscribed.append(f"{name} {params['uri']}")
+            return {}
+
+        capabilities = {"resources": {"subscribe": True}}
+        return ScriptedServer(
+            "a", resources=["x:1"], capabilities=capabilities, answers={"resources/subscribe": subscribe}
+        )
+
+    old, new = watched("old"), watched("new")
+    async with open_world(old) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.hear_changes)
+        await client.request("resources/subscribe", {"uri": "a+x:1"})
+        world.configures(new, anew=["a"])
+        await until_ready(world, "a")
+        await trio.sleep(1)
+        assert subscribed == ["old x:1", "new x:1"]
+        before = len(client.heard("notifications/resources/updated"))
+        await new.notifies("notifications/resources/updated", {"uri": "x:1"})
+        await trio.sleep(1)
+        heard = client.heard("notifications/resources/updated")
+        assert [each["uri"] for each in heard[before:]] == ["a+x:1"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_only_judged_otherwise_is_used_as_it_is(autojump_clock: MockClock) -> None:
+    """At once, and the instances of clients as well."""
+    first = server("a", isolation=Isolation.PER_CLIENT)
+    async with open_world(first) as world:
+        client = await world.client()
+        assert await text(client, "a__x") == "ok"
+        judged = server("a", isolation=Isolation.PER_CLIENT, consent=Consent(tools=kind(ask=["x"])))
+        world.configures(judged)
+        assert world.roster.upstreams["a"].spec is world.roster.instances["a"].spec is judged.spec
+        assert "needs a person's consent" in await text(client, "a__x")
+        world.configures(first)
+        assert await text(client, "a__x") == "ok"
+        assert (first.connections, judged.connections) == (2, 0)
+
+
+@pytest.mark.parametrize("drains", [True, False])
+async def test_instances_of_clients_end_with_what_they_are_instances_of(
+    drains: bool, autojump_clock: MockClock
+) -> None:
+    old, new = holding("a", isolation=Isolation.PER_CLIENT), server("a", isolation=Isolation.PER_CLIENT)
+    async with open_world(old) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        call = later(nursery, client.call, "a__x")
+        request = await old.hears("tools/call")
+        instances = world.roster.instances["a"]
+        assert len(instances) == 1
+        began = trio.current_time()
+        world.configures(new, anew=["a"])
+        if drains:
+            await trio.sleep(4)
+            assert len(instances) == 1
+            old.says(request["id"], OK)
+            assert await call.comes() == OK
+        else:
+            await call.ended.wait()
+            assert call.result["isError"]
+        await until_ready(world, "a")
+        assert trio.current_time() - began == pytest.approx(4 if drains else DRAIN, abs=0.5)
+        assert len(instances) == 0
+        assert await text(client, "a__x") == "ok"
+        assert new.connections == 2
+
+
+async def test_a_server_is_switched_off_and_on(autojump_clock: MockClock) -> None:
+    on, off = server("a"), server("a", disabled=True)
+    async with open_world(on) as world:
+        client = await world.client()
+        await world.settled()
+        world.configures(off, anew=["a"])
+        await trio.sleep(1)
+        assert isinstance(world.roster.upstreams["a"].state, Disabled)
+        assert "it is disabled" in await text(client, "a__x")
+        assert ended(on)
+        world.configures(on, anew=["a"])
+        await until_ready(world, "a")
+        assert await text(client, "a__x") == "ok"
+        assert (on.connections, off.connections) == (2, 0)
+
+
+async def test_one_configuration_after_the_other_leaves_one_server_of_each_name(autojump_clock: MockClock) -> None:
+    """Also while the last one but one was not even connected."""
+    versions = [server("a") for _ in range(5)]
+    async with open_world(versions[0]) as world:
+        await world.settled()
+        for version in versions[1:]:
+            world.configures(version, anew=["a"])
+        await until_ready(world, "a")
+        await trio.sleep(30)
+        assert [ended(version) for version in versions] == [True, True, True, True, False]
+        client = await world.client()
+        assert await text(client, "a__x") == "ok"
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+async def test_what_was_approved_of_a_server_is_approved_when_it_begins_anew(
+    trust: Trust, autojump_clock: MockClock
+) -> None:
+    """And what was not is not."""
+    async with open_world(server("a", trust=trust)) as world:
+        client = await world.client()
+        await world.settled()
+        world.approves()
+        for _ in range(2):
+            world.configures(server("a", trust=trust, title="A"), anew=["a"])
+            await until_ready(world, "a")
+            assert await client.names() == ["a__x"]
+        changed = server("a", trust=trust)
+        changed.lists["tools"][0]["description"] = "Obey."
+        world.configures(changed, anew=["a"])
+        await until_ready(world, "a")
+        assert await client.names() == (["a__x"] if trust is Trust.TRUSTED else [])

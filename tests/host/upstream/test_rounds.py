@@ -13,16 +13,18 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Trust
-from host.errors import BrokeProtocol, Forbidden, InvalidParams
+from config import Consent, Trust
+from host.errors import BrokeProtocol, Forbidden, InvalidParams, Unanswered
 from host.exchange import Answered, Caller, Exchange, Report, Round, Unfinished
 from host.jsonrpc.messages import Notification, Request
 from host.jsonrpc.raw import encode, encode_object
+from host.policy.desk import Answer as Answering
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST
 from host.upstream.origin import CEILING
 from host.upstream.rounds import FIRST_PAUSE, LAST_PAUSE, MAX_ROUNDS, MAX_STATE
+from tests.kit.gates import kind
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, later, open_world
 
 CAN: dict[str, Any] = {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
@@ -35,6 +37,7 @@ PAGE: dict[str, Any] = {
     "method": "elicitation/create",
     "params": {"mode": "url", "message": "Log in", "url": "https://x/1"},
 }
+PASSWORD = {"type": "object", "properties": {"password": {"type": "string"}}}
 SAMPLE: dict[str, Any] = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
 ROOTS: dict[str, Any] = {"method": "roots/list"}
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
@@ -322,10 +325,9 @@ async def test_a_client_that_refuses_anything_else_gets_its_own_error_and_the_se
         (Trust.TRUSTED, {"roots": {}, "elicitation": {}}, PAGE),
         (Trust.TRUSTED, {"roots": {}}, SAMPLE),
         (Trust.TRUSTED, {"roots": {}, "sampling": {}}, {**SAMPLE, "params": {**SAMPLE["params"], "tools": [{}]}}),
-        (Trust.STANDARD, CAN, SAMPLE),
-        (Trust.STANDARD, CAN, PAGE),
-        (Trust.UNTRUSTED, CAN, FORM),
-        (Trust.UNTRUSTED, CAN, ROOTS),
+        (Trust.STANDARD, CAN, {**SAMPLE, "params": {**SAMPLE["params"], "tools": [{}]}}),
+        (Trust.STANDARD, CAN, {**FORM, "params": {**FORM["params"], "requestedSchema": PASSWORD}}),
+        *((Trust.UNTRUSTED, CAN, question) for question in (FORM, PAGE, SAMPLE, ROOTS)),
     ],
 )
 async def test_a_server_that_asks_for_what_it_was_not_told_that_it_may_gets_no_answer_at_all(
@@ -335,17 +337,96 @@ async def test_a_server_that_asks_for_what_it_was_not_told_that_it_may_gets_no_a
     server = asking(trust)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=capabilities)
+        world.approves()
+        with world.attended() as consents:
+            call = later(nursery, client.request, "prompts/get", {"name": "a__p"})
+            request = await server.hears("prompts/get")
+            server.says(request["id"], asks("s", r=ROOTS, q=question))
+            with pytest.raises(Refusal, match="a asks for what it may not") as refusal:
+                await call.comes()
+            assert refusal.value.code == 403
+            assert client.asked == []
+            server.hears_nothing_more()
+            nursery.start_soon(_ask, server, question)
+            with pytest.raises(Forbidden):
+                await world.round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
+        assert {matter.wish.kind for matter in consents} <= {"prompt"}
+
+
+@pytest.mark.parametrize("question", [SAMPLE, PAGE])
+async def test_a_person_is_asked_before_a_question_that_costs_something_is_handed_on(question: dict[str, Any]) -> None:
+    """To a client that is asked, and to one that repeats its request; with nobody there, neither gets it (rule 74)."""
+    params = {"name": "a__p"}
+    what = "url" if question is PAGE else "sampling"
+    server = asking(Trust.STANDARD)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        nursery.start_soon(_ask, server, question)
+        with pytest.raises(Unanswered):
+            await world.round("prompts/get", params, capabilities=CAN)
+        nursery.start_soon(_ask, server, question)
+        with world.attended(Answering.DENY), pytest.raises(Forbidden, match="a person said no"):
+            await world.round("prompts/get", params, capabilities=CAN)
+        nursery.start_soon(_ask, server, question)
+        with world.attended() as consents:
+            found = await world.round("prompts/get", params, capabilities=CAN)
+        assert isinstance(found, Unfinished)
+        assert list(found.questions) == ["q"]
+        assert [matter.wish.kind for matter in consents] == [what]
+
+        call = later(nursery, client.request, "prompts/get", params)
+        request = await server.hears("prompts/get")
+        server.says(request["id"], asks("s", q=question))
+        if question is PAGE:  # a server can be told that nobody went there
+            again = await server.hears("prompts/get")
+            assert again["inputResponses"] == {"q": {"action": "cancel"}}
+            server.says(again["id"], {"resultType": "complete", "messages": []})
+            await call.comes()
+        else:
+            with pytest.raises(Refusal) as refused:
+                await call.comes()
+            assert refused.value.code == 408
+        assert client.asked == []
+        with world.attended() as consents:
+            call = later(nursery, client.request, "prompts/get", params)
+            request = await server.hears("prompts/get")
+            server.says(request["id"], asks("s", q=question))
+            asked = await client.is_asked(question["method"])
+            client.replies(asked["id"], {"action": "accept"})
+            again = await server.hears("prompts/get")
+            assert again["inputResponses"] == {"q": {"action": "accept"}}
+            server.says(again["id"], {"resultType": "complete", "messages": []})
+            await call.comes()
+        assert [matter.wish.kind for matter in consents] == [what]
+
+
+async def test_only_roots_that_the_configuration_allows_reach_the_server() -> None:
+    """Whether the client was asked for them or repeats its request with them."""
+    consent = Consent(roots=kind(allow=["file:///home/me/project"]))
+    told = {"roots": [{"uri": "file:///home/me/project", "name": "p"}, {"uri": "file:///etc"}]}
+    rest = {"roots": [{"uri": "file:///home/me/project", "name": "p"}]}
+    server = asking(Trust.STANDARD, consent=consent)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
         call = later(nursery, client.request, "prompts/get", {"name": "a__p"})
         request = await server.hears("prompts/get")
-        server.says(request["id"], asks("s", r=ROOTS, q=question))
-        with pytest.raises(Refusal, match="a asks for what it may not") as refusal:
-            await call.comes()
-        assert refusal.value.code == 403
-        assert client.asked == []
-        server.hears_nothing_more()
-        nursery.start_soon(_ask, server, question)
-        with pytest.raises(Forbidden):
-            await world.round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
+        server.says(request["id"], asks("s", r=ROOTS))
+        asked = await client.is_asked("roots/list")
+        client.replies(asked["id"], told)
+        again = await server.hears("prompts/get")
+        assert again["inputResponses"] == {"r": rest}
+        server.says(again["id"], {"resultType": "complete", "messages": []})
+        await call.comes()
+
+        nursery.start_soon(_ask, server, ROOTS)
+        found = await world.round("prompts/get", {"name": "a__p"}, capabilities=CAN)
+        assert isinstance(found, Unfinished)
+        answers = {"q": encode(told), "f": Raw(b'{"action":"accept","content":{"roots":"all"}}')}
+        call = later(nursery, world.round, "prompts/get", {"name": "a__p"}, Round("a", answers, "s"), capabilities=CAN)
+        again = await server.hears("prompts/get")
+        assert again["inputResponses"] == {"q": rest, "f": {"action": "accept", "content": {"roots": "all"}}}
+        server.says(again["id"], {"resultType": "complete", "messages": []})
+        await call.comes()
 
 
 async def _ask(server: ScriptedServer, question: dict[str, Any]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from config import Secret, Trust
 from host.errors import Unavailable
 from host.journal import Crashed, ServerFailed, ServerReady
 from host.upstream.connection import PING_EVERY, PING_PATIENCE
-from host.upstream.supervisor import Failed, Ready, describe
+from host.upstream.supervisor import Failed, Held, Ready, describe
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedServer, World, open_world
 
@@ -185,3 +188,96 @@ async def test_a_servers_own_questions_are_answered_with_a_pong_no_roots_or_a_re
             with pytest.raises(Refusal, match=r"-3260[12]"):
                 await server.asks(method, {"message": "m", "requestedSchema": {}, "messages": [], "maxTokens": 1})
         assert {type(answer.id) for answer in server.answered} == {int, str}
+
+
+# A command that stands for another program
+
+
+class Programs:
+    """Two programs, and a command that is the first of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        for name in ("one", "two"):
+            (folder / name).touch(0o755)
+        self.is_now("one")
+
+    def is_now(self, name: str) -> None:
+        (self._folder / "command").unlink(missing_ok=True)
+        (self._folder / "command").symlink_to(name)
+
+    def server(self, trust: Trust = Trust.STANDARD) -> ScriptedServer:
+        made = ScriptedServer("a", tools=["x"], answers={"tools/call": _ok}, trust=trust)
+        made.spec = replace(made.spec, program=Secret(str(self._folder / "command")))
+        return made
+
+
+def present(world: World) -> type:
+    """What kind of state the server is in."""
+    return type(world.roster.upstreams["a"].state)
+
+
+async def _ok(params: dict[str, Any]) -> object:
+    return {"content": []}
+
+
+async def test_a_server_whose_command_is_another_program_now_is_not_started_before_a_person_approves(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It is not listed meanwhile, and whoever calls it is told why."""
+    programs = Programs(tmp_path)
+    server = programs.server()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        programs.is_now("two")
+        await trio.sleep(60)
+        assert present(world) is Ready  # what runs is what was approved
+        server.dies()
+        await trio.sleep(60)
+        assert present(world) is Held
+        assert "another program" in describe(world.roster.upstreams["a"].state)
+        assert server.connections == 1
+        assert await client.names() == []
+        result = await client.call("a__x")
+        assert result["isError"]
+        assert "stands for another program" in result["content"][0]["text"]
+        with pytest.raises(Unavailable, match="colonnade pins"):
+            world.roster.ready("a")
+        (held,) = world.gate.pins.held()
+        world.gate.reject("a", held.kind, held.name, held.fingerprint, "console")
+        await trio.sleep(60)
+        assert server.connections == 1
+        world.approves()
+        await trio.sleep(1)
+        assert present(world) is Ready
+        assert server.connections == 2
+        assert await client.names() == ["a__x"]
+        assert await client.call("a__x") == {"content": []}
+
+
+async def test_another_start_of_the_host_starts_no_other_program(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Nobody waits for it, either; with the program of before it is started."""
+    programs = Programs(tmp_path)
+    state = tmp_path / "state"
+    for name, connections in (("one", 1), ("two", 0), ("one", 1)):
+        programs.is_now(name)
+        server = programs.server()
+        async with open_world(server, state=state) as world:
+            began = trio.current_time()
+            await world.settled()
+            assert trio.current_time() - began < 1
+            assert present(world) is (Ready if connections else Held)
+            assert server.connections == connections
+
+
+async def test_whatever_a_trusted_servers_command_is_is_started(tmp_path: Path, autojump_clock: MockClock) -> None:
+    programs = Programs(tmp_path)
+    server = programs.server(Trust.TRUSTED)
+    async with open_world(server) as world:
+        await world.settled()
+        programs.is_now("two")
+        server.dies()
+        await trio.sleep(60)
+        assert isinstance(world.roster.upstreams["a"].state, Ready)
+        assert server.connections == 2

@@ -1,0 +1,211 @@
+"""What is written down of every decision, and by whom: the audit gets all of it, the journal what people watch.
+
+A decision is written before anything is sent, and if it cannot be written nothing is sent. What has happened already
+is written if that is possible, and told in any case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+from msgspec import Raw
+
+from host.errors import AuditUnavailable, ColonnadeError
+from host.exchange import Caller
+from host.hygiene import visible
+from host.journal import AuditFailed, Decided, DefinitionChanged, Journal, Sent, Waiting
+from host.policy.audit import Audit, shape_of
+from host.policy.desk import Matter, described
+from host.policy.grants import Grant
+from host.policy.pins import Change, Standing
+from host.policy.predicates import decoded
+from host.policy.rules import Judgement
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What is to be sent, or was refused: a request to an entry of a server, or (then it has no `method`) a question of
+    the server's to a client."""
+
+    server: str
+    kind: str
+    name: str
+    method: str
+    caller: Caller
+    given: Raw
+    judgement: Judgement
+    fingerprint: str = ""
+    launch: str = ""
+    grant: Grant | None = None
+
+
+@dataclass(slots=True)
+class Trace:
+    """What is known of a request once it was answered."""
+
+    size: int = 0
+    """Bytes of the result."""
+
+
+class Ledger:
+    """Writes down. `full`: the audit holds arguments, and not only what they look like."""
+
+    def __init__(self, audit: Audit, journal: Journal) -> None:
+        self.problem = ""
+        """Why nothing can be written down; empty while that works."""
+        self.in_flight: Counter[str] = Counter()
+        """Requests under way, by server."""
+        self._audit = audit
+        self._journal = journal
+
+    @property
+    def full(self) -> bool:
+        return self._audit.full
+
+    @full.setter
+    def full(self, full: bool) -> None:
+        self._audit.full = full
+
+    # Before
+
+    def must(self, what: str, **fields: object) -> int:
+        """Write down what is about to happen; the number of the record.
+
+        Raises:
+            AuditUnavailable: it cannot be written down, so it must not happen.
+        """
+        try:
+            seq = self._audit.write(what, **fields)
+        except AuditUnavailable as problem:
+            self._fail(problem)
+            raise
+        self.problem = ""
+        return seq
+
+    @contextmanager
+    def sent(self, deed: Deed) -> Iterator[Trace]:
+        """It is sent within the block: written down before, with what became of it after.
+
+        Raises:
+            AuditUnavailable: it cannot be written down, so it must not be sent.
+        """
+        seq = self.must("decision", **self._fields(deed))
+        trace = Trace()
+        began = trio.current_time()
+        self.in_flight[deed.server] += 1
+        outcome = "called off"
+        try:
+            yield trace
+            outcome = "answered"
+        except ColonnadeError as error:
+            outcome = f"error {error.code}"
+            raise
+        except Exception:
+            outcome = "failed"
+            raise
+        finally:
+            self.in_flight[deed.server] -= 1
+            seconds = trio.current_time() - began
+            micros = 0 if math.isinf(seconds) else int(seconds * 1_000_000)
+            self.note("outcome", of=seq, server=deed.server, outcome=outcome, micros=micros, bytes=trace.size)
+            verdict = deed.judgement.verdict.value
+            self._journal.note(
+                Sent(deed.server, deed.kind, deed.name, deed.caller.name, verdict, outcome, seconds, trace.size)
+            )
+
+    # After
+
+    def note(self, what: str, **fields: object) -> None:
+        """Write down what has happened already: that cannot be undone because it cannot be written."""
+        try:
+            self._audit.write(what, **fields)
+        except AuditUnavailable as problem:
+            self._fail(problem)
+
+    def refused(self, deed: Deed) -> None:
+        """It was denied, and is not sent."""
+        self.note("decision", **self._fields(deed))
+
+    def changed(self, change: Change, what: str) -> None:
+        """A server offers something, new or otherwise than before; see `DefinitionChanged` for `what`."""
+        self.note(
+            "pinned" if change.standing is Standing.APPROVED else "held",
+            server=change.server,
+            prim=change.kind,
+            item=change.name,
+            item_fp=change.fingerprint,
+            was=change.was or "",
+            standing=change.standing.value,
+        )
+        if not change.first:
+            self._journal.note(DefinitionChanged(change.server, change.kind, change.name, what))
+
+    def decided(self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
+        """A person is about to decide about a definition; raises as `must` does."""
+        self.must(what, server=server, prim=kind, item=name, item_fp=fingerprint, by=by)
+        self._journal.note(Decided(server, f"{kind} {visible(name)[:200]}".rstrip(), what, by))
+
+    def asked(self, what: str, matter: Matter, said: dict[str, object]) -> None:
+        """Something happens on the desk. What grants something must be written down; raises as `must` does."""
+        wish = matter.wish
+        write = self.must if "grant" in said else self.note
+        write(
+            what,
+            question=matter.id,
+            server=wish.server,
+            prim=wish.kind,
+            item=wish.name,
+            principal=wish.caller or "",
+            rule=wish.rule,
+            args={"canonical": wish.digest},
+            **said,
+        )
+        if what == "ask":
+            self._journal.note(Waiting(wish.server, matter.id, described(wish)))
+        else:
+            self._journal.note(Decided(wish.server, described(wish), str(said["answer"]), str(said.get("by", ""))))
+
+    def configured(self, what: str, source: Path) -> None:
+        """Which text of the configuration holds from now on (`config`), or was read and does not
+        (`config_rejected`)."""
+        try:
+            digest = f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"
+        except OSError:
+            digest = ""
+        self.note(what, file=str(source), policy=digest)
+
+    def _fields(self, deed: Deed) -> dict[str, object]:
+        given = bytes(deed.given)
+        arguments: dict[str, object] = {
+            "digest": f"sha256:{hashlib.sha256(given).hexdigest()}",  # of the very bytes that are sent
+            "shape": shape_of(decoded(deed.given)),
+        }
+        if self.full:
+            arguments["json"] = given.decode(errors="replace")
+        return {
+            "server": deed.server,
+            "prim": deed.kind,
+            "item": deed.name,
+            "item_fp": deed.fingerprint,
+            "launch_fp": deed.launch,
+            "method": deed.method,
+            "principal": deed.caller.identity or "",
+            "client": deed.caller.name,
+            "args": arguments,
+            "verdict": deed.judgement.verdict.value,
+            "rule": deed.judgement.rule,
+            "grant": "" if deed.grant is None else deed.grant.id,
+            "approver": "" if deed.grant is None else deed.grant.by,
+        }
+
+    def _fail(self, problem: AuditUnavailable) -> None:
+        if not self.problem:
+            self.problem = problem.message
+            self._journal.note(AuditFailed(problem.message))

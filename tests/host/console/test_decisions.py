@@ -1,0 +1,86 @@
+"""What a person decides of definitions and grants where no question can wait: on the files that a host left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from config import Channel, Consent, HttpServer, Trust
+from config.interpolate import Secret
+from host.console.decisions import Decisions
+from host.console.requests import OfficeError
+from host.policy.gate import Gate
+from host.policy.pins import Standing
+from host.protocol.methods import Kind
+from tests.kit.gates import kind, open_gate
+
+SERVERS = {
+    "gh": HttpServer(
+        id="gh", url=Secret("https://x/mcp"), trust=Trust.UNTRUSTED, consent=Consent(tools=kind(allow=["*"]))
+    )
+}
+
+
+@contextmanager
+def left(state: Path, **offered: bytes) -> Iterator[tuple[Gate, Decisions]]:
+    with open_gate(SERVERS, state=state) as gate:
+        if offered:
+            gate.observe("gh", Kind.TOOL, offered)
+        yield gate, Decisions(gate)
+
+
+def test_a_decision_holds_for_the_next_host(tmp_path: Path) -> None:
+    with left(tmp_path / "state", a=b'{"name":"a"}', b=b'{"name":"b"}'):
+        pass
+    with left(tmp_path / "state") as (gate, decisions):
+        a, b = sorted(gate.pins.held(), key=lambda each: each.name)
+        said = decisions.decide("gh", "tool", "a", a.fingerprint, "approve", Channel.TERMINAL)
+        assert said["done"].startswith("The tool a of gh")
+        decisions.decide("gh", "tool", "b", b.fingerprint, "reject", Channel.TERMINAL)
+    with left(tmp_path / "state", a=b'{"name":"a"}', b=b'{"name":"b"}') as (gate, _):
+        assert gate.pins.standing("gh", "tool", "a") is Standing.APPROVED
+        assert gate.pins.standing("gh", "tool", "b") is Standing.NEW
+
+
+def test_what_is_not_there_as_it_was_shown_is_not_decided(tmp_path: Path) -> None:
+    with left(tmp_path / "state", a=b'{"name":"a"}') as (gate, decisions):
+        for name, fingerprint in (("a", "sha256:another"), ("b", "sha256:another"), ("b", "")):
+            with pytest.raises(OfficeError):
+                decisions.decide("gh", "tool", name, fingerprint, "approve", Channel.TERMINAL)
+        assert gate.pins.standing("gh", "tool", "a") is Standing.NEW
+
+
+def test_all_that_was_shown_of_a_server_is_approved_and_nothing_else(tmp_path: Path) -> None:
+    with left(tmp_path / "state", a=b'{"name":"a"}', b=b'{"name":"b"}', c=b'{"name":"c"}') as (gate, decisions):
+        shown = [each.fingerprint for each in gate.pins.held() if each.name != "c"]
+        decisions.decide_all("gh", shown, "approve", Channel.CONSOLE)
+        assert [each.name for each in gate.pins.held()] == ["c"]
+        with pytest.raises(OfficeError):
+            decisions.decide_all("gh", shown, "approve", Channel.CONSOLE)
+
+
+def test_a_name_is_decided_about_as_it_was_shown(tmp_path: Path) -> None:
+    with left(tmp_path / "state", **{"a\u202e": b'{"name":"a\\u202e"}'}) as (gate, decisions):
+        (held,) = gate.pins.held()
+        decisions.decide("gh", "tool", "a⟨U+202E⟩", held.fingerprint, "approve", Channel.CONSOLE)
+        assert gate.pins.held() == []
+        decisions.decide("gh", "tool", "a⟨U+202E⟩", "", "revoke", Channel.CONSOLE)
+        assert [each.name for each in gate.pins.held()] == ["a\u202e"]
+
+
+def test_where_no_host_runs_nothing_is_answered_and_no_grant_is_taken_back_that_is_none(tmp_path: Path) -> None:
+    with left(tmp_path / "state") as (_, decisions):
+        with pytest.raises(OfficeError, match="no question waits"):
+            decisions.answer("x", "once", None, "exact", Channel.TERMINAL)
+        with pytest.raises(OfficeError):
+            decisions.revoke("feed", Channel.TERMINAL)
+
+
+@pytest.mark.parametrize(("server", "of"), [("nowhere\x1b", "tool"), ("gh", "nonsense\x1b")])
+def test_what_nobody_knows_is_not_explained(server: str, of: str, tmp_path: Path) -> None:
+    with left(tmp_path / "state") as (_, decisions), pytest.raises(OfficeError) as refused:
+        decisions.explain(server, of, "x", None)
+    assert "\x1b" not in str(refused.value)

@@ -1,0 +1,230 @@
+"""What a person sees of a running host, and what becomes of what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from config import AskSpec, Channel, Config, Consent, Listen, Trust
+from host.console.office import LONGEST_SHOWN, MAX_ACTIVITY, SECTIONS, HostOffice
+from host.console.requests import OfficeError
+from host.journal import ServerFailed
+from tests.kit.gates import SOURCE, kind
+from tests.kit.world import Later, ScriptedServer, World, later, open_world, tool
+
+
+async def done(params: dict[str, Any]) -> object:
+    return {"content": [{"type": "text", "text": "done"}]}
+
+
+def server(**more: Any) -> ScriptedServer:
+    consent = more.pop("consent", Consent(tools=kind(allow=["get_*"], ask=["create"], deny=["wipe"])))
+    listed = more.pop("tools", ["get_x", "create", "wipe"])
+    return ScriptedServer("gh", tools=listed, consent=consent, answers={"tools/call": done}, **more)
+
+
+def office_of(world: World) -> HostOffice:
+    config = Config(SOURCE, Listen(), 3.0, {id: each.spec for id, each in world.servers.items()})
+    return HostOffice(lambda: config, world.roster, world.catalog, world.gate, world.journal, stdio=False)
+
+
+class Opened:
+    def __init__(self, world: World, office: HostOffice, nursery: trio.Nursery) -> None:
+        self.world = world
+        self.office = office
+        self._nursery = nursery
+
+    async def asked(self, arguments: object = None, **client: Any) -> tuple[Later, dict[str, Any]]:
+        """A call of gh__create that waits, and its question as it is shown."""
+        caller = await self.world.client(**client)
+        call = later(self._nursery, caller.call, "gh__create", arguments or {"owner": "acme"})
+        await wait_all_tasks_blocked()
+        question: dict[str, Any] = self.office.state()["questions"][-1]
+        return call, question
+
+
+@asynccontextmanager
+async def opened(*servers: ScriptedServer, ask: AskSpec | None = None) -> AsyncIterator[Opened]:
+    async with trio.open_nursery() as nursery, open_world(*(servers or (server(),)), ask=ask) as world:
+        await world.settled()
+        office = office_of(world)
+        with office.attach(Channel.CONSOLE):
+            yield Opened(world, office, nursery)
+        nursery.cancel_scope.cancel()
+
+
+async def test_servers_and_entries_are_shown_with_what_is_allowed_and_why() -> None:
+    async with opened() as host:
+        state = host.office.state()
+        assert json.loads(json.dumps(state)) == state
+        (shown,) = state["servers"]
+        assert (shown["id"], shown["state"], shown["trust"], shown["entries"]["tools"]) == (
+            "gh",
+            "ready",
+            "standard",
+            3,
+        )
+        entries = {each["name"]: (each["verdict"], each["rule"], each["shown"]) for each in state["catalog"]}
+        assert entries == {
+            "get_x": ("allow", "tools.allow: get_*", True),
+            "create": ("ask", "tools.ask: create", True),
+            "wipe": ("deny", "tools.deny: wipe", False),
+        }
+        assert state["problems"] == []
+
+
+async def test_rules_that_match_nothing_are_named() -> None:
+    async with opened(server(consent=Consent(tools=kind(allow=["*"], ask=["creat_"])))) as host:
+        assert host.office.state()["servers"][0]["unmatched"] == ["tools.ask: creat_"]
+
+
+async def test_a_server_that_is_not_trusted_and_not_confined_carries_a_warning() -> None:
+    async with opened(server(trust=Trust.UNTRUSTED), ScriptedServer("other", tools=["x"])) as host:
+        first, second = host.office.state()["servers"]
+        assert "unconfined" in first["warnings"][0]
+        assert second["warnings"] == []
+
+
+async def test_a_question_shows_everything_that_an_answer_is_bound_to() -> None:
+    async with opened() as host:
+        call, question = await host.asked({"owner": "acme\u202e"}, identity="laptop")
+        assert (question["state"], question["kind"], question["name"], question["caller"]) == (
+            "waiting",
+            "tool",
+            "create",
+            "laptop",
+        )
+        assert question["rule"] == "tools.ask: create"
+        assert "⟨U+202E⟩" in question["arguments"]
+        assert question["answers"] == ["deny", "once", "session", "time", "always"]
+        assert host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)["done"].endswith("on now.")
+        assert "isError" not in await call.comes()
+        assert host.office.state()["questions"] == []
+
+
+@pytest.mark.parametrize("answer", ["once", "session", "time", "always"])
+async def test_every_answer_lets_the_call_pass_and_what_lasts_is_shown(answer: str) -> None:
+    async with opened() as host:
+        call, question = await host.asked()
+        seconds = 60 if answer == "time" else None
+        host.office.answer(question["id"], answer, seconds, {"owner": {"in": ["acme"]}}, Channel.CONSOLE)
+        assert "isError" not in await call.comes()
+        grants = host.office.state()["grants"]
+        assert [each["scope"] for each in grants] == ([] if answer == "once" else [answer])
+        for each in grants:
+            assert each["live"]
+            assert each["arguments"].startswith("when ")
+            assert "acme" in each["arguments"]
+            assert host.office.revoke(each["id"], Channel.CONSOLE)["done"]
+            with pytest.raises(OfficeError):
+                host.office.revoke(each["id"], Channel.CONSOLE)
+        assert host.office.state()["grants"] == []
+
+
+async def test_no_is_told_to_the_caller() -> None:
+    async with opened() as host:
+        call, question = await host.asked()
+        host.office.answer(question["id"], "deny", None, "exact", Channel.CONSOLE)
+        assert "a person said no" in json.dumps(await call.comes())
+        with pytest.raises(OfficeError, match="not there any more"):
+            host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)
+
+
+async def test_a_channel_that_the_configuration_does_not_name_answers_nothing() -> None:
+    async with opened(ask=AskSpec((Channel.CONSOLE,))) as host:
+        call, question = await host.asked()
+        with pytest.raises(OfficeError, match=r"ask\.answers"):
+            host.office.answer(question["id"], "once", None, "exact", Channel.TERMINAL)
+        assert not call.done
+
+
+@pytest.mark.parametrize("conditions", [{"owner": {"nonsense": 1}}, {"owner": {}}, {"": {"in": []}}])
+async def test_conditions_that_cannot_be_read_allow_nothing(conditions: dict[str, Any]) -> None:
+    async with opened() as host:
+        call, question = await host.asked()
+        with pytest.raises(OfficeError):
+            host.office.answer(question["id"], "always", None, conditions, Channel.CONSOLE)
+        assert (call.done, host.office.state()["grants"]) == (False, [])
+
+
+async def test_what_is_too_long_to_read_can_only_be_denied() -> None:
+    async with opened() as host:
+        call, question = await host.asked({"owner": "a" * LONGEST_SHOWN})
+        assert (question["too_long"], question["answers"]) == (True, ["deny"])
+        with pytest.raises(OfficeError, match="longer than"):
+            host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)
+        host.office.answer(question["id"], "deny", None, "exact", Channel.CONSOLE)
+        assert (await call.comes())["isError"]
+
+
+async def test_a_refused_question_stays_and_can_be_granted_for_the_next_call(autojump_clock: MockClock) -> None:
+    async with opened() as host:
+        call, question = await host.asked()
+        await trio.sleep(60)
+        assert (await call.comes())["isError"]
+        (refused,) = host.office.state()["questions"]
+        assert (refused["id"], refused["state"], refused["waiting"]) == (question["id"], "refused", 0)
+        said = host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)["done"]
+        assert "the next call like it passes" in said
+
+
+async def test_what_is_held_back_is_shown_in_full_and_approved_as_it_was_shown() -> None:
+    async with opened(server(tools=[tool("create", description="evil\u202e")], trust=Trust.UNTRUSTED)) as host:
+        (held,) = [each for each in host.office.state()["held"] if each["kind"] == "tool"]
+        assert (held["standing"], held["rejected"]) == ("new", False)
+        assert "evil⟨U+202E⟩" in held["text"]
+        assert host.office.state()["catalog"][0]["shown"] is False
+        what = ("gh", "tool", "create")
+        with pytest.raises(OfficeError):
+            host.office.decide(*what, "sha256:another", "approve", Channel.CONSOLE)
+        host.office.decide(*what, held["fingerprint"], "reject", Channel.CONSOLE)
+        assert host.office.state()["held"][0]["rejected"]
+        host.office.decide(*what, held["fingerprint"], "approve", Channel.CONSOLE)
+        assert host.office.state()["held"] == []
+        assert host.office.state()["catalog"][0]["shown"] is True
+
+
+async def test_whoever_watches_hears_of_each_section_that_changed() -> None:
+    async with opened() as host:
+        before = host.office.version()
+        assert set(before) == set(SECTIONS)
+        with trio.move_on_after(0.01):
+            await host.office.changed(before)
+            raise AssertionError("nothing has changed")
+        await host.asked()
+        now = await host.office.changed(before)
+        assert now["questions"] > before["questions"]
+        assert now["held"] == before["held"]
+
+
+async def test_activity_is_kept_up_to_a_bound_and_as_text_that_can_be_seen() -> None:
+    async with opened() as host:
+        for at in range(MAX_ACTIVITY + 5):
+            host.world.journal.note(ServerFailed("gh", f"\x1b[2J {at}", 1.0))
+        activity = host.office.state()["activity"]
+        assert len(activity) == MAX_ACTIVITY
+        assert activity[-1]["level"] == "warning"
+        assert "\x1b" not in json.dumps([each["text"] for each in activity], ensure_ascii=False)
+
+
+async def test_traffic_is_counted() -> None:
+    async with opened() as host:
+        client = await host.world.client()
+        await client.call("gh__get_x")
+        (shown,) = host.office.state()["servers"]
+        assert (shown["calls"], shown["failed"], shown["in_flight"]) == (1, 0, 0)
+        assert shown["latency_ms"] >= 0
+
+
+async def test_without_a_console_there_is_no_link() -> None:
+    async with opened() as host:
+        with pytest.raises(OfficeError):
+            host.office.link()
+        host.office.new_link = lambda: "http://127.0.0.1:1/console#x"
+        assert host.office.link() == "http://127.0.0.1:1/console#x"

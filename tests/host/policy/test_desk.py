@@ -1,0 +1,538 @@
+"""Where calls wait for a person: what is one question, who goes when it is answered, and what becomes of the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from config import AskSpec, Channel, Check, Condition, Trust
+from host.asking import PeerError
+from host.errors import AuditUnavailable, Changed, ColonnadeError, Crowded, Forbidden, Unanswered
+from host.exchange import Report
+from host.jsonrpc.messages import ErrorBody, Notification
+from host.policy.desk import (
+    LONGEST_SHOWN,
+    MAX_OF_CALLER,
+    MAX_OF_SERVER,
+    MAX_REFUSED,
+    About,
+    Answer,
+    Desk,
+    Matter,
+    described,
+)
+from host.policy.grants import Grant, Grants, Scope, Wish
+from host.state import open_state
+from host.wire.link import LinkLost
+from tests.kit.gates import SOURCE, folder
+
+WISH = Wish(
+    caller="laptop",
+    session="s1",
+    server="gh",
+    kind="tool",
+    name="create",
+    fingerprint="sha256:1",
+    launch="sha256:2",
+    rule="tools.ask: create",
+    digest="sha256:3",
+    arguments={"owner": "acme"},
+)
+ABOUT = About("GitHub", Trust.UNTRUSTED, b'{"owner":"acme"}')
+EVERYBODY = AskSpec((Channel.CONSOLE, Channel.TERMINAL, Channel.CLIENT))
+
+
+class Client:
+    """A client that is asked for consent, and says what the test says."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.asked: list[dict[str, Any]] = []
+        self.called_off = 0
+
+    def tell(self, notice: Notification) -> None:
+        raise AssertionError("nothing is told here")
+
+    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+        assert method == "elicitation/create"
+        self.asked.append({name: json.loads(bytes(each)) for name, each in params.items()})
+        if not self.answers:
+            try:
+                await trio.sleep_forever()
+            finally:
+                self.called_off += 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return Raw(json.dumps(answer).encode())
+
+
+def accepts(answer: str) -> dict[str, Any]:
+    return {"action": "accept", "content": {"answer": answer}}
+
+
+class Asked:
+    """One call that waits, and what it came to."""
+
+    def __init__(self, wish: Wish) -> None:
+        self.wish = wish
+        self.scope = trio.CancelScope()
+        self.grant: Grant | None = None
+        self.refusal: ColonnadeError | None = None
+        self.ended_at: float | None = None
+
+
+class Table:
+    """A desk, and calls that come to it."""
+
+    def __init__(self, desk: Desk, told: list[tuple[str, str, dict[str, object]]], nursery: trio.Nursery) -> None:
+        self.desk = desk
+        self.told = told
+        self._nursery = nursery
+
+    async def asks(self, wish: Wish = WISH, client: Client | None = None, about: About = ABOUT) -> Asked:
+        asked = Asked(wish)
+
+        async def ask() -> None:
+            try:
+                with asked.scope:
+                    asked.grant = await self.desk.ask(wish, about, client)
+            except ColonnadeError as refusal:
+                asked.refusal = refusal
+            asked.ended_at = trio.current_time()
+
+        self._nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        return asked
+
+    async def answers(self, answer: Answer, id: str | None = None, **more: Any) -> Matter | None:
+        found = self.desk.answer(id or self.desk.matters()[0].id, answer, Channel.CONSOLE, **more)
+        await wait_all_tasks_blocked()
+        return found
+
+    def said(self, what: str = "answer") -> list[object]:
+        return [said.get("answer") for told, _, said in self.told if told == what]
+
+    def goes(self, asked: Asked, wish: Wish | None = None) -> bool:
+        """What the gate does at the end, once for each call."""
+        assert asked.grant is not None, asked.refusal
+        return self.desk.grants.use(asked.grant, wish or asked.wish)
+
+
+@contextmanager
+def desks(spec: AskSpec, tell: Callable[[str, Matter, dict[str, object]], None]) -> Iterator[Desk]:
+    with folder() as made:
+        yield Desk(Grants(open_state(made / "state").for_config(SOURCE).file("grants.json")), spec, tell)
+
+
+@asynccontextmanager
+async def table(spec: AskSpec = EVERYBODY, *, attended: bool = True) -> AsyncIterator[Table]:
+    told: list[tuple[str, str, dict[str, object]]] = []
+    with desks(spec, lambda what, matter, said: told.append((what, matter.id, said))) as desk:
+        async with trio.open_nursery() as nursery:
+            found = Table(desk, told, nursery)
+            if attended:
+                with desk.attach(Channel.CONSOLE):
+                    yield found
+            else:
+                yield found
+            nursery.cancel_scope.cancel()
+
+
+# One question, and who goes
+
+
+async def test_equal_calls_are_one_question_and_once_lets_the_first_of_them_go() -> None:
+    """Row P6: merged; and of several that wait, the one that waits longest."""
+    async with table() as desk:
+        first, second, third = [await desk.asks() for _ in range(3)]
+        (matter,) = desk.desk.matters()
+        assert (len(matter.waiters), desk.said("ask")) == (3, [None])
+        await desk.answers(Answer.ONCE)
+        assert desk.goes(first)
+        assert (second.grant, third.grant) == (None, None)
+        await desk.answers(Answer.ONCE)
+        assert desk.goes(second)
+        assert third.grant is None
+        assert not desk.desk.grants.use(second.grant, second.wish) if second.grant else False
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("caller", "phone"),
+        ("caller", None),
+        ("session", "s2"),
+        ("session", None),
+        ("server", "gl"),
+        ("kind", "prompt"),
+        ("name", "creatf"),
+        ("fingerprint", "sha256:9"),
+        ("launch", "sha256:9"),
+        ("rule", "tools.default"),
+        ("digest", "sha256:9"),
+        ("retry", True),
+    ],
+)
+async def test_a_call_that_differs_in_anything_is_another_question(field: str, other: Any) -> None:
+    async with table() as desk:
+        first = await desk.asks()
+        second = await desk.asks(replace(WISH, **{field: other}))
+        assert len(desk.desk.matters()) == 2
+        await desk.answers(Answer.ONCE)
+        assert first.grant is not None
+        assert second.grant is None
+        if field != "retry":  # what goes on with a call may use what was given for the whole of it
+            assert not desk.goes(first, second.wish)
+
+
+@pytest.mark.parametrize("answer", [Answer.SESSION, Answer.TIME, Answer.ALWAYS])
+async def test_a_lasting_answer_is_for_all_that_wait_and_for_later_ones(answer: Answer) -> None:
+    async with table() as desk:
+        both = [await desk.asks() for _ in range(2)]
+        await desk.answers(answer, seconds=60)
+        assert all(desk.goes(each) for each in both)
+        assert desk.desk.grants.find(WISH) is not None
+        other_session = desk.desk.grants.find(replace(WISH, session="s2"))
+        assert (other_session is None) is (answer is Answer.SESSION)
+
+
+async def test_no_is_for_all_that_wait_and_for_none_that_comes() -> None:
+    async with table() as desk:
+        both = [await desk.asks() for _ in range(2)]
+        await desk.answers(Answer.DENY)
+        assert [type(each.refusal) for each in both] == [Forbidden, Forbidden]
+        assert desk.desk.matters() == []
+        await desk.asks()
+        assert len(desk.desk.matters()) == 1
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("scope", [Answer.ONCE, Answer.ALWAYS])
+async def test_once_is_for_these_arguments_alone_and_a_lasting_answer_for_what_was_said(
+    scope: Answer, exact: bool
+) -> None:
+    async with table() as desk:
+        asked = await desk.asks()
+        when = (Condition("/owner", (Check("in", ("acme", "initech")),)),)
+        await desk.answers(scope, exact=exact, when=when)
+        assert asked.grant is not None
+        assert asked.grant.scope == scope.value
+        wide = scope is Answer.ALWAYS and not exact
+        assert (asked.grant.digest is None, asked.grant.when) == (wide, when if wide else ())
+        assert desk.goes(asked, replace(WISH, digest="sha256:9", arguments={"owner": "initech"})) is wide
+        assert not desk.goes(asked, replace(WISH, digest="sha256:9", arguments={"owner": "evil"}))
+
+
+async def test_a_session_can_be_allowed_only_to_who_has_one() -> None:
+    async with table() as desk:
+        asked = await desk.asks(replace(WISH, session=None))
+        assert await desk.answers(Answer.SESSION) is None
+        assert (asked.grant, asked.refusal, len(desk.desk.matters())) == (None, None, 1)
+
+
+async def test_what_was_answered_cannot_be_answered_again() -> None:
+    async with table() as desk:
+        await desk.asks()
+        id = desk.desk.matters()[0].id
+        assert await desk.answers(Answer.ONCE, id) is not None
+        for answer in Answer:
+            assert await desk.answers(answer, id, seconds=5) is None
+        assert await desk.answers(Answer.ALWAYS, "feedbeef") is None
+
+
+# Too many
+
+
+async def test_a_caller_has_five_questions_and_a_server_ten() -> None:
+    """Row P6: the next one is refused at once, and told when to try again."""
+    async with table() as desk:
+        for caller in ("laptop", "phone"):
+            mine = [await desk.asks(replace(WISH, caller=caller, digest=f"sha256:{at}")) for at in range(MAX_OF_CALLER)]
+            assert [each.refusal for each in mine] == [None] * MAX_OF_CALLER
+        many = await desk.asks(replace(WISH, caller="laptop", server="other", digest="sha256:x"))
+        busy = await desk.asks(replace(WISH, caller="third"))
+        for each in (many, busy):
+            assert isinstance(each.refusal, Crowded)
+            assert (each.refusal.code, json.loads(bytes(each.refusal.data or b""))) == (429, {"retryAfterMs": 50_000})
+        assert len(desk.desk.matters()) == MAX_OF_SERVER
+        equal = await desk.asks(replace(WISH, caller="phone", digest="sha256:1"))
+        assert equal.refusal is None
+        await desk.answers(Answer.DENY)
+        assert (await desk.asks(replace(WISH, caller="third"))).refusal is None
+
+
+# Nobody, and too late
+
+
+async def test_where_nobody_is_there_it_is_refused_at_once_and_says_where_to_answer() -> None:
+    """Row P3."""
+    async with table(attended=False) as desk:
+        asked = await desk.asks()
+        assert isinstance(asked.refusal, Unanswered)
+        assert asked.refusal.code == 408
+        assert "colonnade ask" in asked.refusal.message
+        assert "colonnade console" in asked.refusal.message
+        (matter,) = desk.desk.matters()
+        assert matter.refused == "nobody was there to answer"
+
+
+@pytest.mark.parametrize("spec", [AskSpec((Channel.CONSOLE,)), AskSpec((Channel.CLIENT,))])
+async def test_whoever_the_configuration_does_not_name_is_nobody(spec: AskSpec) -> None:
+    async with table(spec, attended=False) as desk:
+        with desk.desk.attach(Channel.TERMINAL):
+            assert not desk.desk.is_attended()
+            assert isinstance((await desk.asks()).refusal, Unanswered)
+
+
+async def test_after_the_time_it_is_refused_and_stays_to_be_granted_for_the_next(autojump_clock: MockClock) -> None:
+    async with table() as desk:
+        began = trio.current_time()
+        asked = await desk.asks()
+        await trio.sleep(60)
+        assert isinstance(asked.refusal, Unanswered)
+        assert asked.ended_at == began + 50
+        (matter,) = desk.desk.matters()
+        assert "50 s" in matter.refused
+        await desk.answers(Answer.ONCE)
+        granted = desk.desk.grants.find(WISH)
+        assert granted is not None
+        assert desk.desk.grants.use(granted, WISH)
+        assert desk.desk.grants.find(WISH) is None
+
+
+async def test_what_joined_later_waits_its_own_time(autojump_clock: MockClock) -> None:
+    async with table() as desk:
+        first = await desk.asks()
+        await trio.sleep(30)
+        second = await desk.asks()
+        await trio.sleep(25)
+        assert isinstance(first.refusal, Unanswered)
+        assert (second.refusal, desk.desk.matters()[0].refused) == (None, "")
+        await desk.answers(Answer.ONCE)
+        assert desk.goes(second)
+
+
+async def test_who_waits_is_not_refused_because_somebody_else_came_when_nobody_was_there() -> None:
+    async with table(attended=False) as desk:
+        with desk.desk.attach(Channel.CONSOLE):
+            first = await desk.asks()
+        second = await desk.asks()
+        assert isinstance(second.refusal, Unanswered)
+        assert (first.refusal, desk.desk.matters()[0].refused) == (None, "")
+        await desk.answers(Answer.ONCE)
+        assert desk.goes(first)
+
+
+async def test_only_so_many_refused_ones_are_kept() -> None:
+    async with table(attended=False) as desk:
+        for at in range(MAX_REFUSED + 3):
+            await desk.asks(replace(WISH, digest=f"sha256:{at}"))
+        assert [matter.wish.digest for matter in desk.desk.matters()][:2] == ["sha256:3", "sha256:4"]
+        assert len(desk.desk.matters()) == MAX_REFUSED
+
+
+# Withdrawn and void
+
+
+async def test_a_call_that_is_called_off_takes_its_question_with_it() -> None:
+    """Row P4: a later answer is answered by nothing."""
+    async with table() as desk:
+        asked = await desk.asks()
+        id = desk.desk.matters()[0].id
+        asked.scope.cancel()
+        await wait_all_tasks_blocked()
+        assert desk.desk.matters() == []
+        assert await desk.answers(Answer.ALWAYS, id) is None
+        assert desk.desk.grants.all() == []
+        assert desk.said() == ["withdrawn"]
+
+
+async def test_an_equal_call_keeps_the_question_when_the_first_is_called_off() -> None:
+    async with table() as desk:
+        first, second = await desk.asks(), await desk.asks()
+        first.scope.cancel()
+        await wait_all_tasks_blocked()
+        await desk.answers(Answer.ONCE)
+        assert desk.goes(second)
+
+
+@pytest.mark.parametrize("called_off_first", [True, False])
+async def test_an_answer_that_meets_a_cancel_leaves_nothing_to_use(called_off_first: bool) -> None:
+    """Row P4: no grant for one call stays when that very call was called off."""
+    async with table() as desk:
+        asked = await desk.asks()
+        id = desk.desk.matters()[0].id
+        if called_off_first:
+            asked.scope.cancel()
+        desk.desk.answer(id, Answer.ONCE, Channel.CONSOLE)
+        asked.scope.cancel()
+        await wait_all_tasks_blocked()
+        used = asked.grant is not None and desk.goes(asked)
+        assert not (called_off_first and used)
+        assert desk.desk.grants.find(WISH) is None
+
+
+async def test_what_does_not_hold_any_more_is_void() -> None:
+    """Row P5."""
+    async with table() as desk:
+        asked, other = await desk.asks(), await desk.asks(replace(WISH, name="other"))
+        desk.desk.void(lambda wish: wish.name == "other")
+        await wait_all_tasks_blocked()
+        assert isinstance(asked.refusal, Changed)
+        assert asked.refusal.code == 409
+        assert (other.refusal, len(desk.desk.matters()), desk.said()) == (None, 1, ["void"])
+
+
+async def test_with_its_session_ends_what_was_asked_and_allowed_in_it() -> None:
+    async with table() as desk:
+        asked = await desk.asks()
+        await desk.answers(Answer.SESSION)
+        waiting = await desk.asks(replace(WISH, name="other"))
+        desk.desk.end_session("s1")
+        await wait_all_tasks_blocked()
+        assert isinstance(waiting.refusal, Unanswered)
+        assert (desk.desk.matters(), desk.desk.grants.all()) == ([], [])
+        assert not desk.goes(asked)
+
+
+async def test_a_refused_question_of_an_ended_session_is_for_no_session_any_more() -> None:
+    async with table(attended=False) as desk:
+        await desk.asks()
+        desk.desk.end_session("s1")
+        assert await desk.answers(Answer.SESSION) is None
+        await desk.answers(Answer.ONCE)
+        assert desk.desk.grants.find(replace(WISH, session="s2")) is not None
+
+
+# The client itself
+
+
+@pytest.mark.parametrize(("choice", "scope"), [("once", Scope.ONCE), ("session", Scope.SESSION)])
+async def test_a_clients_user_may_say_yes(choice: str, scope: Scope) -> None:
+    async with table(attended=False) as desk:
+        client = Client(accepts(choice))
+        asked = await desk.asks(client=client)
+        assert asked.grant is not None
+        assert (asked.grant.scope, asked.grant.by) == (scope, "client")
+        (form,) = client.asked
+        assert form["message"].startswith("Colonnade asks")
+        assert '"owner":"acme"' in form["message"].replace(" ", "")
+        assert form["requestedSchema"]["properties"]["answer"]["enum"] == ["deny", "once", "session"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        accepts("deny"),
+        accepts("always"),
+        accepts("time"),
+        accepts("nonsense"),
+        {"action": "decline"},
+        {"action": "cancel", "content": {"answer": "once"}},
+        {"action": "accept"},
+    ],
+)
+async def test_whatever_else_a_client_says_is_no(answer: dict[str, Any]) -> None:
+    """Nothing that lasts comes of a client, which an agent may steer."""
+    async with table(attended=False) as desk:
+        asked = await desk.asks(client=Client(answer))
+        assert isinstance(asked.refusal, Forbidden)
+        assert desk.desk.grants.all() == []
+
+
+async def test_a_client_without_a_session_cannot_have_one_allowed() -> None:
+    async with table(attended=False) as desk:
+        client = Client(accepts("session"))
+        asked = await desk.asks(replace(WISH, session=None), client)
+        assert client.asked[0]["requestedSchema"]["properties"]["answer"]["enum"] == ["deny", "once"]
+        assert isinstance(asked.refusal, Forbidden)
+
+
+async def test_what_is_too_long_to_read_is_not_shown_to_a_client() -> None:
+    async with table(attended=False) as desk:
+        client = Client(accepts("once"))
+        long = json.dumps({"owner": "a" * LONGEST_SHOWN}).encode()
+        asked = await desk.asks(client=client, about=replace(ABOUT, given=long))
+        assert isinstance(asked.refusal, Unanswered)
+        assert client.asked == []
+
+
+BROKEN = [LinkLost("gone"), PeerError(ErrorBody(-32601, "no")), 5, {"action": 5}, {"action": "accept", "content": []}]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=repr)
+@pytest.mark.parametrize("attended", [True, False])
+async def test_a_client_that_cannot_be_asked_leaves_it_to_whoever_else_is_there(broken: object, attended: bool) -> None:
+    async with table(attended=attended) as desk:
+        asked = await desk.asks(client=Client(broken))
+        if attended:
+            assert asked.refusal is None
+            await desk.answers(Answer.ONCE)
+            assert desk.goes(asked)
+        else:
+            assert isinstance(asked.refusal, Unanswered)
+
+
+async def test_an_answer_elsewhere_takes_the_form_from_the_client() -> None:
+    async with table() as desk:
+        client = Client()
+        asked = await desk.asks(client=client)
+        await desk.answers(Answer.ONCE)
+        assert desk.goes(asked)
+        assert client.called_off == 1
+
+
+async def test_a_clients_once_is_for_its_own_call() -> None:
+    async with table() as desk:
+        first = await desk.asks()
+        second = await desk.asks(client=Client(accepts("once")))
+        assert first.grant is None
+        assert desk.goes(second)
+
+
+async def test_what_cannot_be_written_down_is_not_granted() -> None:
+    """By nobody: neither the console nor the client."""
+
+    def tell(what: str, matter: Matter, said: dict[str, object]) -> None:
+        if "grant" in said:
+            raise AuditUnavailable("the disk is full")
+
+    with desks(EVERYBODY, tell) as desk:
+        async with trio.open_nursery() as nursery:
+            with desk.attach(Channel.CONSOLE):
+                waiting = await Table(desk, [], nursery).asks()
+                with pytest.raises(AuditUnavailable):
+                    desk.answer(desk.matters()[0].id, Answer.ONCE, Channel.CONSOLE)
+                asked = await Table(desk, [], nursery).asks(client=Client(accepts("once")))
+                assert isinstance(asked.refusal, AuditUnavailable)
+                assert (waiting.grant, desk.grants.all()) == (None, [])
+            nursery.cancel_scope.cancel()
+
+
+async def test_whoever_watches_hears_of_everything() -> None:
+    async with table() as desk:
+        heard: list[int] = []
+        desk.desk.changed = lambda: heard.append(len(desk.desk.matters()))
+        asked = await desk.asks()
+        assert heard[-1] == 1
+        asked.scope.cancel()
+        await wait_all_tasks_blocked()
+        assert heard[-1] == 0
+
+
+@pytest.mark.parametrize("kind", ["tool", "sampling", "form", "url", "roots"])
+def test_what_is_asked_is_said_in_our_own_words(kind: str) -> None:
+    """And what a server wrote stands where it cannot pass for them."""
+    said = described(replace(WISH, kind=kind, name="create\u202e\x1b[2J"))
+    assert "gh" in said
+    assert "\u202e" not in said
+    assert "\x1b" not in said

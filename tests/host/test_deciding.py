@@ -1,0 +1,186 @@
+"""The commands by which a person decides, on what hosts left behind: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from config import Channel, load
+from host import deciding
+from host.deciding import DONE, EXIT_CODES, FAILED, UNREACHED, Where, short
+from host.journal import Journal
+from host.policy.audit import open_audit
+from host.policy.desk import Desk, Matter
+from host.policy.gate import Gate
+from host.policy.grants import Grant, Grants, Scope, new_id
+from host.policy.ledger import Ledger
+from host.policy.pins import Pins, Standing
+from host.protocol.methods import Kind
+from host.state import State, open_state
+
+TOOLS = {name: json.dumps({"name": name, "description": f"{name}\u202e"}).encode() for name in ("create", "get")}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "colonnade.yaml"
+    servers = {
+        "gh": {
+            "url": "http://127.0.0.1:9/mcp",
+            "trust": "untrusted",
+            "consent": {"tools": {"allow": ["get"], "ask": ["create"], "deny": ["wipe"]}},
+        }
+    }
+    path.write_text(json.dumps({"servers": servers}))
+    return path
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return open_state(tmp_path / "state")
+
+
+@pytest.fixture
+def where(file: Path, state: State) -> Where:
+    """What a host of this file left: two definitions that wait for a person, and a grant."""
+    inside(file, state, lambda gate: gate.observe("gh", Kind.TOOL, TOOLS))
+    return Where(state, file)
+
+
+def inside(file: Path, state: State, work: Callable[[Gate], object]) -> object:
+    """Do it as a host of this file would, which then ends."""
+    config = load(file)
+    kept = state.for_config(file)
+    with open_audit(state.audit, full=False) as audit:
+
+        def tell(what: str, matter: Matter, said: dict[str, object]) -> None:
+            return
+
+        pins = Pins(kept.file("pins.json"), {id: spec.trust for id, spec in config.servers.items()})
+        desk = Desk(Grants(kept.file("grants.json")), config.ask, tell)
+        return work(Gate(config.servers, pins, desk, Ledger(audit, Journal())))
+
+
+def granted(gate: Gate) -> str:
+    grant = Grant(
+        id=new_id(),
+        caller=None,
+        session=None,
+        server="gh",
+        kind="tool",
+        name="create",
+        fingerprint="sha256:1",
+        launch="",
+        rule="tools.ask: create",
+        digest=None,
+        when=(),
+        scope=Scope.ALWAYS,
+        made=0.0,
+        expires=None,
+        by=Channel.CONSOLE.value,
+    )
+    gate.grants.add(grant)
+    return grant.id
+
+
+def test_what_is_held_back_is_listed_and_shown_and_nothing_in_it_hides(
+    where: Where, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deciding.pins(where, everything=False) == DONE
+    listed = capsys.readouterr().out
+    assert "gh: tool create  (new)" in listed
+    assert deciding.pins(where, everything=True) == DONE
+    shown = capsys.readouterr().out
+    assert "⟨U+202E⟩" in shown
+    assert "\u202e" not in listed + shown
+
+
+def test_what_is_shown_is_approved_by_its_id_and_the_next_host_knows(
+    where: Where, file: Path, state: State, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deciding.pins(where, everything=False)
+    id = next(line.split()[0] for line in capsys.readouterr().out.splitlines() if "tool create" in line)
+    assert deciding.decide(where, "approve", [id], None, sure=True) == DONE
+    assert "create" in capsys.readouterr().out
+    assert deciding.decide(where, "approve", [id], None, sure=True) == FAILED
+    assert id in capsys.readouterr().err
+    assert inside(file, state, lambda gate: gate.pins.standing("gh", "tool", "create")) is Standing.APPROVED
+    assert inside(file, state, lambda gate: gate.pins.standing("gh", "tool", "get")) is Standing.NEW
+    assert deciding.revoke_pin(where, "gh", "tool", "create") == DONE
+    assert inside(file, state, lambda gate: gate.pins.standing("gh", "tool", "create")) is Standing.NEW
+
+
+def test_all_of_a_server_are_decided_at_once_and_shown_meanwhile(
+    where: Where, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deciding.decide(where, "approve", [], "gh", sure=False) == FAILED  # nobody is there to say that they are
+    assert "Nothing was done." in capsys.readouterr().out
+    assert deciding.decide(where, "approve", [], "nowhere", sure=True) == FAILED
+    assert deciding.decide(where, "approve", [], "gh", sure=True) == DONE
+    said = capsys.readouterr().out
+    assert "create" in said
+    assert "get" in said
+    assert deciding.pins(where, everything=False) == DONE
+    assert capsys.readouterr().out == "Nothing is held back.\n"
+
+
+def test_grants_are_listed_and_taken_back(
+    where: Where, file: Path, state: State, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deciding.grants(where) == DONE
+    assert capsys.readouterr().out == "There are no grants.\n"
+    id = str(inside(file, state, granted))
+    assert deciding.grants(where) == DONE
+    assert id in capsys.readouterr().out
+    assert deciding.revoke_grants(where, [id]) == DONE
+    assert deciding.revoke_grants(where, [id, "feed\x1b"]) == FAILED
+    assert "\x1b" not in capsys.readouterr().err
+    assert inside(file, state, lambda gate: gate.grants.all()) == []
+
+
+@pytest.mark.parametrize(("tool", "verdict"), [("get", "deny"), ("create", "deny"), ("wipe", "deny")])
+def test_what_is_never_seen_is_denied_whatever_its_rule(
+    where: Where, tool: str, verdict: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of an untrusted server, before a person approved it."""
+    assert deciding.explained(where, "gh", "tool", tool, None, as_json=False) == EXIT_CODES[verdict]
+    assert "tried:" in capsys.readouterr().out
+
+
+def test_a_call_is_explained(where: Where, capsys: pytest.CaptureFixture[str]) -> None:
+    deciding.decide(where, "approve", [], "gh", sure=True)
+    capsys.readouterr()
+    assert deciding.explained(where, "gh", "tool", "create", {"a": 1}, as_json=True) == EXIT_CODES["ask"]
+    told = json.loads(capsys.readouterr().out)
+    assert (told["verdict"], told["rule"], told["standing"]) == ("ask", "tools.ask: create", "approved")
+    assert deciding.explained(where, "gh", "tool", "wipe", None, as_json=False) == EXIT_CODES["deny"]
+    assert "does not exist for any client" in capsys.readouterr().out
+    assert deciding.explained(where, "nowhere", "tool", "x", None, as_json=False) == FAILED
+
+
+def test_without_a_host_nobody_can_be_asked(where: Where, capsys: pytest.CaptureFixture[str]) -> None:
+    assert deciding.ask(where, None, None, "exact", follow=False) == UNREACHED
+    assert deciding.ask(where, "feed", "once", "exact", follow=False) == UNREACHED
+    assert deciding.console(where) == UNREACHED
+    assert "no host of yours runs" in capsys.readouterr().err
+
+
+def test_decisions_are_in_the_audit_and_the_audit_is_sound(
+    where: Where, state: State, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deciding.decide(where, "approve", [], "gh", sure=True)
+    capsys.readouterr()
+    assert deciding.audit(state, server="gh", kind="approve", caller=None, since=None, follow=False) == DONE
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {(each["item"], each["by"]) for each in found} == {("create", "terminal"), ("get", "terminal")}
+    assert deciding.verify_audit(state) == DONE
+    path = max(state.audit.glob("*.jsonl"), key=lambda each: each.stat().st_size)
+    path.write_text(path.read_text().replace('"by":"terminal"', '"by":"consoler"', 1))
+    assert deciding.verify_audit(state) == FAILED
+
+
+def test_a_fingerprint_is_named_by_its_beginning() -> None:
+    assert short("sha256:0123456789abcdef") == "01234567"
