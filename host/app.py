@@ -173,14 +173,14 @@ async def serve(
         await serve_http(app, bound, stop=signals.stop)
 
 
-async def serve_over_stdio(config: Config, state: State, journal: Journal) -> None:
+async def serve_over_stdio(config: Config, state: State, journal: Journal, say: Say | None) -> None:
     """Serve the one client on our standard input and output until it leaves or a signal says stop."""
     with own_stdout() as stdout:
         async with (
             _open_signals() as signals,
             open_host(config, state, journal, alone=True) as opened,
             _follow_reloads(opened, signals),
-            _open_own_console(opened, None, signals.stop, None),
+            _open_own_console(opened, None, signals.stop, say),
         ):
             session = Session("stdio", None, opened.router, journal, tasks=opened.stateless.tasks)
             stateless = StatelessStdio(opened.router, opened.stateless, session, signals.stop)

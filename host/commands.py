@@ -75,12 +75,21 @@ def serve_until_stopped(
     journal = open_log(log_level)
     states = States(Terminal(out))
     journal.subscribe(states.note)
+    say = _to_terminal(out)
     if bound is None:
-        trio.run(serve_over_stdio, config, state, journal)
-        return
-    # Whoever starts a program from a file keeps its output in one, too, where others read it: the link is for people.
-    say = (lambda line: out.write(f"{line}\n")) if sys.stderr.isatty() and out.isatty() else None
-    trio.run(serve, config, state, bound, url, journal, say)
+        trio.run(serve_over_stdio, config, state, journal, say)
+    else:
+        trio.run(serve, config, state, bound, url, journal, say)
+
+
+def _to_terminal(out: BackgroundStream) -> Callable[[str], object] | None:
+    """How the person who started the host is told what nobody else may read; None if nobody is there. Whoever starts a
+    program from a file keeps what it says in one, too, where others read it."""
+    if not sys.stderr.isatty():
+        return None
+    if out.isatty():
+        return lambda line: out.write(f"{line}\n")
+    return lambda line: print(line, file=sys.stderr, flush=True)
 
 
 def show_list(whose: Whose, *, as_json: bool) -> int:

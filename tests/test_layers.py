@@ -27,7 +27,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
     ("host.cli",),
 ]
 
-DEFERRED = {("host.cli", "commands"), ("host.cli", "deciding")}  # what may be imported in a function; the reason stands there
+DEFERRED = {("host.cli", "commands"), ("host.cli", "deciding")}  # may be imported in a function; why is said there
 
 UNTESTED = {  # sources without a test file of their own name: this list may only get shorter
     # types and constants alone

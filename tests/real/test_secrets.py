@@ -71,15 +71,16 @@ def refusing() -> Iterator[str]:
         thread.join()
 
 
-def configuration(folder: Path, url: str) -> Path:
+def configuration(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Each secret in a place of its own."""
     secrets = iter(SECRETS)
     (folder / "file.secret").write_text(next(secrets))
     (folder / "loud.py").write_text(LOUD)
     for at in range(1, 5):
-        os.environ[f"PLANTED_{at}"] = SECRETS[at]
+        monkeypatch.setenv(f"PLANTED_{at}", SECRETS[at])
         next(secrets)
     given = list(secrets)
+    monkeypatch.setenv("PLANTED_PATH", given[9])
     servers = {
         "loud": {
             "command": [*BARE_PYTHON, str(folder / "loud.py"), "${env:PLANTED_1}", "${file:file.secret}"],
@@ -96,7 +97,7 @@ def configuration(folder: Path, url: str) -> Path:
             "headers": {"Authorization": f"Bearer {given[7]}", "X-Api-Key": given[8]},
         },
         "unreachable": {
-            "url": f"http://127.0.0.1:9/{given[9]}/mcp?token={given[10]}",
+            "url": f"http://127.0.0.1:9/${{env:PLANTED_PATH}}/mcp?token={given[10]}",
             "headers": {"Cookie": f"session={given[11]}"},
         },
         "recorder": recorder(folder / "recorder.log"),
@@ -105,16 +106,12 @@ def configuration(folder: Path, url: str) -> Path:
     return write_config(folder, servers, listen=listen)
 
 
-PATH_SECRET = 14
-"""A path of a URL is no place for a secret, and is shown: the place is there to say so."""
-
-
 def test_twenty_planted_secrets_are_found_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(1, 5):
         monkeypatch.setenv(f"PLANTED_{at}", "")
     monkeypatch.setenv("COLONNADE_STATE", str(tmp_path / "state"))
     with refusing() as url:
-        file = configuration(tmp_path, url)
+        file = configuration(tmp_path, url, monkeypatch)
         token, argument, elicited = SECRETS[17], SECRETS[18], SECRETS[19]
         seen: dict[str, str] = {}
         with serving(file, "loud") as host:
@@ -162,12 +159,7 @@ def test_twenty_planted_secrets_are_found_nowhere(tmp_path: Path, monkeypatch: p
     for path in (tmp_path / "state" / "configs").rglob("*.json"):
         seen[str(path)] = path.read_text()
     assert any('"decision"' in text for text in seen.values())
-    found = [
-        (at, where)
-        for at, secret in enumerate(SECRETS)
-        for where, text in seen.items()
-        if secret in text and at != PATH_SECRET
-    ]
+    found = [(at, where) for at, secret in enumerate(SECRETS) for where, text in seen.items() if secret in text]
     assert found == []
 
 
