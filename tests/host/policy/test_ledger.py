@@ -1,0 +1,195 @@
+"""What is decided is written down before it happens, and what came of it after."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from msgspec import Raw
+
+from config import Trust, Verdict
+from host.errors import AuditUnavailable, TimedOut
+from host.exchange import Caller
+from host.journal import AuditFailed, Decided, DefinitionChanged, Event, Journal, Sent, Waiting
+from host.policy.audit import Audit, files
+from host.policy.desk import About, Matter
+from host.policy.grants import Grant, Scope, Wish
+from host.policy.ledger import Deed, Ledger
+from host.policy.pins import Change, Standing
+from host.policy.rules import Judgement
+from tests.kit.gates import folder
+
+GIVEN = Raw(b'{"title": "a roof", "n": 3}')
+GRANT = Grant("g1", "laptop", None, "gh", "tool", "add", "f", "l", "r", None, (), Scope.ALWAYS, 0.0, None, "console")
+DEED = Deed(
+    "gh",
+    "tool",
+    "add",
+    "tools/call",
+    Caller("laptop, stateless", None, "laptop"),
+    GIVEN,
+    Judgement(Verdict.ASK, "tools.ask: add", False),
+    "sha256:f",
+    "sha256:l",
+    GRANT,
+)
+WISH = Wish("laptop", None, "gh", "tool", "add", "f", "l", "tools.ask: add", "sha256:d", {})
+MATTER = Matter("m1", WISH, About("gh", Trust.STANDARD, b"{}"), 0.0, 1.0)
+
+
+class Written:
+    def __init__(self, where: Path) -> None:
+        self.where = where
+        self.events: list[Event] = []
+        self.audit = Audit(where)
+        journal = Journal()
+        journal.subscribe(self.events.append)
+        self.ledger = Ledger(self.audit, journal)
+
+    def records(self) -> list[dict[str, Any]]:
+        lines = [line for path in files(self.where) for line in path.read_text().splitlines()]
+        return [record for line in lines if (record := json.loads(line))["kind"] != "start"]
+
+    def breaks(self) -> None:
+        """From now on nothing can be written."""
+        assert self.audit.path is not None
+        assert self.audit._file is not None
+        readonly = os.open(self.audit.path, os.O_RDONLY)
+        os.dup2(readonly, self.audit._file.descriptor)
+        os.close(readonly)
+
+
+@pytest.fixture
+def written() -> Iterator[Written]:
+    with folder() as made:
+        (made / "audit").mkdir()
+        opened = Written(made / "audit")
+        with opened.audit:
+            yield opened
+
+
+async def test_a_decision_is_there_before_and_its_outcome_after(written: Written) -> None:
+    with written.ledger.sent(DEED) as trace:
+        (decision,) = written.records()
+        assert written.ledger.in_flight["gh"] == 1
+        trace.size = 12
+    assert written.ledger.in_flight["gh"] == 0
+    decision, outcome = written.records()
+    assert decision["kind"] == "decision"
+    told = {name: decision[name] for name in ("server", "prim", "item", "method", "principal", "client", "verdict")}
+    assert told == {
+        "server": "gh",
+        "prim": "tool",
+        "item": "add",
+        "method": "tools/call",
+        "principal": "laptop",
+        "client": "laptop, stateless",
+        "verdict": "ask",
+    }
+    assert (decision["rule"], decision["grant"], decision["approver"]) == ("tools.ask: add", "g1", "console")
+    assert (decision["item_fp"], decision["launch_fp"]) == ("sha256:f", "sha256:l")
+    digest = f"sha256:{hashlib.sha256(bytes(GIVEN)).hexdigest()}"
+    assert decision["args"] == {"digest": digest, "shape": {"title": "str[6]", "n": "num"}}
+    assert (outcome["kind"], outcome["of"], outcome["outcome"], outcome["bytes"]) == (
+        "outcome",
+        decision["seq"],
+        "answered",
+        12,
+    )
+    (sent,) = written.events
+    assert isinstance(sent, Sent)
+    assert (sent.name, sent.outcome, sent.verdict, sent.size) == ("add", "answered", "ask", 12)
+
+
+async def test_arguments_are_there_in_full_only_if_that_is_wanted(written: Written) -> None:
+    written.ledger.full = True
+    with written.ledger.sent(DEED):
+        pass
+    assert written.records()[0]["args"]["json"] == bytes(GIVEN).decode()
+
+
+@pytest.mark.parametrize(
+    ("problem", "outcome"), [(TimedOut("gh", "too late"), "error 504"), (RuntimeError("ours"), "failed")]
+)
+async def test_what_fails_is_written_down_as_that(written: Written, problem: Exception, outcome: str) -> None:
+    with pytest.raises(type(problem)):
+        with written.ledger.sent(DEED):
+            raise problem
+    assert written.records()[-1]["outcome"] == outcome
+
+
+async def test_what_is_called_off_is_written_down_as_that(written: Written) -> None:
+    with trio.CancelScope() as scope:
+        with written.ledger.sent(DEED):
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+    assert written.records()[-1]["outcome"] == "called off"
+    assert written.ledger.in_flight["gh"] == 0
+
+
+async def test_what_cannot_be_written_down_is_not_sent_and_that_is_told_once(written: Written) -> None:
+    with written.ledger.sent(DEED):
+        pass
+    written.breaks()
+    for _ in range(2):
+        with pytest.raises(AuditUnavailable):
+            with written.ledger.sent(DEED):
+                raise AssertionError("it was sent")
+    written.ledger.note("revoke", grant="g1")  # what has happened cannot be undone
+    assert written.ledger.problem
+    assert len([event for event in written.events if isinstance(event, AuditFailed)]) == 1
+
+
+def test_what_is_refused_has_no_outcome(written: Written) -> None:
+    written.ledger.refused(DEED)
+    assert [record["kind"] for record in written.records()] == ["decision"]
+
+
+@pytest.mark.parametrize(
+    ("standing", "kind"), [(Standing.APPROVED, "pinned"), (Standing.NEW, "held"), (Standing.CHANGED, "held")]
+)
+def test_definitions_are_written_down_as_they_stand(written: Written, standing: Standing, kind: str) -> None:
+    """A first sight is told to nobody: there may be thousands."""
+    written.ledger.changed(Change("gh", "tool", "add", standing, True, "f2", None), "held")
+    written.ledger.changed(Change("gh", "tool", "add", standing, False, "f2", "f1"), "held")
+    assert [(record["kind"], record["was"]) for record in written.records()] == [(kind, ""), (kind, "f1")]
+    assert written.events == [DefinitionChanged("gh", "tool", "add", "held")]
+
+
+def test_what_happens_on_the_desk_is_written_down_and_told(written: Written) -> None:
+    written.ledger.asked("ask", MATTER, {})
+    written.ledger.asked("answer", MATTER, {"answer": "once", "by": "console", "grant": "g1"})
+    ask, answer = written.records()
+    assert (ask["kind"], ask["question"], ask["args"]) == ("ask", "m1", {"canonical": "sha256:d"})
+    assert (answer["kind"], answer["answer"], answer["grant"]) == ("answer", "once", "g1")
+    waiting, decided = written.events
+    assert isinstance(waiting, Waiting)
+    assert waiting.id == "m1"
+    assert isinstance(decided, Decided)
+    assert (decided.answer, decided.by) == ("once", "console")
+
+
+def test_nothing_is_granted_that_cannot_be_written_down(written: Written) -> None:
+    written.ledger.asked("ask", MATTER, {})
+    written.breaks()
+    with pytest.raises(AuditUnavailable):
+        written.ledger.asked("answer", MATTER, {"answer": "once", "by": "console", "grant": "g1"})
+    with pytest.raises(AuditUnavailable):
+        written.ledger.decided("approve", "gh", "tool", "add", "f", "console")
+    written.ledger.asked("answer", MATTER, {"answer": "withdrawn"})
+
+
+def test_the_text_of_the_configuration_is_written_down_as_a_digest(written: Written, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("servers: {}")
+    written.ledger.configured("config", file)
+    written.ledger.configured("config_rejected", tmp_path / "gone.yaml")
+    held, gone = written.records()
+    assert held["policy"] == f"sha256:{hashlib.sha256(b'servers: {}').hexdigest()}"
+    assert (gone["kind"], gone["policy"]) == ("config_rejected", "")
