@@ -1,8 +1,8 @@
 """What has changed between two readings of a file: which servers must begin anew, and which are only judged anew.
 
-Consent, trust and limits are looked up with every request. All else that a server says was made into what runs: its
-process or its session, the clients that speak with it, and how they are kept. So a change of anything else restarts it,
-be it only its title or its timeout.
+What may be reached, and limits, are looked up with every request. All else that a server says was made into what runs:
+its process or its session, what it was told that it may ask for, the clients that speak with it, and how they are kept.
+So a change of anything else restarts it, be it only its title or its timeout.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from config.model import Config, ServerSpec
 
-_JUDGED = frozenset({"consent", "trust", "limits"})
+_JUDGED = frozenset({"consent", "questions", "trust", "limits"})
 _ONLY_JUDGED = frozenset({"consent", "limits"})  # what trust says of texts and instructions, a connection is made with
 _FIXED = ("listen", "start_grace", "console")
 
@@ -57,7 +57,9 @@ def _changed(old: ServerSpec, new: ServerSpec) -> frozenset[str]:
         {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)} for spec in (old, new)
     )
     # In conditions 1 and true are two values, which Python takes for equal. What a consent writes keeps them apart.
-    for fields in (before, after):
-        fields["consent"] = repr(fields["consent"])
+    for fields, spec in ((before, old), (after, new)):
+        said = spec.consent
+        fields["consent"] = repr((said.tools, said.resources, said.prompts))
+        fields["questions"] = repr((said.sampling, said.form, said.url, said.roots))
     missing = object()
     return frozenset(name for name in {*before, *after} if before.get(name, missing) != after.get(name, missing))

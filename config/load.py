@@ -97,7 +97,11 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
         raise ConfigError(gathered.problems)
     grace = model.DEFAULT_START_GRACE if form.start_grace is None else form.start_grace
     listen = _build_listen(form.listen)
-    notices = (*(() if desk is None else desk.notices), *_listen_notices(form.listen, listen))
+    notices = (
+        *(() if desk is None else desk.notices),
+        *_listen_notices(form.listen, listen),
+        *_consent_notices(servers),
+    )
     return Config(
         file,
         listen,
@@ -299,6 +303,20 @@ def _listen_notices(form: ListenForm, listen: Listen) -> Iterator[str]:
             f"listen.address: as Host only the loopback names{own} are accepted; "
             "list the others that clients use under listen.hosts"
         )
+
+
+def _consent_notices(servers: Mapping[str, ServerSpec]) -> Iterator[str]:
+    """Rules that are probably not in the server's own names."""
+    for id, spec in servers.items():
+        kinds = {"tools": spec.consent.tools, "prompts": spec.consent.prompts, "resources": spec.consent.resources}
+        kinds["roots"] = spec.consent.roots
+        for kind, lists in kinds.items():
+            where = f"servers.{id}.consent.{kind}"
+            for pattern in (rule.pattern for rule in (*(lists.allow or ()), *lists.ask, *lists.deny)):
+                if kind in ("tools", "prompts") and pattern.startswith(f"{id}__"):
+                    yield f'{where}: "{clip(pattern)}" is not the server\'s own name; without {id}__ it would be'
+                elif kind in ("resources", "roots") and pattern[:1] not in ("*", "?") and ":" not in pattern:
+                    yield f'{where}: "{clip(pattern)}" has no scheme, as URIs have; a file is file:///path'
 
 
 def _build_servers(form: FileForm, root: Map, folder: Path, gathered: _Gathered) -> dict[str, ServerSpec]:

@@ -33,7 +33,7 @@ from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.status import status
 from host.downstream.stdio import own_stdout, serve_stdio
 from host.downstream.tasks import Tasks
-from host.journal import Crashed, Journal, LeftOut, Reloaded, sample
+from host.journal import Crashed, Journal, LeftOut, NoConsole, Reloaded, sample
 from host.policy.audit import open_audit
 from host.policy.desk import Desk
 from host.policy.gate import Gate
@@ -56,7 +56,10 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Host:
     """Everything behind the faces."""
 
+    started: Config
+    """The configuration that it was started with."""
     config: Config
+    """The one that holds now."""
     catalog: Catalog
     journal: Journal
     gate: Gate
@@ -82,7 +85,7 @@ class Host:
             self.gate.ledger.configured("config_rejected", self.config.source)
             self.journal.note(Reloaded(why, accepted=False))
             return
-        found = difference(self.config, config)
+        found, since_start = difference(self.config, config), difference(self.started, config)
         self.config = config
         # Nothing waits in here: no request is judged by half of it.
         self.gate.ledger.configured("config", config.source)
@@ -96,7 +99,7 @@ class Host:
             *(f"{server} removed" for server in found.removed),
             *(f"{server} begins anew" for server in found.restart),
             *(f"{server} is judged anew" for server in found.judged if server not in found.restart),
-            *found.fixed,
+            *since_start.fixed,
         ]
         self.journal.note(Reloaded("; ".join(changes) or "nothing has changed", accepted=True))
 
@@ -107,7 +110,8 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
     have one client only.
 
     Raises:
-        StateError, AuditUnavailable: what people decided cannot be read, or what happens cannot be written down.
+        StateError, AuditUnavailable, OSError: what people decided cannot be kept, what happens cannot be written down,
+            or nobody could reach the host to decide.
     """
 
     def collided(entry: Entry) -> None:
@@ -142,7 +146,7 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
                 ):
                     stateless = Stateless(router, journal, lot, Tasks(router, hosted))
                     office = HostOffice(lambda: host.config, roster, catalog, gate, journal, stdio=alone)
-                    host = Host(config, catalog, journal, gate, roster, router, lot, hosted, stateless, office)
+                    host = Host(config, config, catalog, journal, gate, roster, router, lot, hosted, stateless, office)
                     nursery.start_soon(office.run)
                     control = open_control(
                         office, state.run, lambda: keeper.pid, partial(crashed, "the control socket")
@@ -211,7 +215,7 @@ async def _open_own_console(
         own = bind(*(spec.address or ("127.0.0.1", 0)))
     except OSError as problem:
         why = f"its address cannot be had ({problem.strerror}); another is set under console.address"
-        host.journal.note(Crashed("the console", OSError(why)))
+        host.journal.note(NoConsole(why))
         yield None
         return
     async with trio.open_nursery() as nursery:
@@ -279,7 +283,10 @@ async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
         while True:
             await signals.reload.wait()
             signals.reload = trio.Event()
-            await host.reload()
+            try:
+                await host.reload()
+            except Exception as problem:  # noqa: BLE001 - a mistake of ours in this must not end what runs
+                host.journal.note(Crashed("reading the configuration again", problem))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow)

@@ -233,10 +233,9 @@ def _serve(arguments: argparse.Namespace) -> int:
             out.write(f"Colonnade {VERSION} serves {_servers(config)} at {url}\n")
         from host import commands
 
-        commands.serve_until_stopped(config, state, bound, url, out, arguments.log_level)
+        return commands.serve_until_stopped(config, state, bound, url, out, arguments.log_level)
     finally:
         out.close()
-    return DONE
 
 
 def _check(arguments: argparse.Namespace) -> int:

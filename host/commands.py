@@ -18,7 +18,7 @@ from config import Config
 from host.app import Host, open_host, serve, serve_over_stdio
 from host.asking import BrokenAnswer, PeerError
 from host.background import BackgroundStream
-from host.errors import ColonnadeError, first_of
+from host.errors import AuditUnavailable, ColonnadeError, first_of
 from host.exchange import Answered, Caller, Exchange, Nobody
 from host.journal import Journal
 from host.jsonrpc.messages import Request
@@ -28,13 +28,13 @@ from host.names import server_of_name
 from host.output import States, Terminal, open_log, printable
 from host.protocol.methods import CALL, LISTINGS, Kind
 from host.remote import fetch_status, open_remote
-from host.state import State
+from host.state import State, StateError
 from host.upstream.listing import Ask, read_list
 from host.upstream.supervisor import counted_out
 from host.wire.http_transport import AuthNeeded
 from host.wire.link import LinkLost
 
-DONE, FAILED, UNREACHED = 0, 1, 3
+DONE, FAILED, WRONG, UNREACHED = 0, 1, 2, 3
 LIST_PATIENCE = 15.0
 """Seconds that a list of all servers waits for those that are still starting."""
 UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
@@ -68,18 +68,29 @@ class Whose:
     log_level: str
 
 
+NOT_STARTED = (StateError, AuditUnavailable, OSError)
+"""What keeps a host from starting that is nobody's mistake but the machine's."""
+
+
 def serve_until_stopped(
     config: Config, state: State, bound: socket.socket | None, url: str, out: BackgroundStream, log_level: str
-) -> None:
-    """Serve at the bound socket, which is known as `url`, or on standard input and output; states go to `out`."""
+) -> int:
+    """Serve at the bound socket, which is known as `url`, or on standard input and output; states go to `out`. The exit
+    code."""
     journal = open_log(log_level)
     states = States(Terminal(out))
     journal.subscribe(states.note)
     say = _to_terminal(out)
-    if bound is None:
-        trio.run(serve_over_stdio, config, state, journal, say)
-    else:
-        trio.run(serve, config, state, bound, url, journal, say)
+    code = DONE
+    try:
+        if bound is None:
+            trio.run(serve_over_stdio, config, state, journal, say)
+        else:
+            trio.run(serve, config, state, bound, url, journal, say)
+    except* NOT_STARTED as group:
+        print(f"colonnade: {first_of(group)}", file=sys.stderr)
+        code = WRONG
+    return code
 
 
 def _to_terminal(out: BackgroundStream) -> Callable[[str], object] | None:
@@ -117,6 +128,9 @@ def _with_host(whose: Whose, server: str | None, work: Work) -> int:
         remedy = "; credentials are given by --header 'Authorization: Bearer TOKEN'" if needed else ""
         print(f"colonnade: {whose.url or 'the host'}: {problem}{remedy}", file=sys.stderr)
         code = UNREACHED
+    except* NOT_STARTED as group:
+        print(f"colonnade: {first_of(group)}", file=sys.stderr)
+        code = WRONG
     except* (PeerError, ColonnadeError) as group:
         print(f"colonnade: {first_of(group)}", file=sys.stderr)
     return code

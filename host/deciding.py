@@ -15,7 +15,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,9 @@ class Decidable(Protocol):
     @property
     def config(self) -> str: ...
 
+    def servers(self) -> Collection[str]:
+        """The ids of its servers."""
+
     def state(self) -> Mapping[str, Any]: ...
 
     def request(self, verb: str, **args: object) -> Any: ...
@@ -64,6 +67,9 @@ class _Live:
     @property
     def config(self) -> str:
         return self.running.config
+
+    def servers(self) -> Collection[str]:
+        return [str(server["id"]) for server in self.state()["servers"]]
 
     def state(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.running.request("state")
@@ -82,7 +88,11 @@ class _Files:
 
     @property
     def config(self) -> str:
-        return str(self._source)
+        return os.path.realpath(self._source)
+
+    def servers(self) -> Collection[str]:
+        config = _config(self._source)
+        return () if config is None else config.servers
 
     def state(self) -> Mapping[str, Any]:
         with self._gate() as gate:
@@ -129,22 +139,30 @@ def _live(where: Where) -> list[_Live]:
     for host in running(where.state.path):
         if host.problem is not None:
             print(f"colonnade: the host of process {host.pid}: {host.problem}", file=sys.stderr)
-        elif where.config is None or host.config == str(where.config.absolute()):
+        elif where.config is None or host.config == os.path.realpath(where.config):
             found.append(_Live(host))
     return found
 
 
 def _all(where: Where) -> list[Decidable]:
-    """For each configuration that is meant one of its running hosts, who share what is decided; or its files, if none
-    runs."""
+    """For each configuration that is meant one of its running hosts, who share what is decided. Where none runs, the
+    files: of the configuration that is named, or of all that are known."""
     found: dict[str, Decidable] = {}
     for host in _live(where):
         found.setdefault(host.config, host)
+    if found:
+        return list(found.values())
     if where.config is not None:
-        return list(found.values()) or [_Files(where.state, where.config)]
-    for source in where.state.sources():
-        found.setdefault(str(source), _Files(where.state, source))
-    return list(found.values())
+        return [_Files(where.state, where.config)]
+    return [_Files(where.state, source) for source in where.state.sources()]
+
+
+def _one(hosts: Sequence[Decidable]) -> Decidable:
+    """The only one; what is decided about is never guessed at."""
+    if len(hosts) != 1:
+        known = "; ".join(host.config for host in hosts)
+        raise OfficeError(f"say which configuration with --config FILE: {known or 'none is known'}")
+    return hosts[0]
 
 
 def _guarded(work: Callable[[], int]) -> int:
@@ -418,14 +436,16 @@ def _decide(where: Where, decision: str, ids: Sequence[str], server: str | None,
         which = ", ".join(sorted(missing)) or f"of {server}"
         print(f"colonnade: nothing is held back any more as it was shown: {which}; look again", file=sys.stderr)
         return FAILED
+    _one(list({id(host): host for host, _ in chosen}.values()))
     for _, held in chosen:
         _show_held(held, whole=not ids)
     if not ids and not sure and not _confirmed(f"{decision.capitalize()} {'all of these' if chosen[1:] else 'this'}?"):
         print("Nothing was done.")
         return FAILED
-    for host, of in {(id(host), held["server"]): (host, held["server"]) for host, held in chosen}.values():
-        fingerprints = [held["fingerprint"] for each, held in chosen if each is host and held["server"] == of]
-        print(host.request("decide_all", server=of, fingerprints=fingerprints, decision=decision)["done"])
+    one = _one(list({id(host): host for host, _ in chosen}.values()))
+    for of in dict.fromkeys(held["server"] for _, held in chosen):
+        fingerprints = [held["fingerprint"] for _, held in chosen if held["server"] == of]
+        print(one.request("decide_all", server=of, fingerprints=fingerprints, decision=decision)["done"])
     return DONE
 
 
@@ -440,16 +460,8 @@ def revoke_pin(where: Where, server: str, kind: str, name: str) -> int:
     """Hold back what is approved, until it is approved again."""
 
     def work() -> int:
-        problems: list[Exception] = []
-        hosts = _all(where)
-        for host in hosts:
-            args = {"server": server, "kind": kind, "name": name, "fingerprint": ""}
-            try:
-                print(host.request("decide", **args, decision="revoke")["done"])
-            except (OfficeError, LocalError) as problem:
-                problems.append(problem)
-        if hosts and len(problems) == len(hosts):  # a configuration that does not have it is no problem
-            raise problems[0]
+        args = {"server": server, "kind": kind, "name": name, "fingerprint": ""}
+        print(_one(_all(where)).request("decide", **args, decision="revoke")["done"])
         return DONE
 
     return _guarded(work)
@@ -505,11 +517,9 @@ def explained(where: Where, server: str, kind: str, name: str, arguments: object
     """What would become of a call, with every rule that was tried; the exit code is the verdict."""
 
     def work() -> int:
-        hosts = _all(where)
-        if len(hosts) != 1:
-            what = "several configurations are known" if hosts else "no configuration is known"
-            raise OfficeError(f"{what}: say which with --config FILE")
-        told = hosts[0].request("explain", server=server, kind=kind, name=name, arguments=arguments)
+        asked = {"server": server, "kind": kind, "name": name, "arguments": arguments}
+        hosts = [host for host in _all(where) if server in host.servers()] or _all(where)
+        told = _one(hosts).request("explain", **asked)
         if as_json:
             print(json.dumps(told, indent=2))
         else:

@@ -196,6 +196,27 @@ class Reloaded:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleUnused:
+    """A rule of consent matches nothing that its server offers."""
+
+    server: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: the rule {self.rule} matches nothing that it offers"
+
+
+@dataclass(frozen=True, slots=True)
+class NoConsole:
+    """The web console could not be opened; all else goes on."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"there is no web console: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class TurnedAway:
     """Somebody came without a token that is known, or with a wrong one."""
 
@@ -244,6 +265,8 @@ Event = (
     | DefinitionChanged
     | AuditFailed
     | Reloaded
+    | NoConsole
+    | RuleUnused
 )
 
 

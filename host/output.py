@@ -21,8 +21,10 @@ from host.journal import (
     InstanceFailed,
     Journal,
     LeftOut,
+    NoConsole,
     NotAsked,
     Reloaded,
+    RuleUnused,
     Said,
     ServerFailed,
     ServerReady,
@@ -91,7 +93,7 @@ class States:
         elif isinstance(event, Waiting):
             said = f"{event.what}: colonnade ask {event.id}"
             self._say(f"  {event.server:<20} {self._terminal.state('asks')} {said}")
-        elif isinstance(event, DefinitionChanged | Reloaded):
+        elif isinstance(event, Reloaded):
             self._say(f"  {event}")
 
     def _say(self, line: str) -> None:
@@ -128,12 +130,12 @@ class _Log:
             self._limited((event.server, "left out"), event)
         elif isinstance(event, InstanceFailed):
             self._limited((event.server, "instance"), event)
-        elif isinstance(event, AuditFailed):
+        elif isinstance(event, AuditFailed | NoConsole):
             self._log.error("%s", event)
         elif isinstance(event, DefinitionChanged):
             self._limited((event.server, "changed"), event)
-        elif isinstance(event, Reloaded) and not event.accepted:
-            self._log.error("%s", event)
+        elif isinstance(event, RuleUnused):
+            self._limited((event.server, event.rule), event)
         elif isinstance(event, TurnedAway):
             self._limited(("", "turned away"), event)
         elif isinstance(event, NotAsked):

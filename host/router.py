@@ -402,8 +402,8 @@ class Router:
             except Forbidden:
                 text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
                 raise Forbidden(server, text) from None
-            with self._gate.put(allowed):
-                pass
+            with self._gate.put(allowed) as trace:
+                trace.outcome = "handed on"
 
     def _translated(self, refusal: Refused, permit: Permit, name: str) -> ColonnadeError:
         """A server's refusal, in the terms of the caller and of its revision."""

@@ -27,7 +27,7 @@ from typing import final
 
 import msgspec
 
-LOCK_LIMIT = 5.0
+LOCK_LIMIT = 1.0
 """Seconds to wait for another process's change; it takes milliseconds, unless that process was stopped in it."""
 BROKEN = ".broken"
 """Put behind the name of a file that could not be read, when another takes its place."""

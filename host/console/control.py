@@ -2,7 +2,7 @@
 
 Line by line, JSON: a request `{"verb": "answer", "id": …}`, an answer `{"ok": {…}}` or `{"error": "a sentence"}`.
 
-    hello       who this is: {"colonnade", "config", "pid", "stdio"}
+    hello       who this is: {"colonnade", "config", "pid", "stdio", "endpoint"}
     state       everything there is to see
     follow      no answer but lines of state: all of it, then the sections that change; while the connection stands,
                 somebody is at a terminal to answer
@@ -46,7 +46,6 @@ _ACCEPT_PAUSE = 0.1
 _LINGER = 1.0
 _CHUNK = 16 * 1024
 _LOOKS = 5
-_HELLO = ("colonnade", "config", "pid", "stdio")
 
 
 class _NotReadable(Exception):
@@ -245,8 +244,7 @@ class _Server:
 
     def _carry_out(self, verb: str, data: bytes) -> object:
         if verb == "hello":
-            state = self._office.state()
-            return {name: state[name] for name in _HELLO}
+            return self._office.hello()
         if verb == "state":
             return self._office.state()
         if verb == "link":

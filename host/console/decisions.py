@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from config import Channel
+from config import Channel, Trust
 from host.console.requests import OfficeError
 from host.errors import ColonnadeError
 from host.hygiene import visible
@@ -40,6 +40,8 @@ class Decisions:
     ) -> dict[str, Any]:
         """Approve, reject or revoke a definition, which must be the one that was shown."""
         decide = {"approve": self._gate.approve, "reject": self._gate.reject, "revoke": self._gate.revoke}[decision]
+        if decision != "approve" and self._gate.trust(server) is Trust.TRUSTED:
+            raise OfficeError(f"{visible(server)} is trusted: nothing of it is held back; deny it in its rules instead")
         # Names are shown as they can be seen, and come back so.
         pins = self._gate.pins
         items = [(each.server, each.kind, each.name) for each in pins.held()]

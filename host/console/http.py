@@ -224,6 +224,8 @@ class _Console:
             nursery.start_soon(cancel_when, self._stop, scope)
             self._streams[scope] = session
             try:
+                if not self._sessions.alive(session):  # it ended while this was begun
+                    return
                 with self._office.attach(Channel.CONSOLE):
                     await self._pour(session, send)
             finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +37,7 @@ from host.journal import (
     LeftOut,
     NotAsked,
     Reloaded,
+    RuleUnused,
     Said,
     Sent,
     ServerFailed,
@@ -50,6 +51,7 @@ from host.policy.explain import grant_told, held_told, unmatched
 from host.policy.fingerprint import pretty
 from host.policy.gate import Gate
 from host.policy.pins import Standing
+from host.policy.predicates import holds
 from host.protocol.methods import LISTINGS, Kind
 from host.state import StateError
 from host.upstream.roster import Roster
@@ -65,7 +67,7 @@ LOOK_EVERY = 1.0
 """Seconds between two looks at what other processes of the user have decided."""
 
 _ERRORS = (Crashed, AuditFailed)
-_WARNINGS = (ServerFailed, InstanceFailed, LeftOut, NotAsked, TurnedAway, DefinitionChanged, Waiting)
+_WARNINGS = (RuleUnused, ServerFailed, InstanceFailed, LeftOut, NotAsked, TurnedAway, DefinitionChanged, Waiting)
 _QUIET = (Said, Dropped)
 
 
@@ -117,6 +119,8 @@ class HostOffice(Decisions):
         self._news = trio.lowlevel.ParkingLot()
         self._activity: deque[dict[str, Any]] = deque(maxlen=MAX_ACTIVITY)
         self._traffic: dict[str, _Traffic] = {}
+        self._journal = journal
+        self._told_problems: list[str] = []
         journal.subscribe(self._heard)
         self._desk.changed = lambda: self.moved("questions", "grants", "servers")
 
@@ -136,7 +140,10 @@ class HostOffice(Decisions):
     async def _follow_others(self) -> None:
         while True:
             await trio.sleep(LOOK_EVERY)
-            self.look()
+            try:
+                self.look()
+            except Exception as problem:  # noqa: BLE001 - what is wrong with the files of others ends no host
+                self._journal.note(Crashed("looking at what other hosts decided", problem))
 
     def look(self) -> None:
         """Take up what other processes of the user have decided meanwhile."""
@@ -145,31 +152,39 @@ class HostOffice(Decisions):
             self._gate.decided(moved)
             self.moved("held", "catalog", "servers")
         if self._gate.grants.reread():
+            self._desk.release_covered()
             self.moved("grants")
+        if self._problems() != self._told_problems:
+            self._told_problems = self._problems()
+            self.moved("problems")
 
     # What can be seen
 
-    def state(self) -> dict[str, Any]:
-        """The whole of it; see the methods below for the sections."""
-        config = self._config()
-        held = self._gate.held()
-        waiting = Counter(each.server for each in held if not each.rejected)
+    def hello(self) -> dict[str, Any]:
         return {
             "colonnade": VERSION,
-            "config": visible(str(config.source)),
+            "config": os.path.realpath(self._config().source),
             "pid": os.getpid(),
-            "endpoint": self.endpoint,
             "stdio": self._stdio,
-            "servers": [
-                self._server(upstream, waiting[upstream.spec.id]) for upstream in self._roster.upstreams.values()
-            ],
-            "catalog": [self._entry(entry) for kind in Kind for entry in self._all(kind)],
-            "questions": [self._question(matter) for matter in self._desk.matters()],
-            "held": [held_told(self._gate, each) for each in held],
-            "grants": [grant_told(self._gate, grant) for grant in self._gate.grants.all()],
-            "activity": list(self._activity),
-            "problems": self._problems(),
+            "endpoint": self.endpoint,
         }
+
+    def state(self, sections: Collection[str] | None = None) -> dict[str, Any]:
+        show = {
+            "servers": self._servers,
+            "catalog": lambda: [self._entry(entry) for kind in Kind for entry in self._all(kind)],
+            "questions": lambda: [self._question(matter) for matter in self._desk.matters()],
+            "held": lambda: [held_told(self._gate, held) for held in self._gate.held()],
+            "grants": lambda: [grant_told(self._gate, grant) for grant in self._gate.grants.all()],
+            "activity": lambda: list(self._activity),
+            "problems": self._problems,
+        }
+        wanted = SECTIONS if sections is None else sections
+        return {**self.hello(), **{section: show[section]() for section in wanted}}
+
+    def _servers(self) -> list[dict[str, Any]]:
+        waiting = Counter(held.server for held in self._gate.held() if not held.rejected)
+        return [self._server(upstream, waiting[upstream.spec.id]) for upstream in self._roster.upstreams.values()]
 
     def version(self) -> dict[str, int]:
         return dict(self._versions)
@@ -206,6 +221,8 @@ class HostOffice(Decisions):
             when = read_when(arguments) if isinstance(arguments, dict) else ()
         except WhenError as problem:
             raise OfficeError(f"these conditions cannot be read: {problem}") from None
+        if when and holds(when, found.wish.arguments) is not True:
+            raise OfficeError("these conditions do not hold for the arguments of this very call")
         try:
             matter = self._desk.answer(id, said, channel, seconds=seconds, when=when, exact=arguments == "exact")
         except ColonnadeError as problem:
@@ -234,7 +251,10 @@ class HostOffice(Decisions):
             sections += ["held", "catalog"]
         elif isinstance(event, Decided | Waiting):
             sections += ["questions", "grants"]
-        elif isinstance(event, ServerReady | Reloaded):
+        elif isinstance(event, ServerReady):
+            sections += ["catalog", "held", "grants", "problems"]
+            self._tell_unmatched(event.server)
+        elif isinstance(event, Reloaded):
             sections += ["catalog", "held", "grants", "problems"]
         elif isinstance(event, AuditFailed):
             sections.append("problems")
@@ -251,6 +271,10 @@ class HostOffice(Decisions):
             }
             self._activity.append(told)
         self.moved(*sections)
+
+    def _tell_unmatched(self, server: str) -> None:
+        for rule in unmatched(self._gate, self._catalog, server):
+            self._journal.note(RuleUnused(server, rule))
 
     def _all(self, kind: Kind) -> list[Entry]:
         by_server = self._catalog.shelf(kind).by_server

@@ -8,7 +8,7 @@ for the configuration file alone to say.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Annotated, Any, Literal, Protocol
 
@@ -59,7 +59,11 @@ class Decider(Protocol):
 class Office(Decider, Protocol):
     """What a person can see and do where a host runs. `link` raises OfficeError."""
 
-    def state(self) -> State: ...
+    def state(self, sections: Collection[str] | None = None) -> State:
+        """What the sections of these names show, and a few words of the host; None: all sections."""
+
+    def hello(self) -> State:
+        """Who this is: `colonnade` (its version), `config`, `pid`, `stdio` and `endpoint`."""
 
     def version(self) -> Mapping[str, int]:
         """A number for each section of `state` that grows with every change."""
@@ -187,7 +191,7 @@ class Feed:
         now = dict(await self._office.changed(self._seen))
         sections = [section for section in now if now[section] != self._seen.get(section)]
         self._seen = now
-        state = self._office.state()
+        state = self._office.state(sections)
         return {section: state[section] for section in sections}
 
 

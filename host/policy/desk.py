@@ -143,6 +143,7 @@ class Desk:
             raise self._unanswered(wish, "and nobody is there who could answer")
         waiter = _Waiter()
         matter.waiters.append(waiter)
+        matter.until = time.time() + self.spec.timeout
         self.changed()
         try:
             with trio.move_on_after(self.spec.timeout):
@@ -166,10 +167,11 @@ class Desk:
         when: tuple[Condition, ...] | None = None,
         exact: bool = True,
     ) -> Matter | None:
-        """A person's answer; None if nothing of this id waits. `seconds` is how long a grant for a TIME holds. A
+        """A person's answer; None if it is of no use: nothing of this id waits, the configuration does not let this
+        channel answer, or there is no session that it could be for. `seconds` is how long a grant for a TIME holds. A
         lasting grant is for exactly these arguments, or, if not `exact`, for those that `when` names, or for any."""
         found = next(((key, matter) for key, matter in self._all() if matter.id == id), None)
-        if found is None:
+        if found is None or channel not in self.spec.answers:
             return None
         key, matter = found
         if answer is Answer.DENY:
@@ -217,6 +219,7 @@ class Desk:
         }
         self._tell("answer", matter, said)
         self.grants.add(grant)
+        self._tell("granted", matter, said)
         going = matter.waiters[:1] if answer is Answer.ONCE else list(matter.waiters)
         for waiter in going:
             matter.waiters.remove(waiter)
@@ -226,8 +229,22 @@ class Desk:
             self.grants.reserve(grant)  # it is for the one that waited; another must not take it meanwhile
         if not matter.waiters:
             self._forget(key)
+        self.release_covered()
         self.changed()
         return matter
+
+    def release_covered(self) -> None:
+        """Let go what waits and has a grant by now: one that was given for more than the call it was asked about, or in
+        another process."""
+        for key, matter in list(self._open.items()):
+            grant = self.grants.find(matter.wish)
+            if grant is None or grant.scope is Scope.ONCE:
+                continue
+            for waiter in matter.waiters:
+                waiter.grant = grant
+                waiter.told.set()
+            matter.waiters.clear()
+            self._forget(key)
 
     def void(self, holds: Callable[[Wish], bool]) -> None:
         """Drop every question whose wish does not hold any more; whoever waits for one hears that it changed."""
@@ -267,8 +284,9 @@ class Desk:
             text = f"too many questions about {wish.server} wait for a person's answer already; try again later"
             raise Crowded(text, data=encode({"retryAfterMs": int(self.spec.timeout * 1000)}))
         now = time.time()
-        self._refused.pop(key, None)
-        matter = Matter(secrets.token_hex(4), wish, about, now, now + self.spec.timeout)
+        former = self._refused.pop(key, None)  # whoever has read its id may still answer under that
+        id = secrets.token_hex(4) if former is None else former.id
+        matter = Matter(id, wish, about, now, now + self.spec.timeout)
         self._tell("ask", matter, {})
         self._open[key] = matter
         return matter

@@ -3,6 +3,7 @@ asked, sent or written down here."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Raw
@@ -11,13 +12,16 @@ from config import Verdict
 from host.catalog import Catalog
 from host.hygiene import visible
 from host.jsonrpc.raw import EMPTY_OBJECT
-from host.policy.fingerprint import difference, pretty
+from host.policy.fingerprint import Diff, difference, pretty
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope
 from host.policy.pins import Held, Standing
 from host.policy.predicates import decoded
 from host.policy.rules import Judgement, written_when
 from host.protocol.methods import Kind
+
+LONGEST_KEPT = 32 * 1024
+"""Bytes of a definition whose difference is kept."""
 
 _STANDINGS = {
     Standing.NEW: "its definition was never approved, so it is not listed and does not exist for any client",
@@ -92,6 +96,14 @@ def grant_told(gate: Gate, grant: Grant) -> dict[str, Any]:
     }
 
 
+def _difference(before: bytes | None, after: bytes) -> Diff:
+    return _compared(before, after) if len(after) <= LONGEST_KEPT else difference(before, after)
+
+
+# A page of what is held back is made again whenever any of it changes.
+_compared = lru_cache(maxsize=1000)(difference)
+
+
 def held_told(gate: Gate, held: Held) -> dict[str, Any]:
     """What is held back, in plain data: what it is, how it differs from what was approved, and all of it."""
     return {
@@ -103,7 +115,7 @@ def held_told(gate: Gate, held: Held) -> dict[str, Any]:
         "since": held.since,
         "rejected": held.rejected,
         "trust": gate.trust(held.server).value,
-        "diff": [{"op": op, "text": text} for op, text in difference(held.approved, held.offered)],
+        "diff": [{"op": op, "text": text} for op, text in _difference(held.approved, held.offered)],
         "text": pretty(held.offered),
     }
 

@@ -36,8 +36,8 @@ _DEEPEST = 100
 """Levels; what is nested deeper has no canonical form, whatever is left of Python's own limit where it is asked for."""
 _MOST_MARKS = 20_000
 """Commas and opening brackets; what has more has no canonical form, since that takes some 4 µs for each."""
-_EFFORT = 200_000
-"""Steps that a comparison may take before a coarser one is made: some 30 ms."""
+_EFFORT = 60_000
+"""Steps that a comparison may take before a coarser one is made: some 10 ms."""
 _MOST_WORDS = 200_000
 """Characters that are compared word by word at the most."""
 _MOST_LAID_OUT = 10_000

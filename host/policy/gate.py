@@ -267,31 +267,38 @@ class Gate:
             Moved: it is not.
             AuditUnavailable, StateError: it cannot be written down, so it is not approved.
         """
-        self.ledger.decided("approve", server, kind, name, fingerprint, by)
+        self.ledger.deciding("approve", server, kind, name, fingerprint, by)
         self.pins.approve(server, kind, name, fingerprint, by)
+        self.ledger.decided("approve", server, kind, name, by)
         self._shift((server,))
 
     def approve_all(self, server: str, items: Sequence[tuple[str, str, str]], by: str) -> None:
         """All of these (kind, name, fingerprint), or none; raises as `approve` does."""
         for kind, name, fingerprint in items:
-            self.ledger.decided("approve", server, kind, name, fingerprint, by)
+            self.ledger.deciding("approve", server, kind, name, fingerprint, by)
         self.pins.approve_all(server, items, by)
+        for kind, name, _ in items:
+            self.ledger.decided("approve", server, kind, name, by)
         self._shift((server,))
 
     def reject(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
         """It stays held back, and counts as looked at. Raises as `approve` does."""
-        self.ledger.decided("reject", server, kind, name, fingerprint, by)
+        self.ledger.deciding("reject", server, kind, name, fingerprint, by)
         self.pins.reject(server, kind, name, fingerprint, by)
+        self.ledger.decided("reject", server, kind, name, by)
         self._shift((server,))
 
     def revoke(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
         """What was approved is held back until it is approved anew. Raises as `approve` does."""
-        self.ledger.decided("unapprove", server, kind, name, fingerprint, by)
+        self.ledger.deciding("unapprove", server, kind, name, fingerprint, by)
         self.pins.revoke(server, kind, name)
+        self.ledger.decided("unapprove", server, kind, name, by)
         self._shift((server,))
 
     def revoke_grant(self, id: str, by: str) -> bool:
         """Whether there was such a grant; there is none any more."""
+        if all(grant.id != id for grant in self.grants.all()):
+            return False
         self.ledger.note("revoke", grant=id, by=by)
         return self.grants.revoke(id)
 
@@ -419,9 +426,8 @@ class Gate:
             Changed: it does not.
             AuditUnavailable: it cannot be written down, so it does not go.
         """
-        self._confirm(permit)
-        exchange, server, kind, name = permit.exchange, permit.server, permit.kind, permit.target
-        deed = self._deed(exchange, server, kind, name, permit.judgement, permit.grant)
+        judgement, grant = self._confirm(permit)
+        deed = self._deed(permit.exchange, permit.server, permit.kind, permit.target, judgement, grant)
         with self.ledger.sent(deed) as trace:
             yield trace
 
@@ -432,22 +438,22 @@ class Gate:
         method, given = exchange.request.method, _given(exchange)
         return Deed(server, kind.value, name, method, exchange.caller, given, judgement, fingerprint, launch, grant)
 
-    def _confirm(self, permit: Permit) -> None:
+    def _confirm(self, permit: Permit) -> tuple[Judgement, Grant | None]:
+        """By what the request may go now; a grant is spent with this."""
         server, kind, name = permit.server, permit.kind, permit.target
         if permit.epoch != self.epoch:
             judgement = self._judge(server, kind, name, _given(permit.exchange)) if server in self._rules else None
-            same = judgement is not None and judgement.verdict is not Verdict.DENY
-            if not same or not self.shows(server, kind, name):
+            if judgement is None or judgement.verdict is Verdict.DENY or not self.shows(server, kind, name):
                 raise changed(server, kind.value, name)
-            assert judgement is not None
             if judgement.verdict is Verdict.ALLOW:
-                return
+                return judgement, None
             if permit.wish is None or judgement.rule != permit.judgement.rule:
                 raise changed(server, kind.value, name)
         if permit.wish is not None:
             wish = self._present(permit.wish)
             if permit.grant is None or wish is None or not self.grants.use(permit.grant, wish):
                 raise changed(server, kind.value, name)
+        return permit.judgement, permit.grant
 
     def recheck(self, permit: Permit) -> None:
         """Before what was dispatched is sent once more: what it is for must still be open.
@@ -601,7 +607,8 @@ class Gate:
             judgement = replace(judgement, verdict=Verdict.ALLOW)
         if judgement.verdict is Verdict.DENY:
             raise Forbidden(server, NOT_ALLOWED)
-        given = encode_object(params)
+        # The id of a page is ours, and another one each time.
+        given = encode_object({name: each for name, each in params.items() if name != "elicitationId"})
         if question is Question.SAMPLING:
             self.meter(server).sampled(_tokens(params))
         if judgement.verdict is Verdict.ALLOW:
@@ -631,7 +638,7 @@ class Gate:
         )
 
     @contextmanager
-    def put(self, permit: QuestionPermit) -> Iterator[None]:
+    def put(self, permit: QuestionPermit) -> Iterator[Trace]:
         """The question of the permit goes to the client within the block; see `dispatch`."""
         server, question = permit.server, permit.question
         if permit.wish is not None:
@@ -640,8 +647,8 @@ class Gate:
                 raise changed(server, question.value, question.value)
         word, launch = question.value, self.pins.launch(server)
         deed = Deed(server, word, word, "", permit.caller, permit.given, permit.judgement, "", launch, permit.grant)
-        with self.ledger.sent(deed):
-            yield
+        with self.ledger.sent(deed) as trace:
+            yield trace
 
     async def roots(self, server: str, answer: Raw, caller: Caller) -> Raw:
         """A client's answer to a question for its roots, with those that the server may be told.
@@ -649,36 +656,50 @@ class Gate:
         Raises:
             BrokeProtocol: it is no such answer.
         """
-        rules = self._rules[server]
-        if rules.question(Question.ROOTS).verdict is Verdict.ALLOW and not rules.tells_roots_apart:
+        rules = self._rules.get(server)
+        alike = rules is not None and not rules.tells_roots_apart
+        if alike and self._root_verdict(server, "") is Verdict.ALLOW:
             return answer
         try:
             found = members(answer)
             roots = [(string(members(each)["uri"]), each) for each in items(found["roots"])]
         except (ValueError, KeyError):
             raise BrokeProtocol(server, "the client's answer holds no roots") from None
-        judged = [(rules.question(Question.ROOTS, uri), each) for uri, each in roots]
-        asked = [(judgement, each) for judgement, each in judged if judgement.verdict is Verdict.ASK]
-        allowed = bool(asked) and await self._roots_allowed(server, [each for _, each in asked], caller, asked[0][0])
+        asked = [each for uri, each in roots if self._root_verdict(server, uri) is Verdict.ASK]
+        allowed = asked if asked and await self._roots_allowed(server, asked, caller) else []
+        # Judged after the wait: nothing passes that is denied by now.
+        verdicts = [(self._root_verdict(server, uri), each) for uri, each in roots]
         told = [
             each
-            for judgement, each in judged
-            if judgement.verdict is Verdict.ALLOW or (judgement.verdict is Verdict.ASK and allowed)
+            for verdict, each in verdicts
+            if verdict is Verdict.ALLOW or (verdict is Verdict.ASK and each in allowed)
         ]
         return answer if len(told) == len(roots) else encode_object({**found, "roots": encode(told)})
 
-    async def _roots_allowed(self, server: str, roots: list[Raw], caller: Caller, judgement: Judgement) -> bool:
+    def _root_verdict(self, server: str, uri: str) -> Verdict:
+        rules = self._rules.get(server)
+        return Verdict.DENY if rules is None else rules.question(Question.ROOTS, uri).verdict
+
+    async def _roots_allowed(self, server: str, roots: list[Raw], caller: Caller) -> bool:
+        """Whether a person lets the server know these."""
         given = encode(roots)
+        judgement = next(
+            judgement
+            for root in roots
+            if (judgement := self.judge_question(server, Question.ROOTS, string(members(root)["uri"]))).verdict
+            is Verdict.ASK
+        )
         wish = self._question_wish(server, Question.ROOTS, Question.ROOTS.value, given, caller, judgement)
         grant = self.grants.find(wish)
         try:
             if grant is None:
                 about = About(self._title(server), self.trust(server), bytes(given))
                 grant = await self.desk.ask(wish, about, None)
+            with self.put(QuestionPermit(server, Question.ROOTS, given, caller, judgement, wish, grant)) as trace:
+                trace.outcome = "told"
         except ColonnadeError:
             return False
-        present = self._present(wish)
-        return present is not None and self.grants.use(grant, present)
+        return True
 
     # What servers say
 

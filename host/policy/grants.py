@@ -146,6 +146,8 @@ class Grants:
         """On their way to the one call that they were given for, or found for."""
         self._gone: set[str] = set()
         """What was taken back here; it does not come back with a file that could not be written."""
+        self._moved = False
+        """Whether another process has changed the file since somebody asked."""
         self._broken: str | None = None
         self._unwritten: str | None = None
         self._take(file.read)
@@ -179,7 +181,7 @@ class Grants:
 
     def find(self, wish: Wish) -> Grant | None:
         """The narrowest live grant that fits: exact arguments before conditions before any, and the shortest first."""
-        self.reread()
+        self._refresh()
         fitting = [grant for grant in self.all() if grant.id not in self._reserved and self._fits(grant, wish)]
         return min(fitting, key=_breadth, default=None)
 
@@ -195,7 +197,7 @@ class Grants:
     def use(self, grant: Grant, wish: Wish) -> bool:
         """Spend the grant on the call, right before it is sent. False if it is not there any more, not live, or not for
         this call: then the call is not to be sent."""
-        self.reread()
+        self._refresh()
         if self._own.get(grant.id, self._stored.get(grant.id)) != grant or not self._fits(grant, wish):
             return False
         if grant.scope is Scope.ONCE:
@@ -224,7 +226,7 @@ class Grants:
         Raises:
             StateError: it cannot be taken out of the file. It holds in this process no longer, but others may use it.
         """
-        self.reread()
+        self._refresh()
         if self._own.pop(id, None) is not None:
             return True
         if id not in self._stored:
@@ -238,7 +240,7 @@ class Grants:
 
     def void(self, keeps: Callable[[Grant], bool]) -> list[Grant]:
         """Take back all that are not to be kept; these. What cannot be taken out of the file makes a `problem`."""
-        self.reread()
+        self._refresh()
         void = [grant for grant in self.all() if not keeps(grant)]
         for grant in void:
             self._own.pop(grant.id, None)
@@ -249,11 +251,16 @@ class Grants:
         return void
 
     def reread(self) -> bool:
-        """See what other processes have granted or taken back; whether they did. Costs next to nothing if not."""
-        if not self._file.changed():
-            return False
-        self._take(self._file.read)
-        return True
+        """See what other processes have granted or taken back; whether they did since this was last asked. Costs next
+        to nothing if not."""
+        self._refresh()
+        moved, self._moved = self._moved, False
+        return moved
+
+    def _refresh(self) -> None:
+        if self._file.changed():
+            self._take(self._file.read)
+            self._moved = True
 
     # Whether a grant is one for this call
 

@@ -7,7 +7,6 @@ is written if that is possible, and told in any case.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,6 +51,7 @@ class Trace:
 
     size: int = 0
     """Bytes of the result."""
+    outcome: str = "answered"
 
 
 class Ledger:
@@ -103,7 +103,7 @@ class Ledger:
         outcome = "called off"
         try:
             yield trace
-            outcome = "answered"
+            outcome = trace.outcome
         except ColonnadeError as error:
             outcome = f"error {error.code}"
             raise
@@ -113,7 +113,7 @@ class Ledger:
         finally:
             self.in_flight[deed.server] -= 1
             seconds = trio.current_time() - began
-            micros = 0 if math.isinf(seconds) else int(seconds * 1_000_000)
+            micros = int(seconds * 1_000_000)
             self.note("outcome", of=seq, server=deed.server, outcome=outcome, micros=micros, bytes=trace.size)
             verdict = deed.judgement.verdict.value
             self._journal.note(
@@ -147,14 +147,21 @@ class Ledger:
         if not change.first:
             self._journal.note(DefinitionChanged(change.server, change.kind, change.name, what))
 
-    def decided(self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
+    def deciding(self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
         """A person is about to decide about a definition; raises as `must` does."""
         self.must(what, server=server, prim=kind, item=name, item_fp=fingerprint, by=by)
+
+    def decided(self, what: str, server: str, kind: str, name: str, by: str) -> None:
+        """That was done."""
         self._journal.note(Decided(server, f"{kind} {visible(name)[:200]}".rstrip(), what, by))
 
     def asked(self, what: str, matter: Matter, said: dict[str, object]) -> None:
-        """Something happens on the desk. What grants something must be written down; raises as `must` does."""
+        """Something happens on the desk. What grants something must be written down; raises as `must` does. Once it is
+        `granted`, that is told."""
         wish = matter.wish
+        if what == "granted":
+            self._tell_answer(matter, said)
+            return
         write = self.must if "grant" in said else self.note
         write(
             what,
@@ -169,8 +176,12 @@ class Ledger:
         )
         if what == "ask":
             self._journal.note(Waiting(wish.server, matter.id, described(wish)))
-        else:
-            self._journal.note(Decided(wish.server, described(wish), str(said["answer"]), str(said.get("by", ""))))
+        elif "grant" not in said:
+            self._tell_answer(matter, said)
+
+    def _tell_answer(self, matter: Matter, said: dict[str, object]) -> None:
+        wish = matter.wish
+        self._journal.note(Decided(wish.server, described(wish), str(said["answer"]), str(said.get("by", ""))))
 
     def configured(self, what: str, source: Path) -> None:
         """Which text of the configuration holds from now on (`config`), or was read and does not

@@ -106,9 +106,8 @@ class Meter:
         """Raises TooLarge if the result has more bytes than the server may send."""
         limit = self._limits.result
         if limit is not None and len(result) > limit:
-            raise TooLarge(
-                self.server, f"{self.server} sent {len(result)} bytes; limits.result lets it send {limit} in one result"
-            )
+            sent = f"{self.server} carried it out, but sent {len(result)} bytes"
+            raise TooLarge(self.server, f"{sent}; limits.result lets it send {limit} in one result")
 
     def sampled(self, max_tokens: int | None) -> None:
         """Takes one question, and the tokens that it asks for, from the budgets; or nothing from either. A question
@@ -135,7 +134,7 @@ class Meter:
             tokens.take(wanted)
 
     def _crowded(self, what: str, seconds: float) -> Crowded:
-        again = max(math.ceil(seconds * 1000), 1)
+        again = max(math.ceil(round(seconds * 1000, 3)), 1)  # sums of floats end in dust
         return Crowded(f"{self.server} {what}; try again in {again / 1000:g} s", data=encode({"retryAfterMs": again}))
 
 

@@ -162,16 +162,16 @@ class Client:
         origin = Origin(exchange, Patience(self._timeout))
         self._calls += 1
         try:
-            with origin.patience.scope:
-                with self._gate.dispatch(permit) as trace:
+            with self._gate.dispatch(permit) as trace:
+                with origin.patience.scope:
                     answer = await self._reported(permit, params, origin, token)
                     trace.size = len(bytes(answer.result)) if isinstance(answer, Answered) else 0
                     return answer
+                raise too_late(self.server, trio.current_time() - started)
         finally:
             self._calls -= 1
             self._called.unpark_all()
             origin.end()
-        raise too_late(self.server, trio.current_time() - started)
 
     async def _reported(self, permit: Permit, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
         """The answer of the server, with its progress for whoever gave a token for it."""

@@ -317,8 +317,8 @@ class Voice:
         Raises:
             ColonnadeError: it may not; see `Gate.admit_question`.
         """
-        with self._gate.put(await self._gate.admit_question(self._server, question, params, caller)):
-            pass
+        with self._gate.put(await self._gate.admit_question(self._server, question, params, caller)) as trace:
+            trace.outcome = "handed on"
 
     async def put(self, origin: Origin, question: Question, method: str, params: dict[str, Raw]) -> Raw:
         """Have the origin's client answer a question that was fitted for it: its answer as it came. While it is asked,

@@ -55,6 +55,8 @@ class Roster:
         self._journal = journal
         self._nursery = nursery
         self._alone = alone
+        self._ending: dict[str, trio.Event] = {}
+        """By id: set when the last one that was to end has ended."""
         self.apply(servers, servers)
 
     def apply(self, servers: Mapping[str, ServerSpec], anew: Container[str]) -> None:
@@ -78,11 +80,19 @@ class Roster:
                 upstream.watches = old.watches  # whoever watches something of it goes on with that
             if spec.isolation is not Isolation.SHARED:
                 instances[id] = self._instances_of(upstream)
-            self._nursery.start_soon(self._run, upstream, old, former_instances.get(id))
+            if old is not None:
+                self._ends(old, former_instances.get(id))
+            self._nursery.start_soon(self._run, upstream, self._ending.get(id))
         self.upstreams, self.instances = upstreams, instances
         for id, old in former.items():
             if id not in servers:
-                self._nursery.start_soon(self._end, old, former_instances.get(id))
+                self._ends(old, former_instances.get(id))
+
+    def _ends(self, upstream: Upstream, instances: Instances | None) -> None:
+        """Have it come to its end, after whatever had its name before."""
+        id = upstream.spec.id
+        before, self._ending[id] = self._ending.get(id), trio.Event()
+        self._nursery.start_soon(self._end, upstream, instances, before, self._ending[id])
 
     def _made(self, spec: ServerSpec) -> Upstream:
         made = Upstream(
@@ -105,26 +115,31 @@ class Roster:
             self._nursery,
         )
 
-    async def _run(self, upstream: Upstream, former: Upstream | None, instances: Instances | None) -> None:
+    async def _run(self, upstream: Upstream, former: trio.Event | None) -> None:
         """One server, once what had its name before is gone."""
-        if former is not None:
-            await self._end(former, instances)
-        if upstream.spec.disabled:
-            return
-        with upstream.life:
-            await upstream.supervise(self._open_link)
-        upstream.gone.set()
+        try:
+            if former is not None:
+                await former.wait()
+            if not upstream.spec.disabled:
+                with upstream.life:
+                    await upstream.supervise(self._open_link)
+        finally:
+            upstream.gone.set()
 
-    async def _end(self, upstream: Upstream, instances: Instances | None) -> None:
+    async def _end(
+        self, upstream: Upstream, instances: Instances | None, before: trio.Event | None, ended: trio.Event
+    ) -> None:
+        if before is not None:
+            await before.wait()
         with trio.move_on_after(DRAIN):
             await upstream.idle()
             if instances is not None:
                 await instances.idle()
         if instances is not None:
             instances.end()
-        if not isinstance(upstream.state, Disabled):
-            upstream.life.cancel("the configuration has another in its place, or none")
-            await upstream.gone.wait()
+        upstream.life.cancel("the configuration has another in its place, or none")
+        await upstream.gone.wait()
+        ended.set()
 
     def __contains__(self, server: object) -> bool:
         return server in self.upstreams

@@ -161,10 +161,10 @@ class Upstream:
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
         while True:
-            await self._until_launchable()
-            self.attempts += 1
             otherwise = False
             try:
+                await self._until_launchable()
+                self.attempts += 1
                 await self._connect(open_link)
             except* FAILURES as group:
                 otherwise = self._take_otherwise(first_of(group))

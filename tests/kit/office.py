@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -148,9 +148,18 @@ class MemoryOffice:
     def section(self, name: str) -> list[Any]:
         return self._sections[name]
 
-    def state(self) -> State:
-        head = {"colonnade": "0.1.0", "config": "/home/me/colonnade.yaml", "pid": 4711, "stdio": False}
-        return {**head, **{name: list(items) for name, items in self._sections.items()}}
+    def hello(self) -> State:
+        return {
+            "colonnade": "0.1.0",
+            "config": "/home/me/colonnade.yaml",
+            "pid": 4711,
+            "stdio": False,
+            "endpoint": "http://127.0.0.1:8808/mcp",
+        }
+
+    def state(self, sections: Collection[str] | None = None) -> State:
+        wanted = self._sections if sections is None else sections
+        return {**self.hello(), **{name: list(self._sections[name]) for name in wanted}}
 
     def version(self) -> Mapping[str, int]:
         return dict(self._version)

@@ -116,7 +116,15 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHost]:
 
 def test_a_plain_client_is_answered(host: RunningHost) -> None:
     hello, state, link = host.ask({"verb": "hello"}, {"verb": "state"}, {"verb": "link"})
-    assert hello == {"ok": {"colonnade": "0.1.0", "config": "/home/me/colonnade.yaml", "pid": 4711, "stdio": False}}
+    assert hello == {
+        "ok": {
+            "colonnade": "0.1.0",
+            "config": "/home/me/colonnade.yaml",
+            "pid": 4711,
+            "stdio": False,
+            "endpoint": "http://127.0.0.1:8808/mcp",
+        }
+    }
     assert {each["id"] for each in state["ok"]["questions"]} >= {"q2"}
     assert "/console#" in link["ok"]["link"]
 

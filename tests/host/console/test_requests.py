@@ -72,7 +72,7 @@ async def test_decisions_reach_the_office() -> None:
         ("decide", {**DECISION, "decision": "approve", "command": ["sh"]}),
         ("decide", {"server": "github", "decision": "approve"}),
         ("decide_all", {"server": "github", "fingerprints": []}),
-        ("decide_all", {"server": "github", "fingerprints": ["a"], "decision": "reject"}),
+        ("decide_all", {"server": "github", "fingerprints": ["a"], "decision": "revoke"}),
         ("revoke", {}),
         ("explain", {"server": "github", "kind": "tool", "name": "x", "arguments": [1]}),
     ],

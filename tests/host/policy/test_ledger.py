@@ -164,7 +164,10 @@ def test_definitions_are_written_down_as_they_stand(written: Written, standing: 
 
 def test_what_happens_on_the_desk_is_written_down_and_told(written: Written) -> None:
     written.ledger.asked("ask", MATTER, {})
-    written.ledger.asked("answer", MATTER, {"answer": "once", "by": "console", "grant": "g1"})
+    said: dict[str, object] = {"answer": "once", "by": "console", "grant": "g1"}
+    written.ledger.asked("answer", MATTER, said)
+    assert len(written.events) == 1  # it is not granted yet
+    written.ledger.asked("granted", MATTER, said)
     ask, answer = written.records()
     assert (ask["kind"], ask["question"], ask["args"]) == ("ask", "m1", {"canonical": "sha256:d"})
     assert (answer["kind"], answer["answer"], answer["grant"]) == ("answer", "once", "g1")
@@ -181,7 +184,7 @@ def test_nothing_is_granted_that_cannot_be_written_down(written: Written) -> Non
     with pytest.raises(AuditUnavailable):
         written.ledger.asked("answer", MATTER, {"answer": "once", "by": "console", "grant": "g1"})
     with pytest.raises(AuditUnavailable):
-        written.ledger.decided("approve", "gh", "tool", "add", "f", "console")
+        written.ledger.deciding("approve", "gh", "tool", "add", "f", "console")
     written.ledger.asked("answer", MATTER, {"answer": "withdrawn"})
 
 

@@ -268,7 +268,7 @@ async def test_results_of_that_size_and_no_more(size: int) -> None:
         meter.fits(bytes(size))
     assert caught.value.code == 413
     assert caught.value.server == "gh"
-    assert caught.value.message == "gh sent 11 bytes; limits.result lets it send 10 in one result"
+    assert caught.value.message == "gh carried it out, but sent 11 bytes; limits.result lets it send 10 in one result"
 
 
 async def test_questions_to_models_have_a_budget(autojump_clock: trio.testing.MockClock) -> None:
