@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -349,10 +351,18 @@ def _build_stdio(name: str, form: ServerForm, command: tuple[Expanded, ...], fol
         id=name,
         program=_program(program, folder),
         args=tuple(Secret(arg.text) for arg in args),
+        declared=_declared(command, args, form),
         cwd=folder if form.cwd is None else folder / form.cwd.text,
         env=_secrets(form.env),
         **_common(form),
     )
+
+
+def _declared(command: Sequence[Expanded], args: Sequence[Expanded], form: ServerForm) -> str:
+    """What the owner wrote: the same text is the same, though a variable may stand for something else by now."""
+    words = [command[0].shown, *(arg.shown for arg in args)]
+    said = [words, sorted(form.env), "" if form.cwd is None else form.cwd.shown]
+    return f"sha256:{hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
 
 
 def _build_http(name: str, form: ServerForm, url: Expanded) -> HttpServer:

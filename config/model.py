@@ -262,6 +262,8 @@ class StdioServer(Server):
     program: Secret
     args: tuple[Secret, ...]
     cwd: Path
+    declared: str = ""
+    """A digest of the command as it is written in the file, whatever its references give."""
     env: Mapping[str, Secret] = field(default_factory=_no_secrets, hash=False)
 
     def describe(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -138,6 +138,7 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
             async with open_roster(
                 config.servers, config.start_grace, open_one, catalog, gate, journal, alone=alone
             ) as roster:
+                gate.moved = partial(_reconsider, catalog, roster)
                 router = Router(catalog, gate, roster)
                 async with (
                     open_lot(partial(crashed, "a call that may ask its client")) as lot,
@@ -154,6 +155,11 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
                     async with control:
                         yield host
                     nursery.cancel_scope.cancel()
+
+
+def _reconsider(catalog: Catalog, roster: Roster, servers: Iterable[str]) -> None:
+    catalog.reconsider(servers)
+    roster.reconsider(servers)
 
 
 Say = Callable[[str], object]

@@ -68,8 +68,8 @@ class Whose:
     log_level: str
 
 
-NOT_STARTED = (StateError, AuditUnavailable, OSError)
-"""What keeps a host from starting that is nobody's mistake but the machine's."""
+NOT_STARTED = (StateError, AuditUnavailable)
+"""What keeps a host from starting that the configuration cannot help."""
 
 
 def serve_until_stopped(

@@ -7,6 +7,7 @@ on the files that it left, under their lock.
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import queue
@@ -39,8 +40,8 @@ from host.policy.pins import Pins
 from host.state import State, StateError
 
 DONE, FAILED, UNREACHED = 0, 1, 3
-ID = 8
-"""Hexadecimal digits of a fingerprint by which a person names what is held back."""
+ID = 10
+"""Hexadecimal digits by which a person names what is held back."""
 EXIT_CODES = {"allow": 0, "ask": 4, "deny": 5}
 
 
@@ -243,6 +244,7 @@ def _show_question(question: Mapping[str, Any]) -> None:
     print(f"Colonnade asks: may this be done?  [{question['id']}]\n")
     told = {
         "what": question["summary"],
+        "name": question["name"],
         "server": f"{question['server']} ({question['trust']})",
         "for": question["caller"],
         "because of": question["rule"],
@@ -373,10 +375,16 @@ def _console(where: Where) -> int:
     hosts = _live(where)
     if not hosts:
         return _nobody()
+    found = False
     for host in hosts:
-        link = host.request("link")["link"]
+        try:
+            link = host.request("link")["link"]
+        except LocalError as problem:
+            print(f"colonnade: {host.config}: {problem}", file=sys.stderr)
+            continue
+        found = True
         print(link if len(hosts) == 1 else f"{link}  {host.config}")
-    return DONE
+    return DONE if found else FAILED
 
 
 # pins
@@ -388,12 +396,12 @@ def pins(where: Where, *, everything: bool) -> int:
     def work() -> int:
         found = False
         for host in _all(where):
-            held = host.state()["held"]
+            held = _held(host)
             if held:
                 found = True
                 print(f"{host.config}:")
             for each in held:
-                _show_held(each, whole=everything)
+                _show_held(where, each, whole=everything)
         if not found:
             print("Nothing is held back.")
         else:
@@ -403,19 +411,34 @@ def pins(where: Where, *, everything: bool) -> int:
     return _guarded(work)
 
 
-def _show_held(held: Mapping[str, Any], *, whole: bool) -> None:
+def _show_held(where: Where, held: Mapping[str, Any], *, whole: bool) -> None:
     terminal = Terminal(sys.stdout)
     state = "rejected" if held["rejected"] else held["standing"]
     name = f" {held['name']}" if held["name"] else ""
-    print(f"  {short(held['fingerprint'])}  {held['server']}: {held['kind']}{name}  ({state})")
+    print(f"  {id_of(where, held)}  {held['server']}: {held['kind']}{name}  ({state})")
     if whole:
         for line in terminal.difference(held["diff"]):
             print(f"      {line}")
 
 
+def id_of(where: Where, held: Mapping[str, Any]) -> str:
+    """How a person names one definition of one server. Keyed: no server can make another one of the same name."""
+    said = json.dumps([held[key] for key in ("server", "kind", "name", "fingerprint")]).encode()
+    return hmac.new(where.state.key(), said, "sha256").hexdigest()[:ID]
+
+
 def short(fingerprint: str) -> str:
-    """How a person names a fingerprint."""
-    return fingerprint.removeprefix("sha256:")[:ID]
+    """A fingerprint, for recognising it."""
+    return fingerprint.removeprefix("sha256:")[:8]
+
+
+def _held(host: Decidable) -> list[Mapping[str, Any]]:
+    """What is held back, with all differences: a host makes so many of them at a time."""
+    held: list[Mapping[str, Any]] = host.state()["held"]
+    ready = -1
+    while not all(each["ready"] for each in held) and ready < (ready := sum(each["ready"] for each in held)):
+        held = host.state()["held"]
+    return held
 
 
 def decide(where: Where, decision: str, ids: Sequence[str], server: str | None, *, sure: bool) -> int:
@@ -428,24 +451,24 @@ def _decide(where: Where, decision: str, ids: Sequence[str], server: str | None,
     chosen = [
         (host, held)
         for host in _all(where)
-        for held in host.state()["held"]
-        if (short(held["fingerprint"]) in ids if ids else held["server"] == server and not held["rejected"])
+        for held in _held(host)
+        if (id_of(where, held) in ids if ids else held["server"] == server and not held["rejected"])
     ]
-    missing = set(ids) - {short(held["fingerprint"]) for _, held in chosen}
+    missing = set(ids) - {id_of(where, held) for _, held in chosen}
     if missing or not chosen:
         which = ", ".join(sorted(missing)) or f"of {server}"
         print(f"colonnade: nothing is held back any more as it was shown: {which}; look again", file=sys.stderr)
         return FAILED
     _one(list({id(host): host for host, _ in chosen}.values()))
     for _, held in chosen:
-        _show_held(held, whole=not ids)
+        _show_held(where, held, whole=True)
     if not ids and not sure and not _confirmed(f"{decision.capitalize()} {'all of these' if chosen[1:] else 'this'}?"):
         print("Nothing was done.")
         return FAILED
     one = _one(list({id(host): host for host, _ in chosen}.values()))
-    for of in dict.fromkeys(held["server"] for _, held in chosen):
-        fingerprints = [held["fingerprint"] for _, held in chosen if held["server"] == of]
-        print(one.request("decide_all", server=of, fingerprints=fingerprints, decision=decision)["done"])
+    for _, held in chosen:
+        args = {key: held[key] for key in ("server", "kind", "name", "fingerprint")}
+        print(one.request("decide", **args, decision=decision)["done"])
     return DONE
 
 

@@ -134,6 +134,8 @@ class _Log:
             self._log.error("%s", event)
         elif isinstance(event, DefinitionChanged):
             self._limited((event.server, "changed"), event)
+        elif isinstance(event, Reloaded) and not event.accepted:
+            self._log.error("%s", event)
         elif isinstance(event, RuleUnused):
             self._limited((event.server, event.rule), event)
         elif isinstance(event, TurnedAway):

@@ -337,7 +337,10 @@ class Router:
             if not seat.client.offer.completes:
                 return Answered(NO_COMPLETION)
             try:
-                return await seat.client.call(permit)
+                answer = await seat.client.call(permit)
+                if isinstance(answer, Answered):
+                    self._gate.meter(server).fits(bytes(answer.result))
+                return answer
             except Refused as refusal:
                 if refusal.code == METHOD_NOT_FOUND:
                     return Answered(NO_COMPLETION)
@@ -453,11 +456,13 @@ class Router:
             outward = self._outward_if_shown(permit, uri)
             if outward is not None:
                 outward = name if uri == permit.target else outward
-                exchange.caller.outlet.tell(Notification(UPDATED, encode_object({**notice, "uri": encode(outward)})))
+                said = self._gate.tidy(permit.server, encode_object({**notice, "uri": encode(outward)}))
+                exchange.caller.outlet.tell(Notification(UPDATED, said))
 
         try:
-            with self._gate.dispatch(permit):
-                await self._roster.watch(permit, changed)
+            async with self._gate.meter(permit.server).slot():
+                with self._gate.dispatch(permit):
+                    await self._roster.watch(permit, changed)
         except Refused as refusal:
             raise self._translated(refusal, permit, name) from None
         return EMPTY_OBJECT

@@ -16,11 +16,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import secrets
 import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -117,6 +118,22 @@ class State:
     @property
     def run(self) -> Path:
         return self.path / "run"
+
+    def key(self) -> bytes:
+        """Thirty-two bytes that nobody else knows, the same as long as the directory is there.
+
+        Raises:
+            StateError: they cannot be read or made.
+        """
+        path = self.path / "key"
+        try:
+            with suppress(FileExistsError):
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+                with open(descriptor, "wb") as file:
+                    file.write(secrets.token_bytes(32))
+            return path.read_bytes()
+        except OSError as problem:
+            raise StateError(f"{path} cannot be used: {problem.strerror}") from problem
 
     def sources(self) -> list[Path]:
         """The configuration files that something is kept for."""

@@ -46,8 +46,10 @@ class Decisions:
         pins = self._gate.pins
         items = [(each.server, each.kind, each.name) for each in pins.held()]
         items += [(each.server, each.kind, each.name) for each in pins.pinned()]
-        meant = [each[2] for each in items if each[:2] == (server, kind) and visible(each[2]) == name]
-        own = meant[0] if meant else name
+        meant = {each[2] for each in items if each[:2] == (server, kind) and visible(each[2]) == name}
+        if len(meant) > 1:
+            raise OfficeError("several names look like this one: rename them, or deny them by a rule")
+        own = next(iter(meant), name)
         self._carried_out(lambda: decide(server, kind, own, fingerprint, channel.value))
         self.moved("held", "catalog", "servers")
         return {"done": f"The {kind} {name} of {server}: {_DONE[decision]}.".replace("  ", " ")}

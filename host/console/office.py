@@ -63,6 +63,10 @@ SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "pr
 MAX_ACTIVITY = 200
 LONGEST_SHOWN = 16 * 1024
 """Characters of arguments on one page; what is longer cannot be read, and so is not answered but with no."""
+COMPARE = 0.2
+"""Seconds that comparing definitions may take at a time: nothing else is done meanwhile."""
+MOST_HELD = 500
+"""Definitions that are shown at once; the others when some of these are decided."""
 LOOK_EVERY = 1.0
 """Seconds between two looks at what other processes of the user have decided."""
 
@@ -121,6 +125,8 @@ class HostOffice(Decisions):
         self._traffic: dict[str, _Traffic] = {}
         self._journal = journal
         self._told_problems: list[str] = []
+        self._compares = False
+        """Whether some of what is held back is still to be compared."""
         journal.subscribe(self._heard)
         self._desk.changed = lambda: self.moved("questions", "grants", "servers")
 
@@ -154,6 +160,8 @@ class HostOffice(Decisions):
         if self._gate.grants.reread():
             self._desk.release_covered()
             self.moved("grants")
+        if self._compares:
+            self.moved("held")
         if self._problems() != self._told_problems:
             self._told_problems = self._problems()
             self.moved("problems")
@@ -174,13 +182,20 @@ class HostOffice(Decisions):
             "servers": self._servers,
             "catalog": lambda: [self._entry(entry) for kind in Kind for entry in self._all(kind)],
             "questions": lambda: [self._question(matter) for matter in self._desk.matters()],
-            "held": lambda: [held_told(self._gate, held) for held in self._gate.held()],
+            "held": self._held,
             "grants": lambda: [grant_told(self._gate, grant) for grant in self._gate.grants.all()],
             "activity": lambda: list(self._activity),
             "problems": self._problems,
         }
         wanted = SECTIONS if sections is None else sections
         return {**self.hello(), **{section: show[section]() for section in wanted}}
+
+    def _held(self) -> list[dict[str, Any]]:
+        """What was compared before is there at once; of the rest, as much as a moment allows, and the others soon."""
+        until = time.monotonic() + COMPARE
+        found = [held_told(self._gate, held, until) for held in self._gate.held()[:MOST_HELD]]
+        self._compares = not all(each["ready"] for each in found)
+        return found
 
     def _servers(self) -> list[dict[str, Any]]:
         waiting = Counter(held.server for held in self._gate.held() if not held.rejected)

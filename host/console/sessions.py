@@ -76,13 +76,15 @@ class Sessions:
         """A new session for a code, which is spent; None if it is not known (any more).
 
         Raises:
-            TooManyTries: whatever the code is, it was not looked at.
+            TooManyTries: it is not known, and too many were not.
         """
         now = self._clock()
-        if len(self._wrong) == MAX_WRONG and now - self._wrong[0] < 60:
-            raise TooManyTries
         if not self._spend(_digest(code), now):
+            # Wrong tries keep nobody out who has a link: a code cannot be guessed, however often it is tried.
+            crowded = len(self._wrong) == MAX_WRONG and now - self._wrong[0] < 60
             self._wrong.append(now)
+            if crowded:
+                raise TooManyTries
             return None
         cookie, secret = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         session = ConsoleSession(secrets.token_hex(8), _digest(cookie), _digest(secret), now)

@@ -164,6 +164,8 @@ class Audit:
         file = self._file
         if file is None:
             file = self._file = _File(self._folder)
+        elif os.fstat(file.descriptor).st_nlink == 0:  # somebody has deleted it: what follows is to be found again
+            file = self._next(file)
         elif self._seq - file.head.seq >= HEAD_RECORDS or time.monotonic() - file.head_at >= HEAD_SECONDS:
             if file.is_there():
                 self._checkpoint(file)

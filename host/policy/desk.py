@@ -368,7 +368,7 @@ def described(wish: Wish) -> str:
             "roots": "to know the client's roots",
         }[wish.kind]
         return f"{wish.server}'s wish {what}"
-    return f"The {wish.kind} {visible(wish.name)[:200]} of {wish.server}"
+    return f"The {wish.kind} {visible(wish.name)} of {wish.server}"
 
 
 def changed(server: str, kind: str, name: str) -> Changed:

@@ -3,7 +3,9 @@ asked, sent or written down here."""
 
 from __future__ import annotations
 
+import time
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 from msgspec import Raw
@@ -63,11 +65,15 @@ def _sentence(
 ) -> str:
     what = f"The {kind.value} {visible(name)[:200]} of {server}"
     if judgement.verdict is Verdict.DENY:
-        if judgement.conditional:
+        if judgement.conditional and gate.shows(server, kind, name):
             return f"{what} is listed, but not allowed with these arguments."
         return f"{what} is denied: it does not exist for any client."
+    if kind in (Kind.TOOL, Kind.PROMPT, Kind.TEMPLATE) and standing is Standing.UNKNOWN:
+        return f"{what} would be {judgement.verdict.value}, but the server lists none of that name."
     if standing is not Standing.APPROVED and not gate.shows(server, kind, name):
         return f"{what} would be {judgement.verdict.value}, but {_STANDINGS[standing]}."
+    if not gate.has(server, kind, name):
+        return f"{what} does not exist for any client: pages of apps are not shown for an untrusted server."
     if not gate.launches(server):
         return f"{what} cannot be reached: the command of the server stands for another program than was approved."
     if judgement.verdict is Verdict.ALLOW:
@@ -102,11 +108,19 @@ def _difference(before: bytes | None, after: bytes) -> Diff:
 
 # A page of what is held back is made again whenever any of it changes.
 _compared = lru_cache(maxsize=1000)(difference)
+_laid_out = lru_cache(maxsize=1000)(pretty)
 
 
-def held_told(gate: Gate, held: Held) -> dict[str, Any]:
-    """What is held back, in plain data: what it is, how it differs from what was approved, and all of it."""
+def _pretty(definition: bytes) -> str:
+    return _laid_out(definition) if len(definition) <= LONGEST_KEPT else pretty(definition)
+
+
+def held_told(gate: Gate, held: Held, until: float = inf) -> dict[str, Any]:
+    """What is held back, in plain data: what it is, how it differs from what was approved, and all of it. After `until`
+    (of `time.monotonic`) without these two, and not `ready`: whoever shows it asks again."""
+    ready = time.monotonic() < until
     return {
+        "ready": ready,
         "server": held.server,
         "kind": held.kind,
         "name": visible(held.name),
@@ -115,8 +129,8 @@ def held_told(gate: Gate, held: Held) -> dict[str, Any]:
         "since": held.since,
         "rejected": held.rejected,
         "trust": gate.trust(held.server).value,
-        "diff": [{"op": op, "text": text} for op, text in _difference(held.approved, held.offered)],
-        "text": pretty(held.offered),
+        "diff": [{"op": op, "text": text} for op, text in _difference(held.approved, held.offered)] if ready else [],
+        "text": _pretty(held.offered) if ready else "",
     }
 
 

@@ -139,9 +139,8 @@ def launch_of(spec: ServerSpec) -> Launch:
         return Launch(_declared(["url", spec.url.reveal()]))
     words = [spec.program.reveal(), *(arg.reveal() for arg in spec.args)]
     env = child_environment({name: value.reveal() for name, value in spec.env.items()})
-    return Launch(
-        _declared(["command", words, sorted(spec.env), str(spec.cwd)]), _resolved(words[0], env, str(spec.cwd))
-    )
+    declared = spec.declared or _declared(["command", words, sorted(spec.env), str(spec.cwd)])
+    return Launch(declared, _resolved(words[0], env, str(spec.cwd)))
 
 
 def _declared(parts: list[object]) -> str:

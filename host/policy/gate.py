@@ -10,7 +10,6 @@ client's model, is answered here, by the same judge.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import trio
 from msgspec import Raw
 
 from config import Channel, ServerSpec, Trust, Verdict
+from config.globs import MAX_LENGTH
 from host.errors import BrokeProtocol, Changed, ColonnadeError, Forbidden
 from host.exchange import Caller, Exchange, Nobody
 from host.hygiene import clean, clean_json, visible
@@ -35,13 +35,17 @@ from host.policy.ledger import Deed, Ledger, Trace
 from host.policy.limits import Meter
 from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Held, Pins, Standing
 from host.policy.predicates import decoded
-from host.policy.rules import Judgement, Rules
+from host.policy.rules import Judgement, Rules, readings
 from host.protocol.abilities import Abilities
 from host.protocol.links import PAGE, without_page
 from host.protocol.methods import CALL, GET, Kind
 from host.protocol.questions import Question
 
 _GATE = object()
+MAX_TOKENS = 10**9
+"""Tokens that a question to a model may ask for; what asks for more, or for none, counts as asking for all of them."""
+MOST_ROUNDS = 10
+"""Times that a server may have a call sent again that a person has agreed to once."""
 RETRY_LIFE = 3600.0
 """Seconds for which a request that its server did not finish may be sent again without another question: as long as the
 state that the client must bring back."""
@@ -95,6 +99,10 @@ class Gate:
         self._meters: dict[str, Meter] = {}
         self._templates: dict[str, tuple[str, ...]] = {}
         self._claims: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._spellings: tuple[int, dict[str, dict[str, str]]] = (-1, {})
+        """Every reading of each resource that is held back, by server: as of an epoch."""
+        self._rounds: dict[str, int] = {}
+        """How often the call of a grant has gone on already."""
         self._decided = trio.lowlevel.ParkingLot()
         self._take(servers)
 
@@ -236,7 +244,7 @@ class Gate:
     def _tell_changes(self, changes: list[Change]) -> bool:
         for change in changes:
             self.ledger.changed(change, self._what(change))
-        if any(not change.first for change in changes):
+        if changes:
             self.epoch += 1
             self.desk.void(self._holds)
         return bool(changes)
@@ -315,11 +323,29 @@ class Gate:
         """The pinned item that an entry is of."""
         if kind is not Kind.RESOURCE or self.pins.standing(server, kind.value, name) is not Standing.UNKNOWN:
             return kind.value, name
+        if (held := self._held_spelling(server, name)) is not None:
+            return kind.value, held
         makers = [each for each in self._templates.get(server, ()) if each == name or template_makes(each, name)]
         for template in makers:
             if self.pins.standing(server, "template", template) is Standing.APPROVED:
                 return "template", template
         return ("template", makers[0]) if makers else (kind.value, name)
+
+    def _held_spelling(self, server: str, uri: str) -> str | None:
+        """The resource that is held back and that this URI, which no list names, may be another spelling of."""
+        epoch, by_server = self._spellings
+        if epoch != self.epoch:
+            by_server = {}
+            for held in self.pins.held():
+                if held.kind == Kind.RESOURCE.value:
+                    known = by_server.setdefault(held.server, {})
+                    known.update((reading, held.name) for reading in readings(held.name))
+            self._spellings = self.epoch, by_server
+        known = by_server.get(server, {})
+        if not known or len(uri) > MAX_LENGTH:
+            return None
+        bare = uri.partition("#")[0].removesuffix("?")
+        return next((known[each] for each in readings(uri) | readings(bare) if each in known), None)
 
     def _is_open(self, server: str, standing: Standing) -> bool:
         """Whether what stands so may be reached. What no list ever named has no definition that could be approved: of
@@ -406,8 +432,11 @@ class Gate:
 
     def goes_on(self, permit: Permit) -> None:
         """The server asked back instead of finishing: the caller will send the same request again, and it is the same
-        call that a person has agreed to. Once for each such answer."""
+        call that a person has agreed to. Once for each such answer, and MOST_ROUNDS times in all."""
         if permit.grant is None or permit.wish is None or permit.grant.scope is not Scope.ONCE:
+            return
+        rounds = self._rounds.pop(permit.grant.id, 0) + 1
+        if rounds > MOST_ROUNDS:
             return
         again = replace(
             permit.grant,
@@ -415,6 +444,7 @@ class Gate:
             expires=time.time() + RETRY_LIFE,
             retry=True,
         )
+        self._rounds[again.id] = rounds
         self.grants.add(again)
 
     @contextmanager
@@ -770,7 +800,8 @@ def _given(exchange: Exchange) -> Raw:
 
 def _tokens(params: Mapping[str, Raw]) -> int | None:
     tokens = value(params["maxTokens"])
-    return int(tokens) if isinstance(tokens, int | float) and math.isfinite(tokens) else None
+    plausible = isinstance(tokens, int | float) and 1 <= tokens <= MAX_TOKENS
+    return int(tokens) if plausible and isinstance(tokens, int | float) else None
 
 
 def _claims(definition: bytes) -> tuple[str, ...]:

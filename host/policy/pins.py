@@ -216,7 +216,8 @@ class Pins:
             if offer is None or (item is None and self._broken is None):
                 continue
             item = item or _Item()
-            approved = None if item.approved is None else _bytes(item.approved.definition)
+            changed = standing is Standing.CHANGED and item.approved is not None
+            approved = _bytes(item.approved.definition) if changed and item.approved is not None else None
             since = self._wall() if item.offered is None else item.offered.since
             rejected = item.rejected == offer.fingerprint
             found.append(Held(server, kind, name, standing, offer.fingerprint, offer.raw, approved, since, rejected))
@@ -309,12 +310,15 @@ class Pins:
             items = kinds.setdefault(kind, {})
             item = items.get(name, _Item())
             offer = self._shown(server, kind, name, items.get(name), fingerprint)
-            if item.approved is not None and item.approved.fingerprint == fingerprint:
-                raise Moved(f"{_named(server, kind, name)} is approved as it is: take that back instead")
+            approved = item.approved
+            if approved is not None and approved.fingerprint == fingerprint:
+                if self.standing(server, kind, name) is Standing.APPROVED:
+                    raise Moved(f"{_named(server, kind, name)} is approved as it is: take that back instead")
+                approved = None  # by nobody who looked at it
             offered = item.offered
             if offered is None or offered.fingerprint != fingerprint:
                 offered = _Offered(fingerprint, offer.raw.decode(), self._wall())
-            items[name] = _Item(approved=item.approved, offered=offered, rejected=fingerprint, closed=True)
+            items[name] = _Item(approved=approved, offered=offered, rejected=fingerprint, closed=True)
 
     def revoke(self, server: str, kind: str, name: str) -> None:
         """Take an approval back: the item is new again, and a person must approve it, also at a standard server.
@@ -490,6 +494,8 @@ class Pins:
             return Standing.APPROVED
         if item is None or item.approved is None:
             return Standing.NEW
+        if trust is Trust.UNTRUSTED and item.approved.by in (BY_TRUST, BY_FIRST_SIGHT):
+            return Standing.NEW  # trusted more than now, it was looked at by nobody
         return Standing.APPROVED if item.approved.fingerprint == offered else Standing.CHANGED
 
     def _item(self, server: str, kind: str, name: str) -> _Item | None:

@@ -98,6 +98,11 @@ class Instances:
         while any(instance.guests for instance in self._live):
             await self._gone.park()
 
+    def keep_only(self, may: Callable[[str], bool]) -> None:
+        """What may not be reached any more is watched at none of them."""
+        for instance in self._live:
+            instance.watches.keep_only(may)
+
     def end(self) -> None:
         """End all of them."""
         for instance in self._live:

@@ -217,8 +217,9 @@ class Voice:
 
     def _complete(self, notice: Notification) -> None:
         id = completed_id(notice.params)
+        params = None if notice.params is None else self._gate.tidy(self._server, notice.params)
         for caller, minted in self.elicitations.done(id) if id is not None else ():
-            caller.outlet.tell(completion(minted, notice.params))
+            caller.outlet.tell(completion(minted, params))
 
     # Questions
 
@@ -341,7 +342,7 @@ class Voice:
             return answer if question is not Question.ROOTS else await self._gate.roots(self._server, answer, caller)
         except ColonnadeError as refusal:
             self._journal.note(NotAsked(self._server, f"{question.value} question", sample(refusal.message)))
-            raise PeerError(ErrorBody(refusal.code, refusal.message)) from None
+            raise PeerError(ErrorBody(refusal.code, refusal.message, refusal.data)) from None
 
     def _fitted(self, question: Question, params: dict[str, Raw], caller: Caller) -> dict[str, Raw]:
         cautious = self._gate.cautious(self._server, question, params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Mapping
+from collections.abc import AsyncIterator, Container, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 
@@ -14,7 +14,7 @@ from host.errors import MethodNotFound, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import Journal
 from host.policy.gate import Gate, Permit
-from host.protocol.methods import ROOTS_CHANGED
+from host.protocol.methods import ROOTS_CHANGED, Kind
 from host.upstream.begin import Manner
 from host.upstream.client import Client
 from host.upstream.connection import OpenLink, Seat
@@ -143,6 +143,15 @@ class Roster:
 
     def __contains__(self, server: object) -> bool:
         return server in self.upstreams
+
+    def reconsider(self, servers: Iterable[str]) -> None:
+        """What may be reached of these servers may not be what it was."""
+        for server in servers:
+            may = partial(self._gate.shows, server, Kind.RESOURCE)
+            if server in self.upstreams:
+                self.upstreams[server].watches.keep_only(may)
+            if server in self.instances:
+                self.instances[server].keep_only(may)
 
     def _upstream(self, server: str) -> Upstream:
         """Raises Unavailable for one that a new configuration took away meanwhile."""

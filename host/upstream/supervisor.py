@@ -15,7 +15,7 @@ from functools import partial
 
 import trio
 
-from config import Protocol, ServerSpec
+from config import Protocol, ServerSpec, Trust
 from host.catalog import Catalog
 from host.errors import Unavailable, first_of
 from host.exchange import Caller
@@ -124,7 +124,9 @@ class Upstream:
         state = self.state
         if isinstance(state, Ready):
             return state.client
-        raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {describe(state)}")
+        # Why may be in words of the server's: of an untrusted one they are for its owner alone.
+        why = "it is not connected" if self.spec.trust is Trust.UNTRUSTED else describe(state)
+        raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {why}")
 
     async def idle(self) -> None:
         """Wait until it works on nothing for anybody."""

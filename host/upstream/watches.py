@@ -114,6 +114,12 @@ class Watches:
             del self._watchers[uri]
             self._look_at(uri)
 
+    def keep_only(self, may: Callable[[str], bool]) -> None:
+        """What may not be reached any more is watched by nobody."""
+        for uri in [uri for uri in self._watchers if not may(uri)]:
+            for caller in list(self._watchers[uri]):
+                self.unwatch(uri, caller)
+
     def forget(self, caller: Caller) -> None:
         """`caller` is gone."""
         for uri in [uri for uri, watchers in self._watchers.items() if caller in watchers]:

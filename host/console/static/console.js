@@ -237,6 +237,7 @@ const SHOW = { questions: showQuestions, held: showHeld, servers: showServers, c
   activity: showActivity, problems: showProblems };
 
 function show(sections) {
+  state.held = (state.held || []).filter((each) => each.ready !== false); // the others come once they are compared
   $("main").hidden = false;
   $("closed").hidden = true;
   $("leave").hidden = false;

@@ -521,15 +521,18 @@ def test_more_trust_approves_what_is_new_with_the_next_look_and_nothing_else(ope
     assert stood(pins, *offered) == [APPROVED, CHANGED, NEW, NEW, APPROVED]
 
 
-def test_less_trust_leaves_what_was_approved(open_pins: Opener) -> None:
+def test_less_trust_leaves_what_a_person_approved_and_nothing_else(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
-    pins.observe("a", "tool", tools(x=1))
-    pins.set_trusts({"a": UNTRUSTED})
-    assert pins.observe("a", "tool", tools(x=1)) == []
-    pins.observe("a", "tool", tools(x=1, y=1))
-    assert stood(pins, "x", "y") == [APPROVED, NEW]
-    pins.set_trusts({})
-    assert stood(pins, "x", "y") == [APPROVED, NEW]
+    pins.observe("a", "tool", tools(w=1, x=1))
+    pins.observe("a", "tool", tools(w=1, x=2))
+    pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
+    for trusts in ({"a": UNTRUSTED}, {}):
+        pins.set_trusts(trusts)
+        pins.observe("a", "tool", tools(w=1, x=2, y=1))
+        assert stood(pins, "w", "x", "y") == [NEW, APPROVED, NEW]
+    assert {held.name for held in pins.held()} == {"w", "y"}
+    pins.approve("a", "tool", "w", fingerprint(tools(w=1)["w"]), "console")
+    assert stood(pins, "w") == [APPROVED]
 
 
 def test_what_a_person_refused_counts_again_once_a_server_is_not_trusted_any_more(open_pins: Opener) -> None:
@@ -875,6 +878,8 @@ class History(RuleBasedStateMachine):
         self.offered: dict[str, int] = {}
         self.last: dict[str, int] = {}
         self.approved: dict[str, int] = {}
+        self.looked: set[str] = set()
+        """Those of them that a person approved as they are."""
         self.refused: set[str] = set()
         self.look({})
 
@@ -890,7 +895,15 @@ class History(RuleBasedStateMachine):
             if name in self.refused:
                 continue
             if self.trust is TRUSTED or (self.trust is STANDARD and name not in self.approved):
+                if self.approved.get(name) != value:
+                    self.looked.discard(name)
                 self.approved[name] = value
+
+    def passes(self, name: str) -> bool:
+        if self.trust is TRUSTED:
+            return True
+        seen = name in self.looked or self.trust is not UNTRUSTED
+        return seen and self.approved.get(name) == self.last[name]
 
     def print_of(self, name: str) -> str:
         return fingerprint(tools(**{name: self.last[name]})[name])
@@ -932,9 +945,12 @@ class History(RuleBasedStateMachine):
         if decision == "approve":
             pins.approve("a", "tool", name, self.print_of(name), "console")
             self.approved[name] = self.last[name]
+            self.looked.add(name)
             self.refused.discard(name)
-        elif self.approved.get(name) != self.last[name]:
+        elif self.approved.get(name) != self.last[name] or not self.passes(name):
             pins.reject("a", "tool", name, self.print_of(name), "console")
+            if self.approved.get(name) == self.last[name]:
+                del self.approved[name]
             self.refused.add(name)
         self.pins.reread()
 
@@ -950,6 +966,7 @@ class History(RuleBasedStateMachine):
         if name in self.approved:
             (self.other if elsewhere else self.pins).revoke("a", "tool", name)
             del self.approved[name]
+            self.looked.discard(name)
             self.refused.add(name)
             self.pins.reread()
 
@@ -959,13 +976,12 @@ class History(RuleBasedStateMachine):
             found = self.pins.standing("a", "tool", name)
             if name not in self.last:
                 assert found is UNKNOWN
-            elif self.trust is TRUSTED or self.approved.get(name) == self.last[name]:
+            elif self.passes(name):
                 assert found is APPROVED
             else:
-                assert found is (CHANGED if name in self.approved else NEW)
-        assert {held.name for held in self.pins.held()} == {
-            name for name in self.last if self.trust is not TRUSTED and self.approved.get(name) != self.last[name]
-        }
+                unseen = self.trust is UNTRUSTED and name not in self.looked
+                assert found is (NEW if unseen or name not in self.approved else CHANGED)
+        assert {held.name for held in self.pins.held()} == {name for name in self.last if not self.passes(name)}
         assert {pin.name: pin.fingerprint for pin in self.pins.pinned()} == {
             name: fingerprint(tools(**{name: value})[name]) for name, value in self.approved.items()
         }
