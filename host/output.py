@@ -132,8 +132,8 @@ class _Log:
             self._limited((event.server, "instance"), event)
         elif isinstance(event, AuditFailed | NoConsole):
             self._log.error("%s", event)
-        elif isinstance(event, DefinitionChanged):
-            self._limited((event.server, "changed"), event)
+        elif isinstance(event, DefinitionChanged) and event.what != "edited":
+            self._limited((event.server, event.what), event)
         elif isinstance(event, Reloaded) and not event.accepted:
             self._log.error("%s", event)
         elif isinstance(event, RuleUnused):
