@@ -257,6 +257,8 @@ class _Lists(_Form):
     @model_validator(mode="before")
     @classmethod
     def _one_word(cls, value: object) -> object:
+        if isinstance(value, list):
+            raise expected("allow, ask, deny, or a map of rules", "a list", "say what it is for, as in {allow: [...]}")
         return _spread(value, ("default",), "rules")
 
 

@@ -420,3 +420,26 @@ def test_the_result_is_frozen(tmp_path: Path) -> None:
         made.start_grace = 1.0  # type: ignore[misc]
     with pytest.raises(TypeError):
         made.servers["b"] = made.servers["a"]  # type: ignore[index]
+
+
+def test_rules_that_are_not_in_the_servers_own_names_are_noticed(tmp_path: Path) -> None:
+    """They are no errors: a server may have such names. But they would match nothing, and deny nothing."""
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "servers:\n  a:\n    command: x\n    consent:\n      tools: {deny: [a__rm, rm, b__rm]}\n"
+        "      resources: {deny: [/srv/secret/**, file:///srv/secret/**, '**/.env']}\n"
+        "      roots: {allow: [/home/me]}\n"
+    )
+    assert [notice.partition(" ")[0] for notice in config.load(file).notices] == [
+        "servers.a.consent.tools:",
+        "servers.a.consent.resources:",
+        "servers.a.consent.roots:",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["tools", "resources", "prompts", "roots"])
+def test_a_list_of_rules_that_does_not_say_what_it_is_for_is_shown_the_form(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(f"servers:\n  a:\n    command: x\n    consent: {{{kind}: ['x*']}}\n")
+    with pytest.raises(ConfigError, match=r"say what it is for, as in \{allow: \[...\]\}"):
+        config.load(file)
