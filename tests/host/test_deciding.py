@@ -184,3 +184,26 @@ def test_decisions_are_in_the_audit_and_the_audit_is_sound(
 
 def test_a_fingerprint_is_named_by_its_beginning() -> None:
     assert short("sha256:0123456789abcdef") == "01234567"
+
+
+def test_equal_definitions_of_two_servers_have_two_ids_that_nobody_else_could_tell(
+    where: Where, tmp_path: Path
+) -> None:
+    """A server that copies another's definition is approved by nothing that is said of the other."""
+    held: dict[str, object] = {"server": "gh", "kind": "tool", "name": "create", "fingerprint": "sha256:1"}
+    ids = {deciding.id_of(where, {**held, "server": server}) for server in ("gh", "evil")}
+    elsewhere = Where(open_state(tmp_path / "elsewhere"), where.config)
+    assert len(ids | {deciding.id_of(elsewhere, held)}) == 3
+
+
+def test_looking_takes_nothing_back_though_the_configuration_cannot_be_read(
+    where: Where, file: Path, state: State, capsys: pytest.CaptureFixture[str]
+) -> None:
+    id = str(inside(file, state, granted))
+    kept = file.read_text()
+    file.write_text("servers: [")
+    assert deciding.grants(where) == DONE
+    assert deciding.pins(where, everything=False) == DONE
+    file.write_text(kept)
+    assert deciding.grants(where) == DONE
+    assert id in capsys.readouterr().out.splitlines()[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -1917,3 +1918,43 @@ async def test_a_tool_whose_headers_nobody_could_send_is_not_shown_to_stateless_
         listed = await world.round("tools/list", {})
         assert isinstance(listed, Answered)
         assert [each["name"] for each in json.loads(bytes(listed.result))["tools"]] == ["a__x"]
+
+
+async def nothing(params: dict[str, Any]) -> object:
+    return {}
+
+
+async def test_what_may_not_be_reached_any_more_is_watched_no_more() -> None:
+    """The server is told so, and is not asked for it again when it is connected anew."""
+    server = ScriptedServer("a", resources=["memo:1", "memo:2"], capabilities=WATCHABLE)
+    server.answers |= {"resources/subscribe": nothing, "resources/unsubscribe": nothing}
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.hear_changes)
+        for uri in ("a+memo:1", "a+memo:2"):
+            await client.request("resources/subscribe", {"uri": uri})
+        server.spec = replace(server.spec, consent=Consent(resources=kind(deny=["memo:1"])))
+        world.configures(server)
+        await wait_all_tasks_blocked()
+        assert server.asked.count("resources/unsubscribe") == 1
+        await server.notifies("notifications/resources/updated", {"uri": "memo:1"})
+        await server.notifies("notifications/resources/updated", {"uri": "memo:2"})
+        await wait_all_tasks_blocked()
+        assert client.heard("notifications/resources/updated") == [{"uri": "a+memo:2"}]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_an_untrusted_server_says_of_a_change_is_cleaned() -> None:
+    allowed = Consent(resources=kind(default="allow"))
+    server = ScriptedServer("a", resources=["memo:1"], capabilities=WATCHABLE, consent=allowed, trust=Trust.UNTRUSTED)
+    server.answers["resources/subscribe"] = nothing
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.hear_changes)
+        await world.settled()
+        world.approves()
+        await client.request("resources/subscribe", {"uri": "a+memo:1"})
+        await server.notifies("notifications/resources/updated", {"uri": "memo:1", "v/k": "a\u202eb\x1b[31mc"})
+        await wait_all_tasks_blocked()
+        assert client.heard("notifications/resources/updated") == [{"uri": "a+memo:1", "v/k": "abc"}]
+        nursery.cancel_scope.cancel()

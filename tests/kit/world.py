@@ -9,7 +9,7 @@ async with open_world(ScriptedServer("gh", tools=["slow"])) as world:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -545,6 +545,11 @@ async def open_world(
 
     with open_gate(specs, journal, ask=ask, state=state) as gate:
         catalog = Catalog(list(by_id), gate.shows, lambda entry: journal.note(LeftOut(entry.server, entry.outward)))
-        gate.moved = catalog.reconsider
         async with open_roster(specs, start_grace, open_link, catalog, gate, journal, alone=alone) as roster:
+
+            def moved(servers: Iterable[str]) -> None:
+                catalog.reconsider(servers)
+                roster.reconsider(servers)
+
+            gate.moved = moved
             yield World(by_id, roster, catalog, gate, Router(catalog, gate, roster), journal)

@@ -14,6 +14,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
+import config
 from config import HttpServer, Secret, ServerSpec, StdioServer
 from host.policy.fingerprint import (
     ELLIPSIS,
@@ -340,3 +341,20 @@ def test_no_definition_takes_long_to_compare(name: str) -> None:
     assert texts(diff, "removed", "added")
     assert took < 1
     assert len(texts(diff, "removed", "added")) <= 6 * MEBIBYTE
+
+
+def test_the_same_text_is_the_same_launch_whatever_a_variable_makes_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So another program behind it is a change, and is held; a secret in an argument is no part of it."""
+    file = tmp_path / "c.yaml"
+    file.write_text('servers: {a: {command: ["${env:TOOL}", --key, "${env:KEY}"]}}')
+    found = []
+    for tool, key in (("/bin/true", "one"), ("/bin/false", "two")):
+        monkeypatch.setenv("TOOL", tool)
+        monkeypatch.setenv("KEY", key)
+        found.append(launch_of(config.load(file).servers["a"]))
+    assert found[0].declared == found[1].declared
+    assert found[0].program != found[1].program
+    file.write_text('servers: {a: {command: ["${env:TOOL}", --other, "${env:KEY}"]}}')
+    assert launch_of(config.load(file).servers["a"]).declared != found[0].declared

@@ -36,7 +36,7 @@ from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode
 from host.policy.desk import Answer, Matter
 from host.policy.fingerprint import Launch
-from host.policy.gate import Gate, Permit
+from host.policy.gate import MOST_ROUNDS, Gate, Permit
 from host.policy.grants import Scope
 from host.policy.pins import Standing
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
@@ -830,3 +830,88 @@ async def test_what_people_decided_holds_for_the_next_host(tmp_path: Path) -> No
         offers(opened, "asking", "create_x", "create_y")
         assert await passes(opened, "create_x", call())
         assert not await passes(opened, "create_y", call())
+
+
+@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
+@pytest.mark.parametrize(
+    "spelling",
+    ["file:///a/./x.md", "file:///a/%78.md", "file:///a//x.md", "file:///a/x.md?", "file:///a/x.md#", "FILE:///a/x.md"],
+)
+async def test_what_is_held_back_is_held_back_in_every_spelling(spelling: str, trust: Trust) -> None:
+    """Also where a template that is approved would make the URI."""
+    servers = {"a": spec("a", Consent(resources=kind(default="allow")), trust)}
+    with gate(servers) as opened:
+        offers(opened, "a", "file:///{path}", kind=Kind.TEMPLATE)
+        offers(opened, "a", "file:///a/x.md", "file:///a/y.md", kind=Kind.RESOURCE)
+        approve_all(opened)
+        offers(opened, "a", "file:///a/x.md", "file:///a/y.md", kind=Kind.RESOURCE, size=2)
+        with pytest.raises(Changed):
+            await opened.admit(call(), "a", Kind.RESOURCE, spelling)
+        assert not opened.shows("a", Kind.RESOURCE, spelling)
+        assert await opened.admit(call(), "a", Kind.RESOURCE, "file:///a/z.md") is not None
+        approve_all(opened)
+        made = (
+            spelling.startswith("file:///") or trust is Trust.STANDARD
+        )  # of an untrusted one only what a template makes
+        assert (await opened.admit(call(), "a", Kind.RESOURCE, spelling) is not None) is made
+
+
+async def test_a_call_that_was_agreed_to_once_goes_on_so_often_and_then_it_is_asked_about_anew() -> None:
+    with gate() as opened:
+        offers(opened, "asking", "create_x")
+        permit, asked = await asked_about(opened, "asking", "create_x")
+        assert permit is not None
+        for _ in range(MOST_ROUNDS):
+            with opened.dispatch(permit):
+                pass
+            opened.goes_on(permit)
+            permit = await opened.admit(call(at=Round("asking")), "asking", Kind.TOOL, "create_x")
+            assert permit is not None
+        with opened.dispatch(permit):
+            pass
+        opened.goes_on(permit)
+        assert len(asked) == 1
+        with pytest.raises(Unanswered):
+            await opened.admit(call(at=Round("asking")), "asking", Kind.TOOL, "create_x")
+
+
+async def test_an_answer_for_more_than_one_call_lets_go_of_all_that_wait_and_that_it_is_for(
+    nursery: trio.Nursery,
+) -> None:
+    permits: list[Permit | None] = []
+
+    async def wait(number: int, name: str) -> None:
+        permits.append(await opened.admit(call({"n": number}), "asking", Kind.TOOL, name))
+
+    with gate() as opened, opened.desk.attach(Channel.CONSOLE):
+        offers(opened, "asking", "create_x", "create_y")
+        for number, name in ((1, "create_x"), (2, "create_x"), (3, "create_y")):
+            nursery.start_soon(wait, number, name)
+        await wait_all_tasks_blocked()
+        first = next(matter for matter in opened.desk.matters() if matter.wish.name == "create_x")
+        opened.desk.answer(first.id, Answer.ALWAYS, Channel.CONSOLE, exact=False)
+        await wait_all_tasks_blocked()
+        assert len(permits) == 2
+        (left,) = opened.desk.matters()
+        assert left.wish.name == "create_y"
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_id_that_we_give_a_page_is_not_part_of_what_is_agreed_to() -> None:
+    """It is another one each time."""
+    servers = {"a": spec("a", Consent(url=kind(ask=["https://ok.test/**"])))}
+    with gate(servers) as opened:
+        ids: list[str] = []
+        pages = [
+            {"url": encode("https://ok.test/pay"), "message": encode("pay"), "elicitationId": encode(id)}
+            for id in ("one", "two", "three")
+        ]
+        for page in pages[:2]:
+            with pytest.raises(Unanswered):
+                await opened.admit_question("a", Question.URL, page, DESK)
+            (matter,) = opened.desk.matters()
+            ids.append(matter.id)
+        assert ids[0] == ids[1]
+        opened.desk.answer(ids[0], Answer.ONCE, Channel.CONSOLE)
+        with opened.put(await opened.admit_question("a", Question.URL, pages[2], DESK)):
+            pass
