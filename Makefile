@@ -27,8 +27,9 @@ left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process m
 soak: $(INSTALLED_DEV)  ## 12000 calls whose servers ask back: every question must find its one client
 	$(BIN)/python -m tests.real.soak
 
-consent: $(INSTALLED_DEV)  ## 10000 random scripts of calls, answers, changes and crashes: nothing goes without consent
-	COLONNADE_CONSENT_SCRIPTS=5000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py
+consent: $(INSTALLED_DEV)  ## 10000 random scripts and 100000 random rules: nothing goes without consent
+	COLONNADE_CONSENT_SCRIPTS=5000 COLONNADE_POLICY_PARTS=10 \
+	  $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py tests/host/policy/test_rules.py
 
 eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK's client and the Inspector; needs Node with npm
 	$(BIN)/python -m pytest tests/real/eras.py
