@@ -8,6 +8,7 @@ a server's behalf, is held against it at the very moment at which it leaves.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
+from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import AskSpec, Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rule, Trust, Verdict
@@ -33,7 +35,7 @@ from host.errors import ColonnadeError
 from host.exchange import Round, Unfinished
 from host.journal import Crashed
 from host.jsonrpc.messages import Notification, Request, read, write
-from host.jsonrpc.raw import encode
+from host.jsonrpc.raw import encode, members
 from host.policy.audit import Soundness, verify
 from host.policy.fingerprint import Launch, launch_of
 from host.upstream.supervisor import Ready
@@ -429,9 +431,11 @@ class Machine:
         self.must(
             self.approved_programs[server] == self.programs[server], f"{what} left though its program is another one"
         )
-        self._consented(call, key, call.n, what)
+        sent = bytes(members(request.params or b"{}").get("arguments", Raw(b"{}")))
+        self._consented(call, key, call.n, what, f"sha256:{hashlib.sha256(sent).hexdigest()}")
 
-    def _consented(self, call: Call, key: Key, n: int, what: str) -> None:
+    def _consented(self, call: Call, key: Key, n: int, what: str, digest: str | None = None) -> None:
+        """`digest` is of the arguments that leave: of several decisions that were written down, theirs."""
         verdict, rule = meant(self.variant, key, n)
         self.must(verdict != "deny", f"{what} left though it is denied")
         identity = call.identity or ""
@@ -439,6 +443,7 @@ class Machine:
             each
             for each in self.decisions
             if (each["server"], each["prim"], each["item"] or each["prim"]) == key and each["principal"] == identity
+            if digest in (None, each["args"]["digest"])
         ]
         if not fits:
             self.must(False, f"{what} left before it was written down")
