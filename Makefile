@@ -31,8 +31,8 @@ browser: $(INSTALLED_DEV)  ## the web console in a real browser; needs chromium
 	COLONNADE_BROWSER=1 $(BIN)/python -m pytest -n 2 tests/real/test_console.py tests/real/test_console_host.py
 
 consent: $(INSTALLED_DEV)  ## 10000 random scripts and 100000 random rules: nothing goes without consent
-	COLONNADE_CONSENT_SCRIPTS=5000 COLONNADE_POLICY_PARTS=10 \
-	  $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py tests/host/policy/test_rules.py
+	COLONNADE_POLICY_PARTS=10 $(BIN)/python -m pytest -n 2 -q tests/host/policy/test_rules.py
+	COLONNADE_CONSENT_SCRIPTS=5000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py
 
 eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK's client and the Inspector; needs Node with npm
 	$(BIN)/python -m pytest tests/real/eras.py
