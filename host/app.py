@@ -45,6 +45,7 @@ from host.state import State
 from host.upstream.connect import open_link
 from host.upstream.roster import Roster, open_roster
 from host.wire.asgi import ASGIApp
+from host.wire.descent import announce_host
 from host.wire.listener import serve_http
 from host.wire.port import bind
 from host.wire.process import become_subreaper, open_keeper
@@ -123,7 +124,7 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
         journal.note(Crashed(what, problem))
 
     kept = state.for_config(config.source)
-    with open_audit(state.audit, full=config.audit_arguments) as audit:
+    with announce_host(state.hosts, config.source), open_audit(state.audit, full=config.audit_arguments) as audit:
         ledger = Ledger(audit, journal)
         trusts = {server: spec.trust for server, spec in config.servers.items()}
         desk = Desk(Grants(kept.file("grants.json")), config.ask, ledger.asked)
@@ -149,10 +150,7 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
                     office = HostOffice(lambda: host.config, roster, catalog, gate, journal, stdio=alone)
                     host = Host(config, config, catalog, journal, gate, roster, router, lot, hosted, stateless, office)
                     nursery.start_soon(office.run)
-                    control = open_control(
-                        office, state.run, lambda: keeper.pid, partial(crashed, "the control socket")
-                    )
-                    async with control:
+                    async with open_control(office, state.run, state.hosts, partial(crashed, "the control socket")):
                         yield host
                     nursery.cancel_scope.cancel()
 

@@ -38,6 +38,7 @@ from host.policy.grants import Grants
 from host.policy.ledger import Ledger
 from host.policy.pins import Pins
 from host.state import State, StateError
+from host.wire.descent import refuse, this_process
 
 DONE, FAILED, UNREACHED = 0, 1, 3
 ID = 10
@@ -105,8 +106,15 @@ class _Files:
             }
 
     def request(self, verb: str, **args: Any) -> Any:
+        caller = this_process()
+        why = None if verb == "explain" else refuse(caller, self._state.hosts)
         with self._gate() as gate:
-            return carry_out(Decisions(gate), verb, json.dumps(args).encode(), Channel.TERMINAL)
+            decisions = Decisions(gate)
+            if why is not None:
+                decisions.refused(caller, why)
+                raise OfficeError(why)
+            with decisions.naming(caller):
+                return carry_out(decisions, verb, json.dumps(args).encode(), Channel.TERMINAL)
 
     @contextmanager
     def _gate(self) -> Iterator[Gate]:

@@ -228,6 +228,18 @@ class TurnedAway:
 
 
 @dataclass(frozen=True, slots=True)
+class DecisionRefused:
+    """A local process that may not decide wanted to."""
+
+    process: str
+    """Its name, escaped, and its id."""
+    why: str
+
+    def __str__(self) -> str:
+        return f"process {self.process} was refused at the control socket: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """A server wrote a line to its standard error."""
 
@@ -257,6 +269,7 @@ Event = (
     | LeftOut
     | NotAsked
     | TurnedAway
+    | DecisionRefused
     | Said
     | Crashed
     | Sent

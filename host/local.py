@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from host.console.control import SUFFIX, address_of, peer_of
+from host.console.control import SUFFIX, address_of
+from host.wire.descent import credentials
 
 PATIENCE = 10.0
 """Seconds in which a host must answer."""
@@ -104,7 +105,7 @@ def _connected(path: Path) -> Iterator[socket.socket]:
         try:
             with address_of(path) as address:
                 connection.connect(address)
-            if peer_of(connection)[1] != os.geteuid():
+            if credentials(connection)[1] != os.geteuid():
                 raise LocalError(f"{path} is another user's")
             yield connection
         except (ConnectionRefusedError, FileNotFoundError) as problem:

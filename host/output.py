@@ -15,6 +15,7 @@ from host.background import BackgroundStream
 from host.journal import (
     AuditFailed,
     Crashed,
+    DecisionRefused,
     DefinitionChanged,
     Dropped,
     Event,
@@ -138,8 +139,8 @@ class _Log:
             self._log.error("%s", event)
         elif isinstance(event, RuleUnused):
             self._limited((event.server, event.rule), event)
-        elif isinstance(event, TurnedAway):
-            self._limited(("", "turned away"), event)
+        elif isinstance(event, TurnedAway | DecisionRefused):
+            self._limited(("", type(event).__name__), event)
         elif isinstance(event, NotAsked):
             self._limited((event.server, event.question + event.why), event)
         else:

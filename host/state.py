@@ -4,6 +4,7 @@
       configs/<16 hex digits>/    of each configuration file: file (its path), lock, pins.json, grants.json
       audit/                      one file per process
       run/                        one socket per process
+      hosts/                      one locked record per running host
 
 DIR is `--state`, else $COLONNADE_STATE, else $XDG_STATE_HOME/colonnade, else ~/.local/state/colonnade.
 
@@ -74,7 +75,7 @@ def open_state(directory: Path | None = None) -> State:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check(path)
         state = State(path)
-        for each in (state.configs, state.audit, state.run):
+        for each in (state.configs, state.audit, state.run, state.hosts):
             each.mkdir(mode=0o700, exist_ok=True)
             _check(each)
     except OSError as problem:
@@ -118,6 +119,10 @@ class State:
     @property
     def run(self) -> Path:
         return self.path / "run"
+
+    @property
+    def hosts(self) -> Path:
+        return self.path / "hosts"
 
     def key(self) -> bytes:
         """Thirty-two bytes that nobody else knows, the same as long as the directory is there.

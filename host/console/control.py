@@ -9,20 +9,20 @@ Line by line, JSON: a request `{"verb": "answer", "id": …}`, an answer `{"ok":
     link        {"link"}: opens the web console, once
     answer  decide  decide_all  revoke  explain     see requests.py
 
-Who may ask is for the kernel to say: a process of the same user (`SO_PEERCRED`) that descends neither from this host
-nor from its keeper, below which every server runs. Descent is read from /proc, and whoever's cannot be read is refused;
-so outside Linux everybody is. What a server makes another program of the user do is not seen here: the boundary is
-around processes that we started, and other programs of the user are inside of it.
+The kernel tells who connects, which must be a process of the same user that descends from no running host of this
+user (wire/descent.py). A process whose descent cannot be read is refused; so outside Linux every process is. Refused
+attempts are recorded, and decisions name the process that sent them. The boundary is around processes that hosts
+start: other programs of the user are inside of it, also where a server makes them work for it.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
-import struct
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -33,34 +33,32 @@ from config import Channel
 from host.console.requests import MAX_REQUEST, REQUESTS, Feed, Malformed, Office, OfficeError, carry_out, encode
 from host.errors import OUR_FAULT
 from host.jsonrpc.raw import members, string
+from host.wire.descent import Peer, examine_peer, refuse
 
 MAX_CONNECTIONS = 16
 REQUEST_PATIENCE = 10.0
 """Seconds in which the next request must be there."""
 WRITE_PATIENCE = 10.0
 """Seconds in which the other side must take what it is sent."""
+MAX_REFUSALS_RECORDED = 10
+"""Refused connections that are recorded one by one in a second; the others are counted."""
 SUFFIX = ".sock"
 
 _MAX_NAME = 100  # bytes of an address; Linux takes 107, others less
 _ACCEPT_PAUSE = 0.1
 _LINGER = 1.0
 _CHUNK = 16 * 1024
-_LOOKS = 5
-
-
-class _NotReadable(Exception):
-    """It cannot be said who a process descends from."""
 
 
 @asynccontextmanager
 async def open_control(
-    office: Office, folder: Path, keeper_pid: Callable[[], int], crashed: Callable[[Exception], None]
+    office: Office, folder: Path, hosts: Path, crashed: Callable[[Exception], None]
 ) -> AsyncIterator[Path]:
     """Serve at a new socket in the folder, which must be the user's alone, for the block; its path.
     At the end the socket is removed.
 
     Args:
-        keeper_pid: the keeper's process, of the moment.
+        hosts: the folder of the host records.
         crashed: is told of what is our own fault.
 
     Raises:
@@ -71,7 +69,7 @@ async def open_control(
     try:
         with listening:
             async with trio.open_nursery() as nursery:
-                server = _Server(office, keeper_pid, crashed)
+                server = _Server(office, hosts, crashed)
                 nursery.start_soon(server.accept, trio.SocketListener(trio.socket.from_stdlib_socket(listening)))
                 yield path
                 nursery.cancel_scope.cancel()
@@ -109,74 +107,17 @@ def address_of(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def peer_of(connection: socket.socket | trio.socket.SocketType) -> tuple[int, int]:
-    """Process and user at the other end of a Unix socket, as they were when it connected.
-
-    Raises:
-        OSError: the system does not say.
-    """
-    if sys.platform != "linux":
-        raise OSError("this system does not say who connects")
-    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return pid, uid
-
-
-def ancestry(pid: int) -> list[tuple[int, int]]:
-    """A process and everything it descends from: numbers, and when each began (in the kernel's ticks).
-
-    Processes end and their numbers are given to others while this reads. So it reads until it has read the same twice:
-    a parent that ended meanwhile would have left its child to another.
-
-    Raises:
-        _NotReadable: /proc does not say.
-    """
-    line = _line(pid)
-    for _ in range(_LOOKS):
-        again = _line(pid)
-        if line == again:
-            return line
-        line = again
-    raise _NotReadable
-
-
-def _line(pid: int) -> list[tuple[int, int]]:
-    line: list[tuple[int, int]] = []
-    while pid:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_bytes()
-            fields = stat[stat.rindex(b")") + 1 :].split()  # the name before it may hold anything
-            parent, began = int(fields[1]), int(fields[19])
-        except (OSError, ValueError, IndexError) as problem:
-            raise _NotReadable from problem
-        line.append((pid, began))
-        pid = parent
-    return line
-
-
-def refuse(pid: int, uid: int, barred: Collection[int]) -> str | None:
-    """Why a process may ask nothing here, as a sentence; None if it may. `barred`: processes whose descendants may
-    not."""
-    if uid != os.geteuid():
-        return "only the user whose host this is may ask it anything"
-    try:
-        line = ancestry(pid) if pid > 0 else []
-    except _NotReadable:
-        line = []
-    if not line:
-        return "this host cannot tell where the process that asks comes from, and so refuses it"
-    if any(each in barred for each, _ in line):
-        return "what was started by this host may not decide here"
-    return None
-
-
 class _Server:
     """What all connections share."""
 
-    def __init__(self, office: Office, keeper_pid: Callable[[], int], crashed: Callable[[Exception], None]) -> None:
+    def __init__(self, office: Office, hosts: Path, crashed: Callable[[Exception], None]) -> None:
         self._office = office
-        self._keeper_pid = keeper_pid
+        self._hosts = hosts
         self._crashed = crashed
         self._open = 0
+        self._second = -math.inf
+        self._recorded = 0
+        self._unrecorded = 0
 
     async def accept(self, listener: trio.SocketListener) -> None:
         async with trio.open_nursery() as nursery:
@@ -200,25 +141,37 @@ class _Server:
                 self._open -= 1
 
     async def _greet(self, stream: trio.SocketStream) -> None:
-        why = self._refuse(stream)
+        if self._open > MAX_CONNECTIONS:
+            await _dismiss(stream, f"this host speaks to {MAX_CONNECTIONS} terminals at once, not to more")
+            return
+        try:
+            peer = examine_peer(stream.socket)
+        except OSError as problem:
+            await _dismiss(stream, str(problem))
+            return
+        why = refuse(peer, self._hosts)
         if why is not None:
+            self._record_refusal(peer, why)
             await _dismiss(stream, why)
             return
         lines = _Lines(stream)
         while (line := await lines.next()) is not None:
-            if not await self._answer(line, lines, stream):
+            if not await self._answer(line, lines, stream, peer):
                 return
 
-    def _refuse(self, stream: trio.SocketStream) -> str | None:
-        if self._open > MAX_CONNECTIONS:
-            return f"this host speaks to {MAX_CONNECTIONS} terminals at once, not to more"
-        try:
-            pid, uid = peer_of(stream.socket)
-        except OSError as problem:
-            return str(problem)
-        return refuse(pid, uid, {os.getpid(), self._keeper_pid()})
+    def _record_refusal(self, peer: Peer, why: str) -> None:
+        """Record it, unless so many were in this second that they would fill the disk; the next record counts those."""
+        now = trio.current_time()
+        if now - self._second >= 1.0:
+            self._second, self._recorded = now, 0
+        if self._recorded >= MAX_REFUSALS_RECORDED:
+            self._unrecorded += 1
+            return
+        self._recorded += 1
+        self._office.refused(peer, why, self._unrecorded)
+        self._unrecorded = 0
 
-    async def _answer(self, line: bytes, lines: _Lines, stream: trio.SocketStream) -> bool:
+    async def _answer(self, line: bytes, lines: _Lines, stream: trio.SocketStream, peer: Peer) -> bool:
         """Answer one request; whether there may be another."""
         if len(line) > MAX_REQUEST:
             await _dismiss(stream, f"a request has at most {MAX_REQUEST} bytes")
@@ -233,7 +186,7 @@ class _Server:
             await self._follow(lines, stream)
             return False
         try:
-            said: dict[str, object] = {"ok": self._carry_out(verb, encode(given))}
+            said: dict[str, object] = {"ok": self._carry_out(verb, encode(given), peer)}
         except (Malformed, OfficeError) as problem:
             said = {"error": str(problem)}
         except Exception as problem:  # noqa: BLE001 - our own fault is an answer as well
@@ -242,7 +195,7 @@ class _Server:
         await _send(stream, said)
         return True
 
-    def _carry_out(self, verb: str, data: bytes) -> object:
+    def _carry_out(self, verb: str, data: bytes, peer: Peer) -> object:
         if verb == "hello":
             return self._office.hello()
         if verb == "state":
@@ -250,7 +203,8 @@ class _Server:
         if verb == "link":
             return {"link": self._office.link()}
         if verb in REQUESTS:
-            return carry_out(self._office, verb, data, Channel.TERMINAL)
+            with self._office.naming(peer):
+                return carry_out(self._office, verb, data, Channel.TERMINAL)
         raise Malformed("there is no such verb")
 
     async def _follow(self, lines: _Lines, stream: trio.SocketStream) -> None:

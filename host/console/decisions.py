@@ -4,6 +4,7 @@ left. What comes of it is one sentence."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from config import Channel, Trust
@@ -16,6 +17,7 @@ from host.policy.gate import Gate
 from host.policy.pins import Moved
 from host.protocol.methods import Kind
 from host.state import StateError
+from host.wire.descent import Peer
 
 _DONE = {"approve": "approved", "reject": "rejected, it stays out", "revoke": "held back until it is approved again"}
 
@@ -25,6 +27,14 @@ class Decisions:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+
+    def naming(self, peer: Peer) -> AbstractContextManager[object]:
+        """For the block, which must not wait: what is decided was sent by this process, and is recorded with it."""
+        return self._gate.ledger.naming(peer.described())
+
+    def refused(self, peer: Peer, why: str, unrecorded: int = 0) -> None:
+        """A process that may not decide wanted to."""
+        self._gate.ledger.refused_peer(peer.described(), why, unrecorded)
 
     def moved(self, *sections: str) -> None:
         """What these sections of the office show is not what it was."""

@@ -29,6 +29,7 @@ from host.journal import (
     AuditFailed,
     Crashed,
     Decided,
+    DecisionRefused,
     DefinitionChanged,
     Dropped,
     Event,
@@ -71,7 +72,17 @@ LOOK_EVERY = 1.0
 """Seconds between two looks at what other processes of the user have decided."""
 
 _ERRORS = (Crashed, AuditFailed)
-_WARNINGS = (RuleUnused, ServerFailed, InstanceFailed, LeftOut, NotAsked, TurnedAway, DefinitionChanged, Waiting)
+_WARNINGS = (
+    RuleUnused,
+    ServerFailed,
+    InstanceFailed,
+    LeftOut,
+    NotAsked,
+    TurnedAway,
+    DecisionRefused,
+    DefinitionChanged,
+    Waiting,
+)
 _QUIET = (Said, Dropped)
 
 

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 
 from config import Channel
 from host.jsonrpc.raw import REFUSALS
+from host.wire.descent import Peer
 
 MAX_REQUEST = 64 * 1024
 """Bytes of a request."""
@@ -73,6 +74,12 @@ class Office(Decider, Protocol):
 
     def attach(self, channel: Channel) -> AbstractContextManager[object]:
         """For the block, somebody is there who can answer."""
+
+    def naming(self, peer: Peer) -> AbstractContextManager[object]:
+        """For the block, which must not wait: what is decided was sent by this process, and is recorded with it."""
+
+    def refused(self, peer: Peer, why: str, unrecorded: int) -> None:
+        """A process that may not decide wanted to, and so did `unrecorded` more since the last call."""
 
     def link(self) -> str:
         """The address of the web console, with a code that opens it once."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from msgspec import Raw
 from host.errors import AuditUnavailable, ColonnadeError
 from host.exchange import Caller
 from host.hygiene import visible
-from host.journal import AuditFailed, Decided, DefinitionChanged, Journal, Sent, Waiting
+from host.journal import AuditFailed, Decided, DecisionRefused, DefinitionChanged, Journal, Sent, Waiting
 from host.policy.audit import Audit, shape_of
 from host.policy.desk import Matter, described
 from host.policy.grants import Grant
@@ -64,6 +64,7 @@ class Ledger:
         """Requests under way, by server."""
         self._audit = audit
         self._journal = journal
+        self._peer: Mapping[str, object] | None = None
 
     @property
     def full(self) -> bool:
@@ -82,7 +83,7 @@ class Ledger:
             AuditUnavailable: it cannot be written down, so it must not happen.
         """
         try:
-            seq = self._audit.write(what, **fields)
+            seq = self._audit.write(what, **fields, **self._named())
         except AuditUnavailable as problem:
             self._fail(problem)
             raise
@@ -120,12 +121,31 @@ class Ledger:
                 Sent(deed.server, deed.kind, deed.name, deed.caller.name, verdict, outcome, seconds, trace.size)
             )
 
+    @contextmanager
+    def naming(self, peer: Mapping[str, object]) -> Iterator[None]:
+        """Name the process that a decision comes from in every record of the block. The block must not wait: records
+        of others would name it too."""
+        self._peer = peer
+        try:
+            yield
+        finally:
+            self._peer = None
+
+    def _named(self) -> dict[str, object]:
+        return {} if self._peer is None else {"peer": self._peer}
+
     # After
+
+    def refused_peer(self, peer: Mapping[str, object], why: str, unrecorded: int) -> None:
+        """A process that may not decide wanted to, and so did `unrecorded` more since the last record of this kind."""
+        more = {"unrecorded": unrecorded} if unrecorded else {}
+        self.note("refused", peer=peer, why=why, **more)
+        self._journal.note(DecisionRefused(f"{visible(str(peer.get('name', 'unknown')))} ({peer['pid']})", why))
 
     def note(self, what: str, **fields: object) -> None:
         """Write down what has happened already: that cannot be undone because it cannot be written."""
         try:
-            self._audit.write(what, **fields)
+            self._audit.write(what, **fields, **self._named())
         except AuditUnavailable as problem:
             self._fail(problem)
 

@@ -1,6 +1,6 @@
 """The keeper: a small process beside the host under which every server process runs, so that none outlives the host.
 
-Run as a file (`python -I -S keeper.py FD`); it imports only the standard library and holds no secret of the host.
+Run as a file (`python -I -S keeper.py FD NAME`); it imports only the standard library and holds no secret of the host.
 
     host ── keeper ─┬─ warden ── program ── whatever it starts
                     └─ warden ── program ── …
@@ -48,7 +48,7 @@ WARDENS_LIMIT = 1.5
 
 _SHORT_PAUSE, _LONG_PAUSE = 0.01, 0.5
 _STOP_ROUNDS = 20
-_SET_DUMPABLE, _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 4, 36, 37
+_SET_DUMPABLE, _SET_NAME, _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 4, 15, 36, 37
 
 
 # What the kernel knows
@@ -68,6 +68,13 @@ def is_subreaper() -> bool:
     answer = ctypes.c_int(0)
     ctypes.CDLL(None).prctl(_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
     return bool(answer.value)
+
+
+def _set_name(name: str) -> None:
+    """Name this process and its wardens. No other process can change the name, so descendants are known by it: see
+    descent.py."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def _hide_memory() -> None:
@@ -387,15 +394,16 @@ def _listen_to_signals() -> None:
         signal.signal(number, lambda *_: None)
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, name: str) -> None:
     """Be the keeper for the host at the other end of this descriptor."""
+    _set_name(name)
+    _hide_memory()
     _listen_to_signals()
     become_subreaper()
-    _hide_memory()
     gc.disable()
     gc.freeze()  # a collection would touch, and so copy, every page shared with the wardens
     _Keeper(socket.socket(fileno=descriptor)).run()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])

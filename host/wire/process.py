@@ -22,6 +22,7 @@ from pathlib import Path
 import trio
 
 from host.wire import keeper as helper
+from host.wire.descent import KEEPER_NAME
 
 START_LIMIT = 10.0
 """Seconds in which the keeper has to take up a new program; only a keeper that was stopped or starved needs more."""
@@ -253,7 +254,7 @@ class _Helper:
         self.socket, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(helper.__file__)), str(theirs.fileno())],
+                [sys.executable, "-I", "-S", str(Path(helper.__file__)), str(theirs.fileno()), KEEPER_NAME],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import trio
 
 from config import Channel
 from host.console.requests import Done, OfficeError, State
+from host.wire.descent import Peer
 
 NOW = 1_790_000_000.0
 SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "problems")
@@ -133,6 +134,7 @@ class MemoryOffice:
         self.asked: list[tuple[Any, ...]] = []
         self.present: list[str] = []
         self.links = iter(f"http://127.0.0.1:1/console#{number}" for number in range(1, 100))
+        self.refusals: list[tuple[Peer, str, int]] = []
         self.breaks = False
         """Whether every request fails by a fault of ours."""
 
@@ -223,6 +225,12 @@ class MemoryOffice:
             yield
         finally:
             self.present.remove(channel.value)
+
+    def naming(self, peer: Peer) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def refused(self, peer: Peer, why: str, unrecorded: int) -> None:
+        self.refusals.append((peer, why, unrecorded))
 
     def link(self) -> str:
         return next(self.links)

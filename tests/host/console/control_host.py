@@ -1,14 +1,15 @@
 """A host's process with nothing but an office and its control socket: `control_host.py RUN_FOLDER [PROGRAM]`.
 
 It starts the program, if one is given, below a process that plays the keeper and adopts what loses its parent. It
-prints `ready PATH` once it can be asked, `present …` whenever somebody comes or goes, and ends with its standard input.
+prints `ready PATH` once it can be asked, `present …` whenever somebody comes or goes, `refused NAME PID UNRECORDED` for
+a connection that was refused, and ends with its standard input.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import trio
 
 from config import Channel
 from host.console.control import open_control
+from host.wire.descent import Peer, announce_host
 from host.wire.keeper import become_subreaper
 from tests.kit.office import MemoryOffice, held, question
 
@@ -40,6 +42,10 @@ class LoudOffice(MemoryOffice):
             self.present.remove(channel.value)
             print("present", *self.present, flush=True)
 
+    def refused(self, peer: Peer, why: str, unrecorded: int) -> None:
+        super().refused(peer, why, unrecorded)
+        print("refused", peer.line[0].name, peer.pid, unrecorded, flush=True)
+
 
 def start_keeper(programs: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", KEEPER, *programs], stdin=subprocess.PIPE)
@@ -53,7 +59,23 @@ async def main(folder: Path, programs: list[str]) -> None:
     def crashed(problem: Exception) -> None:
         print("crashed", repr(problem), flush=True)
 
-    async with open_control(office, folder, lambda: keeper.pid if keeper else 0, crashed) as path:
+    hosts = folder.parent / f"{folder.name}-hosts"
+    hosts.mkdir(exist_ok=True)
+    with announce_host(hosts, Path("/home/me/colonnade.yaml")):
+        await serve(office, folder, hosts, keeper, crashed)
+    if keeper is not None and keeper.stdin is not None:
+        keeper.stdin.close()
+        keeper.wait()
+
+
+async def serve(
+    office: LoudOffice,
+    folder: Path,
+    hosts: Path,
+    keeper: subprocess.Popen[bytes] | None,
+    crashed: Callable[[Exception], None],
+) -> None:
+    async with open_control(office, folder, hosts, crashed) as path:
         print("ready", path, flush=True)
         if keeper is not None and keeper.stdin is not None:
             keeper.stdin.write(b"\n")
@@ -62,11 +84,10 @@ async def main(folder: Path, programs: list[str]) -> None:
         async for words in stdin:
             if words == b"break\n":
                 office.breaks = True
+            elif words == b"refusals\n":
+                print("refusals", flush=True)
             else:
                 office.put("questions", question(words.decode().strip()))
-    if keeper is not None and keeper.stdin is not None:
-        keeper.stdin.close()
-        keeper.wait()
 
 
 if __name__ == "__main__":

@@ -14,10 +14,14 @@ from typing import Any
 
 import pytest
 
-from host.console import control
-from host.console.control import MAX_CONNECTIONS, address_of, ancestry, peer_of, refuse
+from host.console.control import MAX_CONNECTIONS, MAX_REFUSALS_RECORDED, address_of
 from host.console.requests import MAX_REQUEST
+from tests.real.running import until
 
+REFUSAL = (
+    "processes that a Colonnade host started, such as its servers, may not decide; "
+    "decide in a terminal or on a console that none of them started"
+)
 HOST = Path(__file__).with_name("control_host.py")
 ROOT = Path(__file__).parent.parent.parent.parent
 
@@ -233,7 +237,7 @@ def test_what_runs_below_the_keeper_is_refused(tmp_path: Path, program: str) -> 
     folder, out = tmp_path / "run", tmp_path / "out"
     folder.mkdir()
     with running_host(folder, [program, str(folder), str(out)]) as host:
-        assert heard(out) == {"error": "what was started by this host may not decide here"}
+        assert heard(out) == {"error": REFUSAL}
         assert "ok" in host.ask({"verb": "hello"})[0]
 
 
@@ -246,35 +250,28 @@ def test_the_same_programs_started_by_somebody_else_are_answered(tmp_path: Path,
         assert "ok" in heard(out)
 
 
-def test_the_descent_of_a_process() -> None:
-    line = ancestry(os.getpid())
-    assert [pid for pid, _ in line[:2]] == [os.getpid(), os.getppid()]
-    assert refuse(os.getpid(), os.geteuid(), {0}) is None
-    assert refuse(os.getpid(), os.geteuid(), {os.getpid()}) is not None
-    assert refuse(os.getpid(), os.geteuid(), {os.getppid()}) is not None
-    assert refuse(os.getpid(), os.geteuid() + 1, {0}) is not None
+def test_a_refused_attempt_is_told_with_its_process(tmp_path: Path) -> None:
+    folder, out = tmp_path / "run", tmp_path / "out"
+    folder.mkdir()
+    with running_host(folder, [AS_CHILD, str(folder), str(out)]) as host:
+        said = host.says()
+        assert heard(out) == {"error": REFUSAL}
+        word, name, pid, unrecorded = said.split()
+        assert (word, unrecorded) == ("refused", "0")
+        assert name.startswith("python")
+        assert int(pid) > 0
 
 
-def test_whose_descent_cannot_be_read_is_refused() -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    for pid in (gone.pid, 0, -1):
-        why = refuse(pid, os.geteuid(), set())
-        assert why is not None
-        assert "cannot tell" in why
-
-
-def test_a_line_that_does_not_hold_still_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A parent that ends while it is read, and whose number another gets, is a line that never was."""
-    lines = iter([[(9, 1), (5, 1)], [(9, 1), (1, 0)], [(9, 1), (1, 0)]])
-    monkeypatch.setattr(control, "_line", lambda pid: next(lines))
-    assert ancestry(9) == [(9, 1), (1, 0)]
-    restless = iter(range(100))
-    monkeypatch.setattr(control, "_line", lambda pid: [(9, next(restless))])
-    assert refuse(9, os.geteuid(), set()) is not None
-
-
-def test_the_other_end_of_a_socket() -> None:
-    one, other = socket.socketpair(socket.AF_UNIX)
-    with one, other:
-        assert peer_of(one) == (os.getpid(), os.geteuid())
+def test_refused_attempts_beyond_the_limit_are_counted(tmp_path: Path) -> None:
+    folder, out = tmp_path / "run", tmp_path / "out"
+    folder.mkdir()
+    count = MAX_REFUSALS_RECORDED + 3
+    many = CLIENT + f"for at in range({count}): ask(sys.argv[1], sys.argv[2])\nopen(sys.argv[2] + '.all', 'w').close()"
+    with running_host(folder, [many, str(folder), str(out)]) as host:
+        until(lambda: (tmp_path / "out.all").exists(), "all attempts were made")
+        host.hear("refusals")
+        told = []
+        while (line := host.says()) != "refusals":
+            told.append(line)
+        assert sum(1 + int(line.split()[3]) for line in told) <= count
+        assert len(told) >= MAX_REFUSALS_RECORDED

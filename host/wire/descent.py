@@ -1,0 +1,282 @@
+"""Descent of processes: the process at the other end of a Unix socket, its ancestors, and the running hosts among them.
+
+Only the kernel's word counts: peer credentials, /proc/PID/stat, and locks that end with their process. Outside Linux no
+descent is known, and every caller refuses.
+
+A process descends from a host if one of its ancestors bears either of two marks:
+
+- a *host record*: each running host of the user holds a lock on a file in the state directory, which names its
+  configuration, its process id and its start time (`announce_host`);
+- the process name of keepers and wardens (`KEEPER_NAME`), below which every server runs. No other process can change
+  that name. It recognises the servers of a host that was killed a moment ago, of one that keeps its state elsewhere,
+  and of one whose record was deleted.
+
+A process whose ancestors have all ended is a child of init or of the user's service manager and bears no mark.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import select
+import socket
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+KEEPER_NAME = "colonnade-keep"
+"""Process name of keepers and wardens; the kernel keeps 15 bytes."""
+RECORD_SUFFIX = ".json"
+
+_LOOKS = 5
+_RECORD_BYTES = 64 * 1024
+_SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
+
+
+class DescentUnknown(Exception):
+    """The ancestors of a process, or the running hosts, cannot be determined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process: `started` (in the kernel's ticks) tells it from a later one with the same `pid`."""
+
+    pid: int
+    started: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process at the other end of a Unix socket.
+
+    Args:
+        line: the process itself, then its ancestors from parent to init; empty if they cannot be determined.
+        exe: path of the executable; empty if it cannot be read.
+    """
+
+    pid: int
+    uid: int
+    line: Sequence[Process] = ()
+    exe: str = ""
+
+    def described(self) -> dict[str, object]:
+        """The peer as the audit records it."""
+        found: dict[str, object] = {"pid": self.pid, "uid": self.uid}
+        if self.line:
+            found["name"] = self.line[0].name
+        if self.exe:
+            found["exe"] = self.exe
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecord:
+    """A running host of this user."""
+
+    config: str
+    pid: int
+    started: int
+
+
+# Processes
+
+
+def ancestry(pid: int) -> list[Process]:
+    """A process, followed by its ancestors.
+
+    Processes end and their ids are reused while this reads. So it reads until it has read the same twice: a parent that
+    ended meanwhile would have left its child to another.
+
+    Raises:
+        DescentUnknown: /proc does not tell.
+    """
+    line = _line(pid)
+    for _ in range(_LOOKS):
+        again = _line(pid)
+        if line == again:
+            return line
+        line = again
+    raise DescentUnknown
+
+
+def _line(pid: int) -> list[Process]:
+    line: list[Process] = []
+    while pid:
+        process, pid = _process(pid)
+        line.append(process)
+    return line
+
+
+def _process(pid: int) -> tuple[Process, int]:
+    """A process and the id of its parent."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        end = stat.rindex(b")")  # the name may hold any byte, parentheses and blanks too
+        name = stat[stat.index(b"(") + 1 : end].decode(errors="replace")
+        fields = stat[end + 1 :].split()
+        return Process(pid, int(fields[19]), name), int(fields[1])
+    except (OSError, ValueError, IndexError) as problem:
+        raise DescentUnknown from problem
+
+
+def this_process() -> Peer:
+    """The calling process, as a peer."""
+    return _examined(os.getpid(), os.geteuid())
+
+
+def credentials(connection: socket.socket | trio.socket.SocketType) -> tuple[int, int]:
+    """Process id and user at the other end of a Unix socket, as of the moment it connected.
+
+    Raises:
+        OSError: the system does not tell.
+    """
+    if sys.platform != "linux":
+        raise OSError("this system does not tell which process connects")
+    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
+def examine_peer(connection: socket.socket | trio.socket.SocketType) -> Peer:
+    """The process at the other end of a Unix socket, with its ancestors.
+
+    A process that has ended since it connected has no ancestors here: its id may be another's by now, so that a
+    descendant of a host could connect, end, and be taken for the next process of that id. A kernel older than 6.5 can
+    tell only while the id is not in use again.
+
+    Raises:
+        OSError: the system does not tell.
+    """
+    pid, uid = credentials(connection)
+    handle = _peer_handle(connection)
+    if handle is None:
+        return _examined(pid, uid)
+    try:
+        peer = _examined(pid, uid)
+        return Peer(pid, uid) if _has_ended(handle) else peer
+    finally:
+        os.close(handle)
+
+
+def _peer_handle(connection: socket.socket | trio.socket.SocketType) -> int | None:
+    """A pidfd of the process that connected; None where the kernel gives none."""
+    try:
+        handle: int = struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4))[0]
+    except OSError:
+        return None
+    return handle
+
+
+def _has_ended(handle: int) -> bool:
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _examined(pid: int, uid: int) -> Peer:
+    try:
+        line = ancestry(pid) if pid > 0 else []
+    except DescentUnknown:
+        line = []
+    exe = ""
+    with suppress(OSError):  # of a process that hides its memory, or of another user
+        exe = os.readlink(f"/proc/{pid}/exe")
+    return Peer(pid, uid, tuple(line), exe)
+
+
+# Running hosts
+
+
+@contextmanager
+def announce_host(folder: Path, config: Path) -> Iterator[None]:
+    """Hold this process's host record for the block.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    pid = os.getpid()
+    path = folder / f"{pid}-{secrets.token_hex(4)}{RECORD_SUFFIX}"
+    coming = path.with_suffix(".new")  # a record that is not locked is taken for a dead host's
+    started = _process(pid)[0].started if sys.platform == "linux" else 0
+    record = json.dumps({"config": os.path.realpath(config), "pid": pid, "started": started})
+    descriptor = os.open(coming, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(descriptor, record.encode())
+        coming.rename(path)
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        coming.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def running_hosts(folder: Path) -> list[HostRecord]:
+    """The hosts that hold a record in this folder. Records whose host has ended are removed.
+
+    Raises:
+        DescentUnknown: a record is held and cannot be read.
+    """
+    found: list[HostRecord] = []
+    for path in sorted(folder.glob(f"*{RECORD_SUFFIX}")):
+        try:
+            # Without O_NONBLOCK a named pipe in the folder would hold the caller for ever.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:  # its host ended this moment
+            continue
+        except OSError as problem:
+            raise DescentUnknown from problem
+        try:
+            if _is_free(descriptor):
+                path.unlink(missing_ok=True)
+            else:
+                record = json.loads(os.read(descriptor, _RECORD_BYTES))
+                found.append(HostRecord(str(record["config"]), int(record["pid"]), int(record["started"])))
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise DescentUnknown from problem
+        finally:
+            os.close(descriptor)
+    return found
+
+
+def _is_free(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def refuse(peer: Peer, hosts: Path) -> str | None:
+    """Why a process may decide nothing, as a sentence; None if it may.
+
+    Args:
+        hosts: the folder of the host records.
+    """
+    if peer.uid != os.geteuid():
+        return "only the user whose host this is may ask it anything"
+    try:
+        below = descends_from_host(peer.line, running_hosts(hosts))
+    except DescentUnknown:
+        below = None
+    if below is None or not peer.line:
+        return "it cannot be determined which processes the caller descends from, and so it is refused"
+    if below:
+        return (
+            "processes that a Colonnade host started, such as its servers, may not decide; "
+            "decide in a terminal or on a console that none of them started"
+        )
+    return None
+
+
+def descends_from_host(line: Sequence[Process], hosts: Sequence[HostRecord]) -> bool:
+    """Whether a process or one of its ancestors (`line`, as of `ancestry`) is a host, a keeper or a warden."""
+    records = {(host.pid, host.started) for host in hosts}
+    return any(each.name == KEEPER_NAME or (each.pid, each.started) in records for each in line)
