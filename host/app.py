@@ -51,6 +51,8 @@ from host.wire.port import bind
 from host.wire.process import become_subreaper, open_keeper
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+CONSOLE_CONNECTIONS = 128
+"""Connections at a time to a console at an address of its own."""
 
 
 @dataclass(eq=False)
@@ -223,7 +225,8 @@ async def _open_own_console(
         yield None
         return
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(serve_http, _console_at(host, own, stop), own, stop=stop))
+        console = _console_at(host, own, stop)
+        nursery.start_soon(partial(serve_http, console, own, stop=stop, max_connections=CONSOLE_CONNECTIONS))
         if say is not None:
             say(f"The console is at {host.office.link()} (this link opens it once)")
         yield None

@@ -32,7 +32,6 @@ DEFERRED = {("host.cli", "commands"), ("host.cli", "deciding")}  # may be import
 UNTESTED = {  # sources without a test file of their own name: this list may only get shorter
     # types and constants alone
     "host/version.py",
-    "host/wire/asgi.py",
     "host/wire/link.py",
     # tested through their neighbours only
     "host/app.py",

@@ -15,6 +15,9 @@ browser says so (`Origin`, which a POST must have, and `Sec-Fetch-Site`), that i
 do, and that carries the cookie and the secret of one session. What changes something also has a number that grows, so
 that no request counts twice. Tokens of /mcp mean nothing here. Answers to what may not come in are the same words
 whatever was wrong.
+
+The listener keeps slots for the console, so that a person reaches it while clients of /mcp hold all connections. A
+request without a session loses its slot to the next request; one with a session keeps it.
 """
 
 from __future__ import annotations
@@ -31,11 +34,11 @@ from msgspec import Struct
 from config import Channel
 from host.console.requests import MAX_REQUEST, REQUESTS, Feed, Malformed, Office, OfficeError, carry_out, encode
 from host.console.sessions import COOKIE, IDLE_LIFE, ConsoleSession, Sessions, TooManyTries
-from host.downstream.edge import BODY_PATIENCE, Gone, cancel_when, until_gone
-from host.downstream.security import Headers
+from host.downstream.edge import BODY_PATIENCE, NO_HEADERS, Gone, cancel_when, until_gone
+from host.downstream.security import FULL, RETRY_AFTER, Headers
 from host.downstream.streams import HEARTBEAT, body, respond, start
 from host.jsonrpc.raw import REFUSALS
-from host.wire.asgi import ASGIApp, Receive, Scope, Send
+from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
 
 PATH = "/console"
 MAX_STREAMS = 8
@@ -79,9 +82,10 @@ _Serve = Callable[[ConsoleSession, Receive, Send], Awaitable[None]]
 class _Refused(Exception):
     """The HTTP answer is a refusal. `over`: the page has no session, and shall say so."""
 
-    def __init__(self, status: int, why: str, *, over: bool = False) -> None:
+    def __init__(self, status: int, why: str, *, over: bool = False, headers: Mapping[str, str] = NO_HEADERS) -> None:
         super().__init__(why)
         self.status = status
+        self.headers = headers
         self.answer = {"error": why, "over": True} if over else {"error": why}
 
 
@@ -134,12 +138,14 @@ class _Console:
         try:
             await self._route(scope, receive, send)
         except _Refused as refused:
-            await respond(send, refused.status, _JSON, encode(refused.answer))
+            await respond(send, refused.status, {**_JSON, **refused.headers}, encode(refused.answer))
         except Gone:
             return
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["raw_path"].decode("latin-1"), scope["method"]
+        if not claim(scope, None, reserved=True):
+            raise _Refused(503, FULL, headers={"retry-after": RETRY_AFTER})
         if path in self._files:
             if method != "GET":
                 raise _Refused(405, "this is only to be read")
@@ -159,6 +165,7 @@ class _Console:
         session = self._sessions.find(_cookies(headers), headers.one(SECRET) or "")
         if session is None:
             raise _Refused(403, _NOT_OPEN, over=True)
+        claim(scope, session, reserved=True)
         if path in self._reads:
             await self._reads[path](session, receive, send)
             return

@@ -6,6 +6,8 @@
     /console                      the web console, if it is served here: a door of its own, which takes no token
     GET  /healthz                 says that this process serves; the only one that asks for no token
 
+When all connections are in use, /healthz still answers: a full server is alive, and restarting it would help nobody.
+
 Every request passes the same checks in the same order: Host and Origin, token, path, HTTP method; then those of its
 transport.
 """
@@ -19,16 +21,17 @@ import trio
 
 from config import Listen
 from host.downstream.edge import JSON, Gone, Rejected, Visit
-from host.downstream.security import Doorkeeper, Headers, Refusal
+from host.downstream.security import FULL, RETRY_AFTER, Doorkeeper, Headers, Refusal
 from host.downstream.sse import SseFace
 from host.downstream.stateless import Stateless
 from host.downstream.stateless_http import StatelessHttp
 from host.downstream.streamable import StreamableFace
 from host.downstream.streams import Replies, respond
+from host.errors import LIMITED
 from host.journal import Crashed, Journal, TurnedAway, sample
 from host.jsonrpc.messages import ErrorBody, Failure, write
 from host.router import Router
-from host.wire.asgi import ASGIApp, Receive, Scope, Send
+from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
 
 CONSOLE = "/console"
 
@@ -111,6 +114,8 @@ class _App:
             await self._preflight(headers, send)
             return
         identity = self._door.identify(headers)
+        if not claim(scope, None if isinstance(identity, Refusal) else identity):
+            raise Rejected(Refusal(503, FULL, {"retry-after": RETRY_AFTER}), LIMITED)
         if isinstance(identity, Refusal):
             self._journal.note(TurnedAway(sample(path)))
             raise Rejected(identity)

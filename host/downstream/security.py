@@ -37,6 +37,10 @@ _MIRROR = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+")
 ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
 EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
 
+FULL = "all connections of this server are in use; try again in a moment"
+RETRY_AFTER = "1"
+"""Seconds after which a client that found no free connection may try again."""
+
 CHALLENGE = 'Bearer realm="colonnade"'
 
 

@@ -9,7 +9,8 @@ What hypercorn 0.18 does not promise and this file does:
   - no write outlasts `write_timeout`, and none is shielded from cancellation; a write that was begun and not ended
     breaks its connection, so half a message is never followed by another;
   - the end of a connection reaches `receive()` also while a pipelined request waits;
-  - an app may answer without reading the body.
+  - an app may answer without reading the body;
+  - a full listener makes room: which connection is closed for a new one is slots.py's decision.
 
 A request whose client left keeps its task: the app learns of it in `receive()`, and what it still sends is dropped.
 A client that only closes its sending half counts as one that left, yet what is sent afterwards still goes out to it.
@@ -18,12 +19,15 @@ A client that only closes its sending half counts as one that left, yet what is 
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import math
 import os
+import resource
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+import termios
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -39,11 +43,16 @@ from hypercorn.trio.worker_context import EventWrapper, WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from .asgi import ASGIApp, Event, Scope
+from .asgi import CLAIM, ASGIApp, Event, Scope
 from .head import MAX_HEAD, Refusal, head_of, refuse
+from .slots import EXTRA, RESERVED, Phase, Slots
 
 MAX_CONNECTIONS = 1000
-"""Connections at a time; more wait in the kernel's backlog until one ends, and those that are open notice nothing."""
+"""Connections at a time, besides the extra and reserved ones of slots.py."""
+OTHER_DESCRIPTORS = 256
+"""Open files that are left to the rest of the process, out of its limit."""
+FEWEST_CONNECTIONS = 64
+"""Connections at a time, however low the limit of open files is."""
 HEAD_TIMEOUT = 5.0
 """Seconds from the first byte of a head, or from a new connection, until the head must be complete."""
 IDLE_TIMEOUT = 75.0
@@ -57,6 +66,7 @@ _CHUNK = 64 * 1024
 _READ_AHEAD = 64 * 1024
 _BODY_QUEUE = 10  # parts of at most _CHUNK bytes
 _FULL_PAUSE = 0.1
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 _SAID_OF = {
     400: "this is not HTTP/1.1 as it is understood here",
@@ -82,6 +92,8 @@ async def serve_http(
 ) -> None:
     """Serve `app` until cancelled, or until `stop` is set. ASGI's lifespan is not used.
 
+    Each scope has the extension of `asgi.claim`: by it the app says whose request it is.
+
     On `stop` the listening socket and the idle connections are closed at once; requests in flight have `grace`
     seconds to end, then they are cancelled. Cancelled from outside, everything ends at once. No exception of a
     connection or of the app comes out: the app's are logged as `colonnade.listener` and answered with 500 where
@@ -89,8 +101,10 @@ async def serve_http(
 
     Args:
         bound: a listening socket, as from `port.bind`. It is closed when this ends, on `stop` at once.
-        max_connections, write_timeout, head_timeout, idle_timeout: see the constants of this module.
+        max_connections, write_timeout, head_timeout, idle_timeout: see the constants of this module. There are fewer
+            connections if the process may not open that many files.
     """
+    max_connections = affordable(max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     server = _Server(app, max_connections, write_timeout, head_timeout, idle_timeout)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
     async with listener, trio.open_nursery() as connections:
@@ -107,6 +121,16 @@ async def serve_http(
         await server.finish()
 
 
+def affordable(connections: int, files: float) -> int:
+    """How many connections of so many a process has that may open so many files.
+
+    The rest of the host opens files, too: a client must not be able to take them from the servers and the audit.
+    """
+    if files == resource.RLIM_INFINITY:
+        return connections
+    return min(connections, max(FEWEST_CONNECTIONS, int(files) - OTHER_DESCRIPTORS - EXTRA - RESERVED))
+
+
 class _Server:
     """What all connections share."""
 
@@ -119,33 +143,39 @@ class _Server:
         self.idle_timeout = idle_timeout
         self.context = WorkerContext(None)
         self.config = _hypercorn_config()
-        self._max_connections = max_connections
-        self._connections: set[_Connection] = set()
+        self.slots: Slots[_Connection] = Slots(max_connections)
         self._room = trio.lowlevel.ParkingLot()
         self._complained = -math.inf
 
     async def accept(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
         """Take connections until cancelled or until the listener is closed."""
         while True:
-            while len(self._connections) >= self._max_connections:
-                await self._room.park()
             try:
+                await self._until_room(listener)
                 stream = await listener.accept()
             except trio.ClosedResourceError:
                 return
             except OSError as error:
                 # EMFILE and its kin. The connection stays in the backlog, so the next accept fails at once as well.
                 self.complain(f"no connection can be accepted: {errno.errorcode.get(error.errno or 0, error)}")
-                await trio.sleep(_FULL_PAUSE)
+                if error.errno not in _NO_DESCRIPTOR or not self.slots.make_room(trio.current_time()):
+                    await trio.sleep(_FULL_PAUSE)
                 continue
             connection = _Connection(self, stream)
-            self._connections.add(connection)
+            self.slots.add(connection, trio.current_time())
             nursery.start_soon(self._run, connection)
+
+    async def _until_room(self, listener: trio.SocketListener) -> None:
+        while self.slots.full:
+            await trio.lowlevel.wait_readable(listener.socket)  # nothing is closed before there is a need for its slot
+            if not self.slots.make_room(trio.current_time()):
+                with trio.move_on_after(_FULL_PAUSE):  # time alone makes an incomplete request one that may be closed
+                    await self._room.park()
 
     async def finish(self) -> None:
         """Let no connection begin another request."""
         await self.context.terminated.set()
-        for connection in list(self._connections):
+        for connection in self.slots:
             connection.close_if_idle()
 
     def complain(self, text: str) -> None:
@@ -162,7 +192,7 @@ class _Server:
             self.complain(f"a connection was ended by {group.exceptions[0]!r}")
         finally:
             connection.close()
-            self._connections.discard(connection)
+            self.slots.remove(connection)
             self._room.unpark_all()
 
 
@@ -245,17 +275,28 @@ class _Connection:
             return data
         with trio.CancelScope(deadline=self._deadline) as self._reading:
             try:
-                data = await self._stream.receive_some(_CHUNK)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                data = await self._receive_ready()
+            except (OSError, trio.ClosedResourceError):
                 self.close()
                 return None
-            if not self._busy and not self._in_head:
-                self._in_head = True
-                self._deadline = trio.current_time() + self._server.head_timeout
+            if not self._busy:
+                now = trio.current_time()
+                self._server.slots.turn(self, Phase.HEAD, now)
+                if not self._in_head:
+                    self._in_head = True
+                    self._deadline = now + self._server.head_timeout
             return None if self._hung_up else data
         if not self._hung_up:
             self.close()  # too slow, or idle for too long
         return None
+
+    async def _receive_ready(self) -> bytes:
+        # `SocketStream.receive_some` can yield with the bytes in hand. A connection that is closed in that moment,
+        # since it looks idle, would lose a request that has arrived.
+        while True:
+            await trio.lowlevel.wait_readable(self._stream.socket)
+            with suppress(BlockingIOError):
+                return os.read(self._stream.socket.fileno(), _CHUNK)
 
     async def read_ahead(self) -> None:
         """Watch the client while a pipelined request waits for its turn.
@@ -304,12 +345,14 @@ class _Connection:
     def _turn(self, *, idle: bool) -> None:
         self._busy = not idle
         self._in_head = idle and (self._protocol.has_begun_head or bool(self._ahead))
+        now = trio.current_time()
         if not idle:
-            self._deadline = math.inf
+            phase, self._deadline = Phase.REQUEST, math.inf
         elif self._in_head:
-            self._deadline = trio.current_time() + self._server.head_timeout
+            phase, self._deadline = Phase.HEAD, now + self._server.head_timeout
         else:
-            self._deadline = trio.current_time() + self._server.idle_timeout
+            phase, self._deadline = Phase.IDLE, now + self._server.idle_timeout
+        self._server.slots.turn(self, phase, now)
         self._reading.deadline = self._deadline
         if idle and self._read_all:
             self.close()
@@ -347,6 +390,28 @@ class _Connection:
             self.cut()
             return len(data)
 
+    # Making room
+
+    @property
+    def has_unread_input(self) -> bool:
+        """Bytes of the client that the parser has not seen wait here, or in the kernel."""
+        if self._closed or self._ahead:
+            return bool(self._ahead)
+        count = fcntl.ioctl(self._stream.socket.fileno(), termios.FIONREAD, bytes(4))
+        return count != bytes(4)
+
+    def waits_for_client(self) -> bool:
+        """See `slots.Connection`."""
+        if self._closed or (self._busy and not self._hung_up and not self._protocol.awaits_body):
+            return False
+        return self._hung_up or not self.has_unread_input
+
+    @property
+    def ends_after_answer(self) -> bool:
+        """Whether the connection is given up with the present answer, to leave room for others."""
+        has_next = self._protocol.has_begun_head or self.has_unread_input
+        return self._server.slots.ends_after_answer(self, has_next=has_next)
+
     # Ending
 
     def close_if_idle(self) -> None:
@@ -359,10 +424,11 @@ class _Connection:
             return
         if self._writing.locked():
             self.cut()
-        elif self._read_all or self._protocol.has_whole_request:
+        elif self._read_all or (self._protocol.has_whole_request and not self.has_unread_input):
             self.close()
         else:
             self._hung_up = True
+            self._server.slots.turn(self, Phase.ENDING, trio.current_time())
             with suppress(OSError):
                 self._stream.socket.shutdown(socket.SHUT_WR)
             self._reading.cancel()
@@ -385,6 +451,10 @@ class _Connection:
     async def spawn_app(
         self, _app: object, _config: Config, scope: Scope, send: Callable[[Event | None], Awaitable[None]]
     ) -> Callable[[Event], Awaitable[None]]:
+        def claim(owner: Hashable, *, reserved: bool) -> bool:
+            return self._server.slots.claim(self, owner, trio.current_time(), reserved=reserved)
+
+        scope["extensions"][CLAIM] = claim
         inbox = _Inbox()
         self._nursery.start_soon(self._answer, scope, inbox, send)
         return inbox.put
@@ -448,6 +518,7 @@ class _Http1(H11Protocol):
         super().__init__(
             handed, server.config, server.context, handed, ConnectionState({}), False, client, here, connection.put
         )
+        self._connection = connection
         self._strict = _StrictConnection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self.connection = self._strict
         self.can_read = _Turn(connection)
@@ -457,13 +528,20 @@ class _Http1(H11Protocol):
         return self._strict.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
 
     @property
+    def awaits_body(self) -> bool:
+        """The body of the request is not complete, and its answer has not begun."""
+        return self._strict.their_state is h11.SEND_BODY and self._strict.our_state is h11.SEND_RESPONSE
+
+    @property
     def has_begun_head(self) -> bool:
         """Bytes of the next request are here already; asked between two requests."""
         return bool(self._strict.trailing_data[0])
 
     async def stream_send(self, event: StreamEvent) -> None:
         # Said in time: the connection will not be used again (see `_maybe_recycle`).
-        if isinstance(event, Response) and (self.context.terminated.is_set() or not self.has_whole_request):
+        if isinstance(event, Response) and (
+            self.context.terminated.is_set() or not self.has_whole_request or self._connection.ends_after_answer
+        ):
             event = Response(event.stream_id, [*event.headers, (b"connection", b"close")], event.status_code)
         await super().stream_send(event)
 

@@ -125,11 +125,14 @@ class Connection:
         self.writes.set()
         self.headers: dict[str, Any] = {}
         """What is sent with every request."""
+        self.extensions: dict[str, Any] = {}
+        """What the listener offers with every request."""
 
     def another(self, session: str | None = None) -> Connection:
         """A second connection to the same app, which may go on with a session."""
         other = Connection(self._app, self._nursery)
         other.session, other.headers, other.stop = session, dict(self.headers), self.stop
+        other.extensions = self.extensions
         return other
 
     def send(
@@ -154,6 +157,7 @@ class Connection:
             "raw_path": path.encode(),
             "path": path,
             "query_string": query.encode(),
+            "extensions": self.extensions,
             "headers": [(name.encode(), each.encode("latin-1")) for name in given for each in _each(given[name])],
         }
         coming = [data] if pieces is None else list(pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from host.console.requests import MAX_REQUEST
 from host.console.sessions import CODE_LIFE, COOKIE, MAX_SESSIONS, MAX_WRONG, Sessions
 from host.downstream.edge import BODY_PATIENCE
 from host.downstream.streams import HEARTBEAT
-from host.wire.asgi import ASGIApp
+from host.wire.asgi import CLAIM, ASGIApp
 from tests.kit.asgi import Answer, Connection, HeaderValue
 from tests.kit.office import MemoryOffice, held, question
 
@@ -434,3 +434,32 @@ async def _until(holds: Any) -> None:
     with trio.fail_after(5):
         while not holds():  # noqa: ASYNC110 - what is waited for has no event
             await trio.sleep(0.01)
+
+
+async def test_every_request_may_use_the_slots_that_are_kept_for_the_console_and_a_session_keeps_its_own() -> None:
+    told: list[Hashable] = []
+
+    def take(owner: Hashable, *, reserved: bool) -> bool:
+        assert reserved
+        told.append(owner)
+        return True
+
+    async with open_page() as page:
+        page.connection.extensions[CLAIM] = take
+        assert (await page.connection.get("GET", "/console")).status == 200
+        assert (await page.get("state")).status == 200
+        assert (await page.post("answer", ONCE)).status in (200, 409)
+        assert (await page.get("state", {"x-colonnade-console": "wrong"})).status == 403
+        unknown, person = told[0], told[2]
+        assert unknown is None
+        assert person is not None
+        assert told == [None, None, person, None, person, None]
+
+
+async def test_a_full_console_says_so_before_the_body() -> None:
+    async with open_page() as page:
+        page.connection.extensions[CLAIM] = lambda owner, *, reserved: False
+        page.connection.writes = trio.Event()
+        answer = await page.post("open", {"code": "x"})
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert (await page.connection.get("GET", "/console")).status == 503

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
 
 import pytest
+import trio
 
 from config import Listen, Secret
 from host.downstream.security import MAX_BODY
+from host.wire.asgi import CLAIM
 from tests.kit.asgi import open_face
 from tests.kit.world import ScriptedServer
 
@@ -285,3 +288,51 @@ async def test_the_main_path_is_where_the_configuration_says() -> None:
         await connection.open("/tools")
         assert (await connection.ask("ping", path="/tools"))["result"] == {}
         assert (await connection.get("POST", "/mcp", PING)).status == 404
+
+
+class FullListener:
+    """A listener without a free connection: it serves nobody, or those with a name, and notes what it was told."""
+
+    def __init__(self, *, named: bool = False) -> None:
+        self.told: list[tuple[Hashable, bool]] = []
+        self._named = named
+
+    def __call__(self, owner: Hashable, *, reserved: bool) -> bool:
+        self.told.append((owner, reserved))
+        return self._named and owner is not None
+
+
+async def test_a_full_server_refuses_who_has_no_token_and_serves_who_has() -> None:
+    """With one and the same answer for a missing and for a wrong token; nothing of the body is read."""
+    listen = Listen(tokens={"laptop": Secret("a" * 32)})
+    async with open_face(listen=listen) as (_, connection):
+        listener = connection.extensions[CLAIM] = FullListener(named=True)
+        for headers in ({}, {"authorization": "Bearer wrong"}):
+            answer = await connection.get("POST", body=PING, headers=headers)
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert "www-authenticate" not in answer.headers
+        connection.headers["authorization"] = f"Bearer {'a' * 32}"
+        await connection.open()
+        assert (await connection.get("POST", body=PING)).status == 200
+        assert listener.told == [(None, False)] * 2 + [("laptop", False)] * 3
+
+
+async def test_a_full_server_without_tokens_refuses_everybody_before_the_body() -> None:
+    async with open_face() as (_, connection):
+        connection.extensions[CLAIM] = FullListener()
+        connection.writes = trio.Event()
+        for method, path in (
+            ("POST", "/mcp"),
+            ("GET", "/mcp"),
+            ("GET", "/sse"),
+            ("POST", "/message"),
+            ("GET", "/status"),
+        ):
+            assert (await connection.get(method, path, PING)).status == 503
+
+
+async def test_a_full_server_is_alive() -> None:
+    """Otherwise whoever watches it would restart it."""
+    async with open_face() as (_, connection):
+        connection.extensions[CLAIM] = FullListener()
+        assert (await connection.get("GET", "/healthz")).status == 200

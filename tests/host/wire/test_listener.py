@@ -10,8 +10,8 @@ import re
 import resource
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import h2.connection
@@ -19,9 +19,10 @@ import pytest
 import trio
 import trio.testing
 
-from host.wire.asgi import ASGIApp, Receive, Scope, Send
-from host.wire.listener import serve_http
+from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
+from host.wire.listener import HEAD_TIMEOUT, MAX_CONNECTIONS, affordable, serve_http
 from host.wire.port import bind
+from host.wire.slots import EXTRA, SLOW
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BIG = b"x" * 65536
@@ -693,20 +694,244 @@ async def test_cancelling_ends_everything_at_once() -> None:
 # Accepting
 
 
-async def test_connections_over_the_cap_wait_for_one_to_end() -> None:
-    async with serving(hello, max_connections=2) as site:
-        async with await site.connect() as first, await site.connect() as second, await site.connect() as third:
-            for stream in (first, second):
-                await stream.send_all(GET)
-                await read_to(stream, b"got    0")
-            await third.send_all(GET)
-            with trio.move_on_after(0.2) as waited:
-                await third.receive_some()
-            assert waited.cancelled_caught
-            await first.aclose()
-            await read_to(third, b"got    0")
-            await second.send_all(GET)
-            await read_to(second, b"got    0")
+async def by_name(scope: Scope, receive: Receive, send: Send) -> None:
+    """Serves those who name themselves in the query, and others where there is room; /slow holds its request until its
+    client leaves."""
+    name = scope["query_string"].decode() or None
+    if not claim(scope, name, reserved=scope["path"] == "/console"):
+        await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"full"})
+    elif scope["path"] == "/slow":
+        await begin(send)
+        await part(send, b"begun")
+        await until_gone(receive)
+    else:
+        await hello(scope, receive, send)
+
+
+def get(target: str) -> bytes:
+    return f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+
+
+@asynccontextmanager
+async def clients(site: Site) -> AsyncIterator[Callable[..., Awaitable[trio.SocketStream]]]:
+    """Opens connections, and closes them at the end of the block. What one sends is answered before it is given."""
+    async with AsyncExitStack() as stack:
+
+        async def connect(request: bytes = b"", answer: bytes = b"got    0") -> trio.SocketStream:
+            stream = await stack.enter_async_context(await site.connect())
+            if request:
+                await stream.send_all(request)
+                await read_to(stream, answer)
+            return stream
+
+        yield connect
+
+
+async def is_closed(stream: trio.SocketStream, patience: float = SOON) -> bool:
+    """Whether the server closes on it within so many seconds."""
+    with trio.move_on_after(patience):
+        return await everything(stream) == b""
+    return False
+
+
+async def test_the_longest_idle_connection_makes_room_and_none_that_is_in_use() -> None:
+    """Neither one with a stream, nor one whose request has arrived but was not looked at yet."""
+    async with serving(by_name, max_connections=4) as site, clients(site) as connect:
+        streaming = await connect(get("/slow"), b"begun")
+        first, second, silent = await connect(get("/")), await connect(get("/")), await connect()
+        await connect(get("/"))
+        assert await is_closed(first)
+        assert not await is_closed(silent)
+        await connect()
+        assert (await ask(site, get("/"))).endswith(b"got    0")
+        assert await is_closed(second)
+        assert not await is_closed(streaming)
+
+
+async def test_a_request_that_arrives_as_its_connection_is_chosen_is_served() -> None:
+    """All of them send at once with as many newcomers; whoever is closed had sent nothing."""
+    async with serving(by_name, max_connections=8) as site, clients(site) as connect:
+        for _ in range(5):
+            old = [await connect() for _ in range(8)]
+            for each in old[::2]:
+                each.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            # Both without a checkpoint: the listener finds the requests and the newcomers in one pass of the loop.
+            for each in old[::2]:
+                assert os.write(each.socket.fileno(), GET) == len(GET)
+            new = [_connect_now(site) for _ in range(4)]
+            for each in old[::2]:
+                await read_to(each, b"got    0")
+            for newcomer in new:
+                newcomer.close()
+
+
+def _connect_now(site: Site) -> socket.socket:
+    """A connection that is in the backlog when this returns."""
+    return socket.create_connection(("127.0.0.1", site.port))
+
+
+async def test_pipelined_requests_are_answered_although_the_listener_is_nearly_full() -> None:
+    async with serving(by_name, max_connections=2) as site, clients(site) as connect:
+        await connect()
+        stream = await connect()
+        await stream.send_all(GET + GET + GET)
+        answers = await everything(stream)
+        assert answers.count(b"got    0") == 3
+        assert answers.count(b"connection: close") == 1
+
+
+async def test_anonymous_connections_of_a_nearly_full_listener_end_with_their_answer() -> None:
+    async with serving(by_name, max_connections=10) as site, clients(site) as connect:
+        for _ in range(8):
+            await connect()
+        ninth = await connect(get("/"))
+        await ninth.send_all(get("/"))
+        assert b"connection: close" not in await read_to(ninth, b"got    0")
+        tenth = await connect()
+        await tenth.send_all(get("/"))
+        assert b"connection: close" in await everything(tenth)
+        named = await connect(get("/?laptop"))
+        await named.send_all(get("/?laptop"))
+        assert b"connection: close" not in await read_to(named, b"got    0")
+
+
+async def test_a_listener_whose_connections_are_all_in_use_refuses_who_has_no_name_and_serves_who_has() -> None:
+    async with serving(by_name, max_connections=4) as site, clients(site) as connect:
+        for _ in range(4):
+            await connect(get("/slow?greedy"), b"begun")
+        assert (await ask(site, get("/"))).startswith(b"HTTP/1.1 503 ")
+        assert (await ask(site, get("/?greedy"))).startswith(b"HTTP/1.1 503 ")
+        answer = await ask(site, get("/?laptop"))
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"connection: close" in answer
+        assert (await ask(site, get("/console"))).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_silent_connections_beyond_the_limit_keep_nobody_out() -> None:
+    """Every slot is in use, and the extra ones are taken by clients that send nothing, or one byte."""
+    async with serving(by_name, max_connections=4) as site, clients(site) as connect:
+        for _ in range(4):
+            await connect(get("/slow?greedy"), b"begun")
+        for _ in range(2 * EXTRA):
+            await connect()
+        assert (await ask(site, get("/?laptop"))).startswith(b"HTTP/1.1 200 ")
+        for _ in range(2 * EXTRA):
+            await (await connect()).send_all(b"G")
+        assert (await ask(site, get("/?laptop"))).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_incomplete_requests_keep_nobody_out() -> None:
+    """Heads that do not end, and bodies that do not come: after a second they make room."""
+    body = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1"
+    for sent in (GET[:-2], body):
+        async with serving(by_name, max_connections=40) as site, clients(site) as connect:
+            incomplete = [await connect() for _ in range(40 + EXTRA)]
+            for each in incomplete:
+                with suppress(trio.BrokenResourceError):
+                    await each.send_all(sent)
+            await trio.sleep(SLOW)  # the slowness is the attack
+            started = trio.current_time()
+            for _ in range(10):
+                assert (await ask(site, get("/"))).startswith(b"HTTP/1.1 200 ")
+            assert trio.current_time() - started < HEAD_TIMEOUT - SLOW, "nobody had to wait for the deadline of a head"
+
+
+async def test_a_refused_client_that_still_sends_gets_its_answer() -> None:
+    async with serving(by_name, max_connections=1) as site, clients(site) as connect:
+        await connect(get("/slow"), b"begun")
+        stream = await connect()
+        await stream.send_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n" + b"x" * 1_500_000)
+        assert (await everything(stream)).endswith(b"full")
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Both ends of a thousand connections are open in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@asynccontextmanager
+async def flood(site: Site) -> AsyncIterator[Callable[[int], Awaitable[list[socket.socket]]]]:
+    """Opens many connections, from a thread of its own, and closes them at the end of the block."""
+    attack: list[socket.socket] = []
+
+    async def connect(count: int) -> list[socket.socket]:
+        more = await trio.to_thread.run_sync(lambda: [_connect_now(site) for _ in range(count)])
+        attack.extend(more)
+        return more
+
+    try:
+        yield connect
+    finally:
+        for each in attack:
+            each.close()
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("sent", [b"", GET[:-2]])
+async def test_more_than_a_thousand_connections_that_send_no_request_keep_nobody_out(sent: bytes) -> None:
+    async with serving(by_name) as site, flood(site) as attack:
+        for each in await attack(MAX_CONNECTIONS + 2 * EXTRA):
+            with suppress(OSError):
+                each.send(sent)
+        if sent:
+            await trio.sleep(SLOW)  # a head is incomplete for so long before it counts as slow
+        started = trio.current_time()
+        answer = await ask(site, get("/"))
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"connection: close" in answer, "nearly full"
+        async with await site.connect() as good:
+            for _ in range(3):
+                await good.send_all(get("/?laptop"))
+                await read_to(good, b"got    0")
+        assert trio.current_time() - started < HEAD_TIMEOUT - SLOW, "nobody waited for a deadline"
+
+
+@pytest.mark.usefixtures("many_files")
+async def test_clients_are_served_while_an_attacker_connects_again_and_again() -> None:
+    """Three times as many connections as there are slots. A named client keeps its connection all the time."""
+    async with serving(by_name, max_connections=200) as site, clients(site) as connect, flood(site) as attack:
+        named = await connect(get("/?laptop"))
+        for _ in range(6):
+            await attack(100)
+            assert (await ask(site, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))).endswith(b"got    0")
+            await named.send_all(get("/?laptop"))
+            assert b"connection: close" not in await read_to(named, b"got    0")
+
+
+@pytest.mark.parametrize(
+    ("files", "connections"),
+    [(resource.RLIM_INFINITY, 1000), (20_000, 1000), (1304, 1000), (1303, 999), (1024, 720), (256, 64)],
+)
+def test_a_process_that_may_open_few_files_has_fewer_connections(files: int, connections: int) -> None:
+    assert affordable(MAX_CONNECTIONS, files) == connections
+
+
+async def test_idle_connections_give_back_their_descriptors_when_there_are_no_more() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving(by_name) as site, clients(site) as connect:
+        idle = [await connect(get("/")) for _ in range(10)]
+        good = socket.socket()
+        good.setblocking(False)
+        try:
+            highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+            spare = _fill_up()
+            assert good.connect_ex(("127.0.0.1", site.port)) == errno.EINPROGRESS
+            assert await is_closed(idle[0], 5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for fd in spare:
+                os.close(fd)
+            good.close()
+        for stream in idle[5:]:
+            await stream.send_all(get("/"))
+            await read_to(stream, b"got    0")
 
 
 async def test_running_out_of_file_descriptors_is_survived_without_spinning(caplog: pytest.LogCaptureFixture) -> None:

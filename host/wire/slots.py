@@ -1,0 +1,239 @@
+"""Connection slots of one listener: how many connections are open, and which one is closed to make room for another.
+
+Regular slots are for everybody. When all are taken, a few more connections are accepted, to read one request head each:
+the owner of a request is known only then. The listener closes them after one answer. Reserved slots are for requests
+that the app marks, so that a person reaches the console of a full server.
+
+Knows no socket, no token and no clock: connections are keys that can be closed, owners are any hashable values (None:
+anonymous), and every moment is an argument.
+
+The order in which connections are closed, each time the one that has waited longest:
+  1. one whose last answer has been sent, and which only discards input;
+  2. one that has had `SLOW` seconds for a request head;
+  3. an idle one, after `QUIET` seconds unless a complete request needs its slot;
+  4. one that has had `SLOW` seconds for a request body, and is not being answered.
+Anonymous connections go before all others. Connections of a named owner go only for a named owner, those of the owner
+with the most connections first. A connection with unread input, or with a request that is being answered, is never
+closed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Generic, Protocol, TypeVar
+
+EXTRA = 32
+"""Connections beyond the regular ones that are accepted to read a request head."""
+SERVED_EXTRA = 16
+"""Extra connections that may be served, if their owners hold less than their share; the rest keep reading heads."""
+RESERVED = 16
+"""Connections beyond all others for requests that the app marks: the console's pages and their requests."""
+QUIET = 0.1
+"""Seconds that a client has for its first byte while others wait to be accepted: it is not closed on as it connects."""
+SLOW = 1.0
+"""Seconds that a client has for an incomplete request while others wait for its slot."""
+NEARLY_FULL = 0.9
+"""Share of the regular slots beyond which no anonymous connection is kept open for another request."""
+
+
+class Phase(Enum):
+    IDLE = auto()
+    """Between two requests, or before the first byte."""
+    HEAD = auto()
+    """Part of a request head has been received."""
+    REQUEST = auto()
+    """A request is being received or answered; an open stream is an answer."""
+    ENDING = auto()
+    """The last answer has been sent."""
+
+
+class Connection(Protocol):
+    def waits_for_client(self) -> bool:
+        """Whether only its client can continue: the connection is open, no received byte is unread, and no request is
+        being answered."""
+        ...
+
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class _Kind(Enum):
+    REGULAR = auto()
+    EXTRA = auto()
+    RESERVED = auto()
+
+
+@dataclass(slots=True)
+class _Slot:
+    kind: _Kind
+    since: float
+    phase: Phase = Phase.IDLE
+    owner: Hashable = None
+
+
+class Slots(Generic[C]):
+    """The open connections. A connection that is closed to make room is removed at once."""
+
+    def __init__(self, regular: int) -> None:
+        self._regular = regular
+        self._slots: dict[C, _Slot] = {}
+        # Ordered sets: in the first, the connection that took its slot first is first; in the second, the one that has
+        # been longest in its phase. So the victim is found without a look at all connections. (A dict would not do:
+        # finding its first key takes a look at all that were removed before it.)
+        self._kinds: dict[_Kind, OrderedDict[C, None]] = {kind: OrderedDict() for kind in _Kind}
+        self._phases: dict[Hashable, dict[Phase, OrderedDict[C, None]]] = {}
+
+    def __iter__(self) -> Iterator[C]:
+        return iter(list(self._slots))
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def full(self) -> bool:
+        """No further connection may be accepted before one is closed."""
+        return len(self._kinds[_Kind.EXTRA]) >= EXTRA
+
+    def make_room(self, now: float) -> bool:
+        """Close one anonymous connection for one that waits to be accepted. False if there is none to close."""
+        victim = self._victim(None, (_Kind.REGULAR, _Kind.EXTRA), now, QUIET)
+        if victim is None:
+            return False
+        victim.close()
+        self.remove(victim)
+        return True
+
+    def add(self, connection: C, now: float) -> None:
+        """Give a slot to a connection that was just accepted: a regular one if possible."""
+        regular = len(self._kinds[_Kind.REGULAR]) < self._regular or self._free_regular([None], now, QUIET)
+        slot = self._slots[connection] = _Slot(_Kind.REGULAR if regular else _Kind.EXTRA, now)
+        self._kinds[slot.kind][connection] = None
+        self._enter(connection, slot)
+
+    def turn(self, connection: C, phase: Phase, now: float) -> None:
+        """Note that the connection is in this phase. The same phase again changes nothing."""
+        slot = self._slots.get(connection)
+        if slot is not None and slot.phase is not phase:
+            self._leave(connection, slot)
+            slot.phase, slot.since = phase, now
+            self._enter(connection, slot)
+
+    def claim(self, connection: C, owner: Hashable, now: float, *, reserved: bool) -> bool:
+        """Note whose request the connection carries. False if there is no slot in which that request may be served.
+
+        An extra connection gets a regular slot if one can be freed. Otherwise a marked request gets a reserved slot,
+        and one of a named owner is served as it is, unless its owner holds the share of one owner already.
+        """
+        slot = self._slots.get(connection)
+        if slot is None:
+            return False
+        self._set_owner(connection, slot, owner)
+        if slot.kind is not _Kind.EXTRA:
+            return True
+        if self._free_regular([None] if owner is None else [None, *self._named()], now, 0.0):
+            self._move(connection, slot, _Kind.REGULAR)
+        elif reserved and self._free_reserved():
+            self._move(connection, slot, _Kind.RESERVED)
+        elif not self._deserves_extra(owner):
+            self._set_owner(connection, slot, None)  # what is refused counts for no owner
+            return False
+        return True
+
+    def ends_after_answer(self, connection: C, *, has_next: bool) -> bool:
+        """Whether the connection is to be closed after the present answer. `has_next`: its next request has arrived."""
+        slot = self._slots.get(connection)
+        if slot is None or slot.kind is not _Kind.REGULAR:
+            return True
+        nearly_full = len(self._kinds[_Kind.REGULAR]) > NEARLY_FULL * self._regular
+        return nearly_full and slot.owner is None and not has_next
+
+    def remove(self, connection: C) -> None:
+        """Free the slot, for the extra connection that has waited longest. Nothing happens if it is free already."""
+        slot = self._drop(connection)
+        if slot is None or slot.kind is not _Kind.REGULAR:
+            return
+        for kind in (_Kind.EXTRA, _Kind.RESERVED):
+            for heir in self._kinds[kind]:
+                self._move(heir, self._slots[heir], _Kind.REGULAR)
+                return
+
+    def _named(self) -> list[Hashable]:
+        """The named owners, that with the most connections first."""
+        return sorted((owner for owner in self._phases if owner is not None), key=self._held, reverse=True)
+
+    def _held(self, owner: Hashable) -> int:
+        return sum(map(len, self._phases[owner].values()))
+
+    def _deserves_extra(self, owner: Hashable) -> bool:
+        if owner is None:
+            return False
+        served = sum(self._slots[each].owner is not None for each in self._kinds[_Kind.EXTRA])
+        return served <= SERVED_EXTRA and self._held(owner) <= self._regular / len(self._named())
+
+    def _free_regular(self, owners: Iterable[Hashable], now: float, quiet: float) -> bool:
+        """Close a regular connection of one of the owners, the first one that has any to close."""
+        for owner in owners:
+            victim = self._victim(owner, (_Kind.REGULAR,), now, quiet)
+            if victim is not None:
+                victim.close()
+                self._drop(victim)
+                return True
+        return False
+
+    def _free_reserved(self) -> bool:
+        """Make sure that a reserved slot is free. An anonymous connection loses its slot to the next one, even in the
+        middle of a request: otherwise a few incomplete requests would hold all reserved slots."""
+        held = self._kinds[_Kind.RESERVED]
+        if len(held) < RESERVED:
+            return True
+        victim = next((each for each in held if self._slots[each].owner is None), None)
+        if victim is None:
+            return False
+        victim.close()
+        self._drop(victim)
+        return True
+
+    def _victim(self, owner: Hashable, kinds: tuple[_Kind, ...], now: float, quiet: float) -> C | None:
+        phases = self._phases.get(owner, {})
+        for phase, age in ((Phase.ENDING, 0.0), (Phase.HEAD, SLOW), (Phase.IDLE, quiet), (Phase.REQUEST, SLOW)):
+            for connection in phases.get(phase, ()):
+                slot = self._slots[connection]
+                if now - slot.since < age:
+                    break
+                if slot.kind in kinds and connection.waits_for_client():
+                    return connection
+        return None
+
+    def _set_owner(self, connection: C, slot: _Slot, owner: Hashable) -> None:
+        if slot.owner != owner:
+            self._leave(connection, slot)
+            slot.owner = owner
+            self._enter(connection, slot)
+
+    def _move(self, connection: C, slot: _Slot, kind: _Kind) -> None:
+        del self._kinds[slot.kind][connection]
+        slot.kind = kind
+        self._kinds[kind][connection] = None
+
+    def _drop(self, connection: C) -> _Slot | None:
+        slot = self._slots.pop(connection, None)
+        if slot is not None:
+            del self._kinds[slot.kind][connection]
+            self._leave(connection, slot)
+        return slot
+
+    def _enter(self, connection: C, slot: _Slot) -> None:
+        self._phases.setdefault(slot.owner, {}).setdefault(slot.phase, OrderedDict())[connection] = None
+
+    def _leave(self, connection: C, slot: _Slot) -> None:
+        phases = self._phases[slot.owner]
+        del phases[slot.phase][connection]
+        if not phases[slot.phase]:
+            del phases[slot.phase]
+        if not phases:
+            del self._phases[slot.owner]
