@@ -21,6 +21,7 @@ import trio
 
 from config import Listen
 from host.downstream.edge import JSON, Gone, Rejected, Visit
+from host.downstream.open_streams import OpenStreams
 from host.downstream.security import FULL, RETRY_AFTER, Doorkeeper, Headers, Refusal
 from host.downstream.sse import SseFace
 from host.downstream.stateless import Stateless
@@ -50,9 +51,10 @@ async def open_http_face(
     is left. When `stop` is set, the standing streams end, since nothing else would end them; calls go on."""
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, lambda problem: journal.note(Crashed("an answer's event stream", problem)))
-        alone = StatelessHttp(router, stateless, replies, stop)
-        streamable = StreamableFace(router, journal, stop, replies, alone, stateless.tasks)
-        old = SseFace(router, journal, stop, stateless.tasks) if listen.sse else None
+        streams = OpenStreams()
+        alone = StatelessHttp(router, stateless, replies, stop, streams)
+        streamable = StreamableFace(router, journal, stop, replies, alone, stateless.tasks, streams)
+        old = SseFace(router, journal, stop, stateless.tasks, streams) if listen.sse else None
         nursery.start_soon(replies.watch)
         nursery.start_soon(streamable.sweep)
         try:

@@ -413,18 +413,13 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    @property
-    def listening(self) -> int:
-        """How many have their stream open for what we say unasked."""
-        return len(self._listening)
-
     def draft(self, endpoint: str | None, identity: str | None) -> tuple[str, Session]:
         """A session that is not yet known by its id."""
         return draft_session("session", endpoint, identity, self._router, self._journal, self._tasks)
 
     def keep(self, id: str, session: Session) -> bool:
-        """Make the session known by its id. False if there are too many and none of them is idle."""
-        if len(self._open) >= MAX_SESSIONS and not self._forget_one():
+        """Make the session known by its id. False if there are too many, and none that makes room for it."""
+        if len(self._open) >= MAX_SESSIONS and not self._forget_one(session.identity):
             return False
         self._open[id] = session
         return True
@@ -471,11 +466,27 @@ class Sessions:
     def _idle(self, id: str, session: Session) -> bool:
         return not len(session.serving) and id not in self._listening
 
-    def _forget_one(self) -> bool:
-        """Forget the oldest idle session of whoever has most of those: one client's many are no other's trouble."""
-        idle = [(session.last_used, id) for id, session in self._open.items() if self._idle(id, session)]
-        if not idle:
+    def _forget_one(self, newcomer: str | None) -> bool:
+        """Forget one session for one of `newcomer`: the oldest idle one of the identity with the most idle ones. An
+        identity with fewer sessions than the newcomer loses none. If none is idle, one that is used makes room, if its
+        identity has the most sessions by far: one identity's many are no other's trouble."""
+        held = Counter(session.identity for session in self._open.values())
+        idle = [
+            (session.last_used, id)
+            for id, session in self._open.items()
+            if self._idle(id, session) and held[session.identity] >= held[newcomer]
+        ]
+        if idle:
+            most = Counter(self._open[id].identity for _, id in idle).most_common(1)[0][0]
+            self.end(min(each for each in idle if self._open[each[1]].identity == most)[1])
+            return True
+        most, count = held.most_common(1)[0]
+        if count <= held[newcomer] + 1:
             return False
-        most = Counter(self._open[id].identity for _, id in idle).most_common(1)[0][0]
-        self.end(min(each for each in idle if self._open[each[1]].identity == most)[1])
+        used = [
+            (len(session.serving) > 0, session.last_used, id)  # those that only listen go first
+            for id, session in self._open.items()
+            if session.identity == most
+        ]
+        self.end(min(used)[2])
         return True

@@ -17,11 +17,11 @@ import trio
 
 from host.downstream.channel import Channel
 from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, until_gone
+from host.downstream.open_streams import OpenStreams, Transport
 from host.downstream.security import Refusal, refuse_accept, refuse_body
 from host.downstream.sessions import Session, draft_session
-from host.downstream.streams import MAX_KEPT, MAX_STREAMS, STREAM_HEADERS, body, start
+from host.downstream.streams import MAX_KEPT, STREAM_HEADERS, body, start
 from host.downstream.tasks import Tasks
-from host.errors import LIMITED
 from host.journal import Journal
 from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, read_strictly, write
 from host.protocol.methods import INITIALIZE
@@ -36,7 +36,8 @@ SESSION = "session_id"
 class SseFace:
     """When `stop` is set, the streams end."""
 
-    def __init__(self, router: Router, journal: Journal, stop: trio.Event, tasks: Tasks) -> None:
+    def __init__(self, router: Router, journal: Journal, stop: trio.Event, tasks: Tasks, streams: OpenStreams) -> None:
+        self._streams = streams
         self._router = router
         self._journal = journal
         self._tasks = tasks
@@ -49,18 +50,19 @@ class SseFace:
         refusal = refuse_accept(visit.headers, "text/event-stream")
         if refusal is not None:
             raise Rejected(refusal)
-        if len(self._open) >= MAX_STREAMS:
-            raise Rejected(Refusal(503, "too many sessions are open", {"retry-after": "5"}), LIMITED)
         id, session = draft_session(
             "sse session", visit.endpoint, visit.identity, self._router, self._journal, self._tasks
         )
+        over = trio.Event()
+        place = self._streams.place(Transport.SSE, visit.identity, over.set, in_use=lambda: len(session.serving) > 0)
         try:
-            await self._serve(visit, id, session)
+            with place:
+                await self._serve(visit, id, session, over)
         finally:
             session.end()
         await body(visit.send, b"", more=False)
 
-    async def _serve(self, visit: Visit, id: str, session: Session) -> None:
+    async def _serve(self, visit: Visit, id: str, session: Session, over: trio.Event) -> None:
         there = "/message" if visit.endpoint is None else f"/message/{visit.endpoint}"
         outgoing = _Outgoing()
         outgoing.put(event(f"{there}?{SESSION}={id}".encode(), event="endpoint"))
@@ -71,6 +73,7 @@ class SseFace:
                 nursery.start_soon(outgoing.ping)
                 nursery.start_soon(session.tell_changes, outgoing.send)
                 nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
+                nursery.start_soon(cancel_when, over, nursery.cancel_scope)
                 with session.standing.listening(outgoing.say):
                     await outgoing.pour(visit.send)
             finally:

@@ -15,10 +15,11 @@ from msgspec import Raw
 from host.downstream.edge import Rejected, Visit, cancel_when_gone, until_gone
 from host.downstream.guard import params_of
 from host.downstream.listening import listen, wanted_of
+from host.downstream.open_streams import OpenStreams, Transport
 from host.downstream.security import Refusal
 from host.downstream.stateless import Comer, Stateless, can_be_asked
-from host.downstream.streams import COMMIT, MAX_STREAMS, STREAM_HEADERS, EventStream, Replies, start
-from host.errors import LIMITED, ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
+from host.downstream.streams import COMMIT, STREAM_HEADERS, EventStream, Replies, start
+from host.errors import ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
 from host.jsonrpc.messages import Failure, Request, Success, write
 from host.protocol.methods import CALL, target_of
 from host.protocol.mirror import check, check_params, check_version
@@ -38,12 +39,14 @@ _STATUSES = {
 class StatelessHttp:
     """Serves them. When `stop` is set, whoever only listens is told that it is over."""
 
-    def __init__(self, router: Router, stateless: Stateless, replies: Replies, stop: trio.Event) -> None:
+    def __init__(
+        self, router: Router, stateless: Stateless, replies: Replies, stop: trio.Event, streams: OpenStreams
+    ) -> None:
         self._router = router
         self._stateless = stateless
         self._replies = replies
         self._stop = stop
-        self._listening = 0
+        self._streams = streams
 
     async def serve(self, visit: Visit, request: Request) -> None:
         """One request, which says that it is stateless.
@@ -101,21 +104,26 @@ class StatelessHttp:
             wanted = wanted_of(params, said.abilities)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
-        if self._listening >= MAX_STREAMS:
-            raise Rejected(Refusal(503, "too many streams are open", {"retry-after": "5"}), LIMITED, request.id)
-        self._listening += 1
-        try:
+        over = trio.Event()
+        with self._streams.place(Transport.LISTEN, visit.identity, over.set, id=request.id):
             async with until_gone(visit.receive) as nursery:
                 stream = _stream()
                 await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
-                nursery.start_soon(self._tell, request, wanted, said, comer, stream)
+                nursery.start_soon(_set_when, self._stop, over)
+                nursery.start_soon(self._tell, request, wanted, said, comer, stream, over)
                 await stream.pour(visit.send, -1)
-        finally:
-            self._listening -= 1
 
-    async def _tell(self, request: Request, wanted: Filter, said: Envelope, comer: Comer, stream: EventStream) -> None:
+    async def _tell(
+        self,
+        request: Request,
+        wanted: Filter,
+        said: Envelope,
+        comer: Comer,
+        stream: EventStream,
+        over: trio.Event,
+    ) -> None:
         tasks = self._stateless.tasks
-        await listen(self._router, tasks, request.id, wanted, comer, said.abilities, stream.say, self._stop)
+        await listen(self._router, tasks, request.id, wanted, comer, said.abilities, stream.say, over)
         stream.add(write(Success(request.id, farewell(request.id))))
         stream.end()
 
@@ -127,6 +135,11 @@ def _comer(visit: Visit) -> Comer:
     return Comer(
         f"{visit.identity}, stateless", visit.endpoint, visit.identity, visit.identity, (visit.endpoint, visit.identity)
     )
+
+
+async def _set_when(event: trio.Event, other: trio.Event) -> None:
+    await event.wait()
+    other.set()
 
 
 def _stream() -> EventStream:

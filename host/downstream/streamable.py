@@ -12,11 +12,11 @@ from __future__ import annotations
 import trio
 
 from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, until_gone
+from host.downstream.open_streams import OpenStreams, Transport
 from host.downstream.security import Headers, Refusal, refuse_accept, refuse_body
 from host.downstream.sessions import Session, Sessions
 from host.downstream.stateless_http import StatelessHttp
 from host.downstream.streams import (
-    MAX_STREAMS,
     STREAM_HEADERS,
     EventStream,
     Replies,
@@ -64,8 +64,10 @@ class StreamableFace:
         replies: Replies,
         stateless: StatelessHttp,
         tasks: Tasks,
+        streams: OpenStreams,
     ) -> None:
         self._stop = stop
+        self._streams = streams
         self._stateless = stateless
         self._sessions = Sessions(router, journal, tasks)
         self._replies = replies
@@ -200,26 +202,28 @@ class StreamableFace:
 
     async def _stand(self, visit: Visit, session: Session, id: str, after: int | None) -> None:
         """The stream for what we say unasked: the former one from after that event on, or a new one (None)."""
-        if after is None and self._sessions.listening >= MAX_STREAMS:
-            raise Rejected(Refusal(503, "too many streams are open", {"retry-after": "5"}), LIMITED)
         scope = trio.CancelScope()
         if not await self._sessions.listen(id, scope, takes_over=after is not None):
             raise Rejected(Refusal(409, "this session has its stream already"))
         try:
-            stream = session.standing_stream
-            if stream is None or after is None:
-                after = -1
-                stream = session.standing_stream = session.begin_stream()
-            stream.go_on()
-            try:
-                with scope:
-                    await self._pour(visit, session, id, stream, after)
-            finally:
-                stream.end()
+            over = trio.Event()
+            with self._streams.place(Transport.STREAMABLE, visit.identity, over.set):
+                stream = session.standing_stream
+                if stream is None or after is None:
+                    after = -1
+                    stream = session.standing_stream = session.begin_stream()
+                stream.go_on()
+                try:
+                    with scope:
+                        await self._pour(visit, session, id, stream, after, over)
+                finally:
+                    stream.end()
         finally:
             self._sessions.stop_listening(id)
 
-    async def _pour(self, visit: Visit, session: Session, id: str, stream: EventStream, after: int) -> None:
+    async def _pour(
+        self, visit: Visit, session: Session, id: str, stream: EventStream, after: int, over: trio.Event
+    ) -> None:
         async def send(notice: Notification) -> None:
             stream.add(write(notice))
             await trio.lowlevel.checkpoint()
@@ -231,6 +235,7 @@ class StreamableFace:
             nursery.start_soon(session.tell_changes, send)
             nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
             nursery.start_soon(cancel_when, session.ended, nursery.cancel_scope)
+            nursery.start_soon(cancel_when, over, nursery.cancel_scope)
             with session.standing.listening(stream.say):
                 await stream.pour(visit.send, after)
             whole = True

@@ -34,9 +34,6 @@ KEPT = 300.0
 MAX_KEPT = 1024 * 1024
 """Bytes that one stream keeps at most, beyond which its oldest events go; and that the finished streams of one session
 keep together, beyond which the oldest go."""
-MAX_STREAMS = 400
-"""Streams of one transport that stand open for what is said unasked: each holds a connection, of which there may only
-be so many, and messages need some too."""
 MAX_FINISHED = 100
 """Finished streams that one session keeps at most."""
 

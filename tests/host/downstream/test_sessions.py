@@ -88,6 +88,43 @@ async def test_one_identitys_many_sessions_make_room_before_anothers(monkeypatch
         assert (len(sessions), new in sessions, newest[1] in sessions) == (4, True, True)
 
 
+async def test_an_identity_whose_sessions_are_all_in_use_takes_none_from_another_and_makes_room_for_it(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """First with a session that only listens, then with the one that was used longest ago."""
+    monkeypatch.setattr(sessions_module, "MAX_SESSIONS", 5)
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, opened(world) as sessions, trio.open_nursery() as nursery:
+
+        async def keep(identity: str) -> tuple[Session, bool]:
+            id, session = sessions.draft(None, identity)
+            kept = sessions.keep(id, session)
+            await trio.sleep(1)
+            session.last_used = trio.current_time()
+            return session, kept
+
+        call = Request(1, "tools/call", Raw(b'{"name":"a__x"}'))
+        laptop = [(await keep("laptop"))[0] for _ in range(4)]
+        for session in laptop[:3]:
+            session.begin(call)
+        (listens,) = (id for id, session in sessions._open.items() if session is laptop[3])
+        await sessions.listen(listens, trio.CancelScope())
+        desk, _ = await keep("desk")
+        assert not (await keep("laptop"))[1], "it would take the only session of another"
+        assert not desk.ended.is_set()
+        desk.begin(call)
+        second, kept = await keep("desk")
+        assert kept
+        assert [session.ended.is_set() for session in laptop] == [False, False, False, True]
+        second.begin(call)
+        assert not (await keep("desk"))[1], "three of five would be more than the other has"
+        third, kept = await keep("phone")
+        assert kept
+        assert [session.ended.is_set() for session in laptop] == [True, False, False, True]
+        third.begin(call)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_client_that_lists_between_two_changes_is_told_of_the_second_only(autojump_clock: MockClock) -> None:
     """Also when the second change brings back what it knew at first."""
     server = ScriptedServer("a", tools=["x"])

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Listen, Secret
 from host.asking import PeerError
-from host.downstream import sessions, sse
+from host.downstream import open_streams, sessions, sse
 from host.downstream.sse import PING_EVERY
 from host.downstream.streams import MAX_KEPT
 from host.jsonrpc.messages import ErrorBody, Notification
@@ -535,7 +535,7 @@ async def test_a_session_is_unknown_to_whoever_has_another_token() -> None:
 
 
 async def test_there_are_so_many_streams_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "MAX_STREAMS", 2)
+    monkeypatch.setattr(open_streams, "MAX_STREAMS", 2)
     async with open_face() as (_, connection):
         clients = [OldClient(connection.another()) for _ in range(2)]
         for client in clients:

@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Listen, Secret
 from host.asking import PeerError
-from host.downstream import stateless_http
+from host.downstream import open_streams
 from host.downstream.streams import COMMIT, HEARTBEAT, MAX_KEPT
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import encode
@@ -813,7 +813,7 @@ async def test_a_client_that_does_not_read_costs_little(autojump_clock: MockCloc
 
 async def test_only_so_many_listen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that would be one too many is refused, until another one leaves (rule 5)."""
-    monkeypatch.setattr(stateless_http, "MAX_STREAMS", 2)
+    monkeypatch.setattr(open_streams, "MAX_STREAMS", 2)
     async with open_face() as (_, connection):
         listening = [connection.another() for _ in range(2)]
         for each in listening:

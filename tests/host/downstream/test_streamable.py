@@ -12,8 +12,8 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Listen, Secret
+from host.downstream import open_streams
 from host.downstream import sessions as sessions_module
-from host.downstream import streamable
 from host.downstream.streams import HEARTBEAT, KEPT, MAX_KEPT, OPEN_AFTER
 from host.jsonrpc.messages import Notification
 from host.jsonrpc.raw import encode
@@ -1461,7 +1461,7 @@ async def test_a_flood_of_logs_does_not_push_a_question_out_of_a_stream_that_nob
 
 async def test_only_so_many_standing_streams_are_open_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """(rule 5) Calls are served all the same, and whoever leaves makes room."""
-    monkeypatch.setattr(streamable, "MAX_STREAMS", 2)
+    monkeypatch.setattr(open_streams, "MAX_STREAMS", 2)
     async with open_face() as (_, connection):
         clients = [connection.another() for _ in range(3)]
         for client in clients:
