@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 
-.PHONY: run test conformance matrix left-behind soak eras browser consent screenshots clean
+.PHONY: run test conformance matrix left-behind soak attack eras browser consent screenshots clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -26,6 +26,9 @@ left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process m
 
 soak: $(INSTALLED_DEV)  ## 12000 calls whose servers ask back: every question must find its one client
 	$(BIN)/python -m tests.real.soak
+
+attack: $(INSTALLED_DEV)  ## hostile servers and clients beside a good one; ATTACK="--scale 0.1" for three minutes of it
+	$(BIN)/python -m tests.attack $(ATTACK)
 
 browser: $(INSTALLED_DEV)  ## the web console in a real browser; needs chromium
 	COLONNADE_BROWSER=1 $(BIN)/python -m pytest -n 2 tests/real/test_console.py tests/real/test_console_host.py

@@ -1,0 +1,256 @@
+"""The attacks on boundaries. Each proves that it would have seen a crossing: the file that is allowed is read, the
+approval of the user works, the servers did try.
+
+The good client makes calls meanwhile, for its errors alone; there is no yardstick here.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.real.running import COLONNADE, until
+
+from .attacks import GOOD, at, program
+from .figures import Calls, Outcome
+from .hostile_client import Target, message
+from .phases import Scale
+from .processes import GoodClient, Host, Script
+from .server import decide_all
+
+CALLS, RATE = 100, 50.0
+SPELLINGS = 3000
+TAKEN = 1.0
+"""Seconds in which the host has taken a list that it has read."""
+BAD = ("digits", "surrogate", "depth")
+SUFFIXES = (
+    *("", "?", "?x=1", "#", "#frag", "/", "/.", "/./", "//", "/..//.env", "?#", "#?", "?x#y", "/?x", "/#y", "/.?x"),
+    *("?x=/..", "?/../public.txt", "#/../public.txt", "%3F", "%3f", "%23", "%2F", "%2f.", ";", ";x", ";x=1", "%20"),
+    *("/./#", "%00", "\\"),
+)
+PREFIXES = ("file://", "file://", "FILE://", "File://", "file:", "file://localhost", "file:///", " file://")
+
+
+class Boundary:
+    """One attack on a boundary: the host, what was found, and the good client beside it."""
+
+    def __init__(self, name: str, scale: Scale, stack: ExitStack) -> None:
+        self.name = name
+        self.crossed: list[str] = []
+        self.broken: list[str] = []
+        self.remarks: list[str] = []
+        self._scale = scale
+        self._stack = stack
+        self._hosts: list[Host] = []
+
+    def host(self, host: Host) -> Host:
+        host.start()
+        self._stack.callback(host.kill)
+        self._hosts.append(host)
+        return host
+
+    @contextmanager
+    def good_calls(self, url: str, *options: str) -> Iterator[list[Calls]]:
+        """The good client makes its calls for the block; they are in the list after it."""
+        client = GoodClient(url, "good__echo", *options)
+        self._stack.callback(client.close)
+        calls: list[Calls] = []
+        calling = threading.Thread(
+            target=lambda: calls.append(client.phase(CALLS, RATE, CALLS / RATE * 2, self._scale.timeout))
+        )
+        calling.start()
+        try:
+            yield calls
+        finally:
+            calling.join()
+
+    def outcome(self, calls: Sequence[Calls]) -> Outcome:
+        """Everything that was found. All hosts must be there still, and end in order."""
+        exits = []
+        for host in self._hosts:
+            status = host.running.process.poll()
+            exits += [f"a host has ended with status {status}"] if status is not None else []
+            if status is None and (status := host.stop()) != 0:
+                exits.append(f"SIGTERM ended a host with status {status}")
+        return Outcome(
+            self.name,
+            CALLS,
+            beside=calls[0] if calls else Calls([], ["no call was made"]),
+            exits=exits,
+            tracebacks=sum(host.tracebacks() for host in self._hosts),
+            crossed=self.crossed,
+            broken=self.broken,
+            remarks=self.remarks,
+        )
+
+
+def spellings(path: str, count: int, seed: int) -> list[str]:
+    """URIs that a server may take for the file at this path: every suffix, and random combinations of what parsers
+    undo."""
+    chance = random.Random(seed)
+    found = [f"file://{path}{suffix}" for suffix in SUFFIXES]
+    while len(found) < count + len(SUFFIXES):
+        parts = path.split("/")[1:]
+        for _ in range(chance.randint(0, 2)):
+            place = chance.randrange(len(parts) + 1)
+            parts[place:place] = chance.choice((["."], [""], ["x", ".."], ["%2e"], ["x", "%2E%2E"], ["..", ".."]))
+        text = "/" + "/".join(parts)
+        encoded = chance.choice((0.0, 0.0, 0.05, 0.3, 1.0))
+        text = "".join(f"%{ord(one):02x}" if one not in "/%" and chance.random() < encoded else one for one in text)
+        prefix = chance.choice(PREFIXES)
+        found.append(prefix + text + chance.choice(SUFFIXES) + chance.choice(("", "", "?", "#", "/", "/.")))
+    return found
+
+
+def resources(scale: Scale, place: Path) -> Outcome:
+    """A `deny` on resources, led around by other spellings of the same file."""
+    with ExitStack() as stack:
+        attack = Boundary("resource spellings", scale, stack)
+        folder = place / "resources"
+        shelf = folder / "shelf"
+        shelf.mkdir(parents=True)
+        secret = secrets.token_hex(16)
+        (shelf / ".env").write_text(secret)
+        (shelf / "public.txt").write_text("what anybody may read")
+        consent = {"resources": {"allow": [f"file://{shelf}/**"], "deny": ["**/.env"]}}
+        servers = {"good": program("good", "good"), "files": program("files", "files", consent=consent)}
+        host = attack.host(Host(folder, servers))
+        host.wait_ready()
+        with attack.good_calls(host.url) as calls:
+            session = Target(host.url, None).open()
+
+            def read(uri: str) -> bytes:
+                return session.post(message("resources/read", {"uri": f"files+{uri}"}))[1]
+
+            if b"what anybody may read" not in read(f"file://{shelf}/public.txt"):
+                attack.broken.append("the file that is allowed cannot be read")
+            tried = spellings(f"{shelf}/.env", at(scale.factor, SPELLINGS), 1)
+            through = [uri for uri in tried if secret.encode() in read(uri)]
+            session.close()
+        tails = [uri.replace(str(shelf), "…") for uri in through[:8]]
+        attack.remarks.append(f"{len(through)} of {len(tried)} spellings gave the file that is denied: {tails}")
+        if through:
+            attack.crossed.append(f"{len(through)} spellings lead around the rule")
+        return attack.outcome(calls)
+
+
+def second_host(scale: Scale, place: Path) -> Outcome:
+    """Approval by a server's own process, at the control sockets of two hosts of one user and by the command line."""
+    with ExitStack() as stack:
+        attack = Boundary("second host", scale, stack)
+        folder = place / "second-host"
+        control = folder / "control"
+        servers = {"good": program("good", "good"), "spy": program("spy", "spy", control, trust="untrusted")}
+        one = attack.host(Host(folder, servers))
+        two = attack.host(Host(folder / "two", servers, state=one.state, file=one.file))
+        one.wait_ready()
+        two.wait_ready()
+        orders = {"state": str(one.state), "config": str(one.file), "colonnade": COLONNADE}
+        with attack.good_calls(one.url) as calls, one.ordered(orders):
+            until(lambda: one.noted("done") == 2, "both servers have tried")
+        attack.remarks += [text for _, _, text in one.notes() if text != "done"]
+        if (tries := one.noted("child at")) < 4:
+            attack.broken.append(f"{tries} tries at control sockets, expected 4")
+        for name, host in (("the first host", one), ("the second host", two)):
+            if count := sum(name.startswith("spy__") for name in _listed(host)):
+                attack.crossed.append(f"{name} lists {count} tools that nobody approved")
+        if not attack.crossed:
+            for path in (one.state / "run").glob("*.sock"):
+                decide_all(path, "spy")  # as the user, who may
+            with suppress_assertion(attack.broken, "the user cannot approve, so nothing was shown"):
+                until(lambda: sum(name.startswith("spy__") for name in _listed(one)) == 5, "five tools", 5)
+        return attack.outcome(calls)
+
+
+def _listed(host: Host) -> list[str]:
+    session = Target(host.url, None).open()
+    try:
+        return [tool["name"] for tool in json.loads(session.post(message("tools/list", {}))[1])["result"]["tools"]]
+    finally:
+        session.close()
+
+
+@contextmanager
+def suppress_assertion(broken: list[str], why: str) -> Iterator[None]:
+    try:
+        yield
+    except AssertionError:
+        broken.append(why)
+
+
+def memory_of_the_host(scale: Scale, place: Path) -> Outcome:
+    """The host's secrets, read by a server of the same user from /proc. The user is not root."""
+    with ExitStack() as stack:
+        attack = Boundary("environ and mem", scale, stack)
+        folder = place / "reader"
+        canary = f"CANARY-{secrets.token_hex(8)}"
+        servers = {"good": program("good", "good"), "reader": program("reader", "reader", folder / "control")}
+        tokens = {"good": GOOD, "secret": "${env:COLONNADE_CANARY}"}
+        more: Mapping[str, Any] = {"listen": {"address": "127.0.0.1:0", "auth": {"tokens": tokens}}}
+        host = Host(folder, servers, environment={"COLONNADE_CANARY": canary}, unprivileged=True, **more)
+        attack.host(host).wait_ready()
+        with attack.good_calls(host.url, "--token", GOOD) as calls:
+            with host.ordered({"host": host.pid, "canary": canary}):
+                until(lambda: host.noted("done"), "the server has looked everywhere")
+        attack.remarks += [text for _, _, text in host.notes() if text != "done"]
+        looks = {what: [text for text in attack.remarks if text.startswith(what)] for what in ("environ", "mem")}
+        if not all(any(f"of {host.pid}:" in text for text in found) for found in looks.values()):
+            attack.broken.append("the server did not look at the host")
+        attack.crossed += [f"the canary is in {text.partition(':')[0]}" for text in attack.remarks if "CANARY" in text]
+        return attack.outcome(calls)
+
+
+def bad_definition(scale: Scale, place: Path) -> Outcome:
+    """One definition that Python clients cannot read, in the list that all servers share."""
+    with ExitStack() as stack:
+        attack = Boundary("bad definition", scale, stack)
+        folder = place / "bad-definition"
+        servers = {"good": program("good", "good"), "bad": program("bad-definition", "bad", folder / "control")}
+        host = attack.host(Host(folder, servers))
+        host.wait_ready()
+        client = Script("sdk_client.py", host.url, isolated=False)
+        stack.callback(client.close)
+
+        def tools() -> list[str]:
+            client.write("list")
+            answer: dict[str, Any] = json.loads(client.read(30))
+            return answer.get("tools") or [str(answer.get("error"))]
+
+        with attack.good_calls(host.url) as calls:
+            for kind in BAD:
+                with host.ordered({"kind": kind}):
+                    until(partial(host.noted, f"listed {kind}"), f"the bad definition is listed ({kind})")
+                    with suppress(AssertionError):  # a host that leaves the definition out shows nothing of it
+                        until(lambda: _entries(host) == 11, "the bad definition is among the entries", TAKEN)
+                    listed = tools()
+                sound = sum(name.startswith("bad__sound") for name in listed)
+                attack.remarks.append(f"{kind}: {len(listed)} tools" if sound == 10 else f"{kind}: {listed[0][:150]}")
+                if sound != 10 or "good__echo" not in listed:
+                    attack.broken.append(f"{kind}: the SDK's client got {sound} of 10 sound tools")
+                seen = host.noted("listed")
+                until(partial(_quiet, host, seen), "the list is sound again")
+        return attack.outcome(calls)
+
+
+def _entries(host: Host) -> int:
+    return int((host.status()["bad"].get("entries") or {}).get("tools", 0))
+
+
+def _quiet(host: Host, seen: int) -> bool:
+    return _entries(host) == 10 and host.noted("listed") == seen
+
+
+BOUNDARIES: dict[str, Callable[[Scale, Path], Outcome]] = {
+    "resource spellings": resources,
+    "second host": second_host,
+    "environ and mem": memory_of_the_host,
+    "bad definition": bad_definition,
+}
+"""By name; each gets the scale and a folder."""
