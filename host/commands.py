@@ -1,4 +1,5 @@
-"""What the commands do that need the whole program: serve, list, call. Each gives an exit code (cli.py lists them)."""
+"""What the commands do that need the whole program: serve, list, call. Each gives an exit code (command_line.py lists
+them)."""
 
 from __future__ import annotations
 

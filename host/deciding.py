@@ -1,5 +1,5 @@
-"""The commands by which a person decides: ask, pins, grants, console, explain, audit. Each gives an exit code (cli.py
-lists them).
+"""The commands by which a person decides: ask, pins, grants, console, explain, audit. Each gives an exit code
+(command_line.py lists them).
 
 They speak with every host of the user that runs, by its control socket. Where none runs, pins, grants and explain work
 on the files that it left, under their lock.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
+from pathlib import Path
+
 import trio
 
 from config import HttpServer
@@ -15,14 +19,34 @@ from host.version import VERSION
 
 
 def status(roster: Roster, catalog: Catalog, journal: Journal, *, parked: int, tasks: int) -> bytes:
-    """`{"colonnade": version, "parked": number, "tasks": number, "servers": [...]}`. `parked` calls are under way that
-    may have to wait for an answer of their client, and `tasks` that are tasks or may become some. A server has `id`,
+    """`{"colonnade": version, "parked": number, "tasks": number, "process": {...}, "servers": [...]}`.
+
+    `parked` calls are under way that may have to wait for an answer of their client, and `tasks` that are tasks or may
+    become some. `process` is as of `usage`. A server has `id`,
     `title`, `transport`, `state` (one of `starting`, `ready`, `failed`, `held`, `disabled`), `detail` in words, `since`
     and `next_attempt_in` in seconds, `attempts`, `revision` and `says` (what it calls itself), `entries` by kind,
     `isolation`, the number of dedicated `instances` that live and may live (`max_instances`), and `dropped` (messages
     dropped, by reason)."""
     servers = [_server(upstream, roster, catalog, journal) for upstream in roster.upstreams.values()]
-    return bytes(encode({"colonnade": VERSION, "parked": parked, "tasks": tasks, "servers": servers}))
+    told = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "process": usage(), "servers": servers}
+    return bytes(encode(told))
+
+
+def usage() -> dict[str, int | None]:
+    """What this process uses, which nobody can read from outside: open `descriptors` and how many there may be, and the
+    resident `memory` in bytes, now and at its peak. None where the system does not tell (outside Linux)."""
+    unknown = dict.fromkeys(("descriptors", "max_descriptors", "memory", "memory_peak"))
+    try:
+        lines = [line.partition(":") for line in Path("/proc/self/status").read_text().splitlines()]
+        kibibytes = {name: int(text.split()[0]) for name, _, text in lines if name in ("VmRSS", "VmHWM")}
+        return {
+            "descriptors": len(os.listdir("/proc/self/fd")) - 1,  # one is that of the listing
+            "max_descriptors": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            "memory": kibibytes["VmRSS"] * 1024,
+            "memory_peak": kibibytes["VmHWM"] * 1024,
+        }
+    except (OSError, ValueError, KeyError, IndexError):
+        return unknown
 
 
 def _server(upstream: Upstream, roster: Roster, catalog: Catalog, journal: Journal) -> dict[str, object]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 from typing import Any
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation
-from host.downstream.status import status
+from host.downstream.status import status, usage
 from tests.kit.world import ScriptedServer, open_world
 
 
@@ -75,3 +77,26 @@ async def test_dedicated_instances_are_counted(autojump_clock: MockClock) -> Non
         clients[0].session.end()
         await wait_all_tasks_blocked()
         assert await told() == ("per-client", 1)
+
+
+def test_what_the_process_uses_is_counted() -> None:
+    before = usage()
+    files = [open(os.devnull) for _ in range(7)]  # noqa: SIM115 - they are counted while they are open
+    kept = bytearray(os.urandom(1024) * 32 * 1024)
+    after = usage()
+    for file in files:
+        file.close()
+    found = {name: (before[name], after[name]) for name in before}
+    descriptors, most, memory, peak = (found[name] for name in found)
+    assert descriptors[0] is not None
+    assert descriptors[1] == descriptors[0] + 7
+    assert most == (resource.getrlimit(resource.RLIMIT_NOFILE)[0],) * 2
+    assert memory[0] is not None
+    assert memory[1] is not None
+    assert peak[1] is not None
+    assert memory[1] >= memory[0] + len(kept) // 2
+    assert peak[1] >= memory[1]
+    del kept
+    left = usage()["memory"]
+    assert left is not None
+    assert left < memory[1]
