@@ -20,7 +20,7 @@ import trio
 import trio.testing
 
 from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
-from host.wire.listener import HEAD_TIMEOUT, MAX_CONNECTIONS, affordable, serve_http
+from host.wire.listener import MAX_CONNECTIONS, affordable, serve_http
 from host.wire.port import bind
 from host.wire.slots import EXTRA, SLOW
 
@@ -811,31 +811,31 @@ async def test_a_listener_whose_connections_are_all_in_use_refuses_who_has_no_na
 
 async def test_silent_connections_beyond_the_limit_keep_nobody_out() -> None:
     """Every slot is in use, and the extra ones are taken by clients that send nothing, or one byte."""
-    async with serving(by_name, max_connections=4) as site, clients(site) as connect:
+    async with serving(by_name, max_connections=4, head_timeout=120) as site, clients(site) as connect:
         for _ in range(4):
             await connect(get("/slow?greedy"), b"begun")
         for _ in range(2 * EXTRA):
             await connect()
-        assert (await ask(site, get("/?laptop"))).startswith(b"HTTP/1.1 200 ")
+        assert (await ask(site, get("/?laptop"), 30)).startswith(b"HTTP/1.1 200 ")
         for _ in range(2 * EXTRA):
             await (await connect()).send_all(b"G")
-        assert (await ask(site, get("/?laptop"))).startswith(b"HTTP/1.1 200 ")
+        assert (await ask(site, get("/?laptop"), 30)).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_incomplete_requests_keep_nobody_out() -> None:
     """Heads that do not end, and bodies that do not come: after a second they make room."""
     body = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1"
     for sent in (GET[:-2], body):
-        async with serving(by_name, max_connections=40) as site, clients(site) as connect:
+        async with serving(by_name, max_connections=40, head_timeout=120) as site, clients(site) as connect:
             incomplete = [await connect() for _ in range(40 + EXTRA)]
             for each in incomplete:
                 with suppress(trio.BrokenResourceError):
                     await each.send_all(sent)
             await trio.sleep(SLOW)  # the slowness is the attack
-            started = trio.current_time()
             for _ in range(10):
-                assert (await ask(site, get("/"))).startswith(b"HTTP/1.1 200 ")
-            assert trio.current_time() - started < HEAD_TIMEOUT - SLOW, "nobody had to wait for the deadline of a head"
+                assert (await ask(site, get("/"), 30)).startswith(b"HTTP/1.1 200 "), (
+                    "long before the deadline of a head"
+                )
 
 
 async def test_a_refused_client_that_still_sends_gets_its_answer() -> None:
@@ -875,21 +875,19 @@ async def flood(site: Site) -> AsyncIterator[Callable[[int], Awaitable[list[sock
 @pytest.mark.usefixtures("many_files")
 @pytest.mark.parametrize("sent", [b"", GET[:-2]])
 async def test_more_than_a_thousand_connections_that_send_no_request_keep_nobody_out(sent: bytes) -> None:
-    async with serving(by_name) as site, flood(site) as attack:
+    async with serving(by_name, head_timeout=120) as site, flood(site) as attack:
         for each in await attack(MAX_CONNECTIONS + 2 * EXTRA):
             with suppress(OSError):
                 each.send(sent)
         if sent:
             await trio.sleep(SLOW)  # a head is incomplete for so long before it counts as slow
-        started = trio.current_time()
-        answer = await ask(site, get("/"))
-        assert answer.startswith(b"HTTP/1.1 200 ")
+        answer = await ask(site, get("/"), 30)
+        assert answer.startswith(b"HTTP/1.1 200 "), "long before the deadline of a head"
         assert b"connection: close" in answer, "nearly full"
         async with await site.connect() as good:
             for _ in range(3):
                 await good.send_all(get("/?laptop"))
                 await read_to(good, b"got    0")
-        assert trio.current_time() - started < HEAD_TIMEOUT - SLOW, "nobody waited for a deadline"
 
 
 @pytest.mark.usefixtures("many_files")
@@ -899,7 +897,9 @@ async def test_clients_are_served_while_an_attacker_connects_again_and_again() -
         named = await connect(get("/?laptop"))
         for _ in range(6):
             await attack(100)
-            assert (await ask(site, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))).endswith(b"got    0")
+            assert (await ask(site, get("/").replace(b"a\r\n", b"a\r\nConnection: close\r\n"), 30)).endswith(
+                b"got    0"
+            )
             await named.send_all(get("/?laptop"))
             assert b"connection: close" not in await read_to(named, b"got    0")
 
