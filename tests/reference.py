@@ -1,19 +1,20 @@
 """A second judge, to hold the first against: written from the description of consent alone, sharing no code with the
 host, as plainly as can be and with no thought of speed. Beside it, random cases that lie where the two could differ.
 
-What a URI may be read as is given to it. Answers to tests of arguments are "yes", "no" and "unknown".
+What servers make of a URI is told by `uri_models.py`. Answers to tests of arguments are "yes", "no" and "unknown".
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 from typing import Any
 
 from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
+from tests import uri_models
 
 TABLE = """
     tools      allow allow ask
@@ -32,19 +33,22 @@ LONGEST = 8192
 
 @dataclass(frozen=True)
 class Opinion:
-    """`rules` are those that could be named as the ones that decided; if none of a list, `said` is what did."""
+    """`rules` are those that could be named as the ones that decided; if none of a list, `said` is what did. Not
+    `exact`: it is about a URI that servers read in several ways, and a judge that knows more of them may be stricter.
+    """
 
     verdict: str
     rules: tuple[Rule, ...] = ()
     said: str = ""
     shown: bool = True
+    exact: bool = True
 
 
 # Judging
 
 
-def opinion(consent: Consent, trust: Trust, word: str, name: str, texts: list[str], given: object) -> Opinion:
-    """`word` is that of the kind in the file; `texts` what the name may be read as."""
+def opinion(consent: Consent, trust: Trust, word: str, name: str, given: object) -> Opinion:
+    """`word` is that of the kind in the file."""
     if word in ("sampling", "form"):
         verdict = getattr(consent, word)
         if verdict is not None:
@@ -56,14 +60,36 @@ def opinion(consent: Consent, trust: Trust, word: str, name: str, texts: list[st
     if (kind.allow or kind.ask or kind.deny) and len(name) > LONGEST:
         return Opinion("deny", said="length", shown=False)
     uris = word in ("resources", "url", "roots")
-    opinions = [one_reading(kind, trust, word, text, given, uris) for text in texts]
-    shown = all(each.shown for each in opinions)
+    written = one_reading(kind, trust, word, lower_case(name) if uris else name, given, uris)
+    if not uris or PLAIN_URI.fullmatch(name):
+        return written
+    opinions = [written]
+    for text in uri_models.understood(name):
+        of_it = one_reading(kind, trust, word, text, given, uris)
+        # What few take the URI for denies and asks; whether it has to be allowed as well is not known here.
+        opinions += [of_it] if of_it.rules and of_it.verdict != "allow" else []
     for verdict in ("deny", "ask", "allow"):
-        of_it = [each for each in opinions if each.verdict == verdict]
-        if of_it:
-            rules = tuple(rule for each in of_it for rule in each.rules)
-            return Opinion(verdict, rules, of_it[0].said, shown)
+        for each in opinions:
+            if each.verdict == verdict:
+                return replace(each, exact=False)
     raise AssertionError("there is always a verdict")
+
+
+PLAIN_URI = re.compile(
+    r"((?!file:)[a-z][a-z0-9]*://[a-z]+|file://)(/\.?[a-z0-9_{}-]+(\.[a-z0-9_{}-]+)*)+", re.IGNORECASE
+)
+"""What is read in one way by everybody."""
+
+
+def lower_case(uri: str) -> str:
+    """The URI with scheme, and the host of a web address, in lower case: the case of these means nothing."""
+    scheme, colon, rest = uri.partition(":")
+    if not colon or not scheme.isalnum():
+        return uri
+    if scheme.lower() in WEB and rest.startswith("//"):
+        host = re.split("[/?#]", rest[2:], maxsplit=1)[0]
+        rest = "//" + host.lower() + rest[2 + len(host) :]
+    return scheme.lower() + colon + rest
 
 
 def one_reading(kind: KindConsent, trust: Trust, word: str, text: str, given: object, uris: bool) -> Opinion:

@@ -35,7 +35,8 @@ from host.policy.ledger import Deed, Ledger, Trace
 from host.policy.limits import Meter
 from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Held, Pins, Standing
 from host.policy.predicates import decoded
-from host.policy.rules import Judgement, Rules, readings
+from host.policy.rules import Judgement, Rules
+from host.policy.uris import TooManyVariants, uri_variants
 from host.protocol.abilities import Abilities
 from host.protocol.links import PAGE, without_page
 from host.protocol.methods import CALL, GET, Kind
@@ -100,7 +101,7 @@ class Gate:
         self._templates: dict[str, tuple[str, ...]] = {}
         self._claims: dict[tuple[str, str], tuple[str, ...]] = {}
         self._spellings: tuple[int, dict[str, dict[str, str]]] = (-1, {})
-        """Every reading of each resource that is held back, by server: as of an epoch."""
+        """Every URI that each resource which is held back may be known by, by server: as of an epoch."""
         self._rounds: dict[str, int] = {}
         """How often the call of a grant has gone on already."""
         self._decided = trio.lowlevel.ParkingLot()
@@ -325,11 +326,26 @@ class Gate:
             return kind.value, name
         if (held := self._held_spelling(server, name)) is not None:
             return kind.value, held
-        makers = [each for each in self._templates.get(server, ()) if each == name or template_makes(each, name)]
+        templates = self._templates.get(server, ())
+        makers = [each for each in templates if each == name or template_makes(each, name)]
         for template in makers:
             if self.pins.standing(server, "template", template) is Standing.APPROVED:
                 return "template", template
-        return ("template", makers[0]) if makers else (kind.value, name)
+        maker = makers[0] if makers else self._held_maker(server, templates, name)
+        return (kind.value, name) if maker is None else ("template", maker)
+
+    def _held_maker(self, server: str, templates: Iterable[str], uri: str) -> str | None:
+        """The template that is held back and that makes what this URI may be another spelling of."""
+        held = [each for each in templates if self.pins.standing(server, "template", each) is not Standing.APPROVED]
+        if not held:
+            return None
+        try:
+            variants = uri_variants(uri) if len(uri) <= MAX_LENGTH else ()
+        except TooManyVariants:
+            variants = ()
+        if not variants:
+            return held[0]  # it may be made by any of them
+        return next((each for each in held if any(template_makes(each, variant.text) for variant in variants)), None)
 
     def _held_spelling(self, server: str, uri: str) -> str | None:
         """The resource that is held back and that this URI, which no list names, may be another spelling of."""
@@ -339,13 +355,17 @@ class Gate:
             for held in self.pins.held():
                 if held.kind == Kind.RESOURCE.value:
                     known = by_server.setdefault(held.server, {})
-                    known.update((reading, held.name) for reading in readings(held.name))
+                    known.update((text, held.name) for text in _identities(held.name))
             self._spellings = self.epoch, by_server
         known = by_server.get(server, {})
-        if not known or len(uri) > MAX_LENGTH:
+        if not known:
             return None
-        bare = uri.partition("#")[0].removesuffix("?")
-        return next((known[each] for each in readings(uri) | readings(bare) if each in known), None)
+        try:
+            if len(uri) <= MAX_LENGTH:
+                return min((known[each.text] for each in uri_variants(uri) if each.text in known), default=None)
+        except TooManyVariants:
+            pass
+        return next(iter(known.values()))  # it may be any of them
 
     def _is_open(self, server: str, standing: Standing) -> bool:
         """Whether what stands so may be reached. What no list ever named has no definition that could be approved: of
@@ -787,6 +807,17 @@ def launch_text(server: str) -> str:
         f"the command of {server} stands for another program than the one that was approved, so it is not started. "
         f"A person can approve it on the console (`colonnade console`) or with `colonnade pins`."
     )
+
+
+def _identities(uri: str) -> set[str]:
+    """What a server may know one of its resources by. Only for a file are query and fragment no part of that."""
+    if len(uri) > MAX_LENGTH:
+        return {uri}
+    try:
+        variants = uri_variants(uri)
+    except TooManyVariants:
+        return {uri}
+    return {each.text for each in variants if not each.cut_at or each.text.startswith("file:")}
 
 
 def _given(exchange: Exchange) -> Raw:

@@ -2,23 +2,25 @@
 getting, completing and subscribing, and one for what the server asks.
 
 Deny wins over ask, ask over allow, and order means nothing. What no rule names is for the default of the file; without
-one it is denied where an allow list stands, and is else for the trust level. A URI is judged as it is written and in
-every form a server may take it for (`readings`): any of them suffices to deny or to ask, all are needed to allow, so
-that `repo://acme/../evil` or `%2e%2e` opens nothing that the plain spelling would not.
+one it is denied where an allow list stands, and is else for the trust level.
+
+A URI is judged as it is written and as every URI that a server may take it for (`uris.py`). One of them suffices to
+deny or to ask. An allow rule must allow it as a whole in every understanding. It must also allow it without query,
+fragment and trailing slash, unless an allow pattern goes on with a query or fragment at that place (`x://list?*`); for
+`file:`, where these name nothing, it always must.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
-from config.globs import MAX_LENGTH, Globs, covers, lowered
+from config.globs import MAX_LENGTH, Globs, covers
 from host.policy.predicates import UNREADABLE as UNREADABLE
 from host.policy.predicates import address_of, holds, reason, shown_path
+from host.policy.uris import TooManyVariants, UriVariant, uri_variants
 from host.protocol.methods import Kind
 from host.protocol.questions import Question
 
@@ -27,6 +29,7 @@ ONLY_PAGES = "only https pages"
 do."""
 
 _TOO_LONG = f"longer than {MAX_LENGTH} characters"
+_TOO_MANY_VARIANTS = "readable in too many ways"
 _ANYTHING = Rule("**")
 _STRICTEST_FIRST = (Verdict.DENY, Verdict.ASK, Verdict.ALLOW)
 
@@ -35,17 +38,6 @@ _HARMLESS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.
 _COSTLY = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ASK, Trust.UNTRUSTED: Verdict.DENY}
 """A form shows what is asked, and roots are names of folders; a model's work costs its owner, and a page may do
 anything."""
-
-_PARTS = re.compile(r"([^:/?#]*:)?(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)
-_PREFIX = re.compile(r"((?:[^:/?#]*:)?(?://)?)(.*)", re.DOTALL)
-_DEFAULT_PORTS = {"file": "", "ftp": ":21", "http": ":80", "https": ":443", "ws": ":80", "wss": ":443"}
-_EMPTY_PORT = re.compile(r"^([^/?#]*//[^/?#]*):(?=[/?#]|$)")
-_FILE = re.compile(r"(?://([^/]*))?/?(.*)", re.DOTALL)
-_HOST = re.compile(r"([^/?#]*)(.*)", re.DOTALL)
-_BLANKS = "".join(map(chr, range(0x21)))
-_LINE_ENDS = str.maketrans({"\t": None, "\r": None, "\n": None})
-# The URL parser of browsers and of Node.js takes a backslash for a slash and leaves tabs and line ends out.
-_AS_BROWSERS_DO = str.maketrans({"\\": "/", "\t": None, "\r": None, "\n": None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +76,9 @@ class Rules:
         }
         # A template is judged like the resources it makes.
         self._lists[Kind.TEMPLATE] = self._lists[Kind.RESOURCE]
-        self._pages = _Lists("elicitation.url", consent.url, trust, _COSTLY, uris=True)
-        self._roots = _Lists("roots", consent.roots, trust, _HARMLESS, uris=True)
+        # Nothing is read by these: a browser visits the page as it is written, and a server is told the root so.
+        self._pages = _Lists("elicitation.url", consent.url, trust, _COSTLY, uris=True, slashes_count=True)
+        self._roots = _Lists("roots", consent.roots, trust, _HARMLESS, uris=True, slashes_count=True)
         self._sampling = _by_word("sampling", consent.sampling, trust, _COSTLY)
         self._form = _by_word("elicitation.form", consent.form, trust, _HARMLESS)
         self._only_pages = trust is not Trust.TRUSTED
@@ -172,20 +165,29 @@ class _Line:
 
 
 class _Lists:
-    """The rules for one kind; `title` is what people know it by."""
+    """The rules for one kind; `title` is what people know it by.
+
+    `slashes_count`: a URI and the same with a trailing slash are two things that an allow rule may tell apart.
+    """
 
     def __init__(
-        self, title: str, consent: KindConsent, trust: Trust, by_trust: dict[Trust, Verdict], *, uris: bool
+        self,
+        title: str,
+        consent: KindConsent,
+        trust: Trust,
+        by_trust: dict[Trust, Verdict],
+        *,
+        uris: bool,
+        slashes_count: bool = False,
     ) -> None:
         self._uris = uris
+        self._slashes_count = slashes_count
         self._lines: list[_Line] = []
-        self._globs: list[tuple[Globs, list[_Line]]] = []
         for verdict, rules in zip(_STRICTEST_FIRST, (consent.deny, consent.ask, consent.allow or ()), strict=True):
-            lines = self._compiled(f"{title}.{verdict}", verdict, rules)
-            self._lines += lines
-            self._globs.append((Globs([line.rule.pattern for line in lines], uris=uris), lines))
+            self._lines += self._compiled(f"{title}.{verdict}", verdict, rules)
         self._rest = _Line(len(self._lines), *_rest(title, consent, trust, by_trust))
         self._settled = None if self._lines else self._rest.judgement
+        self._automata: dict[str, _Automaton] = {}
         self.has_lines = bool(self._lines)
         self.reads_arguments = any(line.conditional for line in self._lines)
 
@@ -199,28 +201,32 @@ class _Lists:
     def shows(self, name: str) -> bool:
         if self._settled is not None:
             return self._settled.verdict is not Verdict.DENY
-        return len(name) <= MAX_LENGTH and all(self._shows(reading) for reading in self._readings(name))
+        variants = self._variants(name)
+        return not isinstance(variants, str) and all(self._shows(variant) for variant in variants)
 
     def judge(self, name: str, arguments: object) -> Judgement:
         if self._settled is not None:
             return self._settled
-        if len(name) > MAX_LENGTH:
-            return Judgement(Verdict.DENY, _TOO_LONG, False)
-        deciding = min((self._decide(each, arguments) for each in self._readings(name)), key=lambda line: line.order)
+        variants = self._variants(name)
+        if isinstance(variants, str):
+            return Judgement(Verdict.DENY, variants, False)
+        lines = [line for each in variants if (line := self._decide(each, arguments)) is not None]
+        deciding = min(lines, key=lambda line: line.order)
         if deciding.verdict is Verdict.DENY and self.reads_arguments:
             # Of an entry that nobody may see nothing is told, nor that its arguments were looked at.
             return Judgement(Verdict.DENY, deciding.text, self.shows(name))
         return deciding.judgement
 
     def tried(self, name: str, arguments: object) -> list[Tried]:
-        if self._lines and len(name) > MAX_LENGTH:
-            return [Tried(_TOO_LONG, Verdict.DENY, True, "names of such a length are not held against patterns")]
-        readings = self._readings(name)
-        found = [self._try(line, readings, arguments) for line in self._lines]
-        left = sum(self._decide(reading, arguments) is self._rest for reading in readings)
+        variants = self._variants(name) if self._lines else [UriVariant(name)]
+        if isinstance(variants, str):
+            return [Tried(variants, Verdict.DENY, True, "such names are not held against patterns")]
+        found = [self._try(line, variants, arguments) for line in self._lines]
+        lines = [line for each in variants if (line := self._decide(each, arguments)) is not None]
+        left = sum(line is self._rest for line in lines)
         why = "another rule matches"
         if left:
-            why = "no other rule matches" if left == len(readings) else "no other rule matches every reading of the URI"
+            why = "no other rule matches" if left == len(lines) else "no other rule matches every reading of the URI"
         return [*found, Tried(self._rest.text, self._rest.verdict, left > 0, why)]
 
     def best(self) -> Judgement:
@@ -235,38 +241,98 @@ class _Lists:
         return [line.judgement for line in (*self._lines, self._rest)]
 
     def unmatched(self, names: Collection[str]) -> list[str]:
-        texts = {reading for name in names if len(name) <= MAX_LENGTH for reading in self._readings(name)}
-        matched = {lines[at].text for globs, lines in self._globs for text in texts for at in globs.matches(text)}
+        matched = {
+            line.text
+            for name in names
+            if not isinstance(variants := self._variants(name), str)
+            for variant in variants
+            for line in self._matching(variant)
+            if line.verdict is not Verdict.ALLOW or variant.is_whole
+        }
         return [line.text for line in self._lines if line.text not in matched]
 
-    def _readings(self, name: str) -> set[str]:
-        return readings(name) if self._uris else {name}
+    def _variants(self, name: str) -> Collection[UriVariant] | str:
+        """What the name may be read as; or why it is not held against patterns."""
+        if len(name) > MAX_LENGTH:
+            return _TOO_LONG
+        if not self._uris:
+            return (UriVariant(name),)
+        try:
+            return uri_variants(name)
+        except TooManyVariants:
+            return _TOO_MANY_VARIANTS
 
-    def _decide(self, reading: str, arguments: object) -> _Line:
-        for globs, lines in self._globs:
-            for at in globs.matches(reading):
-                if lines[at].applies(arguments):
-                    return lines[at]
-        return self._rest
+    def _needs_allowing(self, variant: UriVariant) -> bool:
+        """Whether an allow rule for the URI holds only if this variant is allowed too."""
+        return not (variant.restrict_only or (variant.trimmed and self._slashes_count))
 
-    def _shows(self, reading: str) -> bool:
-        (deny, denials), *others = self._globs
-        if any(not denials[at].conditional for at in deny.matches(reading)):
+    def _matching(self, variant: UriVariant) -> Iterator[_Line]:
+        """The rules that match, in the order in which they decide. An allow rule for a part of a URI that the variant
+        is without (`x://list?*`) matches the variant."""
+        if variant.is_whole:
+            key = "whole"
+        elif not self._needs_allowing(variant):
+            key = "never allowed"
+        else:
+            key = "" if variant.text.startswith("file:") else variant.cut_at
+        automaton = self._automata.get(key)
+        if automaton is None:
+            automaton = self._automata[key] = self._automaton(key)
+        return automaton.matching(variant.text)
+
+    def _automaton(self, key: str) -> _Automaton:
+        patterns: list[tuple[str, _Line]] = []
+        for line in self._lines:
+            pattern = line.rule.pattern
+            if line.verdict is not Verdict.ALLOW or key == "whole":
+                patterns.append((pattern, line))
+            elif key != "never allowed":
+                # Who allows `x://a/` has `x://a` in mind.
+                beginnings = [pattern, *(pattern[:at] for at, char in enumerate(pattern) if char == key)]
+                patterns += [(each, line) for begin in beginnings for each in {begin, begin.removesuffix("/")}]
+        return _Automaton(patterns, uris=self._uris)
+
+    def _decide(self, variant: UriVariant, arguments: object) -> _Line | None:
+        """The rule that decides about a variant; None if none has to."""
+        for line in self._matching(variant):
+            if line.applies(arguments):
+                return line
+        return self._rest if self._needs_allowing(variant) else None
+
+    def _shows(self, variant: UriVariant) -> bool:
+        matching = list(self._matching(variant))
+        if any(line.verdict is Verdict.DENY and not line.conditional for line in matching):
             return False
-        return any(globs.match(reading) for globs, _ in others) or self._rest.verdict is not Verdict.DENY
+        return (
+            not self._needs_allowing(variant)
+            or self._rest.verdict is not Verdict.DENY
+            or any(line.verdict is not Verdict.DENY for line in matching)
+        )
 
-    def _try(self, line: _Line, readings: set[str], arguments: object) -> Tried:
-        globs = Globs([line.rule.pattern], uris=self._uris)
-        fitting = sum(globs.match(reading) for reading in readings)
+    def _try(self, line: _Line, variants: Collection[UriVariant], arguments: object) -> Tried:
+        if line.verdict is Verdict.ALLOW:
+            variants = [each for each in variants if self._needs_allowing(each)]
+        fitting = sum(line in self._matching(variant) for variant in variants)
         name = "URI" if self._uris else "name"
         if not fitting:
             return Tried(line.text, line.verdict, False, f"the {name} does not fit")
         fits = f"the {name} fits"
-        if fitting < len(readings):
-            fits = f"the URI fits in {fitting} of the {len(readings)} ways it may be read"
+        if fitting < len(variants):
+            fits = f"the URI fits in {fitting} of the {len(variants)} ways it may be read"
         if line.conditional:
             fits += f", and {reason(line.rule.when, arguments, closed=line.rule.closed)}"
         return Tried(line.text, line.verdict, line.applies(arguments), fits)
+
+
+class _Automaton:
+    """Patterns in one automaton, each with its rule; several may have the same."""
+
+    def __init__(self, patterns: list[tuple[str, _Line]], *, uris: bool) -> None:
+        self._globs = Globs([pattern for pattern, _ in patterns], uris=uris)
+        self._lines = [line for _, line in patterns]
+
+    def matching(self, text: str) -> Iterator[_Line]:
+        return (self._lines[at] for at in self._globs.matches(text))
 
 
 def _rest(title: str, consent: KindConsent, trust: Trust, by_trust: dict[Trust, Verdict]) -> tuple[Verdict, str]:
@@ -321,67 +387,3 @@ def _object(members: Iterable[tuple[str, str]]) -> str:
 def _json(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)
-
-
-# Spellings of URIs
-
-
-def readings(uri: str) -> set[str]:
-    """The URI as it is written, and what servers may take it for: as their URL parser writes it, split before or after
-    it is decoded, or, where it climbs with `..`, a path that begins right after the scheme (its first segment is no
-    host, and `?` ends nothing). What is the same in upper and lower case (RFC 3986, 3.1 and 3.2.2) is lower-case here,
-    as it is in patterns."""
-    found: set[str] = set()
-    for written in {uri, _as_parsers_write(uri), _as_parsers_write(_decoded(uri))}:
-        scheme, authority, path, rest = (_decoded(part) for part in _split(written))
-        found |= {written, normal_form(written), f"{scheme}{authority}{_resolved(path)}{rest}"}
-        prefix, everything = _PREFIX.fullmatch(_decoded(written)).groups()  # type: ignore[union-attr]  # it always does
-        if ".." in everything.split("/"):
-            found.add(prefix + _resolved(everything))
-    return {lowered(reading) for reading in found}
-
-
-def _as_parsers_write(uri: str) -> str:
-    """The URI as the URL parser of browsers and Node.js writes it down (WHATWG URL, "URL writing"), as far as that can
-    make two spellings one: servers look resources up by it."""
-    cleaned = uri.translate(_LINE_ENDS).strip(_BLANKS)
-    scheme, colon, rest = cleaned.partition(":")
-    scheme = scheme.lower()
-    if scheme not in _DEFAULT_PORTS or not colon:
-        return _EMPTY_PORT.sub(r"\1", cleaned)
-    rest = rest.replace("\\", "/")
-    if scheme == "file":
-        host, path = _FILE.fullmatch(rest).groups("")  # type: ignore[union-attr]  # the pattern matches any text
-        return f"file://{'' if host.lower() == 'localhost' else host.lower()}/{path}"
-    host, path = _HOST.fullmatch(rest.lstrip("/")).groups()  # type: ignore[union-attr]  # it always does
-    host = host.lower().removesuffix(":").removesuffix(_DEFAULT_PORTS[scheme])
-    return f"{scheme}://{host}{'/' if path.startswith(('?', '#')) else ''}{path}"
-
-
-def normal_form(uri: str) -> str:
-    """The URI percent-decoded once, its path without `.`, `..` and empty segments."""
-    scheme, authority, path, rest = _split(_decoded(uri))
-    return f"{scheme}{authority}{_resolved(path)}{rest}"
-
-
-def _split(uri: str) -> tuple[str, ...]:
-    """Scheme, authority, path, and query with fragment: together the URI again."""
-    return _PARTS.fullmatch(uri).groups("")  # type: ignore[union-attr]  # the pattern matches any text
-
-
-def _decoded(text: str) -> str:
-    return unquote(text).translate(_AS_BROWSERS_DO)
-
-
-def _resolved(path: str) -> str:
-    kept: list[str] = []
-    segments = path.split("/")
-    for segment in segments:
-        if segment == "..":
-            if kept:
-                kept.pop()
-        elif segment not in ("", "."):
-            kept.append(segment)
-    lead = "/" if path.startswith("/") else ""
-    trail = "/" if kept and segments[-1] in ("", ".", "..") else ""
-    return f"{lead}{'/'.join(kept)}{trail}"

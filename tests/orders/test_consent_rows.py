@@ -9,7 +9,9 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pytest
 import trio
@@ -17,9 +19,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rate, Rule, Trust, Verdict
 from config.model import Limits
+from host.asking import PeerError
 from host.console.office import HostOffice
 from host.downstream.status import status
 from host.errors import Changed
+from host.jsonrpc.messages import ErrorBody
 from host.policy import rules as judge
 from host.policy.audit import Soundness, records, verify
 from host.policy.desk import Answer, Matter
@@ -131,6 +135,63 @@ async def test_p1_what_is_denied_answers_byte_for_byte_like_what_does_not_exist(
         assert denied[1].replace(b"wipe", b"NAME") == unknown[1].replace(b"wips", b"NAME")
         assert b"error" in denied[1]
         assert calls(server) == 0
+
+
+FOLDER = "file:///srv/d"
+SPELLINGS = [
+    *("?", "?x=1", "#", "#frag", "/", "/."),
+    *(
+        "//",
+        "/./",
+        "?#",
+        "/?x",
+        "/.#f",
+        "%3F",
+        "%3Fx=1",
+        "%23",
+        "%2F",
+        "%2f.",
+        "\\",
+        "%5C",
+        "%00",
+        "%00.md",
+        "/x/..",
+        "?a/../b",
+    ),
+]
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/fs"])
+@pytest.mark.parametrize("method", ["resources/read", "resources/subscribe", "completion/complete"])
+async def test_what_is_denied_is_missing_whatever_stands_behind_it(method: str, path: str) -> None:
+    """The server maps URIs to paths without query, fragment and slashes at the end."""
+
+    async def read(params: dict[str, Any]) -> object:
+        found = str(PurePosixPath(unquote(urlparse(params.get("uri") or params["ref"]["uri"]).path)))
+        assert found == "/srv/d/missing.md", f"a server was asked for {found}"
+        raise PeerError(ErrorBody(-32002, "Resource not found"))
+
+    server = ScriptedServer(
+        "fs",
+        resources=[f"{FOLDER}/a.md", f"{FOLDER}/.env"],
+        templates=[FOLDER + "/{path}"],
+        capabilities={"resources": {"subscribe": True}, "completions": {}},
+        consent=Consent(resources=kind(allow=[f"{FOLDER}/**"], deny=["**/.env"])),
+        answers=dict.fromkeys(("resources/read", "resources/subscribe", "completion/complete"), read),
+    )
+    prefix = "fs+" if path == "/mcp" else ""
+    async with open_face(server) as (_, connection):
+        await connection.open(path)
+        answers: set[tuple[int, bytes]] = set()
+        for uri in (f"{FOLDER}/missing.md", f"{FOLDER}/.env", *(f"{FOLDER}/.env{end}" for end in SPELLINGS)):
+            asked: dict[str, Any] = {"uri": prefix + uri}
+            if method == "completion/complete":
+                asked = {"ref": {"type": "ref/resource", **asked}, "argument": {"name": "path", "value": "x"}}
+            status, body = await _reply(connection, method, asked, path, stateless=False)
+            assert b"error" in body
+            answers.add((status, body.replace(json.dumps(prefix + uri).encode(), b"URI")))
+        assert len(answers) == 1, answers
+        assert server.asked.count(method) == 1
 
 
 async def _reply(

@@ -835,7 +835,22 @@ async def test_what_people_decided_holds_for_the_next_host(tmp_path: Path) -> No
 @pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
 @pytest.mark.parametrize(
     "spelling",
-    ["file:///a/./x.md", "file:///a/%78.md", "file:///a//x.md", "file:///a/x.md?", "file:///a/x.md#", "FILE:///a/x.md"],
+    [
+        *(
+            "file:///a/./x.md",
+            "file:///a/%78.md",
+            "file:///a//x.md",
+            "file:///a/x.md?",
+            "file:///a/x.md#",
+            "FILE:///a/x.md",
+        ),
+        *("file:///a/x.md?x=1", "file:///a/x.md#frag", "file:///a/x.md/", "file:///a/x.md/.", "file:///a/x.md%3Fx"),
+        *(
+            "file:///a/x.md/./?a#b",
+            "file:///a/x.md?" + "x" * 9000,
+            "file:///a/x.md?%5c..%2f/../;#" + "%255c%23;/?" * 40,
+        ),
+    ],
 )
 async def test_what_is_held_back_is_held_back_in_every_spelling(spelling: str, trust: Trust) -> None:
     """Also where a template that is approved would make the URI."""
@@ -854,6 +869,21 @@ async def test_what_is_held_back_is_held_back_in_every_spelling(spelling: str, t
             spelling.startswith("file:///") or trust is Trust.STANDARD
         )  # of an untrusted one only what a template makes
         assert (await opened.admit(call(), "a", Kind.RESOURCE, spelling) is not None) is made
+
+
+@pytest.mark.parametrize(
+    "spelling", ["FILE:///a/x", "file:/a/x", "file:///a/%78?y", " file:///a/x", "file:/a/" + "x" * 9000]
+)
+async def test_what_a_template_makes_that_is_held_back_is_held_back_in_every_spelling(spelling: str) -> None:
+    servers = {"a": spec("a", Consent(resources=kind(default="allow")), Trust.STANDARD)}
+    with gate(servers) as opened:
+        offers(opened, "a", "file:///a/{name}", "x://{name}", kind=Kind.TEMPLATE)
+        offers(opened, "a", "file:///a/{name}", "x://{name}", kind=Kind.TEMPLATE, title="Other.")
+        for uri in (spelling, "file:///a/x"):
+            with pytest.raises(Changed):
+                await opened.admit(call(), "a", Kind.RESOURCE, uri)
+        approve_all(opened)
+        assert await opened.admit(call(), "a", Kind.RESOURCE, spelling) is not None
 
 
 async def test_a_call_that_was_agreed_to_once_goes_on_so_often_and_then_it_is_asked_about_anew() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import time
 from dataclasses import replace
 from itertools import islice, permutations
 from random import Random, SystemRandom
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
 from config.globs import MAX_LENGTH, Globs
-from host.policy.rules import ONLY_PAGES, UNREADABLE, Judgement, Rules, normal_form, readings
+from host.policy.rules import ONLY_PAGES, UNREADABLE, Judgement, Rules
 from host.protocol.methods import Kind
 from host.protocol.questions import Question
 from tests import reference
@@ -526,6 +528,7 @@ QUESTIONS = {
     "roots": Question.ROOTS,
 }
 TITLES = {"form": "elicitation.form", "url": "elicitation.url"}
+STRICTEST_FIRST = (DENY, ASK, ALLOW)
 
 
 def compare(seed: int, count: int) -> None:
@@ -533,9 +536,7 @@ def compare(seed: int, count: int) -> None:
     for number, case in enumerate(islice(reference.cases(Random(seed)), count)):
         if case.consent is not consent:
             consent, judge = case.consent, Rules(case.consent, case.trust)
-        uris = case.word in ("resources", "url", "roots") and len(case.name) <= MAX_LENGTH
-        texts = sorted(readings(case.name)) if uris else [case.name]
-        expected = reference.opinion(case.consent, case.trust, case.word, case.name, texts, case.given)
+        expected = reference.opinion(case.consent, case.trust, case.word, case.name, case.given)
         kind = KINDS.get(case.word)
         if kind is None:
             found = judge.question(QUESTIONS[case.word], case.name)
@@ -543,9 +544,13 @@ def compare(seed: int, count: int) -> None:
         else:
             found = judge.judge(kind, case.name, case.given)
             agreed = judge.shows(kind, case.name) == expected.shown and found.conditional == _by_arguments(expected)
-            agreed = agreed and (number % 8 > 0 or _is_explained(judge, kind, case))
         agreed = agreed and found.verdict == expected.verdict and found.rule.startswith(_texts(case, expected))
-        assert agreed, f"case {number} of seed {seed}: {case}\n{found}\n{expected}\n{texts}"
+        if not expected.exact:
+            # Servers differ over this URI. The judge counts all of them, the reference some: it may be the stricter.
+            agreed = STRICTEST_FIRST.index(found.verdict) <= STRICTEST_FIRST.index(expected.verdict)
+        if kind is not None and number % 8 == 0:
+            agreed = agreed and _is_explained(judge, kind, case)
+        assert agreed, f"case {number} of seed {seed}: {case}\n{found}\n{expected}"
 
 
 def _is_explained(judge: Rules, kind: Kind, case: reference.Case) -> bool:
@@ -679,55 +684,16 @@ def test_a_decent_uri_is_still_allowed(uri: str) -> None:
     assert allows(uri, deny=("repo://evil/**",))
 
 
-@pytest.mark.parametrize(
-    ("uri", "normal"),
-    [
-        ("file:///a/b", "file:///a/b"),
-        ("file:///a/../b/./c//d", "file:///b/c/d"),
-        ("file:///../../b", "file:///b"),
-        ("file:///a/..", "file:///"),
-        ("file:///a/b/", "file:///a/b/"),
-        ("file:///a/b/.", "file:///a/b/"),
-        ("file:///a/b/..", "file:///a/"),
-        ("x://h", "x://h"),
-        ("x://h/..?q/../r#f", "x://h/?q/../r#f"),
-        ("x:a/../b", "x:b"),
-        ("a/./b", "a/b"),
-        ("", ""),
-        ("..", ""),
-    ],
-)
-def test_the_normal_form_of_a_path(uri: str, normal: str) -> None:
-    assert normal_form(uri) == normal
-
-
-@pytest.mark.parametrize(
-    ("uri", "normal"),
-    [
-        ("x://h/%61", "x://h/a"),
-        ("x://h/%2561", "x://h/%61"),
-        ("x://h/%252e%252e/b", "x://h/%2e%2e/b"),
-        ("x://h/a%252f..%252fb", "x://h/a%2f..%2fb"),
-        ("x://h/%", "x://h/%"),
-        ("x://h/%zz%6", "x://h/%zz%6"),
-        ("x://h/%ff", "x://h/\ufffd"),
-        ("x://h/%c3%a9", "x://h/é"),
-    ],
-)
-def test_percent_is_decoded_once_and_once_only(uri: str, normal: str) -> None:
-    assert normal_form(uri) == normal
-
-
 URI_TEXT = st.lists(st.sampled_from(["/", "//", ".", "..", "a", "b:", "?", "#", "\\", " ", "é", "{x}", "\t"])).map(
     "".join
 )
 
 
-@settings(deadline=None, max_examples=120)
-@given(st.sampled_from(["x://", "x:", "file:///", "x://h/"]), URI_TEXT)
-def test_a_normal_form_is_its_own(scheme: str, text: str) -> None:
-    normal = normal_form(scheme + text)
-    assert normal_form(normal) == normal
+def normal_form(uri: str) -> str:
+    """A URI of x://h, decoded once, its path without `.`, `..` and empty segments."""
+    path = unquote(uri.removeprefix("x://h")).replace("\\", "/").replace("\t", "")
+    resolved = posixpath.normpath(path).strip("/")
+    return f"x://h/{resolved}{'/' if resolved and path.split('/')[-1] in ('', '.', '..') else ''}"
 
 
 @settings(deadline=None, max_examples=120)
@@ -748,23 +714,13 @@ def test_escaping_any_characters_of_a_path_changes_no_verdict(text: str, places:
             assert Globs((pattern,), uris=True).match(normal_form(plain))
 
 
-@settings(deadline=None, max_examples=120)
-@given(st.text())
-def test_any_text_can_be_read_as_a_uri(text: str) -> None:
-    assert text in readings(text)
-    assert normal_form(text) in readings(text)
-    assert len(readings(text)) <= 12  # three ways to write it, each with at most four readings
-
-
-def test_a_plain_uri_has_one_reading() -> None:
-    assert readings("file:///home/me/a.txt") == {"file:///home/me/a.txt"}
-
-
-def test_the_longest_uri_is_judged_in_time() -> None:
-    uri = ("x://h/" + "%2e%2e/a?/" * 820)[:MAX_LENGTH]
-    begun = time.process_time()
-    allows(uri, allow=tuple(f"x://h/**a*b**{number}" for number in range(20)), deny=("**a*b**c",) * 20)
-    assert time.process_time() - begun < 0.5
+@pytest.mark.parametrize("piece", ["%2e%2e/a?/", "a%2f../", "/?#;%3f%23%5c..", "%25%2e"])
+def test_the_longest_uri_is_judged_in_time(piece: str) -> None:
+    uri = ("x://h/" + piece * MAX_LENGTH)[:MAX_LENGTH]
+    allow = tuple(f"x://h/**a*b**{number}" for number in range(20))
+    begun = time.thread_time()
+    allows(uri, allow=allow, deny=("**a*b**c",) * 20)
+    assert time.thread_time() - begun < 0.5
 
 
 @pytest.mark.parametrize(
@@ -793,3 +749,120 @@ def test_what_is_the_same_in_upper_and_lower_case_is_allowed_as_well(pattern: st
 
 def test_what_is_not_the_same_in_upper_and_lower_case_is_not() -> None:
     assert not allows("repo://acme/x", allow=("repo://Acme/**",))
+
+
+PATTERN = "file:///srv/d/**"
+ENDS = ("?", "?x=1", "#", "#frag", "/", "/.")
+
+
+@pytest.mark.parametrize("end", [*ENDS, "//", "/./", "?#", "/?x", "/.#f", "%3F", "%3Fx", "%23x", "%2F", "\\", "%00.md"])
+def test_what_is_denied_is_denied_with_anything_behind_it_that_a_server_may_leave_out(end: str) -> None:
+    for deny in ("**/.env", "file:///srv/d/.env", "file:///srv/d/.e*"):
+        judge = rules(Kind.RESOURCE, (PATTERN,), (deny,))
+        assert judge.judge(Kind.RESOURCE, "file:///srv/d/.env" + end).rule == f"resources.deny: {deny}"
+        assert not judge.shows(Kind.RESOURCE, "file:///srv/d/.env" + end)
+    judge = judge_of(
+        Kind.RESOURCE, KindConsent(allow=listed("x://**"), ask=listed("x://h/pay"), deny=listed("x://h/s"))
+    )
+    assert judge.judge(Kind.RESOURCE, "x://h/s" + end).verdict is DENY
+    assert judge.judge(Kind.RESOURCE, "x://h/pay" + end).verdict is ASK
+
+
+@pytest.mark.parametrize("end", ["?", "?x=1", "#", "#frag", "?#", "%3F", "%23", "%00"])
+def test_what_is_not_allowed_is_not_either_with_anything_behind_it(end: str) -> None:
+    """Be it that only the longer form has what the pattern wants."""
+    for pattern in (
+        "file:///srv/d/*.md",
+        "file:///srv/d/a?*",
+        "file:///srv/d/a#*",
+        "file:///srv/d/a/",
+        "x://h/**/*.md",
+    ):
+        uri = pattern.split("//")[0] + ("//h/srv/key" if pattern[0] == "x" else "///srv/d/key") + end + ".md"
+        assert not allows(uri, allow=(pattern,))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "uri"),
+    [
+        *(("x://list?*", "x://list?a=1"), ("x://list?*", "x://list?a=1&b=c%20d"), ("x://list/?*", "x://list/?a=1")),
+        *(("x://h/d?v=2", "x://h/d?v=2"), ("x://h/d#*", "x://h/d#part"), ("x://h/d?*#*", "x://h/d?a#b")),
+        *(("https://h/cb?*", "https://h/cb?code=1"), ("x://h/**", "x://h/d?a=1#b"), ("x://h/**", "x://h/a/?x")),
+        *(("file:///d/**", "file:///d/a?x"), ("file:///d/**", "file:///d/a/"), ("file:///d/", "file:///d/")),
+        *(("file:///d/a", "file:///d/a"), ("file:///d/{path}", "file:///d/{path}"), ("x://h/d/", "x://h/d/")),
+        *(("x://{id}{?q}", "x://{id}{?q}"), ("http://h/*;v=*", "http://h/a;v=1"), ("memo:*", "memo:1")),
+    ],
+)
+def test_what_a_pattern_names_in_full_is_allowed(pattern: str, uri: str) -> None:
+    assert allows(uri, allow=(pattern,))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "uri"),
+    [
+        *(("x://list?*", "x://list#a"), ("x://h/f?le/**.md", "x://h/file/key?.md"), ("x://h/**.md", "x://h/key#.md")),
+        *(("x://h/d?*.md", "x://h/d?key#.md"), ("file:///d/a?*", "file:///d/a?x"), ("file:///d/**", "file:///d/")),
+        *(("x://h/d/**", "x://h/d/"), ("x://h/d/**", "x://h/d/."), ("http://h/*.md", "http://h/key;.md")),
+        *(
+            ("file:///d/pub/**", "file:///d/pub/a%2fb/../../key"),
+            ("file:///d/pub/**", "file:///d/pub/a%5cb%2f../../key"),
+        ),
+        *(
+            ("**.md", "x://h/key%00.md"),
+            ("file:///d/*.md", "file:///d/key%3F.md"),
+            ("file:///d/*.md", "file:///d/key#.md"),
+        ),
+    ],
+)
+def test_what_a_server_may_take_for_something_else_is_not_allowed_by_a_pattern_for_the_longer_text(
+    pattern: str, uri: str
+) -> None:
+    assert not allows(uri, allow=(pattern,))
+
+
+def test_pages_and_roots_may_end_in_a_slash() -> None:
+    judge = Rules(
+        Consent(
+            url=KindConsent(allow=listed("https://h/ok/**", "https://h/cb?*"), deny=listed("https://h/ok/admin")),
+            roots=KindConsent(allow=listed("file:///home/me/**"), deny=listed("file:///home/me/.ssh")),
+        )
+    )
+    for page in ("https://h/ok/", "https://h/ok/#top", "https://h/ok/a/?b=c", "https://h/cb?code=1"):
+        assert judge.question(Question.URL, page).verdict is ALLOW
+    for page in ("https://h/ok/admin/", "https://h/ok/admin?x", "https://h/ok/admin/.#y", "https://h/ok/x/..%2fadmin"):
+        assert judge.question(Question.URL, page).verdict is DENY
+    for root in ("file:///home/me/", "file:///home/me/project/", "file:///home/me/project"):
+        assert judge.question(Question.ROOTS, root).verdict is ALLOW
+    for root in (
+        "file:///home/me/.ssh/",
+        "file:///home/me/.ssh?",
+        "file://x/home/me/.ssh",
+        "file:///home/me/a/../.ssh/.",
+    ):
+        assert judge.question(Question.ROOTS, root).verdict is DENY
+
+
+def test_a_uri_that_can_be_read_in_too_many_ways_is_denied() -> None:
+    uri = "http://me@h:80/a%5cb%2f../x;y?q%3f/../a%2523?z#%2523#;%09/./a\\b%2f..;" + "%255c/..%252f?#;" * 9
+    judge = judge_of(Kind.RESOURCE, KindConsent(allow=listed("**")))
+    assert judge.judge(Kind.RESOURCE, uri) == Judgement(DENY, "readable in too many ways", False)
+    assert not judge.shows(Kind.RESOURCE, uri)
+    (only,) = judge.tried(Kind.RESOURCE, uri)
+    assert (only.verdict, only.matched, only.rule) == (DENY, True, "readable in too many ways")
+    assert judge.unmatched(Kind.RESOURCE, [uri]) == ["resources.allow: **"]
+
+
+def test_a_rule_that_decides_by_a_part_of_a_uri_matches_something() -> None:
+    lists = KindConsent(allow=listed("x://list?*", "x://list"), deny=listed("x://h/key", "x://other"))
+    judge = judge_of(Kind.RESOURCE, lists)
+    assert judge.unmatched(Kind.RESOURCE, ["x://list?a", "x://h/key?v=1"]) == [
+        "resources.deny: x://other",
+        "resources.allow: x://list",
+    ]
+
+
+def test_what_is_left_of_a_uri_is_explained() -> None:
+    judge = judge_of(Kind.RESOURCE, KindConsent(allow=listed("file:///d/**"), deny=listed("**/.env")))
+    deny, allow, rest = judge.tried(Kind.RESOURCE, "file:///d/.env?x")
+    assert (deny.matched, deny.why) == (True, "the URI fits in 1 of the 2 ways it may be read")
+    assert (allow.matched, allow.why, rest.matched) == (True, "the URI fits", False)
