@@ -278,8 +278,12 @@ class Desk:
 
     def _begin(self, key: Hashable, wish: Wish, about: About) -> Matter:
         of_server = sum(matter.wish.server == wish.server for matter in self._open.values())
-        mine = (wish.caller, wish.session)
-        of_caller = sum((each.wish.caller, each.wish.session) == mine for each in self._open.values())
+        # All sessions of one token are one caller: otherwise two of them would take every place of a server.
+        mine = (None, wish.session) if wish.caller is None else wish.caller
+        of_caller = sum(
+            mine == ((None, each.wish.session) if each.wish.caller is None else each.wish.caller)
+            for each in self._open.values()
+        )
         if of_server >= MAX_OF_SERVER or of_caller >= MAX_OF_CALLER:
             text = f"too many questions about {wish.server} wait for a person's answer already; try again later"
             raise Crowded(text, data=encode({"retryAfterMs": int(self.spec.timeout * 1000)}))

@@ -270,6 +270,16 @@ async def test_a_caller_has_five_questions_and_a_server_ten() -> None:
         assert (await desk.asks(replace(WISH, caller="third"))).refusal is None
 
 
+async def test_many_sessions_of_one_token_leave_room_for_another_token() -> None:
+    """Without tokens, each session is a caller of its own."""
+    async with table() as desk:
+        flood = [await desk.asks(replace(WISH, session=f"s{at}", digest=f"sha256:{at}")) for at in range(MAX_OF_SERVER)]
+        assert [each.refusal is None for each in flood] == [True] * MAX_OF_CALLER + [False] * MAX_OF_CALLER
+        assert (await desk.asks(replace(WISH, caller="phone"))).refusal is None
+        nameless = [await desk.asks(replace(WISH, caller=None, session=at, server="b")) for at in ("s1", "s2")]
+        assert [each.refusal for each in nameless] == [None, None]
+
+
 # Nobody, and too late
 
 
