@@ -18,6 +18,7 @@ from tests.real.running import COLONNADE, ROOT, beside, until, write_config
 
 STARTS = int(os.environ.get("COLONNADE_STARTS", "6"))
 """Starts of each kind; all kinds run at the same time."""
+OFF = {"off": {"command": "nothing", "disabled": True}}
 LIMIT = 60.0
 """Seconds for the end of a process on a busy machine."""
 
@@ -30,7 +31,7 @@ def is_loading(pid: int) -> bool:
 def interrupted_start(folder: Path, number: signal.Signals, delay: float, *more: str) -> tuple[int, str]:
     """A host that gets a signal so many seconds after its loading has begun: its exit code and its standard error."""
     folder.mkdir()
-    file = write_config(folder, {})
+    file = write_config(folder, OFF)
     process = subprocess.Popen(
         [COLONNADE, "serve", str(file), *more],
         stdin=subprocess.PIPE,
@@ -120,3 +121,23 @@ def test_no_import_swallows_a_signal(name: str, command: str, status: int) -> No
     """As extension modules do with exceptions that come up in their callbacks."""
     done = run(SWALLOWING.format(name=name), command, "/nowhere/colonnade.yaml")
     assert (done.returncode, done.stderr) == (status, "")
+
+
+IN_TRIO = """
+import os, signal, trio
+from host import cli, commands
+async def serve(*_):
+    trio.lowlevel.current_trio_token().run_sync_soon(os.kill, os.getpid(), signal.{name})
+    await trio.sleep_forever()
+commands.serve = serve
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_while_trio_itself_runs_and_no_host_listens_is_no_internal_error(tmp_path: Path, name: str) -> None:
+    """Before the host listens for signals and after it has stopped. There an exception of a handler becomes a
+    TrioInternalError: status 1 and a traceback."""
+    state = str(tmp_path / "state")
+    done = run(IN_TRIO.format(name=name), "serve", str(write_config(tmp_path, OFF)), "--state", state)
+    assert (done.returncode, done.stderr) == (0, "")
