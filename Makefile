@@ -1,10 +1,11 @@
 # Two commands are all a newcomer needs: `make run` and `make test`.
 PYTHON ?= python3
+MINUTES ?= 10
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 
-.PHONY: run test conformance matrix left-behind soak attack eras browser consent screenshots clean
+.PHONY: run test conformance matrix left-behind soak attack eras browser consent fuzz screenshots clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -39,6 +40,11 @@ consent: $(INSTALLED_DEV)  ## 10000 random scripts, 100000 random rules and as m
 
 eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK's client and the Inspector; needs Node with npm
 	$(BIN)/python -m pytest tests/real/eras.py
+
+fuzz: $(INSTALLED_DEV)  ## hostile bytes for every parser, hostile connections for a running host; MINUTES=10
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check atheris \
+	  || echo 'atheris cannot be installed here: Hypothesis searches instead, without coverage'
+	$(BIN)/python -m tests.fuzz.run --minutes $(MINUTES)
 
 screenshots: $(INSTALLED_DEV)  ## pictures of the console, in build/screenshots; needs chromium
 	$(BIN)/python -m tests.real.screenshots

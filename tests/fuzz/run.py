@@ -1,0 +1,65 @@
+"""`make fuzz MINUTES=10`: half of the time for mutated connections, half for searching in the parsers.
+
+Prints a line for each part and `N passed, N failed` at the end; the exit status is 1 if a promise was broken. Ten
+minutes are meant for at least 200,000 connections; a shorter run tries fewer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from random import SystemRandom
+
+from tests.fuzz.connections import Outcome, attack_http, attack_stdio
+from tests.fuzz.explore import CORPUS, explore
+
+CONNECTIONS_A_MINUTE = 20_000
+LINES_A_MINUTE = 20_000
+CORES = 2
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=SystemRandom().getrandbits(32))
+    parser.add_argument("--first", type=int, default=0, help="the number of the first connection")
+    parser.add_argument("--connections", type=int, help="so many connections, and nothing else")
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    if arguments.connections is not None:
+        return _judge([_told("http", attack_http(arguments.connections, 3600, arguments.seed, arguments.first))])
+    seconds = arguments.minutes * 60
+    wanted = int(CONNECTIONS_A_MINUTE * arguments.minutes)
+    lines = int(LINES_A_MINUTE * arguments.minutes)
+    passed = [
+        _told("http", attack_http(wanted, seconds, arguments.seed, arguments.first)),
+        _told("stdio", attack_stdio(lines, seconds / 10, arguments.seed)),
+    ]
+    targets = sorted(folder.name for folder in CORPUS.iterdir() if folder.name != "http")
+    each = max(5, int(seconds / 2 * CORES / len(targets)))
+    with ThreadPoolExecutor(CORES) as pool:
+        for target, (held, tried) in zip(targets, pool.map(partial(explore, seconds=each), targets), strict=True):
+            print(
+                f"{target:12} {tried:9,} inputs in {each} s: {'held' if held else 'BROKEN, see build/fuzz'}", flush=True
+            )
+            passed.append(held)
+    return _judge(passed)
+
+
+def _told(name: str, outcome: Outcome) -> bool:
+    print(f"{name:12} {outcome.tried:9,} inputs in {outcome.seconds:.0f} s: {'BROKEN' if outcome.faults else 'held'}")
+    for fault in outcome.faults:
+        print(f"  {fault}")
+    sys.stdout.flush()
+    return not outcome.faults
+
+
+def _judge(passed: list[bool]) -> int:
+    print(f"{sum(passed)} passed, {len(passed) - sum(passed)} failed")
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

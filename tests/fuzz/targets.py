@@ -1,0 +1,182 @@
+"""The parsers that read bytes of outsiders, each with the promises that it keeps for every input.
+
+A target takes the bytes and returns; it raises if the parser raises what its contract does not name, or if a promise is
+broken: what a cut of the input gives, what is read again after being written, which URIs a rule denies.
+"""
+
+from __future__ import annotations
+
+import json
+import os.path
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Raw
+
+import config
+from config import Consent, KindConsent, Rule, Trust, Verdict
+from host.hygiene import clean_json, is_clean, visible
+from host.jsonrpc.messages import Malformed, read, read_batch_strictly, read_each, read_strictly, write
+from host.jsonrpc.raw import items, members, string, value
+from host.names import template_makes
+from host.policy.fingerprint import difference, fingerprint, pretty
+from host.policy.rules import Rules
+from host.protocol.links import without_page
+from host.protocol.methods import Kind
+from host.protocol.mirror import mirrors
+from host.wire.framing import LineSplitter, LineTooLong
+from host.wire.head import MAX_HEAD, head_of, refuse
+from host.wire.sse import EventParser, EventTooLong
+
+REFUSING_STATUSES = {400, 426, 431, 505}
+_FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+
+
+def json_messages(data: bytes) -> None:
+    """Messages of clients and of servers. A strict reader accepts only what Python's own parser reads as well."""
+    read_each(data, batches=True)
+    for found in [read_strictly(data), *(read_batch_strictly(data) or ())]:
+        if isinstance(found, Malformed):
+            continue
+        again = read(write(found))
+        assert type(again) is type(found), f"{found!r} is written as {again!r}"
+        assert _payload(again) == _payload(found)
+    for reader in (members, items, string, value):
+        try:
+            reader(data)
+        except ValueError:
+            continue
+
+
+def _payload(message: object) -> list[object]:
+    parts = [getattr(message, name, None) for name in ("id", "method", "params", "result")]
+    return [json.loads(bytes(part)) if isinstance(part, Raw) else part for part in parts]
+
+
+def event_stream(data: bytes) -> None:
+    """An event stream gives the same events however it is cut."""
+    cut = data[0] % 7 + 1 if data else 1
+    whole, pieces = EventParser(limit=4096), EventParser(limit=4096)
+    at_once, one_by_one = [], []
+    try:
+        at_once = whole.feed(data)
+        for at in range(0, len(data), cut):
+            one_by_one += pieces.feed(data[at : at + cut])
+    except EventTooLong:
+        return
+    assert one_by_one == at_once[: len(one_by_one)] or len(one_by_one) > len(at_once)
+    if len(data) <= 4096:
+        assert one_by_one == at_once
+        assert (pieces.last_id, pieces.retry) == (whole.last_id, whole.retry)
+
+
+def stdio_lines(data: bytes) -> None:
+    """Lines are the same however they are cut, and what is too long is found in either way."""
+    cut = data[0] % 7 + 1 if data else 1
+    assert _lines(data, len(data) or 1) == _lines(data, cut)
+
+
+def _lines(data: bytes, step: int) -> list[bytes]:
+    splitter = LineSplitter(limit=512)
+    found: list[bytes] = []
+    try:
+        for at in range(0, len(data), step):
+            found.extend(splitter.feed(data[at : at + step]))
+        found.append(splitter.rest())
+    except LineTooLong:
+        found.append(b"too long")
+    return found
+
+
+def http_head(data: bytes) -> None:
+    """A head is refused with a status and a sentence, or it has one Host and one way to know its length."""
+    head = head_of(data)
+    if head is None:
+        return
+    refusal = refuse(head)
+    if refusal is not None:
+        assert refusal.status in REFUSING_STATUSES
+        assert refusal.why.isascii()
+        return
+    assert len(head) <= MAX_HEAD
+    names = [line.partition(b":")[0].lower() for line in head[:-4].split(b"\r\n")[1:]]
+    assert names.count(b"host") == 1
+    assert names.count(b"content-length") + names.count(b"transfer-encoding") <= 1 + names.count(b"transfer-encoding")
+    assert b"upgrade" not in names
+
+
+def configuration(data: bytes) -> None:
+    """A configuration file is read, or refused with sentences of one line that repeat no secret."""
+    secret = "s3cr3t-v4lue-0f-th3-t3st"
+    name = "file.json" if data.lstrip()[:1] == b"{" else "file.yaml"
+    with tempfile.TemporaryDirectory(dir=_FOLDER) as folder:
+        file = Path(folder, name)
+        file.write_bytes(data)
+        for sentence in _problems(file, {"SECRET": secret}):
+            assert "\n" not in sentence
+            assert secret not in sentence
+
+
+def _problems(file: Path, environ: dict[str, str]) -> list[str]:
+    try:
+        config.load(file, environ)
+    except config.ConfigError as error:
+        return [str(problem) for problem in error.problems]
+    return []
+
+
+_FILES = Rules(Consent(resources=KindConsent(allow=(Rule("file:///srv/**"),), deny=(Rule("**/.env"),))), Trust.STANDARD)
+
+
+def uris(data: bytes) -> None:
+    """A URI that Python's documented functions map to a denied file is denied, in every spelling."""
+    text = data.decode(errors="replace")
+    template, _, uri = text.rpartition("\n")
+    template_makes(template, uri)
+    verdict = _FILES.judge(Kind.RESOURCE, uri).verdict
+    if not _FILES.shows(Kind.RESOURCE, uri):
+        assert verdict is Verdict.DENY
+    try:
+        path = os.path.normpath(unquote(urlsplit(uri).path))
+    except ValueError:
+        return
+    if path.endswith("/.env") or not path.startswith("/srv/"):
+        assert verdict is Verdict.DENY, f"{uri!r} reads {path!r}"
+
+
+def definitions(data: bytes) -> None:
+    """A definition has one fingerprint whatever blanks stand around it, and what shows or cleans it takes any bytes."""
+    pretty(data)
+    difference(data[:8] + data[16:], data)
+    try:
+        data.decode()
+        found = members(data)
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if fingerprint(data) == fingerprint(data + b" "):  # it has a canonical form
+        assert fingerprint(json.dumps(json.loads(data), indent=1).encode()) == fingerprint(data)
+    without_page(Raw(data))
+    cleaned = clean_json(data)
+    assert len(members(cleaned)) == len(found)
+    assert clean_json(cleaned) == cleaned
+    for name in found:
+        assert is_clean(visible(name))
+    try:
+        mirrors(found.get("inputSchema", Raw(b"{}")))
+    except ValueError:
+        return
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "json": json_messages,
+    "sse": event_stream,
+    "lines": stdio_lines,
+    "head": http_head,
+    "config": configuration,
+    "uris": uris,
+    "definitions": definitions,
+}
+"""By the name of their folder in `corpus/`."""
