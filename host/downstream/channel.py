@@ -20,8 +20,8 @@ from host.jsonrpc.messages import (
     Malformed,
     Message,
     Notification,
+    Received,
     Request,
-    read_strictly,
 )
 from host.protocol.ladder import Way, way_over_stdio
 from host.protocol.methods import INITIALIZE
@@ -54,10 +54,9 @@ class Channel:
         self._send = send
         self._nursery = nursery
 
-    def take(self, data: bytes, message: Message | Malformed | None = None) -> None:
-        """One message from the client, or a batch of them if its revision has batches. `message` is what `data` was
-        read as, if it was read already."""
-        for each in self._session.messages_in(data, message or read_strictly(data))[0]:
+    def take(self, received: Received) -> None:
+        """One message from the client, or a batch of them if its revision has batches."""
+        for each in self._session.messages_in(received)[0]:
             self._take(each)
 
     def refuse(self, why: str) -> None:

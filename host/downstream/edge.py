@@ -11,9 +11,13 @@ from types import MappingProxyType
 import trio
 from msgspec import Raw
 
+from host.downstream.reading import MessageReader
 from host.downstream.security import MAX_BODY, Headers, Refusal
 from host.downstream.streams import respond
-from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id
+from host.errors import Crowded
+from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id, Received
+from host.jsonrpc.messages import receive as receive_at_once
+from host.jsonrpc.strict import is_heavy
 from host.wire.asgi import Receive, Send
 
 BODY_PATIENCE = 10.0
@@ -80,6 +84,40 @@ async def read_body(receive: Receive) -> bytes:
                 return b"".join(parts)
     why = f"the body did not come within {BODY_PATIENCE:.0f} s"
     raise Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR)
+
+
+async def read_message(receive: Receive, reader: MessageReader) -> Received:
+    """The message, or the batch, that is the body.
+
+    Raises:
+        Rejected: the body is too long or too slow, or too many large ones are being read.
+        Gone: the client has left.
+    """
+    data = await read_body(receive)
+    if not is_heavy(data):
+        return receive_at_once(data)
+    read: Received | Crowded | None = None
+    left = False
+
+    async def leave() -> None:
+        nonlocal left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left = True
+        nursery.cancel_scope.cancel("the client left")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leave)
+        try:
+            read = await reader.read(data)
+        except Crowded as problem:
+            read = problem
+        nursery.cancel_scope.cancel()
+    if left or read is None:
+        raise Gone
+    if isinstance(read, Crowded):
+        raise Rejected(Refusal(503, read.message, {"retry-after": "1"}), read.code)
+    return read
 
 
 @asynccontextmanager

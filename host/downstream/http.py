@@ -22,6 +22,7 @@ import trio
 from config import Listen
 from host.downstream.edge import JSON, Gone, Rejected, Visit
 from host.downstream.open_streams import OpenStreams
+from host.downstream.reading import MessageReader, share_interpreter
 from host.downstream.security import FULL, RETRY_AFTER, Doorkeeper, Headers, Refusal
 from host.downstream.sse import SseFace
 from host.downstream.stateless import Stateless
@@ -52,9 +53,11 @@ async def open_http_face(
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, lambda problem: journal.note(Crashed("an answer's event stream", problem)))
         streams = OpenStreams()
+        share_interpreter()
+        reader = MessageReader()
         alone = StatelessHttp(router, stateless, replies, stop, streams)
-        streamable = StreamableFace(router, journal, stop, replies, alone, stateless.tasks, streams)
-        old = SseFace(router, journal, stop, stateless.tasks, streams) if listen.sse else None
+        streamable = StreamableFace(router, journal, stop, replies, alone, stateless.tasks, streams, reader)
+        old = SseFace(router, journal, stop, stateless.tasks, streams, reader) if listen.sse else None
         nursery.start_soon(replies.watch)
         nursery.start_soon(streamable.sweep)
         try:

@@ -31,9 +31,9 @@ from host.jsonrpc.messages import (
     Malformed,
     Message,
     Notification,
+    Received,
     Request,
     Success,
-    read_batch_strictly,
 )
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object
 from host.protocol.handshake import Opening, opening, opening_answer
@@ -267,14 +267,11 @@ class Session:
     def sends_batches(self) -> bool:
         return self.opening is not None and self.opening.revision.has_batches
 
-    def messages_in(self, data: bytes, message: Message | Malformed) -> tuple[list[Message | Malformed], bool]:
-        """What the client said in `data`, which was read as `message`; and whether that was a batch, which only clients
-        of one revision may send."""
-        if isinstance(message, Malformed) and self.sends_batches:
-            batch = read_batch_strictly(data)
-            if batch is not None:
-                return batch, True
-        return [message], False
+    def messages_in(self, received: Received) -> tuple[list[Message | Malformed], bool]:
+        """What the client said; and whether that was a batch, which only clients of one revision may send."""
+        if received.batch is not None and self.sends_batches:
+            return received.batch, True
+        return [received.message], False
 
     def refuse_flood(self, request: Request) -> Failure | None:
         """The answer to a request that is one too many for the session at once."""

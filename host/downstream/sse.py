@@ -16,14 +16,15 @@ from urllib.parse import parse_qs
 import trio
 
 from host.downstream.channel import Channel
-from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, until_gone
+from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_message, until_gone
 from host.downstream.open_streams import OpenStreams, Transport
+from host.downstream.reading import MessageReader
 from host.downstream.security import Refusal, refuse_accept, refuse_body
 from host.downstream.sessions import Session, draft_session
 from host.downstream.streams import MAX_KEPT, STREAM_HEADERS, body, start
 from host.downstream.tasks import Tasks
 from host.journal import Journal
-from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, read_strictly, write
+from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, write
 from host.protocol.methods import INITIALIZE
 from host.router import Router
 from host.wire.asgi import Send
@@ -36,8 +37,17 @@ SESSION = "session_id"
 class SseFace:
     """When `stop` is set, the streams end."""
 
-    def __init__(self, router: Router, journal: Journal, stop: trio.Event, tasks: Tasks, streams: OpenStreams) -> None:
+    def __init__(
+        self,
+        router: Router,
+        journal: Journal,
+        stop: trio.Event,
+        tasks: Tasks,
+        streams: OpenStreams,
+        reader: MessageReader,
+    ) -> None:
         self._streams = streams
+        self._reader = reader
         self._router = router
         self._journal = journal
         self._tasks = tasks
@@ -90,12 +100,12 @@ class SseFace:
             await self._answer_alone(visit)
             return
         self._find(visit, named)
-        data = await read_body(visit.receive)
+        received = await read_message(visit.receive, self._reader)
         session, channel = self._find(visit, named)  # again: it may have ended meanwhile
-        message = read_strictly(data)
+        message = received.message
         if isinstance(message, Malformed) and not message.answers and not session.sends_batches:
             raise Rejected(Refusal(400, message.why), message.code, message.id)
-        channel.take(data, message)
+        channel.take(received)
         await visit.respond(202)
 
     def _find(self, visit: Visit, named: list[str]) -> tuple[Session, Channel]:
@@ -107,7 +117,7 @@ class SseFace:
     async def _answer_alone(self, visit: Visit) -> None:
         """A message of nobody's session: who sends it can be told nothing but the answer, and nowhere else, so a client
         that leaves calls its request off."""
-        message = read_strictly(await read_body(visit.receive))
+        message = (await read_message(visit.receive, self._reader)).message
         if isinstance(message, Malformed) and not message.answers:
             raise Rejected(Refusal(400, message.why), message.code, message.id)
         if not isinstance(message, Request):

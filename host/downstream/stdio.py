@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import trio
 
 from host.downstream.channel import Channel
+from host.downstream.reading import MessageReader, share_interpreter
 from host.downstream.sessions import Session
 from host.downstream.stateless_stdio import StatelessStdio
 from host.jsonrpc.messages import Message, write
@@ -95,16 +96,19 @@ class _Face:
 
 
 async def _read(channel: Channel, stdin: int) -> None:
+    """Take the client's messages in their order: a cancel never overtakes the large request that it names."""
+    share_interpreter()
+    reader = MessageReader()
     lines = LineSplitter()
     try:
         while data := await _receive(stdin):
             for line in lines.feed(data):
-                channel.take(line)
+                channel.take(await reader.read(line, math.inf))
     except LineTooLong:
         channel.refuse(f"a message of more than {MAX_LINE} bytes")
         return
     if last := lines.rest():
-        channel.take(last)
+        channel.take(await reader.read(last, math.inf))
 
 
 async def _receive(fd: int) -> bytes:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import trio
 
-from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_body, until_gone
+from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_message, until_gone
 from host.downstream.open_streams import OpenStreams, Transport
+from host.downstream.reading import MessageReader
 from host.downstream.security import Headers, Refusal, refuse_accept, refuse_body
 from host.downstream.sessions import Session, Sessions
 from host.downstream.stateless_http import StatelessHttp
@@ -34,9 +35,9 @@ from host.jsonrpc.messages import (
     Malformed,
     Message,
     Notification,
+    Received,
     Request,
     Success,
-    read_strictly,
     write,
 )
 from host.protocol.ladder import Way, way_over_http
@@ -65,7 +66,9 @@ class StreamableFace:
         stateless: StatelessHttp,
         tasks: Tasks,
         streams: OpenStreams,
+        reader: MessageReader,
     ) -> None:
+        self._reader = reader
         self._stop = stop
         self._streams = streams
         self._stateless = stateless
@@ -97,8 +100,8 @@ class StreamableFace:
         refusal = refuse_body(visit.headers) or refuse_accept(visit.headers, "application/json", "text/event-stream")
         if refusal is not None:
             raise Rejected(refusal)
-        data = await read_body(visit.receive)
-        message = read_strictly(data)
+        received = await read_message(visit.receive, self._reader)
+        message = received.message
         if _way(visit, message) is Way.STATELESS:
             await self._serve_stateless(visit, message)
             return
@@ -106,7 +109,7 @@ class StreamableFace:
             await self._open(visit, message)
             return
         if isinstance(message, Malformed) and not message.answers:
-            await self._take_batch(visit, data, message)
+            await self._take_batch(visit, received, message)
             return
         session_id, session = self._session(visit, message.id if isinstance(message, Request) else None)
         if isinstance(message, Request):
@@ -123,8 +126,8 @@ class StreamableFace:
         else:
             raise Rejected(Refusal(400, "expected a request: nothing was asked of the client"))
 
-    async def _take_batch(self, visit: Visit, data: bytes, malformed: Malformed) -> None:
-        """Serve the batch in `data`, which is no single message.
+    async def _take_batch(self, visit: Visit, received: Received, malformed: Malformed) -> None:
+        """Serve a batch, which is no single message.
 
         Raises:
             Rejected: it is none, or none that may be sent here.
@@ -132,7 +135,7 @@ class StreamableFace:
         if not visit.headers.all(SESSION):
             raise _unusable(malformed)
         session_id, session = self._session(visit, None)
-        messages, batched = session.messages_in(data, malformed)
+        messages, batched = session.messages_in(received)
         if not batched:
             raise _unusable(malformed)
         if len(messages) == 1 and isinstance(messages[0], Malformed) and not messages[0].answers:

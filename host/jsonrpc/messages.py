@@ -7,15 +7,13 @@ send batches is for the caller to know.
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
 from host.jsonrpc.raw import REFUSALS, items, members, string
+from host.jsonrpc.strict import MAX_TOKENS, flaw
 
 Id: TypeAlias = int | str
 
@@ -25,9 +23,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
-# Limits of one message (docs/operations.md lists them). The structural ones apply to what clients send.
-MAX_DEPTH = 64
-MAX_TOKENS = 200_000
+# Limits of one message (docs/operations.md lists them); the structural ones, for what clients send, are in strict.py.
 MAX_ID_BYTES = 256
 MAX_BATCH = 100
 
@@ -117,16 +113,38 @@ def read(data: bytes) -> Message | Malformed:
     return _classify(envelope)
 
 
-def read_strictly(data: bytes) -> Message | Malformed:
-    """The message in `data`, which a client sent: bounded, with nothing that two parsers could read differently.
+class Received(NamedTuple):
+    """What a client sent, read in both ways: whether it may send batches is known only later."""
+
+    message: Message | Malformed
+    """The one message."""
+    batch: list[Message | Malformed] | None
+    """The messages of the batch; None if the text is no array."""
+
+
+def receive(data: bytes) -> Received:
+    """Read what a client sent: it must be bounded, with nothing that two parsers could read differently.
 
     Refused besides what is no JSON: more than MAX_DEPTH levels or MAX_TOKENS structural characters, duplicate members
-    anywhere, numbers that are not finite, integers of more digits than Python converts.
+    anywhere, numbers that are not finite, integers of more than MAX_DIGITS digits. A batch that breaks these bounds, an
+    empty one, and one of more than MAX_BATCH messages are one `Malformed`.
     """
-    why = _unsafe(data)
+    array = _is_array(data)
+    why = flaw(data)
     if why is not None:
-        return Malformed(PARSE_ERROR, why)
-    return read(data)
+        malformed = Malformed(PARSE_ERROR, why)
+        return Received(malformed, [malformed] if array else None)
+    return Received(read(data), _read_items(data, MAX_BATCH) if array else None)
+
+
+def read_strictly(data: bytes) -> Message | Malformed:
+    """The one message in `data`, which a client sent; see `receive`."""
+    return receive(data).message
+
+
+def read_batch_strictly(data: bytes) -> list[Message | Malformed] | None:
+    """The messages of the batch in `data`, which a client sent; see `receive`."""
+    return receive(data).batch
 
 
 def read_batch(data: bytes) -> list[Message | Malformed] | None:
@@ -138,24 +156,7 @@ def read_batch(data: bytes) -> list[Message | Malformed] | None:
         return None
     if data.count(b",") > MAX_TOKENS:  # before anything is made of them: items may be two bytes each
         return [Malformed(INVALID_REQUEST, "a batch of too many parts")]
-    return _read_items(data)
-
-
-def read_batch_strictly(data: bytes) -> list[Message | Malformed] | None:
-    """The messages of the batch in `data`, which a client sent; None if it is no array. Each is judged as by `read`,
-    after the bounds of `read_strictly` have been laid on the whole.
-
-    A batch that breaks those bounds, an empty one, and one of more than MAX_BATCH messages are one `Malformed`.
-    """
-    if not _is_array(data):
-        return None
-    why = _unsafe(data)
-    if why is not None:
-        return [Malformed(PARSE_ERROR, why)]
-    found = _read_items(data)
-    if len(found) > MAX_BATCH:
-        return [Malformed(INVALID_REQUEST, f"a batch of more than {MAX_BATCH} messages")]
-    return found
+    return _read_items(data, MAX_TOKENS + 1)
 
 
 def read_each(data: bytes, batches: bool) -> list[Message | Malformed]:
@@ -170,13 +171,15 @@ def _is_array(data: bytes) -> bool:
     return data.lstrip(b" \t\r\n")[:1] == b"["
 
 
-def _read_items(data: bytes) -> list[Message | Malformed]:
+def _read_items(data: bytes, most: int) -> list[Message | Malformed]:
     try:
         found = items(data)
     except ValueError:
         return [Malformed(PARSE_ERROR, "not JSON: a batch that cannot be taken apart")]
     if not found:
         return [Malformed(INVALID_REQUEST, "a batch without messages")]
+    if len(found) > most:
+        return [Malformed(INVALID_REQUEST, f"a batch of more than {most} messages")]
     return [read(bytes(each)) for each in found]
 
 
@@ -259,66 +262,3 @@ def _acceptable(id: Id) -> bool:
     if isinstance(id, str):
         return len(id.encode()) <= MAX_ID_BYTES
     return -(2**63) <= id < 2**63
-
-
-class _Unsafe(ValueError):
-    """Found by one of the hooks below; the text is fit for the peer."""
-
-
-def _no_duplicates(pairs: list[tuple[str, object]]) -> object:
-    found: dict[str, object] = {}
-    for name, each in pairs:
-        if name in found:
-            raise _Unsafe(f"the member {name[:80]!a} stands twice in one object")
-        found[name] = each
-    return found
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise _Unsafe("a number is too large")
-    return number
-
-
-def _no_constant(text: str) -> float:
-    raise _Unsafe(f"{text} is no JSON number")
-
-
-_careful = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_float=_finite, parse_constant=_no_constant)
-# Takes nothing back (`++`), and a string without an end is one too: otherwise time would grow with the square.
-_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_BRACKETS = bytes(byte for byte in range(256) if byte not in b"{}[]")
-
-
-def _unsafe(data: bytes) -> str | None:
-    """Why `data` may not be read, cheap checks first: a bomb must not be parsed to be found out."""
-    opened = data.count(b"{") + data.count(b"[")
-    if opened + data.count(b",") > MAX_TOKENS:
-        return "too many members (the structural budget is used up)"
-    if opened > MAX_DEPTH and _depth(data) > MAX_DEPTH:
-        return f"nested deeper than {MAX_DEPTH} levels"
-    try:
-        _careful.decode(data.decode())
-    except UnicodeDecodeError:
-        return "not UTF-8"
-    except _Unsafe as problem:
-        return str(problem)
-    except json.JSONDecodeError as problem:
-        return f"not JSON: {problem.msg} at character {problem.pos}"
-    except ValueError:  # an integer of more digits than Python converts
-        return "a number is too long"
-    except RecursionError:
-        return f"nested deeper than {MAX_DEPTH} levels"
-    return None
-
-
-def _depth(data: bytes) -> int:
-    """How deep it goes; no further than to the first level that is too deep, or to an end without a beginning."""
-    deepest = level = 0
-    for byte in _STRINGS.sub(b"", data).translate(None, _BRACKETS):
-        level += 1 if byte in b"{[" else -1
-        deepest = max(deepest, level)
-        if level < 0 or level > MAX_DEPTH:
-            break
-    return deepest

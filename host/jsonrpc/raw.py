@@ -1,35 +1,26 @@
 """Undecoded JSON: look inside one level, change a member, keep every other byte.
 
 `Raw` is a piece of JSON text, known to be UTF-8 (`messages.read` sees to it). These functions open one level of it and
-leave the rest as it is: number text, escapes, member order and unknown members survive. msgspec does the work; where it
-refuses what JSON allows (an escaped lone surrogate, which JavaScript writes whenever it cuts an emoji in half), the
-standard library's scanner does it.
+leave the rest as it is: number text, escapes, member order and unknown members survive. msgspec does the work. It
+refuses one thing that JSON allows: an escaped lone surrogate, which JavaScript writes whenever it cuts an emoji in
+half. Such escapes are replaced for it (`_Veil`) and put back into what it gives.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Mapping
-from json.decoder import scanstring  # type: ignore[attr-defined]  # public in CPython, missing from typeshed
-from typing import TypeVar
 
 import msgspec
 from msgspec import Raw
 
-T = TypeVar("T")
-
+_any = msgspec.json.Decoder(Raw)
 _members = msgspec.json.Decoder(dict[str, Raw])
 _items = msgspec.json.Decoder(list[Raw])
 _encoder = msgspec.json.Encoder()
 
-
-def _no_constant(text: str) -> object:
-    raise ValueError(f"{text} is no JSON number")
-
-
-# Only where a value ends is of interest, so numbers stay text: of any length, but never `NaN`.
-_scan = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant).raw_decode
 
 EMPTY_OBJECT = Raw(b"{}")
 
@@ -40,20 +31,82 @@ _SPELLED_OUT = re.compile(rb"\\u00")
 REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+class _Veil:
+    """JSON text in which no escape of a surrogate is left: `\\ud83d` stands there as a token and `\\u083d`, so that its
+    digits are still checked. The token is random, since nobody must be able to write it."""
+
+    def __init__(self, text: bytes) -> None:
+        token = secrets.token_hex(8).encode()
+        while token in text:
+            token = secrets.token_hex(8).encode()
+        self._lower, self._upper, self._pair = token + b"l", token + b"u", token + b"b"
+        text = text.replace(rb"\\", self._pair)  # else the end of one would look like the beginning of an escape
+        self.text = text.replace(rb"\ud", self._lower + rb"\u0").replace(rb"\uD", self._upper + rb"\u0")
+        self._name = re.compile(f"{token.decode()}(?:b|[lu](.))", re.DOTALL)
+
+    def lifted(self, piece: Raw) -> Raw:
+        """A piece of the text, as it was."""
+        text = bytes(piece).replace(self._lower + rb"\u0", rb"\ud").replace(self._upper + rb"\u0", rb"\uD")
+        return Raw(text.replace(self._pair, rb"\\"))
+
+    def lifted_name(self, name: str) -> str:
+        """The decoded name of a member, as it would be without the veil."""
+        found = self._name.sub(lambda match: "\\" if match[1] is None else chr(0xD000 + ord(match[1])), name)
+        return found.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def _veil(text: bytes | Raw) -> _Veil | None:
+    """None if there is nothing in the text that only msgspec refuses."""
+    found = bytes(text)
+    return _Veil(found) if rb"\ud" in found or rb"\uD" in found else None
+
+
+def is_json(text: bytes) -> bool:
+    """Whether UTF-8 text is JSON. RecursionError if it is nested too deep for that to be said."""
+    veil = None
+    try:
+        _any.decode(text)
+    except msgspec.DecodeError:
+        veil = _veil(text)
+        if veil is None:
+            return False
+    if veil is not None:
+        try:
+            _any.decode(veil.text)
+        except msgspec.DecodeError:
+            return False
+    return True
+
+
 def members(raw: bytes | Raw) -> dict[str, Raw]:
     """The members of a JSON object, each undecoded. ValueError if `raw` is anything else."""
     try:
         return _members.decode(raw)
-    except REFUSALS:
-        return dict(_scan_members(_text(raw)))
+    except REFUSALS as problem:
+        refusal = ValueError("expected an object")
+        veil = _veil(raw)
+        if veil is None:
+            raise refusal from problem
+    try:
+        found = _members.decode(veil.text)
+    except REFUSALS as problem:
+        raise refusal from problem
+    return {veil.lifted_name(name): veil.lifted(piece) for name, piece in found.items()}
 
 
 def items(raw: bytes | Raw) -> list[Raw]:
     """The items of a JSON array, each undecoded. ValueError if `raw` is anything else."""
     try:
         return _items.decode(raw)
-    except REFUSALS:
-        return list(_scan_items(_text(raw)))
+    except REFUSALS as problem:
+        refusal = ValueError("expected an array")
+        veil = _veil(raw)
+        if veil is None:
+            raise refusal from problem
+    try:
+        return [veil.lifted(piece) for piece in _items.decode(veil.text)]
+    except REFUSALS as problem:
+        raise refusal from problem
 
 
 def string(raw: bytes | Raw) -> str:
@@ -105,69 +158,3 @@ def one_line(data: bytes) -> bytes:
     if b"\n" in data or b"\r" in data:
         return data.replace(b"\n", b" ").replace(b"\r", b" ")
     return data
-
-
-def _text(raw: bytes | Raw) -> str:
-    try:
-        return bytes(raw).decode()
-    except UnicodeDecodeError as problem:
-        raise ValueError("not UTF-8") from problem
-
-
-def _scan_members(text: str) -> list[tuple[str, Raw]]:
-    found: list[tuple[str, Raw]] = []
-    at = _expect(text, _blank(text, 0), "{")
-    at = _blank(text, at)
-    if text[at : at + 1] == "}":
-        return _ended(text, at + 1, found)
-    while True:
-        at = _expect(text, _blank(text, at), '"')
-        key, at = scanstring(text, at, True)
-        at = _blank(text, _expect(text, _blank(text, at), ":"))
-        piece, at = _span(text, at)
-        found.append((key, piece))
-        at = _blank(text, at)
-        if text[at : at + 1] == "}":
-            return _ended(text, at + 1, found)
-        at = _expect(text, at, ",")
-
-
-def _scan_items(text: str) -> list[Raw]:
-    found: list[Raw] = []
-    at = _expect(text, _blank(text, 0), "[")
-    at = _blank(text, at)
-    if text[at : at + 1] == "]":
-        return _ended(text, at + 1, found)
-    while True:
-        piece, at = _span(text, _blank(text, at))
-        found.append(piece)
-        at = _blank(text, at)
-        if text[at : at + 1] == "]":
-            return _ended(text, at + 1, found)
-        at = _expect(text, at, ",")
-
-
-def _span(text: str, at: int) -> tuple[Raw, int]:
-    try:
-        _, end = _scan(text, at)
-    except RecursionError as problem:
-        raise ValueError("nested too deep") from problem
-    return Raw(text[at:end].encode()), end
-
-
-def _blank(text: str, at: int) -> int:
-    while text[at : at + 1] in (" ", "\t", "\n", "\r"):
-        at += 1
-    return at
-
-
-def _expect(text: str, at: int, char: str) -> int:
-    if text[at : at + 1] != char:
-        raise ValueError(f"expected {char!r} at character {at}")
-    return at + 1
-
-
-def _ended(text: str, at: int, found: list[T]) -> list[T]:
-    if _blank(text, at) != len(text):
-        raise ValueError(f"more text after the end at character {at}")
-    return found

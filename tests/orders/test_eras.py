@@ -18,7 +18,7 @@ from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
 from host.downstream.stateless_stdio import StatelessStdio
 from host.journal import Crashed
-from host.jsonrpc.messages import Message, write
+from host.jsonrpc.messages import Message, receive, write
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from tests.kit.asgi import IO, Answer, Connection, HeaderValue, open_face, open_stateless
 from tests.kit.scripts import Step, scripts
@@ -158,12 +158,12 @@ class OneChannel:
         """A failed handshake is none: there may be another."""
         self._ask("initialize", self.ids[one % 3], None, whole=two % 5 > 0)
         if two % 3:
-            self._channel.take(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+            self._channel.take(receive(b'{"jsonrpc":"2.0","method":"notifications/initialized"}'))
 
     def cancel(self, one: int, two: int) -> None:
         id = self.ids[one % len(self.ids)]
         notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
-        self._channel.take(json.dumps(notice).encode())
+        self._channel.take(receive(json.dumps(notice).encode()))
         for said in self.said:
             if said.is_called(id) and not said.opens:
                 said.expected = None
@@ -179,9 +179,9 @@ class OneChannel:
     def babble(self, one: int, two: int) -> None:
         """What is no message at all is refused under no id; an answer that nobody waits for means nothing."""
         if two % 2:
-            self._channel.take(b'{"jsonrpc":"2.0","id":77,"result":{}}')
+            self._channel.take(receive(b'{"jsonrpc":"2.0","id":77,"result":{}}'))
         else:
-            self._channel.take(b"{")
+            self._channel.take(receive(b"{"))
             self.said.append(Said(None, -1, "", -32700, flies=False))
 
     # The model
@@ -208,7 +208,7 @@ class OneChannel:
             said.expected, said.flies = BAD_PARAMS, False
         said.waits = method == "tools/call" and said.expected in ("session", "stateless")
         self.said.append(said)
-        self._channel.take(json.dumps(body(method, id, number, envelope, whole=whole)).encode())
+        self._channel.take(receive(json.dumps(body(method, id, number, envelope, whole=whole)).encode()))
 
     def _stateless(self, method: str, envelope: str, whole: bool) -> Verdict:
         if not whole:

@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from host.downstream import sessions
 from host.downstream.channel import Channel
 from host.downstream.sessions import Say, Session
-from host.jsonrpc.messages import MAX_BATCH, Failure, Message, Notification, Request, Success, read_strictly, write
+from host.jsonrpc.messages import MAX_BATCH, Failure, Message, Notification, Request, Success, receive, write
 from tests.kit.world import Refusal as Refused
 from tests.kit.world import ScriptedServer, World, later, open_world
 
@@ -39,7 +39,7 @@ class End:
 
     def says(self, *messages: object) -> None:
         for message in messages:
-            self._channel.take(message if isinstance(message, bytes) else json.dumps(message).encode())
+            self._channel.take(receive(message if isinstance(message, bytes) else json.dumps(message).encode()))
 
     async def hears(self) -> dict[str, Any]:
         await wait_all_tasks_blocked()
@@ -223,11 +223,11 @@ async def test_a_broken_answer_ends_its_question_and_is_answered_with_nothing(an
 async def test_what_a_line_holds_is_known_as_a_batch_only_where_there_are_batches() -> None:
     async with open_end() as (_, end):
         ping = json.dumps(request("ping")).encode()
-        assert end.session.messages_in(ping, read_strictly(ping))[1] is False
+        assert end.session.messages_in(receive(ping))[1] is False
         batch = b" [" + ping + b"]"
-        found, batched = end.session.messages_in(batch, read_strictly(batch))
+        found, batched = end.session.messages_in(receive(batch))
         assert (len(found), batched) == (1, True)
-        assert end.session.messages_in(b"{", read_strictly(b"{"))[1] is False
+        assert end.session.messages_in(receive(b"{"))[1] is False
 
 
 async def test_nothing_is_said_of_a_request_after_its_answer() -> None:

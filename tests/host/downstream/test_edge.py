@@ -6,11 +6,15 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.downstream.edge import BODY_PATIENCE, Gone, Rejected, cancel_when, read_body, until_gone
+from host.downstream.edge import BODY_PATIENCE, Gone, Rejected, cancel_when, read_body, read_message, until_gone
+from host.downstream.reading import MessageReader
 from host.downstream.security import MAX_BODY
+from host.errors import Crowded
 from host.journal import Crashed
+from host.jsonrpc.messages import Received
 from host.wire.asgi import Event
 from tests.kit.asgi import open_face
+from tests.kit.bodies import call
 from tests.kit.world import ScriptedServer
 
 
@@ -130,3 +134,47 @@ async def test_a_client_that_leaves_before_it_has_said_anything_is_answered_with
         await wait_all_tasks_blocked()
         assert not answer.begun.is_set()
         assert not any(isinstance(event, Crashed) for event in world.events)
+
+
+async def test_a_client_that_leaves_ends_the_reading_of_its_message() -> None:
+    gone = trio.Event()
+    heavy = call(b"[" + b"1," * 20_000 + b"1]")
+    events: list[Event] = [{"type": "http.request", "body": heavy, "more_body": False}, {"type": "http.disconnect"}]
+
+    class Endless(MessageReader):
+        async def read(self, data: bytes, patience: float = 10.0) -> Received:
+            await trio.sleep_forever()
+            raise AssertionError
+
+    async def receive() -> Event:
+        await trio.lowlevel.checkpoint()
+        if len(events) == 1:
+            await gone.wait()
+        return events.pop(0)
+
+    async with trio.open_nursery() as nursery:
+
+        async def read() -> None:
+            with pytest.raises(Gone):
+                await read_message(receive, Endless())
+
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        gone.set()
+
+
+async def test_too_many_large_messages_are_refused_with_a_status(autojump_clock: MockClock) -> None:
+    class Full(MessageReader):
+        async def read(self, data: bytes, patience: float = 10.0) -> Received:
+            raise Crowded("too many")
+
+    events: list[Event] = [{"type": "http.request", "body": call(b"[" + b"1," * 20_000 + b"1]"), "more_body": False}]
+
+    async def receive() -> Event:
+        if not events:
+            await trio.sleep_forever()
+        return events.pop(0)
+
+    with pytest.raises(Rejected) as caught:
+        await read_message(receive, Full())
+    assert (caught.value.refusal.status, caught.value.code) == (503, 429)

@@ -14,9 +14,7 @@ from msgspec import Raw
 from host.jsonrpc.messages import (
     INVALID_REQUEST,
     MAX_BATCH,
-    MAX_DEPTH,
     MAX_ID_BYTES,
-    MAX_TOKENS,
     PARSE_ERROR,
     ErrorBody,
     Failure,
@@ -33,6 +31,7 @@ from host.jsonrpc.messages import (
     read_strictly,
     write,
 )
+from host.jsonrpc.strict import MAX_DEPTH, MAX_TOKENS
 
 Reader = Callable[[bytes], Message | Malformed]
 CALM = settings(deadline=None, max_examples=100)

@@ -1,0 +1,226 @@
+"""The checks on JSON text that clients send: it is bounded, and no two parsers can read it differently.
+
+Short text is decoded with hooks. Long text is scanned instead: no values are built, and the work is divided into steps
+of some milliseconds at the most, since a worker thread that stays in one call into C stops every other thread. Both
+give the same verdict. This file knows nothing of messages, threads or time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from itertools import chain
+
+from host.jsonrpc.raw import is_json
+
+MAX_DEPTH = 64
+MAX_TOKENS = 200_000
+MAX_DIGITS = 4300
+"""Digits of an integer; Python converts no longer ones."""
+LIGHT_TOKENS = 5_000
+LIGHT_BYTES = 128 * 1024
+"""Text with more tokens or bytes is heavy: checking it takes too long for the event loop."""
+
+_SHORT = 1024
+"""Bytes up to which text is decoded rather than scanned."""
+_STEP = 64 * 1024
+"""Bytes that are scanned in one step; more only where one string or one number is longer."""
+
+
+class _Flaw(ValueError):
+    """A reason to refuse the text, in words for the peer."""
+
+
+def is_heavy(data: bytes) -> bool:
+    """Whether `flaw` may take more than some milliseconds."""
+    return len(data) > LIGHT_BYTES or tokens(data) > LIGHT_TOKENS
+
+
+def tokens(data: bytes) -> int:
+    """The number of structural characters: `{`, `[` and `,`, within strings too."""
+    return data.count(b"{") + data.count(b"[") + data.count(b",")
+
+
+def flaw(data: bytes) -> str | None:
+    """The reason to refuse the text, or None. Cheap checks come first: a bomb must not be parsed to be found out."""
+    if tokens(data) > MAX_TOKENS:
+        return "too many members (the structural budget is used up)"
+    try:
+        if len(data) <= _SHORT:
+            _decode(data)
+        else:
+            _scan(data)
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    except _Flaw as problem:
+        return str(problem)
+    except json.JSONDecodeError as problem:
+        return f"not JSON: {problem.msg} at character {problem.pos}"
+    except RecursionError:
+        return _TOO_DEEP
+    return None
+
+
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+_TOO_LARGE = "a number is too large"
+_TOO_LONG = "a number is too long"
+
+
+def _doubled(name: str) -> _Flaw:
+    return _Flaw(f"the member {name[:80]!a} stands twice in one object")
+
+
+# Short text
+
+
+def _decode(data: bytes) -> None:
+    _careful.decode(data.decode())
+    if _may_be_deep(data):
+        _check_depth(
+            b"".join(text for outside, _ in _pieces(data) for text in outside).translate(_ALIKE, _NOT_BRACKETS)
+        )
+
+
+def _no_duplicates(pairs: list[tuple[str, object]]) -> None:
+    found: set[str] = set()
+    for name, _ in pairs:
+        if name in found:
+            raise _doubled(name)
+        found.add(name)
+
+
+def _check_integer(text: str) -> None:
+    if len(text.lstrip("-")) > MAX_DIGITS:
+        raise _Flaw(_TOO_LONG)
+
+
+def _check_float(text: str) -> None:
+    if not math.isfinite(float(text)):
+        raise _Flaw(_TOO_LARGE)
+
+
+def _no_constant(text: str) -> None:
+    raise _Flaw(f"{text} is no JSON number")
+
+
+_careful = json.JSONDecoder(
+    object_pairs_hook=_no_duplicates, parse_int=_check_integer, parse_float=_check_float, parse_constant=_no_constant
+)
+
+
+# Long text
+
+_BACKSLASHES, _QUOTE = b"\xff\xff", b"\xfe\xfe"
+"""Stand for an escaped backslash and an escaped quote while text is scanned: no UTF-8 holds these bytes."""
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"{}[]")
+_NOT_MARKS = bytes(byte for byte in range(256) if byte not in b'{}:"')
+_COLON, _OPEN = b":{"
+_ALIKE = bytes.maketrans(b"{}", b"[]")
+# With all digits written as 0, a number that is too long or too large holds one of these.
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_SUSPECT = (b"0" * 100, b"e000", b"e+000", b"E000", b"E+000")
+_NUMBER = re.compile(rb"(?<![0-9.eE+-])-?[0-9]++(\.[0-9]++)?+([eE][+-]?[0-9]++)?")
+
+
+def _scan(data: bytes) -> None:
+    data.decode()
+    if not is_json(data):
+        raise _Flaw("not JSON")
+    deep = _may_be_deep(data)
+    brackets: list[bytes] = []
+    names = _Names()
+    for outside, strings in _pieces(data):
+        text = b'"'.join(outside)
+        if deep:
+            brackets.append(text.translate(_ALIKE, _NOT_BRACKETS))
+        _check_numbers(text)
+        names.check(text, strings)
+    _check_depth(b"".join(brackets))
+
+
+def _may_be_deep(data: bytes) -> bool:
+    return data.count(b"{") + data.count(b"[") > MAX_DEPTH
+
+
+def _pieces(data: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """The texts outside strings, and each time the string that follows. The last string may be missing."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", _BACKSLASHES).replace(b'\\"', _QUOTE)
+    start = 0
+    while start < len(data):
+        end = data.find(b'"', start + _STEP) + 1 or len(data)
+        if data.count(b'"', start, end) % 2:
+            end = data.index(b'"', end) + 1
+        pieces = data[start:end].split(b'"')
+        if len(pieces) % 2 and not pieces[-1] and end < len(data):
+            del pieces[-1]
+        yield pieces[::2], pieces[1::2]
+        start = end
+
+
+def _check_depth(brackets: bytes) -> None:
+    """Take away the innermost pairs, level by level. The text holds the brackets of valid JSON, all written as `[]`."""
+    for _ in range(MAX_DEPTH):
+        brackets = brackets.replace(b"[]", b"")
+    if brackets:
+        raise _Flaw(_TOO_DEEP)
+
+
+def _check_numbers(text: bytes) -> None:
+    start = 0
+    while start < len(text):
+        end = text.find(b",", start + _STEP) + 1 or len(text)
+        zeros = text[start:end].translate(_ZEROS)
+        if any(each in zeros for each in _SUSPECT):
+            for number in _NUMBER.finditer(text, start, end):
+                if any(number.groups()):
+                    _check_float(number[0].decode())
+                else:
+                    _check_integer(number[0].decode())
+        start = end
+
+
+class _Names:
+    """The names of the members of every object that is open, while the text is read."""
+
+    def __init__(self) -> None:
+        self._outer: list[set[bytes]] = []
+        self._here: set[bytes] = set()
+        self._last = b""
+        """The string before the next text."""
+
+    def check(self, text: bytes, strings: list[bytes]) -> None:
+        """Take the next texts outside strings, with quotes between them, and the strings that follow each."""
+        here = self._here
+        for string, marks in zip(
+            chain((self._last,), strings), text.translate(None, _NOT_MARKS).split(b'"'), strict=False
+        ):
+            if not marks:
+                continue
+            if marks[0] == _COLON:
+                name = string if string.isalnum() else _decoded(string)
+                if name in here:
+                    raise _doubled(name.decode(errors="surrogatepass"))
+                here.add(name)
+                if len(marks) == 1:
+                    continue
+            for mark in marks:
+                if mark == _OPEN:
+                    self._outer.append(here)
+                    here = set()
+                elif mark != _COLON:
+                    here = self._outer.pop()
+        self._here = here
+        if strings:
+            self._last = strings[-1]
+
+
+def _decoded(name: bytes) -> bytes:
+    """A name as all its spellings come to."""
+    if b"\\" not in name and b"\xff" not in name and b"\xfe" not in name:
+        return name
+    text = name.replace(_BACKSLASHES, rb"\\").replace(_QUOTE, rb"\"")
+    decoded: str = json.loads(b'"%b"' % text)
+    return decoded.encode(errors="surrogatepass")

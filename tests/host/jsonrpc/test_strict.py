@@ -1,0 +1,168 @@
+"""What clients may send: two ways of checking, one verdict; and no legal body is refused or takes long."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from host.jsonrpc import strict
+from host.jsonrpc.messages import Request, read_strictly
+from host.jsonrpc.strict import LIGHT_BYTES, LIGHT_TOKENS, MAX_DEPTH, MAX_DIGITS, MAX_TOKENS, flaw, is_heavy, tokens
+from tests.kit.bodies import ARGUMENTS, LONGEST, call
+
+CALM = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+
+NAMES = st.sampled_from(["a", "b", "é", "\\", '"', "\ud800", "a\\", "{", ":", ""])
+NUMBERS = st.sampled_from(
+    [
+        *("0", "-0", "1.5", "1e308", "1e400", "-1e400", "1e-400", "1E+0309", "1e0000000001"),
+        *("9" * 308 + ".5", "9" * 310 + "e-9", "9" * 310 + ".0", "9" * 310, "0." + "9" * 5000),
+        *("9" * MAX_DIGITS, "-" + "9" * MAX_DIGITS, "9" * (MAX_DIGITS + 1), "-" + "9" * (MAX_DIGITS + 1)),
+    ]
+)
+LEAVES = st.one_of(NUMBERS, st.text(st.characters(exclude_categories=()), max_size=4).map(json.dumps))
+
+
+def spelled(name: str, escaped: bool) -> str:
+    """The name as a JSON string, perhaps with every character as an escape."""
+    return f'"{"".join(f"{chr(92)}u{ord(char):04x}" for char in name)}"' if escaped else json.dumps(name)
+
+
+def objects(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    pairs = st.tuples(NAMES, st.booleans(), inner).map(lambda each: f"{spelled(*each[:2])} :{each[2]}")
+    return st.lists(pairs, max_size=4).map(lambda found: "{" + ",".join(found) + "}")
+
+
+DOCUMENTS = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=4).map(lambda found: f"[{', '.join(found)}]") | objects(inner)
+).map(str.encode)
+"""JSON text that may break any rule of values, and none of the grammar."""
+
+
+DAMAGE = [b"", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\xff", b"\xfe", b"\n", b"1", b"e9", b"."]
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A document with a few bytes changed."""
+    text = bytearray(draw(DOCUMENTS))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(text)))
+        text[at : at + draw(st.integers(0, 2))] = draw(st.sampled_from(DAMAGE))
+    return bytes(text)
+
+
+def refused(check: Callable[[bytes], None], data: bytes) -> bool:
+    try:
+        check(data)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+@CALM
+@given(damaged(), st.integers(1, 9))
+def test_decoding_and_scanning_come_to_the_same_verdict(data: bytes, step: int) -> None:
+    """However the text is cut into steps."""
+    former, strict._STEP = strict._STEP, step
+    try:
+        assert refused(strict._scan, data) == refused(strict._decode, data)
+    finally:
+        strict._STEP = former
+
+
+@CALM
+@given(damaged())
+def test_the_verdict_on_a_long_text_is_that_on_a_short_one(data: bytes) -> None:
+    padded = b"[" + b" " * 2000 + data + b"]"  # long enough to be scanned
+    assert (flaw(padded) is None) == (flaw(b"[" + data + b"]") is None)
+
+
+TWICE = "the member 'a' stands twice in one object"
+FLAWS = {
+    "a doubled member": (b'{"a":1,"a":2}', TWICE),
+    "a doubled member by an escape": (rb'{"\u0061":1,"a":2}', TWICE),
+    "a doubled member around an object": (b'{"a":{"b":[{"a":1}]},"b":{},"a":2}', TWICE),
+    "a doubled backslash": (rb'{"\\":1,"\u005c":2}', r"the member '\\' stands twice in one object"),
+    "a number that is not finite": (b"1e309", "a number is too large"),
+    "one below zero that is not finite": (b"-1e309", "a number is too large"),
+    "an integer part beyond floats": (b"9" * 310 + b".0", "a number is too large"),
+    "a long integer": (b"9" * (MAX_DIGITS + 1), "a number is too long"),
+    "too many levels": (b"[" * MAX_DEPTH + b"]" * MAX_DEPTH, "nested deeper than 64 levels"),
+    "no UTF-8": (b'"\xff"', "not UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("text", "why"), FLAWS.values(), ids=FLAWS)
+@pytest.mark.parametrize("blanks", [0, 2000])
+def test_a_flaw_is_said_alike_both_ways(text: bytes, why: str, blanks: int) -> None:
+    assert flaw(b"[" + b" " * blanks + text + b"]") == why
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":{"a":{"a":1},"b":2},"b":{"a":1}}',
+        rb'{"a":1,"\\u0061":2,"\"":3,"\\\"":4}',
+        b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1),
+        b"9" * MAX_DIGITS,
+        b"-" + b"9" * MAX_DIGITS,
+        b"1e308",
+        b"0." + b"9" * 100_000,
+        b"9" * 400 + b"e-200",
+        rb'{"\ud800":1,"\udc00":"\uD800\\ud800"}',
+    ],
+)
+@pytest.mark.parametrize("blanks", [0, 2000])
+def test_what_is_at_a_limit_has_no_flaw(text: bytes, blanks: int) -> None:
+    assert flaw(b"[" + b" " * blanks + text + b"]") is None
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_two_hundred_thousand_structural_characters_are_legal(more: int) -> None:
+    data = b"[" + b",".join([b"1"] * (MAX_TOKENS + more)) + b"]"
+    assert tokens(data) == MAX_TOKENS + more
+    assert (flaw(data) is None) == (more <= 0)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_body_is_heavy_beyond_its_bytes_or_its_structural_characters(more: int) -> None:
+    assert is_heavy(b" " * (LIGHT_BYTES + more)) == (more > 0)
+    assert is_heavy(b"," * (LIGHT_TOKENS + more)) == (more > 0)
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+def test_the_bodies_of_an_attack_are_legal_and_keep_their_bytes(arguments: Callable[[], bytes]) -> None:
+    made = arguments()
+    data = call(made)
+    assert LONGEST * 0.05 < len(data) <= LONGEST
+    found = read_strictly(data)
+    assert isinstance(found, Request)
+    assert found.params is not None
+    assert bytes(found.params).endswith(b'"arguments":' + made + b"}")
+
+
+def test_the_time_of_a_check_grows_with_the_text_and_not_faster() -> None:
+    """Of every sort; the larger text is four times the smaller one."""
+
+    def seconds(data: bytes) -> float:
+        times: list[float] = []
+        for _ in range(3):
+            began = time.thread_time()
+            assert flaw(data) is None
+            times.append(time.thread_time() - began)
+        return min(times)
+
+    for make in (
+        lambda size: b'["' + b"\\n" * size + b'"]',
+        lambda size: b"[" + b",".join([b"7" * 4000] * (size // 4000)) + b"]",
+        lambda size: b"[1" + b"0" * 4000 + b"e-4000" + b",1" * (size // 8) + b"]",
+        lambda size: b"{" + b",".join(b'"%d":{}' % n for n in range(size // 16)) + b"}",
+        lambda size: b'["' + b'","'.join([b"x"] * (size // 8)) + b'"]',
+    ):
+        assert seconds(make(1_000_000)) < 4 * 3 * max(seconds(make(250_000)), 0.001)
