@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 FIRST = 0.25
 FACTOR = 2.0
@@ -27,6 +28,43 @@ class Backoff:
         delay = min(FIRST * FACTOR**self.failures, LONGEST)
         self.failures = min(self.failures + 1, 32)
         return delay * (0.8 + 0.4 * jitter)
+
+
+MOST_STARTS = 5
+WINDOW = 60.0
+"""The restart intensity: so many starts are made within so many seconds. With more, something is broken that another
+start does not mend."""
+RESTART_FACTOR = 4.0
+"""Starts are further apart than other attempts: five of them shall last as long as an ordinary outage."""
+
+
+@dataclass
+class Restarts:
+    """The starts of one server: after failures in a row 0.25 s, 1 s, 4 s and 16 s later, then once a minute. Never more
+    than MOST_STARTS within WINDOW, however long the server was ready in between."""
+
+    failures: int = 0
+    starts: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_STARTS))
+    """The times of the last ones."""
+
+    def started(self, now: float) -> None:
+        """Count a start."""
+        self.starts.append(now)
+
+    def may_start(self, now: float) -> bool:
+        """Whether one more start is within the intensity. Of a server that failed again and again, only the one each
+        minute is."""
+        if self.failures >= MOST_STARTS:
+            return False
+        return len(self.starts) < MOST_STARTS or now - self.starts[0] >= WINDOW
+
+    def failed(self, ready_for: float, jitter: float, now: float) -> float:
+        """Seconds to wait before the next start; see `Backoff.failed`."""
+        if ready_for >= HEALTHY:
+            self.failures = 0
+        delay = min(FIRST * RESTART_FACTOR**self.failures, LONGEST) * (0.8 + 0.4 * jitter)
+        self.failures = min(self.failures + 1, MOST_STARTS)
+        return delay if self.may_start(now + delay) else LONGEST * (1.0 + 0.2 * jitter)
 
 
 SETTLE = 0.05

@@ -9,6 +9,7 @@ is bounded. The catalog is no business of theirs.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -21,7 +22,7 @@ from host.journal import Crashed, InstanceFailed, Journal
 from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
-from host.upstream.backoff import Backoff
+from host.upstream.backoff import MOST_STARTS, WINDOW, Restarts
 from host.upstream.begin import Manner
 from host.upstream.client import Client, Listed
 from host.upstream.connection import FAILURES, Seat, keep_in_step, open_client, reason
@@ -46,6 +47,8 @@ class _Instance:
         self.why = ""
         """Why there is no client, once `tried` is set."""
         self.tried = trio.Event()
+        self.pause = 0.0
+        """Seconds to wait before it is started again."""
         self.guests: list[Origin] = []
         self.last_used = trio.current_time()
         self.life = trio.CancelScope()
@@ -56,8 +59,11 @@ class _Instance:
 
 
 class _Setback:
+    """How the instances of one client, or of single calls, have failed. Only those that failed are counted as starts:
+    of the others there may be as many as there are calls."""
+
     def __init__(self) -> None:
-        self.backoff = Backoff()
+        self.restarts = Restarts()
         self.until = trio.current_time()
 
 
@@ -89,6 +95,8 @@ class Instances:
         self._live: set[_Instance] = set()
         self._gone = trio.lowlevel.ParkingLot()
         self._setbacks: dict[Hashable | None, _Setback] = {}
+        self._failures: deque[float] = deque(maxlen=MOST_STARTS * spec.max_instances)
+        """The times at which instances failed lately, of whichever client."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -129,6 +137,8 @@ class Instances:
             if instance.client is None:
                 raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {instance.why}")
             yield Seat(instance.client, instance.watches)
+            if instance.client is not None:
+                self._succeeded(key)
         finally:
             guest.end()
             instance.guests.remove(guest)
@@ -164,6 +174,19 @@ class Instances:
             self._setbacks[key] = _Setback()
         return self._setbacks[key]
 
+    def _succeeded(self, key: Hashable | None) -> None:
+        """An instance was used and is still there. Of single calls that makes up for those that failed; one of a client
+        must live for a while first."""
+        if key is None:
+            self._setbacks.pop(None, None)
+        elif key in self._setbacks:
+            self._setbacks[key].until = trio.current_time()
+
+    def _all_failed_until(self) -> float:
+        """The time until which none is started for anybody, since so many failed within WINDOW."""
+        full = len(self._failures) == self._failures.maxlen
+        return self._failures[0] + WINDOW if full else 0.0
+
     def client_of(self, caller: Caller) -> Client | None:
         """The caller's own, if it has one that is connected."""
         instance = self._of_client.get(caller.instance)
@@ -180,7 +203,8 @@ class Instances:
                 await self._gone.park()
 
     def _start(self, caller: Caller, key: Hashable | None) -> _Instance:
-        wait = self._setback(key).until - trio.current_time()
+        setback, now = self._setback(key), trio.current_time()
+        wait = max(setback.until - now, self._all_failed_until() - now)
         if wait > 0:
             text = f"{self.spec.id} is unavailable: its last instance failed; the next may be started in {wait:.1f} s"
             raise Unavailable(self.spec.id, text)
@@ -188,6 +212,8 @@ class Instances:
             text = f"{self.spec.id} serves as many clients of its own as it may (max_instances: {len(self._live)})"
             self._journal.note(InstanceFailed(self.spec.id, "one more is wanted than max_instances allows"))
             raise TooMany(self.spec.id, f"{text}; try again later")
+        if setback.restarts.failures >= MOST_STARTS:  # one attempt shows whether it works again
+            setback.until = now + WINDOW
         instance = _Instance(caller, key, Watches(self.spec.id, self.spec.timeout))
         self._live.add(instance)
         if key is not None:
@@ -223,8 +249,7 @@ class Instances:
 
     async def _live_once(self, instance: _Instance) -> float:
         """One connection, to its end. Seconds to wait before the next."""
-        began = trio.current_time()
-        why = "the connection ended"
+        why, instance.pause = "the connection ended", 0.0
         try:
             await self._connect(instance)
         except* FAILURES as group:
@@ -232,13 +257,21 @@ class Instances:
         except* Exception as group:  # noqa: BLE001 - our own mistakes, too, stay with the one instance
             self._journal.note(Crashed(self.spec.id, group))
             why = "of an internal error"
-        came_up = instance.tried.is_set()
-        setback = self._setback(instance.key)
-        delay = setback.backoff.failed(trio.current_time() - began if came_up else 0.0, random.random())
-        if not came_up:  # another one now would not come up either
-            setback.until = trio.current_time() + delay
+        if not instance.pause:  # it was not lost while it was connected
+            instance.pause = self._failed(instance.key, 0.0 if instance.tried.is_set() else None)
         self._lose(instance, why)
         self._journal.note(InstanceFailed(self.spec.id, why))
+        return instance.pause
+
+    def _failed(self, key: Hashable | None, ready_for: float | None) -> float:
+        """Count a failure; seconds to wait before the next start. `ready_for`: None if it never was."""
+        setback, now = self._setback(key), trio.current_time()
+        setback.restarts.started(now)
+        self._failures.append(now)
+        delay = setback.restarts.failed(ready_for or 0.0, random.random(), now)
+        # One that was connected may have failed by its call, and the next call is another. Several are a crash loop.
+        if ready_for is None or setback.restarts.failures > 1:
+            setback.until = now + delay
         return delay
 
     async def _connect(self, instance: _Instance) -> None:
@@ -275,10 +308,13 @@ class Instances:
                     await trio.lowlevel.checkpoint()
                 instance.client = client
                 instance.tried.set()
+                ready = trio.current_time()
                 nursery.start_soon(self._reap, instance)
                 await client.peer.ended.wait()
                 # At once: to end what is left of a child may take seconds, and the next call must not wait.
                 lost = client.peer.lost
+                # Counted here: the end of its call, which comes of this as well, cancels all that follows.
+                instance.pause = self._failed(instance.key, trio.current_time() - ready)
                 if len(instance.watches):
                     self._lose(instance, str(lost))
                 else:

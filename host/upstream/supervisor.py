@@ -25,7 +25,7 @@ from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import LISTINGS, Kind
 from host.protocol.offer import ServerOffer
-from host.upstream.backoff import HEALTHY, Backoff
+from host.upstream.backoff import HEALTHY, Restarts
 from host.upstream.begin import Manner, ShakesHandsOnly, StatelessOnly
 from host.upstream.client import Client, Listed
 from host.upstream.connection import FAILURES, OpenLink, Seat, keep_in_step, open_client, reason
@@ -110,7 +110,7 @@ class Upstream:
         self._journal = journal
         self._sole = sole
         self._alone = alone
-        self._backoff = Backoff()
+        self._restarts = Restarts()
         self._lister: Lister | None = None
         self._came_up = False
         """Whether the present connection came about in this `manner`."""
@@ -163,22 +163,23 @@ class Upstream:
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
         while True:
-            otherwise = False
+            otherwise, why = False, "the connection ended"
             try:
                 await self._until_launchable()
                 self.attempts += 1
+                self._restarts.started(trio.current_time())
                 await self._connect(open_link)
             except* FAILURES as group:
-                otherwise = self._take_otherwise(first_of(group))
+                otherwise, why = self._take_otherwise(first_of(group)), reason(self.spec, group)
                 if not otherwise:
-                    self._fall(reason(self.spec, group))
+                    self._fall(why)
             except* Exception as group:  # noqa: BLE001 - one server's trouble, our own mistakes included, stays with it
                 self._journal.note(Crashed(self.spec.id, group))
                 self._fall("of an internal error")
-            if otherwise:
+            if otherwise and self._restarts.may_start(trio.current_time()):
                 continue
-            failed = self._fall("the connection ended")
-            if not self._came_up or self.manner.older:  # the transport of old is nothing to stay with
+            failed = self._fall(why)
+            if not otherwise and (not self._came_up or self.manner.older):  # the old transport is nothing to stay with
                 self.manner = manner_of(self.spec)
             self._came_up = False
             await trio.sleep_until(failed.next_attempt)
@@ -218,7 +219,7 @@ class Upstream:
             return state
         now = trio.current_time()
         ready_for = now - state.since if isinstance(state, Ready) else 0.0
-        delay = self._backoff.failed(ready_for, random.random())
+        delay = self._restarts.failed(ready_for, random.random(), now)
         if ended and ready_for >= HEALTHY:
             delay = 0.0
         failed = self.state = Failed(now, why, now + delay)

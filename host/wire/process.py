@@ -26,6 +26,9 @@ from host.wire.descent import KEEPER_NAME
 
 START_LIMIT = 10.0
 """Seconds in which the keeper has to take up a new program; only a keeper that was stopped or starved needs more."""
+STARTS_AT_ONCE = 8
+"""Programs that are being started at once, until each is known to run: a machine that starts fifty is of no use
+meanwhile."""
 KILL_LIMIT = 1.0
 """Seconds from SIGKILL until a tree counts as one that its warden cannot end, and once more for the way without it."""
 CLOSE_LIMIT = KILL_LIMIT + helper.WARDENS_LIMIT
@@ -303,6 +306,7 @@ class Keeper:
         self._helper = _Helper()
         nursery.start_soon(self._watch, self._helper)
         self._handing = trio.Lock()
+        self._starting = trio.CapacityLimiter(STARTS_AT_ONCE)
         self._children: set[Child] = set()
         self._closed = False
 
@@ -343,12 +347,13 @@ class Keeper:
             await self._end(child, grace)
 
     async def _start(self, order: bytes) -> Child:
-        child = await self._begin()
-        try:
-            await child._order(order)
-        except BaseException:
-            await self._end(child, 0.0)
-            raise
+        async with self._starting:
+            child = await self._begin()
+            try:
+                await child._order(order)
+            except BaseException:
+                await self._end(child, 0.0)
+                raise
         return child
 
     async def _end(self, child: Child, grace: float) -> None:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.upstream.backoff import FIRST, HEALTHY, LONGEST, SETTLE, SLOWEST, Backoff, Pace
+from host.upstream.backoff import (
+    FIRST,
+    HEALTHY,
+    LONGEST,
+    MOST_STARTS,
+    SETTLE,
+    SLOWEST,
+    WINDOW,
+    Backoff,
+    Pace,
+    Restarts,
+)
 
 MIDDLE = 0.5
 """The jitter that changes nothing."""
@@ -50,6 +63,45 @@ def test_every_wait_is_within_bounds(failures: list[tuple[float, float]]) -> Non
     backoff = Backoff()
     for ready_for, jitter in failures:
         assert FIRST * 0.8 <= backoff.failed(ready_for, jitter) <= MOST
+
+
+# Restarts
+
+
+def test_five_starts_are_spread_over_half_a_minute_and_then_there_is_one_a_minute() -> None:
+    restarts, now, starts = Restarts(), 0.0, []
+    for _ in range(8):
+        starts.append(now)
+        restarts.started(now)
+        now += restarts.failed(0, MIDDLE, now)
+    assert starts[:5] == pytest.approx([0, 0.25, 1.25, 5.25, 21.25])
+    assert all(LONGEST <= later - former <= 1.2 * LONGEST for former, later in pairwise(starts[4:]))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(st.floats(0, 40), st.floats(0, 1)), min_size=6, max_size=60))
+def test_no_minute_sees_more_than_five_starts_however_long_each_lasts(lives: list[tuple[float, float]]) -> None:
+    restarts, now, starts = Restarts(), 0.0, []
+    for life, jitter in lives:
+        starts.append(now)
+        restarts.started(now)
+        now += life + restarts.failed(life, jitter, now + life)
+    for at in range(len(starts) - MOST_STARTS):
+        assert starts[at + MOST_STARTS] - starts[at] >= WINDOW - 1e-6
+
+
+def test_a_server_that_was_ready_for_a_while_is_started_again_soon() -> None:
+    restarts = Restarts(failures=5)
+    restarts.started(0)
+    assert restarts.failed(HEALTHY, MIDDLE, HEALTHY) == pytest.approx(FIRST)
+
+
+@pytest.mark.parametrize(("starts", "since", "may"), [(4, 1.0, True), (5, WINDOW - 0.1, False), (5, WINDOW, True)])
+def test_what_is_at_once_is_within_the_intensity_too(starts: int, since: float, may: bool) -> None:
+    restarts = Restarts()
+    for _ in range(starts):
+        restarts.started(0)
+    assert restarts.may_start(since) is may
 
 
 def test_a_first_change_is_read_almost_at_once() -> None:

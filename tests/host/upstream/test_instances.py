@@ -19,6 +19,7 @@ from host.downstream.sessions import Session
 from host.errors import Unavailable
 from host.journal import Crashed, InstanceFailed
 from host.jsonrpc.messages import Id, Notification, Request, Success, write
+from host.upstream.backoff import MOST_STARTS
 from host.wire.link import Link, LinkLost
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
@@ -39,6 +40,8 @@ class Stateful(ScriptedServer):
         self.gate = trio.Event()
         self.roots_told: list[int] = []
         """The instances that were told that roots changed."""
+        self.crashes = False
+        """Every call ends the instance."""
         self.ending = 0.0
         """Seconds that an instance takes to end."""
         self._memory: dict[int, list[str]] = {}
@@ -72,6 +75,9 @@ class Stateful(ScriptedServer):
         number = self.links.index(link)
         arguments = json.loads(bytes(request.params or b""))["arguments"]
         self.calls.append(number)
+        if self.crashes:
+            link.close()
+            return
         if arguments.get("wait"):
             await self.gate.wait()
         memory = self._memory.setdefault(number, [])
@@ -508,6 +514,51 @@ async def test_an_instance_that_does_not_start_is_not_tried_too_often(
         await says(client)
         assert await client.names() == ["a__x"]
         assert not any(isinstance(event, Crashed) for event in world.events)
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+@pytest.mark.parametrize("crash", ["initialize", "tools/call"])
+async def test_instances_that_crash_are_not_started_without_bound(
+    isolation: Isolation, crash: str, autojump_clock: MockClock
+) -> None:
+    """Neither in the handshake nor in a call, however many calls come."""
+    server = Stateful(isolation)
+    async with open_world(server) as world:
+        client = await world.client()
+        await world.settled()
+
+        async def ends(params: dict[str, Any]) -> object:
+            server.links[-1].close()
+            return {}
+
+        if crash == "initialize":
+            server.answers[crash] = ends
+        server.crashes = True
+        before = server.connections
+        for _ in range(300):
+            await fails(client)
+            await trio.sleep(2)
+        assert 5 <= server.connections - before <= 5 + 600 / 60
+        server.answers.pop(crash, None)
+        server.crashes = False
+        await trio.sleep(80)
+        await says(client)
+
+
+async def test_instances_that_crash_for_many_clients_are_bounded_together(autojump_clock: MockClock) -> None:
+    server = Stateful(max_instances=4)
+    async with open_world(server) as world:
+        await world.settled()
+
+        async def broken(params: dict[str, Any]) -> object:
+            return {}
+
+        clients = [await world.client() for _ in range(60)]
+        server.answers["initialize"] = broken
+        before = server.connections
+        for client in clients:
+            await fails(client)
+        assert server.connections - before <= MOST_STARTS * 4
 
 
 async def test_one_clients_instance_that_does_not_start_bars_nobody_elses() -> None:

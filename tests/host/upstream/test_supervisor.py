@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from host.errors import Unavailable
 from host.journal import Crashed, ServerFailed, ServerReady
 from host.upstream.connection import PING_EVERY, PING_PATIENCE
 from host.upstream.supervisor import Failed, Held, Ready, describe
+from host.wire.link import Link
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedServer, World, open_world
 
@@ -74,8 +77,8 @@ async def test_attempts_come_ever_later_and_begin_anew_after_a_healthy_time(auto
 
     server = ScriptedServer("a", answers={"initialize": broken})
     async with open_world(server) as world:
-        await trio.sleep(20)
-        assert 5 <= server.connections <= 8
+        await trio.sleep(40)
+        assert server.connections == 5
         await trio.sleep(3600)
         assert server.connections < 90
         del server.answers["initialize"]
@@ -87,6 +90,75 @@ async def test_attempts_come_ever_later_and_begin_anew_after_a_healthy_time(auto
         state = world.roster.upstreams["a"].state
         assert isinstance(state, Failed)
         assert state.next_attempt - trio.current_time() < 0.5
+
+
+class Crashing(ScriptedServer):
+    """It ends so many seconds after it was connected; `starts` has the times."""
+
+    def __init__(self, life: float, **more: Any) -> None:
+        super().__init__("a", tools=["x"], **more)
+        self.life = life
+        self.starts: list[float] = []
+
+    @asynccontextmanager
+    async def open_link(self) -> AsyncIterator[Link]:
+        self.starts.append(trio.current_time())
+        async with trio.open_nursery() as nursery, super().open_link() as link:
+            nursery.start_soon(self._die)
+            yield link
+            nursery.cancel_scope.cancel()
+
+    async def _die(self) -> None:
+        await trio.sleep(self.life)
+        self.dies()
+
+    def most_in_a_minute(self) -> int:
+        return max(sum(start <= other < start + 60 for other in self.starts) for start in self.starts)
+
+
+@pytest.mark.parametrize("life", [0.0, 0.001, 2.0, 9.9, 10.1, 14.0], ids=lambda life: f"{life} s")
+async def test_a_crash_loop_is_tried_five_times_a_minute_at_the_most(life: float, autojump_clock: MockClock) -> None:
+    """Whether it crashes in the handshake, after it, or after it counts as healthy."""
+    server = Crashing(life)
+    async with open_world(server) as world:
+        await trio.sleep(1800)
+        assert server.most_in_a_minute() <= 5
+        assert len(server.starts) >= 25  # half an hour at one a minute, less jitter
+        if life < 10:
+            assert len(server.starts) <= 5 + 1800 / 48
+        assert any(isinstance(event, ServerFailed) for event in world.events)
+
+
+async def test_a_crash_loop_in_calls_is_one_too(autojump_clock: MockClock) -> None:
+    server = Crashing(1e9)
+
+    async def crash(params: dict[str, Any]) -> object:
+        server.dies()
+        return {}
+
+    server.answers["tools/call"] = crash
+    async with open_world(server) as world:
+        client = await world.client()
+        for _ in range(600):
+            with suppress(Refusal):
+                await client.call("a__x")
+            await trio.sleep(0.5)
+        assert server.most_in_a_minute() <= 5
+        assert "next attempt in" in describe(world.roster.upstreams["a"].state)
+
+
+async def test_a_program_that_ends_at_the_first_question_is_not_started_more_often(autojump_clock: MockClock) -> None:
+    """Each way of speaking to it is a start."""
+    server = Crashing(1e9)
+
+    async def ends(params: dict[str, Any]) -> object:
+        server.dies()
+        return {}
+
+    server.answers |= {"server/discover": ends, "initialize": ends}
+    async with open_world(server):
+        await trio.sleep(600)
+        assert 5 <= server.most_in_a_minute() <= 5
 
 
 async def test_one_servers_trouble_is_not_the_others(autojump_clock: MockClock) -> None:

@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.testing
 
-from host.wire.process import Child, Keeper, SpawnError, child_environment, open_keeper
+from host.wire.process import STARTS_AT_ONCE, Child, Keeper, SpawnError, child_environment, open_keeper
 
 from .processes import FAMILY, FAMILY_SIZE, PYTHON, carrying, exists, new_token, running_host, states_below, until
 
@@ -145,6 +145,45 @@ async def test_twenty_at_once(keeper: Keeper) -> None:
 
 
 # What cannot be started
+
+
+async def test_fifty_at_once_start_eight_at_a_time(keeper: Keeper) -> None:
+    """A slot is held until the program runs, and not while it is used."""
+    starting = most = 0
+    begin, order = keeper._begin, Child._order
+
+    async def began() -> Child:
+        nonlocal starting, most
+        starting += 1
+        most = max(most, starting)
+        return await begin()
+
+    async def ordered(child: Child, text: bytes) -> None:
+        nonlocal starting
+        await order(child, text)
+        starting -= 1
+
+    keeper._begin = began  # type: ignore[method-assign]
+    Child._order = ordered  # type: ignore[method-assign, assignment]
+    up = 0
+    all_up = trio.Event()
+
+    async def one() -> None:
+        nonlocal up
+        async with start(keeper, "cat"):  # it says nothing: whoever wanted its handshake would wait for ever
+            up += 1
+            if up == 50:
+                all_up.set()
+            await all_up.wait()
+
+    try:
+        with trio.fail_after(50):
+            async with trio.open_nursery() as nursery:
+                for _ in range(50):
+                    nursery.start_soon(one)
+    finally:
+        Child._order = order  # type: ignore[method-assign]
+    assert most == STARTS_AT_ONCE == 8
 
 
 @pytest.mark.parametrize(
