@@ -268,8 +268,6 @@ def _show_question(question: Mapping[str, Any]) -> None:
     print("  arguments:")
     for line in question["arguments"].splitlines() or ["{}"]:
         print(f"    {line}")
-    if question["too_long"]:
-        print("    … longer than can be shown, so it can only be denied")
 
 
 def _follow(hosts: Sequence[_Live]) -> int:

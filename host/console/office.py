@@ -62,8 +62,6 @@ from host.version import VERSION
 
 SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "problems")
 MAX_ACTIVITY = 200
-LONGEST_SHOWN = 16 * 1024
-"""Characters of arguments on one page; what is longer cannot be read, and so is not answered but with no."""
 COMPARE = 0.2
 """Seconds that comparing definitions may take at a time: nothing else is done meanwhile."""
 MOST_HELD = 500
@@ -241,8 +239,6 @@ class HostOffice(Decisions):
         said = Answer(answer)
         if said is Answer.SESSION and found.wish.session is None:
             raise OfficeError("whoever called has no session, so nothing can be allowed for one")
-        if said is not Answer.DENY and len(found.about.given) > LONGEST_SHOWN:
-            raise OfficeError(f"the arguments are longer than {LONGEST_SHOWN} bytes, which nobody can read: deny it")
         try:
             when = read_when(arguments) if isinstance(arguments, dict) else ()
         except WhenError as problem:
@@ -360,9 +356,8 @@ class HostOffice(Decisions):
 
     def _question(self, matter: Matter) -> dict[str, Any]:
         wish, about = matter.wish, matter.about
-        too_long = len(about.given) > LONGEST_SHOWN
-        answers = ["deny"] if too_long else ["deny", "once", "session", "time", "always"]
-        if wish.session is None and "session" in answers:
+        answers = ["deny", "once", "session", "time", "always"]
+        if wish.session is None:
             answers.remove("session")
         return {
             "id": matter.id,
@@ -372,8 +367,7 @@ class HostOffice(Decisions):
             "kind": wish.kind,
             "name": visible(wish.name),
             "summary": described(wish),
-            "arguments": pretty(about.given[:LONGEST_SHOWN] if too_long else about.given),
-            "too_long": too_long,
+            "arguments": pretty(about.given),
             "caller": visible(wish.caller or "a client without a name"),
             "session": wish.session is not None,
             "rule": visible(wish.rule),

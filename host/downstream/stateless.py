@@ -45,6 +45,8 @@ from host.wire.link import LinkLost
 
 ANSWERED = frozenset({DISCOVER, COMPLETE, *RETRIED, *LISTING_BY_METHOD, *IN_EXTENSION})
 """The methods that are answered here; no other has an answer but the one that only listens."""
+MAX_CANONICAL = 16 * 1024
+"""Bytes of a member up to which another spelling of it counts as the same when a request is sent again."""
 STATE_LIFE = 3600.0
 """Seconds for which the state of a server's own can be brought back."""
 MAX_SPENT = 10_000
@@ -323,6 +325,8 @@ def _accepted(answer: Raw) -> bool:
 
 
 def _canonical(raw: Raw) -> str:
+    if len(bytes(raw)) > MAX_CANONICAL:  # its client sends it again as it was
+        return hashlib.sha256(bytes(raw)).hexdigest()
     try:
         return msgspec.json.encode(value(raw), order="sorted").decode()
     except (ValueError, UnicodeError, RecursionError):  # what cannot be decoded must be written as it was

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from host.jsonrpc.raw import REFUSALS, items, members, string
-from host.jsonrpc.strict import MAX_TOKENS, flaw
+from host.jsonrpc.raw import REFUSALS, is_object, items, members, pick, string
+from host.jsonrpc.strict import MAX_TOKENS, flaw, tokens
 
 Id: TypeAlias = int | str
 
@@ -26,6 +26,9 @@ INTERNAL_ERROR = -32603
 # Limits of one message (docs/operations.md lists them); the structural ones, for what clients send, are in strict.py.
 MAX_ID_BYTES = 256
 MAX_BATCH = 100
+MAX_BESIDE = 10_000
+"""Structural characters of params besides `arguments`. The rest of params is opened again and again on the event loop;
+arguments are only passed on."""
 
 
 class Request(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
@@ -58,8 +61,8 @@ class Failure(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults
 
 
 class Malformed(Struct, frozen=True):
-    """Bytes that are no message. `code` is PARSE_ERROR or INVALID_REQUEST; `id` is echoed where it could be read;
-    `answers` marks a broken response, whose request must not wait for ever."""
+    """Bytes that are no message. `code` is PARSE_ERROR, INVALID_REQUEST or INVALID_PARAMS; `id` is echoed where it
+    could be read; `answers` marks a broken response, whose request must not wait for ever."""
 
     code: int
     why: str
@@ -134,7 +137,29 @@ def receive(data: bytes) -> Received:
     if why is not None:
         malformed = Malformed(PARSE_ERROR, why)
         return Received(malformed, [malformed] if array else None)
-    return Received(read(data), _read_items(data, MAX_BATCH) if array else None)
+    if not array:
+        return Received(_bounded(read(data)), None)
+    return Received(read(data), [_bounded(each) for each in _read_items(data, MAX_BATCH)])
+
+
+def _bounded(message: Message | Malformed) -> Message | Malformed:
+    if not isinstance(message, Request | Notification) or message.params is None or not is_object(message.params):
+        return message
+    marks = tokens(bytes(message.params))
+    if marks > MAX_BESIDE:
+        marks -= tokens(bytes(_arguments(message.params)))
+    if marks <= MAX_BESIDE:
+        return message
+    why = f"params hold more than {MAX_BESIDE} structural characters besides arguments"
+    return Malformed(INVALID_PARAMS, why, message.id if isinstance(message, Request) else None)
+
+
+def _arguments(params: Raw) -> Raw:
+    try:
+        found = pick(params, frozenset(("arguments",)))
+    except ValueError:  # for a lone surrogate
+        found = members(params)
+    return found.get("arguments", _ABSENT)
 
 
 def read_strictly(data: bytes) -> Message | Malformed:

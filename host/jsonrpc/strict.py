@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterator
 from itertools import chain
+from json.decoder import scanstring  # type: ignore[attr-defined]  # public in CPython, missing from typeshed
 
 from host.jsonrpc.raw import is_json
 
@@ -222,5 +223,5 @@ def _decoded(name: bytes) -> bytes:
     if b"\\" not in name and b"\xff" not in name and b"\xfe" not in name:
         return name
     text = name.replace(_BACKSLASHES, rb"\\").replace(_QUOTE, rb"\"")
-    decoded: str = json.loads(b'"%b"' % text)
+    decoded: str = scanstring((text + b'"').decode(), 0)[0]
     return decoded.encode(errors="surrogatepass")

@@ -22,7 +22,7 @@ import heapq
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,12 +30,16 @@ from enum import StrEnum
 from operator import itemgetter
 from pathlib import Path
 from threading import Event
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from host.errors import AuditUnavailable
 from host.hygiene import visible
+from host.jsonrpc.raw import is_object, members
+from host.jsonrpc.raw import value as json_value
+from host.jsonrpc.strict import tokens
 
 VERSION = 1
 ROTATE_AT = 64 * 1024 * 1024
@@ -52,10 +56,17 @@ _OWN = frozenset(("v", "seq", "ts", "mono", "kind", "prev", "hash"))
 _OWN_KINDS = frozenset(("start", "checkpoint", "stop"))
 _MEMBERS = 32
 _NAME = 64
+_MARKS = 5_000
+"""Structural characters up to which the members of long arguments are looked at."""
+_DECODED = 64 * 1024
+"""Bytes of one of them up to which it is decoded."""
 _TAIL = re.compile(rb',"hash":"(sha256:[0-9a-f]{64})"}')
 _TAIL_BYTES = len(',"hash":""}') + len(FIRST)
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+
+
+T = TypeVar("T")
 
 
 class _Head(NamedTuple):
@@ -68,13 +79,33 @@ def shape_of(arguments: object) -> object:
 
     Of an object's members, the first 32, their names escaped and cut; anything else is one word.
     """
-    if not isinstance(arguments, Mapping):
-        return _word(arguments)
+    return _shape(arguments, _word) if isinstance(arguments, Mapping) else _word(arguments)
+
+
+def shape_of_long(arguments: Raw) -> object:
+    """The same of arguments that are too long to be decoded: of large members it says the bytes."""
+    if tokens(bytes(arguments)) > _MARKS or not is_object(arguments):
+        return _long_word(arguments)
+    return _shape(members(arguments), _long_word)
+
+
+def _shape(found: Mapping[str, T], word: Callable[[T], str]) -> dict[str, str]:
     shown = {
-        ascii(name)[1:-1][:_NAME]: _word(value)
-        for name, value in (pair for pair, _ in zip(arguments.items(), range(_MEMBERS), strict=False))
+        ascii(name)[1:-1][:_NAME]: word(value)
+        for name, value in (pair for pair, _ in zip(found.items(), range(_MEMBERS), strict=False))
     }
-    return shown if len(arguments) <= _MEMBERS else {**shown, "...": f"obj[{len(arguments)}]"}
+    return shown if len(found) <= _MEMBERS else {**shown, "...": f"obj[{len(found)}]"}
+
+
+def _long_word(raw: Raw) -> str:
+    text = bytes(raw)
+    if len(text) > _DECODED:
+        kind = {b"{": "obj", b"[": "arr", b'"': "str"}.get(text[:1], "num")
+        return f"{kind}[{len(text)} bytes]"
+    try:
+        return _word(json_value(raw))
+    except ValueError:
+        return "unreadable"
 
 
 def _word(value: object) -> str:

@@ -34,6 +34,8 @@ MAX_OF_CALLER = 5
 MAX_REFUSED = 50
 REFUSED_LIFE = 3600.0
 """Refused questions that are kept, and for how many seconds; what is granted for the next call lives as long."""
+LONGEST_AGREED = 16 * 1024
+"""Bytes of arguments that a person can read, and so agree to."""
 LONGEST_SHOWN = 8 * 1024
 """Characters of arguments that a client can be shown; what is longer is answered where it can be read in full."""
 WHERE = "on the console (`colonnade console` opens it) or with `colonnade ask`"

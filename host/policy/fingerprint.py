@@ -36,6 +36,8 @@ _DEEPEST = 100
 """Levels; what is nested deeper has no canonical form, whatever is left of Python's own limit where it is asked for."""
 _MOST_MARKS = 20_000
 """Commas and opening brackets; what has more has no canonical form, since that takes some 4 µs for each."""
+_MOST_ARGUMENTS = 2_000
+"""The same for arguments."""
 _EFFORT = 60_000
 """Steps that a comparison may take before a coarser one is made: some 10 ms."""
 _MOST_WORDS = 200_000
@@ -62,13 +64,14 @@ def fingerprint(raw: bytes) -> str:
 
 
 def arguments_digest(raw: bytes | None) -> str:
-    """The same of the arguments of a call; None if it has none."""
-    return fingerprint(b"" if raw is None else raw)
+    """The same of the arguments of a call; None if it has none. They are digested on the event loop, so fewer marks
+    have a canonical form."""
+    return f"sha256:{hashlib.sha256(_canonical(raw or b'', _MOST_ARGUMENTS)).hexdigest()}"
 
 
-def _canonical(raw: bytes) -> bytes:
+def _canonical(raw: bytes, most: int = _MOST_MARKS) -> bytes:
     try:
-        if _marks(raw) <= _MOST_MARKS and not _is_too_deep(value := _parse(raw)):
+        if _marks(raw) <= most and not _is_too_deep(value := _parse(raw)):
             return rfc8785.dumps(value)
     except (ValueError, RecursionError):
         pass

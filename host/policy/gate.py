@@ -28,7 +28,7 @@ from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, items, members, string, value
 from host.names import template_makes
 from host.policy.caution import MAX_TEXT, cautious
-from host.policy.desk import About, Desk, changed
+from host.policy.desk import LONGEST_AGREED, About, Desk, changed, described
 from host.policy.fingerprint import Launch, arguments_digest
 from host.policy.grants import Grant, Grants, Scope, Wish, new_id
 from host.policy.ledger import Deed, Ledger, Trace
@@ -417,6 +417,9 @@ class Gate:
             return Permit(exchange, server, kind, name, _GATE, judgement, epoch)
         wish = self._wish(exchange, server, kind, name, given, judgement)
         grant = self.grants.find(wish)
+        if grant is None and not _may_be_agreed(given):
+            self.ledger.refused(self._deed(exchange, server, kind, name, judgement))
+            raise _too_long(wish, given)
         if grant is None:
             about = About(self._title(server), self.trust(server), bytes(given), self._claimed(server, kind, name))
             client = exchange.outlet if self._client_answers(exchange.caller) else None
@@ -560,7 +563,7 @@ class Gate:
             fingerprint=self.fingerprint(server, kind, name),
             launch=self.pins.launch(server),
             rule=judgement.rule,
-            digest=arguments_digest(bytes(given)),
+            digest=_digest(given),
             arguments=decoded(given),
             retry=exchange.round is not None and exchange.round.server == server,
         )
@@ -665,6 +668,8 @@ class Gate:
             return QuestionPermit(server, question, given, caller, judgement)
         wish = self._question_wish(server, question, uri or question.value, given, caller, judgement)
         grant = self.grants.find(wish)
+        if grant is None and not _may_be_agreed(given):
+            raise _too_long(wish, given)
         if grant is None:
             grant = await self.desk.ask(wish, About(self._title(server), self.trust(server), bytes(given)), None)
         else:
@@ -683,7 +688,7 @@ class Gate:
             fingerprint="",
             launch=self.pins.launch(server),
             rule=judgement.rule,
-            digest=arguments_digest(bytes(given)),
+            digest=_digest(given),
             arguments=decoded(given),
         )
 
@@ -742,6 +747,8 @@ class Gate:
         wish = self._question_wish(server, Question.ROOTS, Question.ROOTS.value, given, caller, judgement)
         grant = self.grants.find(wish)
         try:
+            if grant is None and not _may_be_agreed(given):
+                raise _too_long(wish, given)
             if grant is None:
                 about = About(self._title(server), self.trust(server), bytes(given))
                 grant = await self.desk.ask(wish, about, None)
@@ -827,6 +834,24 @@ def _given(exchange: Exchange) -> Raw:
         if given is not None:
             return given
     return EMPTY_OBJECT
+
+
+def _may_be_agreed(given: Raw) -> bool:
+    """Whether a person can read what would be sent, and so agree to it."""
+    return len(bytes(given)) <= LONGEST_AGREED
+
+
+def _digest(given: Raw) -> str:
+    """Of the arguments that a grant may be bound to. None is bound to longer ones, so theirs is that of no grant."""
+    return arguments_digest(bytes(given)) if _may_be_agreed(given) else ""
+
+
+def _too_long(wish: Wish, given: Raw) -> Forbidden:
+    text = (
+        f"{described(wish)} needs a person's consent, and its {len(bytes(given))} bytes are more than a person can "
+        f"agree to ({LONGEST_AGREED}). Send less, or have the rule changed."
+    )
+    return Forbidden(wish.server, text)
 
 
 def _tokens(params: Mapping[str, Raw]) -> int | None:

@@ -20,11 +20,11 @@ from host.errors import AuditUnavailable, ColonnadeError
 from host.exchange import Caller
 from host.hygiene import visible
 from host.journal import AuditFailed, Decided, DecisionRefused, DefinitionChanged, Journal, Sent, Waiting
-from host.policy.audit import Audit, shape_of
+from host.policy.audit import Audit, shape_of, shape_of_long
 from host.policy.desk import Matter, described
 from host.policy.grants import Grant
 from host.policy.pins import Change, Standing
-from host.policy.predicates import decoded
+from host.policy.predicates import LONGEST_DECODED, decoded
 from host.policy.rules import Judgement
 
 
@@ -216,7 +216,7 @@ class Ledger:
         given = bytes(deed.given)
         arguments: dict[str, object] = {
             "digest": f"sha256:{hashlib.sha256(given).hexdigest()}",  # of the very bytes that are sent
-            "shape": shape_of(decoded(deed.given)),
+            "shape": shape_of(decoded(deed.given)) if len(given) <= LONGEST_DECODED else shape_of_long(deed.given),
         }
         if self.full:
             arguments["json"] = given.decode(errors="replace")

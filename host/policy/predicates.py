@@ -23,10 +23,13 @@ from msgspec import Raw
 
 from config import Check, Condition
 from config.globs import MAX_LENGTH, Globs
-from host.jsonrpc.raw import value
+from host.jsonrpc.raw import has_only, is_array, is_object, items, pick, value
 
 UNREADABLE: Final = object()
 """Stands for arguments that could not be decoded: nothing is known of them."""
+
+LONGEST_DECODED = 16 * 1024
+"""Bytes of arguments that are decoded whole."""
 
 _MISSING: Final = object()
 _INDEX = re.compile(r"0|[1-9][0-9]*")
@@ -56,8 +59,52 @@ class Address(NamedTuple):
         return self.host == "localhost" if isinstance(self.host, str) else self.host.is_loopback
 
 
+class LongArguments:
+    """Arguments that are too long to be decoded on the event loop. Only what conditions look at is decoded; an array or
+    object that they look at is decoded to its type and the number of its items."""
+
+    def __init__(self, raw: Raw) -> None:
+        self._raw = raw
+        self._found: dict[tuple[str, ...], object] = {}
+
+    def at(self, tokens: tuple[str, ...]) -> object:
+        """The value at a JSON pointer."""
+        if tokens not in self._found:
+            try:
+                self._found[tokens] = self._look_up(tokens)
+            except ValueError:
+                self._found[tokens] = UNREADABLE
+        return self._found[tokens]
+
+    def are_within(self, names: frozenset[str]) -> bool:
+        """Whether these are all arguments that there are."""
+        return has_only(self._raw, names)
+
+    def _look_up(self, tokens: tuple[str, ...]) -> object:
+        raw = self._raw
+        if not is_object(raw):
+            return UNREADABLE
+        for token in tokens:
+            if is_object(raw):
+                found = pick(raw, frozenset((token,)))
+                if token not in found:
+                    return _MISSING
+                raw = found[token]
+            else:
+                index = int(token) if _INDEX.fullmatch(token) and len(token) < 10 else -1
+                inner = items(raw) if index >= 0 and is_array(raw) else []
+                if not 0 <= index < len(inner):
+                    return _MISSING
+                raw = inner[index]
+        if is_object(raw):
+            return {}
+        return [None] * len(items(raw)) if is_array(raw) else value(raw)
+
+
 def decoded(given: Raw) -> object:
     """The arguments of a request as they are judged; UNREADABLE if they cannot be decoded."""
+    if len(bytes(given)) > LONGEST_DECODED:
+        return LongArguments(given)
     try:
         return value(given)
     except ValueError:
@@ -81,7 +128,7 @@ def holds(conditions: tuple[Condition, ...], arguments: object, *, closed: bool 
 def reason(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> str:
     """Why `holds` says what it says, as a clause: 'owner: in does not hold'. Nothing of the arguments is in it."""
     given = {} if arguments is None else arguments
-    if not isinstance(given, dict):
+    if not isinstance(given, dict | LongArguments):
         return "the arguments cannot be read"
     if closed and not _within(conditions, given):
         return "there are other arguments than those named"
@@ -131,6 +178,8 @@ def address_of(text: str) -> Address | None:
 
 def _argument(path: str, arguments: object) -> object:
     """What stands at a JSON pointer; UNREADABLE for all of what is no object."""
+    if isinstance(arguments, LongArguments):
+        return arguments.at(_tokens(path))
     if not isinstance(arguments, dict):
         return UNREADABLE
     found: object = arguments
@@ -152,9 +201,11 @@ def _tokens(path: str) -> tuple[str, ...]:
 
 
 def _within(conditions: tuple[Condition, ...], arguments: object) -> bool:
+    named = frozenset(tokens[0] for condition in conditions if (tokens := _tokens(condition.path)))
+    if isinstance(arguments, LongArguments):
+        return arguments.are_within(named)
     if not isinstance(arguments, dict):
         return False
-    named = {tokens[0] for condition in conditions if (tokens := _tokens(condition.path))}
     return arguments.keys() <= named
 
 

@@ -19,7 +19,7 @@ from functools import lru_cache
 from msgspec import Raw
 
 from host.errors import HeaderMismatch, InvalidParams
-from host.jsonrpc.raw import members, string
+from host.jsonrpc.raw import members, pick, string
 from host.protocol.methods import TARGETED
 from host.protocol.versions import Revision
 
@@ -304,22 +304,33 @@ def _mismatch(spelling: str) -> HeaderMismatch:
 
 def _arguments(params: Mapping[str, Raw], mirrors: Iterable[Mirror]) -> Iterator[tuple[Mirror, Raw | None]]:
     """Every mirror with the argument at its path, None if there is none. Each object on the way is opened once."""
+    wanted: dict[tuple[str, ...], set[str]] = {}
+    known = tuple(mirrors)
+    for mirror in known:
+        for depth, name in enumerate(mirror.path):
+            wanted.setdefault(mirror.path[:depth], set()).add(name)
     opened: dict[tuple[str, ...], dict[str, Raw]] = {}
-    for mirror in mirrors:
+    for mirror in known:
         found: Mapping[str, Raw] = params
         for depth, name in enumerate(("arguments", *mirror.path[:-1])):
             way = mirror.path[:depth]
             if way not in opened:
-                opened[way] = _opened(found.get(name))
+                opened[way] = _opened(found.get(name), frozenset(wanted[way]))
             found = opened[way]
         yield mirror, found.get(mirror.path[-1])
 
 
-def _opened(raw: Raw | None) -> dict[str, Raw]:
-    try:
-        return {} if raw is None else members(raw)
-    except ValueError:
+def _opened(raw: Raw | None, names: frozenset[str]) -> dict[str, Raw]:
+    """The members of these names; nothing if there is no such object."""
+    if raw is None:
         return {}
+    try:
+        return pick(raw, names)
+    except ValueError:  # perhaps only for a lone surrogate somewhere in it
+        try:
+            return members(raw)
+        except ValueError:
+            return {}
 
 
 def _said(argument: Raw, mirror: Mirror) -> str | None:

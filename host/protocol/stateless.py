@@ -156,14 +156,18 @@ def enveloped(
     return {**params, META: encode_object({**ours, **crossing(params)})}
 
 
+_VERSION_WORD = VERSION.rpartition("/")[2]
+"""The part of the name whose letters have few spellings: long texts are opened for nothing if a slash is looked for."""
+
+
 def _version_in(params: Raw | Mapping[str, Raw] | None) -> Raw | None:
     try:
         if isinstance(params, Raw):
-            if not may_spell(params, VERSION):
+            if not may_spell(params, _VERSION_WORD):
                 return None
             params = members(params)
         meta = (params or {}).get(META)
-        return members(meta).get(VERSION) if meta is not None and may_spell(meta, VERSION) else None
+        return members(meta).get(VERSION) if meta is not None and may_spell(meta, _VERSION_WORD) else None
     except ValueError:
         return None
 

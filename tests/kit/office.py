@@ -27,7 +27,6 @@ def question(id: str = "q1", **more: Any) -> dict[str, Any]:
         "name": "create_issue",
         "summary": "The tool create_issue of github",
         "arguments": '{\n  "owner": "acme",\n  "title": "The login page is slow"\n}',
-        "too_long": False,
         "caller": "laptop",
         "session": True,
         "rule": "tools.ask: create_*",

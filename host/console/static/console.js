@@ -344,10 +344,9 @@ function questionCard(q) {
   if ((q.claims || []).length) fact("It claims, unchecked", h("ul", { class: "claims" }, q.claims.map((each) => h("li", {}, foreign(each, "mono")))));
   card.append(facts);
   if (q.arguments) {
-    card.append(h("p", { class: "label", id: `${title}-a` }, `${back ? "What it asks" : "Arguments"}, ${q.too_long ? "the beginning" : "in full"}`),
+    card.append(h("p", { class: "label", id: `${title}-a` }, `${back ? "What it asks" : "Arguments"}, in full`),
       h("pre", { class: "args", tabindex: "0", role: "region", "aria-labelledby": `${title}-a`, "data-part": "args" }, foreign(q.arguments)));
   } else card.append(h("p", { class: "label" }, back ? "Nothing else was sent with it." : "There are no arguments."));
-  if (q.too_long) card.append(h("p", { class: "note" }, "This is too long to be shown whole, and what nobody has read can only be denied."));
 
   const answer = (what, seconds) => async () => {
     if (!meant()) return;

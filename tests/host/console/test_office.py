@@ -12,9 +12,10 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import AskSpec, Channel, Config, Consent, Listen, Trust
-from host.console.office import LONGEST_SHOWN, MAX_ACTIVITY, SECTIONS, HostOffice
+from host.console.office import MAX_ACTIVITY, SECTIONS, HostOffice
 from host.console.requests import OfficeError
 from host.journal import ServerFailed
+from host.policy.desk import LONGEST_AGREED
 from tests.kit.gates import SOURCE, kind
 from tests.kit.world import Later, ScriptedServer, World, later, open_world, tool
 
@@ -153,14 +154,13 @@ async def test_conditions_that_cannot_be_read_allow_nothing(conditions: dict[str
         assert (call.done, host.office.state()["grants"]) == (False, [])
 
 
-async def test_what_is_too_long_to_read_can_only_be_denied() -> None:
+async def test_the_longest_arguments_that_a_person_can_agree_to_are_shown_in_full() -> None:
     async with opened() as host:
-        call, question = await host.asked({"owner": "a" * LONGEST_SHOWN})
-        assert (question["too_long"], question["answers"]) == (True, ["deny"])
-        with pytest.raises(OfficeError, match="longer than"):
-            host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)
-        host.office.answer(question["id"], "deny", None, "exact", Channel.CONSOLE)
-        assert (await call.comes())["isError"]
+        given = {"owner": "a" * (LONGEST_AGREED - len(json.dumps({"owner": ""})))}
+        call, question = await host.asked(given)
+        assert given["owner"] in question["arguments"]
+        host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)
+        assert "isError" not in await call.comes()
 
 
 async def test_a_refused_question_stays_and_can_be_granted_for_the_next_call(autojump_clock: MockClock) -> None:

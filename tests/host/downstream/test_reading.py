@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from config import Check, Condition, Consent, KindConsent, Rule
 from host.downstream import reading
 from host.downstream.reading import AT_ONCE, PATIENCE, MessageReader
 from host.errors import Crowded
 from host.jsonrpc.messages import Received, Request, receive
 from host.jsonrpc.strict import LIGHT_TOKENS
-from tests.kit.bodies import call
+from tests.kit.asgi import open_face
+from tests.kit.bodies import ARGUMENTS, call
+from tests.kit.world import ScriptedServer
 
 HEAVY = call(b"[" + b"1," * LIGHT_TOKENS + b"1]")
 
@@ -93,3 +97,45 @@ async def test_whoever_leaves_waits_no_longer(slow: Slow) -> None:
         assert scope.cancelled_caught
         slow.goes_on.set()
     assert len(slow.threads) == AT_ONCE
+
+
+class Passes(trio.abc.Instrument):
+    """The longest pass of the loop, in processor time of its thread."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._began: float | None = None
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._began = time.thread_time()
+
+    def before_io_wait(self, timeout: float) -> None:
+        if self._began is not None:
+            self.longest = max(self.longest, time.thread_time() - self._began)
+
+
+@pytest.mark.parametrize(
+    ("body", "tool"),
+    [
+        ("190,000 members", b"a__conditional"),
+        ("66,000 small objects", b"a__asked"),
+        ("900 integers of 4,200 digits", b"a__conditional"),
+        ("4 MiB of escapes", b"a__asked"),
+        ("3,200 objects of 60 levels", b"a__unknown"),
+        ("names with escapes", b"a__conditional"),
+    ],
+)
+async def test_no_body_holds_the_loop(body: str, tool: bytes) -> None:
+    """Where it took 0.3 to 1.3 s at once."""
+    conditional = Rule("conditional", when=(Condition("owner", (Check("eq", "acme"),)),))
+    consent = Consent(tools=KindConsent(allow=(conditional,), ask=(Rule("asked"),)))
+    async with open_face(ScriptedServer("a", tools=["conditional", "asked"], consent=consent)) as (_, connection):
+        await connection.open()
+        data = call(ARGUMENTS[body](), tool)
+        passes = Passes()
+        trio.lowlevel.add_instrument(passes)
+        answer = await connection.get("POST", body=data)
+        trio.lowlevel.remove_instrument(passes)
+        (message,) = answer.messages()
+        assert message.get("error", {}).get("code") == (-32602 if tool == b"a__unknown" else None)
+        assert passes.longest < 0.15

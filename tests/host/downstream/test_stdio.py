@@ -20,6 +20,7 @@ from host.jsonrpc.messages import Notification
 from host.protocol.versions import LATEST_LEGACY
 from host.wire.framing import MAX_LINE, LineSplitter
 from host.wire.pipe import MAX_BACKLOG
+from tests.kit import bodies
 from tests.kit.asgi import open_stateless
 from tests.kit.world import Refusal as Refused
 from tests.kit.world import ScriptedServer, World, later, open_world, tool
@@ -124,6 +125,18 @@ async def test_a_cancel_is_passed_on_and_answered_with_nothing() -> None:
             {"method": "notifications/cancelled", "params": {"requestId": 5}}, {"id": 6, "method": "ping"}
         )
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
+        assert await client.hears() == {"jsonrpc": "2.0", "id": 6, "result": {}}
+
+
+async def test_a_cancel_does_not_overtake_a_large_request() -> None:
+    """The request is read beside the loop, and nothing behind it is taken meanwhile."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client):
+        await client.shakes_hands()
+        large = bodies.call(bodies.ARGUMENTS["66,000 small objects"](), id=5)
+        await client.says(
+            large, {"method": "notifications/cancelled", "params": {"requestId": 5}}, {"id": 6, "method": "ping"}
+        )
         assert await client.hears() == {"jsonrpc": "2.0", "id": 6, "result": {}}
 
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from host.jsonrpc.messages import (
+    INVALID_PARAMS,
     INVALID_REQUEST,
     MAX_BATCH,
+    MAX_BESIDE,
     MAX_ID_BYTES,
     PARSE_ERROR,
     ErrorBody,
@@ -538,3 +540,21 @@ def test_an_error_without_its_members_is_none(error: bytes) -> None:
     found = read(b'{"jsonrpc":"2.0","id":1,"error":%b}' % error)
     assert isinstance(found, Malformed)
     assert found.answers
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize("arguments", [b"", b',"arguments":{"a":[1,2,3]}'])
+def test_params_besides_arguments_are_bounded(arguments: bytes, more: int) -> None:
+    beside = MAX_BESIDE - 1 + more - arguments.startswith(b",")  # beside two brackets, and the comma before arguments
+    found = read_strictly(call(b'{"_meta":[' + b",".join([b"1"] * beside) + b"]" + arguments + b"}"))
+    if more > 0:
+        assert isinstance(found, Malformed)
+        assert (found.code, found.id) == (INVALID_PARAMS, 1)
+    else:
+        assert isinstance(found, Request)
+
+
+@pytest.mark.parametrize("surrogate", [b"", rb'"\ud800",'])
+def test_arguments_are_as_large_as_a_message_may_be(surrogate: bytes) -> None:
+    data = call(b'{"arguments":[' + surrogate + b"1," * (MAX_TOKENS - 10) + b"1]}")
+    assert isinstance(read_strictly(data), Request)

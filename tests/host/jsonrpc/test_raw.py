@@ -10,7 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from host.jsonrpc.raw import encode, encode_object, is_object, items, may_spell, members, one_line, string, value
+from host.jsonrpc.raw import (
+    encode,
+    encode_object,
+    has_only,
+    is_json,
+    is_object,
+    items,
+    may_spell,
+    members,
+    one_line,
+    pick,
+    string,
+    value,
+)
 
 CALM = settings(deadline=None, max_examples=60)
 LONE = "\ud83d"
@@ -65,6 +78,35 @@ def test_one_line_is_the_same_document_on_one_line(document: object, indent: int
     assert b"\r" not in flat
     assert len(flat) == len(text)
     assert json.loads(flat) == document
+
+
+@CALM
+@given(st.dictionaries(ANY_TEXT, JSON, max_size=5), st.sets(st.text(max_size=3), max_size=3))
+def test_picking_gives_some_of_the_members(document: dict[str, object], more: set[str]) -> None:
+    text = json.dumps(document).encode()
+    readable = not any(0xD800 <= ord(char) < 0xE000 for char in str(json.dumps(document, ensure_ascii=False)))
+    names = frozenset((*list(document)[:2], *more))
+    if not readable:
+        with pytest.raises(ValueError):
+            pick(text, names)
+    else:
+        found = pick(text, names)
+        assert {name: json.loads(bytes(each)) for name, each in found.items()} == {
+            name: document[name] for name in names & document.keys()
+        }
+        assert has_only(text, names) == (document.keys() <= names)
+
+
+@CALM
+@given(pieces(), st.sampled_from(["", " ", "x", '"', "\\", "\\ud8", "]"]))
+def test_json_is_what_the_standard_library_reads(text: bytes, beside: str) -> None:
+    changed = text[: len(text) // 2] + beside.encode() + text[len(text) // 2 :]
+    try:
+        json.loads(changed.decode())
+        readable = True
+    except ValueError:
+        readable = False
+    assert is_json(changed) == readable
 
 
 def test_one_line_gives_back_what_is_one_line_already() -> None:

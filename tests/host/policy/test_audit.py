@@ -20,6 +20,7 @@ import pytest
 import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from host.errors import AuditUnavailable
 from host.policy.audit import (
@@ -31,6 +32,7 @@ from host.policy.audit import (
     open_audit,
     records,
     shape_of,
+    shape_of_long,
     verify,
 )
 
@@ -621,6 +623,14 @@ def test_shapes_say_what_it_looks_like() -> None:
         "bool",
         "unreadable",
     ]
+
+
+def test_long_arguments_have_a_shape_that_costs_little() -> None:
+    small = b'{"title":"abc","labels":[1,2],"fill":"%b"}' % (b"x" * 100_000)
+    assert shape_of_long(Raw(small)) == {"title": "str[3]", "labels": "arr[2]", "fill": "str[100002 bytes]"}
+    many = b"{" + b",".join(b'"%d":1' % n for n in range(190_000)) + b"}"
+    assert shape_of_long(Raw(many)) == f"obj[{len(many)} bytes]"
+    assert shape_of_long(Raw(rb'{"a":"\ud800"}')) == {"a": "unreadable"}
 
 
 def test_shapes_are_small_and_in_ascii() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ from host.errors import AuditUnavailable, BrokeProtocol, Changed, Forbidden, Una
 from host.exchange import Caller, Exchange, Nobody, Round
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode
-from host.policy.desk import Answer, Matter
+from host.policy.desk import LONGEST_AGREED, Answer, Matter
 from host.policy.fingerprint import Launch
 from host.policy.gate import MOST_ROUNDS, Gate, Permit
 from host.policy.grants import Scope
@@ -42,6 +42,7 @@ from host.policy.pins import Standing
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
 from host.protocol.methods import Kind
 from host.protocol.questions import CannotAsk, Question
+from tests.kit.bodies import ARGUMENTS
 from tests.kit.gates import approve_all, attended, kind, open_gate
 
 STRICT = Consent(tools=kind(allow=["get_*"], deny=["get_secret"]))
@@ -945,3 +946,60 @@ async def test_the_id_that_we_give_a_page_is_not_part_of_what_is_agreed_to() -> 
         opened.desk.answer(ids[0], Answer.ONCE, Channel.CONSOLE)
         with opened.put(await opened.admit_question("a", Question.URL, pages[2], DESK)):
             pass
+
+
+# Long arguments
+
+
+def padded(size: int) -> dict[str, str]:
+    """Arguments of so many bytes."""
+    return {"owner": "a" * (size - len(json.dumps({"owner": ""}, separators=(",", ":"))))}
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+async def test_what_a_person_cannot_read_is_refused_and_nobody_is_asked(more: int) -> None:
+    with gate() as opened, attended(opened) as matters:
+        exchange = call(padded(LONGEST_AGREED + more))
+        if more > 0:
+            with pytest.raises(Forbidden, match=rf"its {LONGEST_AGREED + 1} bytes are more than a person can agree to"):
+                await opened.admit(exchange, "asking", Kind.TOOL, "create_issue")
+        else:
+            assert await opened.admit(exchange, "asking", Kind.TOOL, "create_issue") is not None
+        assert len(matters) == (0 if more > 0 else 1)
+
+
+async def test_long_arguments_need_a_grant_that_is_not_for_exact_ones() -> None:
+    with gate() as opened:
+        with attended(opened, Answer.SESSION) as matters:
+            await opened.admit(call({"owner": "acme"}), "asking", Kind.TOOL, "create_issue")
+        (wish,) = (matter.wish for matter in matters)
+        long = call(padded(LONGEST_AGREED + 1))
+        with pytest.raises(Forbidden):
+            await opened.admit(long, "asking", Kind.TOOL, "create_issue")
+        grant = opened.grants.all()[0]
+        assert grant.digest == wish.digest
+        opened.grants.add(replace(grant, id="wide", digest=None))
+        permit = await opened.admit(long, "asking", Kind.TOOL, "create_issue")
+        assert permit is not None
+        with opened.dispatch(permit):
+            pass
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+@pytest.mark.parametrize("owner", ["acme", "evil"])
+async def test_conditions_on_arguments_of_any_size_hold_or_do_not(owner: str, arguments: Callable[[], bytes]) -> None:
+    """The one that they name is read, and the others are not."""
+    rule = Rule("create_*", when=(Condition("owner", (Check("eq", "acme"),)),))
+    servers = {"conditional": spec("conditional", Consent(tools=KindConsent(allow=(rule,))))}
+    given = Raw(arguments()[:-1] + b',"owner":"%b"}' % owner.encode())
+    with gate(servers) as opened:
+        exchange = Exchange(Request(1, "tools/call"), {"arguments": given}, DESK, Nobody())
+        readable = rb"\ud800" not in bytes(given)
+        if owner == "acme" and readable:
+            permit = await opened.admit(exchange, "conditional", Kind.TOOL, "create_issue")
+            assert permit is not None
+            with opened.dispatch(permit):
+                pass
+        else:
+            with pytest.raises(Forbidden):
+                await opened.admit(exchange, "conditional", Kind.TOOL, "create_issue")

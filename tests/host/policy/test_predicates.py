@@ -9,11 +9,21 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from config import Check, Condition
 from config.globs import MAX_LENGTH
 from config.model import CheckValue
-from host.policy.predicates import UNREADABLE, address_of, holds, reason, shown_path
+from host.policy.predicates import (
+    LONGEST_DECODED,
+    UNREADABLE,
+    LongArguments,
+    address_of,
+    decoded,
+    holds,
+    reason,
+    shown_path,
+)
 
 
 def said(op: str, wanted: CheckValue, *value: object) -> bool | None:
@@ -868,3 +878,54 @@ def test_an_address_tells_whether_it_is_this_machine() -> None:
         address = address_of(text)
         assert address is not None
         assert address.is_loopback() is (text in here)
+
+
+# Long arguments
+
+LONG = {
+    "a string": (b'"acme"', "eq", "acme", True),
+    "an escape": (rb'"\u0061cme"', "eq", "acme", True),
+    "another string": (b'"evil"', "eq", "acme", False),
+    "a number": (b"7", "range", (1, 9), True),
+    "a long integer": (b"7" * 4200, "range", (None, 9), False),
+    "a list": (b"[1,2,3]", "max_len", 3, True),
+    "a longer list": (b"[1,2,3]", "max_len", 2, False),
+    "a list and its type": (b"[1]", "type", "array", True),
+    "an object and its type": (b'{"b":1}', "type", "object", True),
+    "a list in place of a string": (b"[]", "eq", "acme", None),
+    "an object in place of a string": (b"{}", "eq", "acme", None),
+    "null": (b"null", "eq", None, True),
+}
+
+
+@pytest.mark.parametrize("size", [0, LONGEST_DECODED])
+@pytest.mark.parametrize(("value", "op", "wanted", "answer"), LONG.values(), ids=LONG)
+def test_long_arguments_are_judged_like_short_ones(
+    value: bytes, op: str, wanted: CheckValue, answer: bool | None, size: int
+) -> None:
+    """Wherever the value stands."""
+    deep = b'{"a":%b,"b":[0,{"c/d":%b}],"fill":"%b"}' % (value, value, b"x" * size)
+    arguments = decoded(Raw(deep))
+    assert isinstance(arguments, LongArguments) == bool(size)
+    for path in ("/a", "/b/1/c~1d"):
+        conditions = (Condition(path, (Check(op, wanted),)),)
+        assert holds(conditions, arguments) is answer
+        assert holds(conditions, arguments, closed=True) is None
+    for path in ("/c", "/b/2", "/b/x", "/a/b/c", "/b/01"):
+        assert holds((Condition(path, (Check("absent", None),)),), arguments) is True
+
+
+@pytest.mark.parametrize("size", [0, LONGEST_DECODED])
+def test_other_arguments_are_seen_in_long_ones_too(size: int) -> None:
+    arguments = decoded(Raw(b'{"a":"%b","b":1}' % (b"x" * size)))
+    one, other = (Condition(path, (Check("type", kind),)) for path, kind in (("/a", "string"), ("/b", "number")))
+    assert holds((one, other), arguments, closed=True) is True
+    assert holds((one,), arguments, closed=True) is None
+
+
+@pytest.mark.parametrize("size", [0, LONGEST_DECODED])
+@pytest.mark.parametrize("text", [b'["%b"]', rb'{"a":1,"b":"\ud800%b"}', b'"%b"'])
+def test_nothing_is_known_of_arguments_that_cannot_be_read(text: bytes, size: int) -> None:
+    arguments = decoded(Raw(text % (b"x" * size)))
+    assert holds((Condition("/a", (Check("eq", 1),)),), arguments) is None
+    assert holds((Condition("/a", (Check("absent", None),)),), arguments) is None
