@@ -148,8 +148,8 @@ class Unmodelled(Exception):
     """A host whose canonical form takes more than this file has (IPv4 numbers, IPv6, names beyond ASCII)."""
 
 
-def whatwg(uri: str) -> Whatwg | None:
-    """The basic URL parser of the standard; None for a failure."""
+def whatwg(uri: str, *, keep_dots: bool = False) -> Whatwg | None:
+    """The basic URL parser of the standard; None for a failure. With `keep_dots`, dot segments are left in the path."""
     text = re.sub("[\t\n\r]", "", uri.strip(CONTROLS))
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", text)
     if found is None:
@@ -157,15 +157,15 @@ def whatwg(uri: str) -> Whatwg | None:
     scheme = found[1].lower()
     rest = text[found.end() :]
     if scheme == "file":
-        return whatwg_file(rest)
+        return whatwg_file(rest, keep_dots)
     if scheme in SPECIAL:
         while rest[:1] in ("/", "\\") and rest:
             rest = rest[1:]
-        return whatwg_with_authority(scheme, rest)
+        return whatwg_with_authority(scheme, rest, keep_dots)
     if rest.startswith("//"):
-        return whatwg_with_authority(scheme, rest[2:])
+        return whatwg_with_authority(scheme, rest[2:], keep_dots)
     if rest.startswith("/"):
-        return Whatwg(scheme, "", whatwg_path(scheme, before_query(rest)[1:]))
+        return Whatwg(scheme, "", whatwg_path(scheme, before_query(rest)[1:], keep_dots))
     return Whatwg(scheme, "", None, before_query(rest))
 
 
@@ -173,25 +173,25 @@ def before_query(text: str) -> str:
     return re.split("[?#]", text, maxsplit=1)[0]
 
 
-def whatwg_file(rest: str) -> Whatwg | None:
+def whatwg_file(rest: str, keep_dots: bool) -> Whatwg | None:
     rest = before_query(rest)
     if rest[:1] not in ("/", "\\"):
-        return Whatwg("file", "", whatwg_path("file", rest))
+        return Whatwg("file", "", whatwg_path("file", rest, keep_dots))
     rest = rest[1:]
     if rest[:1] not in ("/", "\\"):
-        return Whatwg("file", "", whatwg_path("file", rest))
+        return Whatwg("file", "", whatwg_path("file", rest, keep_dots))
     rest = rest[1:]
     end = min((at for mark in "/\\" if (at := rest.find(mark)) >= 0), default=len(rest))
     host = rest[:end]
     if is_drive(host):
-        return Whatwg("file", "", whatwg_path("file", rest))
+        return Whatwg("file", "", whatwg_path("file", rest, keep_dots))
     parsed = whatwg_host("file", host) if host else ""
     if parsed is None:
         return None
-    return Whatwg("file", "" if parsed == "localhost" else parsed, whatwg_path("file", rest[end + 1 :]))
+    return Whatwg("file", "" if parsed == "localhost" else parsed, whatwg_path("file", rest[end + 1 :], keep_dots))
 
 
-def whatwg_with_authority(scheme: str, rest: str) -> Whatwg | None:
+def whatwg_with_authority(scheme: str, rest: str, keep_dots: bool) -> Whatwg | None:
     special = scheme in SPECIAL
     marks = "/\\?#" if special else "/?#"
     end = min((at for mark in marks if (at := rest.find(mark)) >= 0), default=len(rest))
@@ -212,7 +212,7 @@ def whatwg_with_authority(scheme: str, rest: str) -> Whatwg | None:
         parsed += f":{int(port)}"
     segments: tuple[str, ...] = ()
     if tail or special:
-        segments = whatwg_path(scheme, tail[1:])
+        segments = whatwg_path(scheme, tail[1:], keep_dots)
     return Whatwg(scheme, parsed, segments)
 
 
@@ -232,13 +232,13 @@ def whatwg_host(scheme: str, host: str) -> str | None:
     return name
 
 
-def whatwg_path(scheme: str, text: str) -> tuple[str, ...]:
+def whatwg_path(scheme: str, text: str, keep_dots: bool) -> tuple[str, ...]:
     """The path state; `text` is what comes after the first slash."""
     segments = re.split(r"[/\\]" if scheme in SPECIAL else "/", text)
     kept: list[str] = []
     for at, segment in enumerate(segments):
         name = segment.lower().replace("%2e", ".")
-        if name in (".", ".."):
+        if name in (".", "..") and not keep_dots:
             if name == ".." and kept and not (scheme == "file" and len(kept) == 1 and is_drive(kept[0], colon=True)):
                 kept.pop()
             if at == len(segments) - 1:
@@ -255,24 +255,25 @@ def is_drive(text: str, *, colon: bool = False) -> bool:
 
 
 def node(uri: str) -> Iterator[str]:
-    """`url.fileURLToPath`, and the decoded `pathname` that programs use in its place, also that of a decoded URI."""
+    """`url.fileURLToPath`, and the decoded `pathname` that programs use in its place, also that of a decoded URI. The
+    parser of Node.js 20 leaves dot segments, against the standard, where another name in the path begins with a dot."""
     for text in (uri, unquote(uri)):
-        try:
-            url = whatwg(text)
-        except Unmodelled:
-            continue
-        if url is None:
-            continue
-        pathname = decode_uri_component(url.pathname)
-        for path in (url.pathname, pathname):
-            if path is None:
+        for keep_dots in (False, True):
+            try:
+                url = whatwg(text, keep_dots=keep_dots)
+            except Unmodelled:
                 continue
-            if url.scheme == "file":
-                yield identity("file", "", path)
-            elif url.segments is None:
-                yield f"{url.scheme}:{on_disk(path)}"
-            else:
-                yield identity(url.scheme, url.host, path)
+            if url is None:
+                continue
+            for path in (url.pathname, decode_uri_component(url.pathname)):
+                if path is None:
+                    continue
+                if url.scheme == "file":
+                    yield identity("file", "", path)
+                elif url.segments is None:
+                    yield f"{url.scheme}:{on_disk(path)}"
+                else:
+                    yield identity(url.scheme, url.host, path)
 
 
 def file_url_to_path(url: Whatwg) -> str | None:

@@ -287,30 +287,32 @@ process.stdout.write(JSON.stringify(given.map((each) => {
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_model_of_node_does_what_node_does(part: int) -> None:
     random = Random(20_261_124 + part)
-    plain = [uri for scene in SCENES for uri in scene.plain]
-    given = [uri_models.spelling(random, random.choice(plain)) for _ in range(SPELLINGS)]
+    given = [uri_models.spelling(random, random.choice(random.choice(SCENES).plain)) for _ in range(SPELLINGS)]
     assert NODE is not None
     answer = subprocess.run([NODE, "-e", SCRIPT], input=json.dumps(given), capture_output=True, text=True, check=True)
-    told, modelled = json.loads(answer.stdout), 0
-    for uri, real in zip(given, told, strict=True):
+    modelled = 0
+    for uri, real in zip(given, json.loads(answer.stdout), strict=True):
         try:
-            url = uri_models.whatwg(uri)
+            urls = [uri_models.whatwg(uri, keep_dots=keep_dots) for keep_dots in (False, True)]
         except uri_models.Unmodelled:
             continue
         modelled += 1
-        if url is None or real is None:
-            assert url is real, uri
+        if real is None:
+            assert urls == [None, None], uri
             continue
-        # Resolved, since Node.js 20 leaves the dot in `/a/.??`, against the standard.
-        path, file = map(_on_disk, real[2:])
-        assert (f"{url.scheme}:", url.host) == (real[0], real[1]), uri
-        assert _on_disk(uri_models.decode_uri_component(url.pathname)) == path, uri
-        assert _on_disk(uri_models.file_url_to_path(url)) == file, uri
+        scheme, host, path, file = real
+        if scheme == "file:" and path is not None and re.match("/+[A-Za-z][:|]", path):
+            continue  # Node.js 20 takes more for drive letters than the standard
+        found = [url for url in urls if url is not None]
+        assert {(f"{url.scheme}:", url.host) for url in found} == {(scheme, host)}, uri
+        # Resolved, since Node.js 20 leaves some dots, which operating systems then resolve.
+        assert _on_disk(path) in [_on_disk(uri_models.decode_uri_component(url.pathname)) for url in found], uri
+        assert _on_disk(file) in [_on_disk(uri_models.file_url_to_path(url)) for url in found], uri
     assert modelled > SPELLINGS / 2
 
 
 def _on_disk(path: str | None) -> str | None:
-    return None if path is None else uri_models.on_disk(path)
+    return None if path is None else uri_models.on_disk(path or "/")
 
 
 @pytest.mark.parametrize(
