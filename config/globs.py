@@ -62,7 +62,12 @@ class Globs:
 
     def matches(self, text: str) -> list[int]:
         """The numbers of the patterns that name the whole of `text`, from 0, in order."""
-        return [self._ends[place] for place in _each(self._final(text))]
+        left, found = self._final(text), []
+        while left:
+            lowest = left & -left
+            found.append(self._ends[lowest])
+            left ^= lowest
+        return found
 
     def _final(self, text: str) -> int:
         places = self._start

@@ -32,7 +32,7 @@ from host.errors import (
 from host.exchange import Answer, Answered, Caller, Exchange, Nobody, Unfinished
 from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
-from host.names import inward_uri, outward_uri, server_of_name, template_makes
+from host.names import SEPARATOR, inward_uri, outward_uri, server_of_name, template_makes
 from host.policy.gate import Gate, Permit
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import means_not_found, relayed, uri_in
@@ -153,8 +153,8 @@ class Router:
         """The server that a name or URI is of, as far as that can be told, and what it calls it."""
         if kind is Kind.RESOURCE:
             return self._owner_by_text(caller, name) or self._owner_of(name) or (None, name)
-        entry = self._entry(caller.endpoint, kind, name)
-        return (self._server_by_text(caller, kind, name), name) if entry is None else (entry.server, entry.inward)
+        server, inward, _ = self._named(caller.endpoint, kind, name)
+        return server, inward
 
     def release(self, caller: Caller) -> None:
         """Nothing is told to this caller any more."""
@@ -172,8 +172,9 @@ class Router:
 
     def _tool(self, endpoint: str | None, name: str) -> Entry | None:
         """The tool that the endpoint shows under this name."""
-        entry = self._entry(endpoint, Kind.TOOL, name)
-        return entry if entry is not None and self._shows(entry) else None
+        server, inward, entry = self._named(endpoint, Kind.TOOL, name)
+        # Asked of a tool that does not exist too, so that it takes as long as one that is denied.
+        return entry if server is not None and self._gate.shows(server, Kind.TOOL, inward) else None
 
     # Listing
 
@@ -307,10 +308,10 @@ class Router:
             return failed_call(failure)
 
     async def _admit_and_ask(self, exchange: Exchange, kind: Kind, name: str) -> Answer:
-        server, inward = self._find(exchange, kind, name)
-        permit = await self._gate.admit(exchange, server, kind, inward)
+        server, inward, exists = self._find(exchange, kind, name)
+        permit = await self._gate.admit(exchange, server, kind, inward, exists=exists)
         if permit is None:
-            raise _missing(kind, name)
+            raise _missing(kind, name) if kind is Kind.RESOURCE else self._missed(server, kind, name)
         try:
             return await self._ask(exchange, permit, name)
         finally:
@@ -326,13 +327,13 @@ class Router:
     async def _complete(self, exchange: Exchange) -> Answer:
         kind, name = target_of(COMPLETE, exchange.params)
         await self._tried(exchange.caller, kind, name)
-        server, inward = self._find(exchange, kind, name, listed=True)
+        server, inward, exists = self._find(exchange, kind, name, listed=True)
         try:
-            permit = self._gate.admit_unasked(exchange, server, kind, inward)
+            permit = self._gate.admit_unasked(exchange, server, kind, inward, exists=exists)
         except Forbidden:  # nobody is asked about every letter that is typed
             return Answered(NO_COMPLETION)
         if permit is None:
-            raise _missing(kind, name)
+            raise self._missed(server, kind, name)
         async with self._gate.meter(server).slot(), self._roster.seat(server, exchange) as seat:
             if not seat.client.offer.completes:
                 return Answered(NO_COMPLETION)
@@ -476,7 +477,7 @@ class Router:
             return False
 
     def _permit_unasked(self, exchange: Exchange, name: str) -> Permit:
-        server, inward = self._find(exchange, Kind.RESOURCE, name)
+        server, inward, _ = self._find(exchange, Kind.RESOURCE, name)
         permit = self._gate.admit_unasked(exchange, server, Kind.RESOURCE, inward)
         if permit is None:
             raise _missing(Kind.RESOURCE, name)
@@ -497,33 +498,33 @@ class Router:
 
     # Finding the entry
 
-    def _find(self, exchange: Exchange, kind: Kind, name: str, *, listed: bool = False) -> tuple[str, str]:
-        """The server of what `name` means at the caller's endpoint, and its own name for that. With `listed`, only what
-        some list names counts: otherwise a resource may also be one that no list names.
+    def _find(self, exchange: Exchange, kind: Kind, name: str, *, listed: bool = False) -> tuple[str, str, bool]:
+        """The server of what `name` means at the caller's endpoint, its own name for that, and whether there may be
+        such a thing. With `listed`, only what some list names counts: otherwise a resource may also be one that no list
+        names. What does not exist goes to the gate all the same: see `Gate.admit`.
 
         Raises:
-            UnknownEntry, ResourceNotFound: there is no such thing.
+            UnknownEntry, ResourceNotFound: no server is meant.
             Unavailable: nobody can tell, since its server was never there.
         """
-        uri = kind is Kind.RESOURCE
-        found = self._find_uri(exchange, name, listed) if uri else self._find_name(exchange, kind, name)
-        if found is None:
-            raise _missing(kind, name)
-        return found
+        if kind is Kind.RESOURCE:
+            found = self._find_uri(exchange, name, listed)
+            if found is not None:
+                return found
+        else:
+            server, inward, entry = self._named(exchange.caller.endpoint, kind, name)
+            if server is not None and server in self._roster:
+                return server, inward, entry is not None
+        raise _missing(kind, name)
 
-    def _find_name(self, exchange: Exchange, kind: Kind, name: str) -> tuple[str, str] | None:
-        entry = self._entry(exchange.caller.endpoint, kind, name)
-        if entry is not None:
-            return entry.server, entry.inward
-        server = self._server_by_text(exchange.caller, kind, name)
-        if server is not None and server in self._roster:
-            self._miss(server, kind)
-        return None
-
-    def _entry(self, endpoint: str | None, kind: Kind, name: str) -> Entry | None:
-        """What is listed under this name at the endpoint, whoever may see it."""
+    def _named(self, endpoint: str | None, kind: Kind, name: str) -> tuple[str | None, str, Entry | None]:
+        """What is listed under this name at the endpoint, whoever may see it: its server, its own name there, and the
+        entry. If nothing is, the server and the name that the text tells."""
         shelf = self.catalog.shelf(kind)
-        return shelf.by_outward.get(name) if endpoint is None else shelf.by_inward.get((endpoint, name))
+        if endpoint is not None:
+            return endpoint, name, shelf.by_inward.get((endpoint, name))
+        server, inward, entry = server_of_name(name), name.partition(SEPARATOR)[2], shelf.by_outward.get(name)
+        return (server, inward, None) if entry is None else (entry.server, entry.inward, entry)
 
     def _server_by_text(self, caller: Caller, kind: Kind, name: str) -> str | None:
         """The server that a name or URI itself names, or whose endpoint is asked. Of a name, there may be none such."""
@@ -532,24 +533,28 @@ class Router:
             return server
         return server_of_name(name) if caller.endpoint is None else caller.endpoint
 
-    def _miss(self, server: str, kind: Kind) -> None:
-        """Nothing is listed under a name of this server. If it never could list, say that instead; if it can, perhaps
-        its list is old: it is read again, after this answer, so that the time it takes tells nothing."""
+    def _missed(self, server: str, kind: Kind, name: str) -> ColonnadeError:
+        """The answer where a server lists nothing under a name, or nothing that may be known. Perhaps its list is old:
+        it is read again, after this answer, so that the time it takes tells nothing.
+
+        Raises:
+            Unavailable: the server could never list.
+        """
         if server not in self.catalog.shelf(kind).by_server:
             self._roster.ready(server)
         self._roster.upstreams[server].refresh(kind)
+        return _missing(kind, name)
 
-    def _find_uri(self, exchange: Exchange, uri: str, listed: bool) -> tuple[str, str] | None:
+    def _find_uri(self, exchange: Exchange, uri: str, listed: bool) -> tuple[str, str, bool] | None:
         found = self._owner_by_text(exchange.caller, uri)
         if found is None:
             found = self._owner_of(uri)
-        elif not listed:
+            return None if found is None else (*found, True)
+        if not listed:
             # Only the server can tell what it has. While it is away, what is denied must sound like what is not there.
             self._roster.ready(found[0])
-        elif not self._lists(*found):
-            self._miss(found[0], Kind.RESOURCE)
-            return None
-        return found
+            return (*found, True)
+        return (*found, self._lists(*found))
 
     def _owner_by_text(self, caller: Caller, uri: str) -> tuple[str, str] | None:
         """The server that the URI itself names, or whose endpoint is asked, and its own URI."""
@@ -565,17 +570,17 @@ class Router:
         return None
 
     def _lists(self, server: str, uri: str) -> bool:
-        if any((server, uri) in self.catalog.shelf(kind).by_inward for kind in (Kind.RESOURCE, Kind.TEMPLATE)):
-            return True
-        templates = self.catalog.shelf(Kind.TEMPLATE).by_server.get(server, ())
-        return any(template_makes(entry.inward, uri) for entry in templates)
+        templates = self.catalog.shelf(Kind.TEMPLATE)
+        made = [template_makes(entry.inward, uri) for entry in templates.by_server.get(server, ())]
+        resources = self.catalog.shelf(Kind.RESOURCE)
+        return (server, uri) in resources.by_inward or (server, uri) in templates.by_inward or any(made)
 
     def _listers_of(self, uri: str) -> set[str]:
         return {
             server
             for server in self._roster.upstreams
             for kind in (Kind.RESOURCE, Kind.TEMPLATE)
-            if (server, uri) in self.catalog.shelf(kind).by_inward and self._gate.has(server, kind, uri)
+            if self._gate.has(server, kind, uri) and (server, uri) in self.catalog.shelf(kind).by_inward
         }
 
     def _makers_of(self, uri: str) -> set[str]:

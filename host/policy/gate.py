@@ -324,28 +324,47 @@ class Gate:
         """The pinned item that an entry is of."""
         if kind is not Kind.RESOURCE or self.pins.standing(server, kind.value, name) is not Standing.UNKNOWN:
             return kind.value, name
-        if (held := self._held_spelling(server, name)) is not None:
-            return kind.value, held
-        templates = self._templates.get(server, ())
-        makers = [each for each in templates if each == name or template_makes(each, name)]
-        for template in makers:
-            if self.pins.standing(server, "template", template) is Standing.APPROVED:
-                return "template", template
-        maker = makers[0] if makers else self._held_maker(server, templates, name)
-        return (kind.value, name) if maker is None else ("template", maker)
+        return self._unlisted_item(server, name)
 
-    def _held_maker(self, server: str, templates: Iterable[str], uri: str) -> str | None:
+    def _unlisted_item(self, server: str, uri: str) -> tuple[str, str]:
+        """The pinned item that a URI is of which no list names."""
+        held_spelling = self._held_spelling(server, uri)
+        held_maker = self._held_maker(server, uri)
+        approved, makers = [], []
+        for template in self._templates.get(server, ()):
+            standing = self.pins.standing(server, Kind.TEMPLATE.value, template)
+            if template_makes(template, uri) or template == uri:
+                makers.append(template)
+                if standing is Standing.APPROVED:
+                    approved.append(template)
+        if held_spelling is not None:
+            return Kind.RESOURCE.value, held_spelling
+        if makers:
+            return Kind.TEMPLATE.value, (approved or makers)[0]
+        return (Kind.RESOURCE.value, uri) if held_maker is None else (Kind.TEMPLATE.value, held_maker)
+
+    def _asked_standing(self, server: str, kind: Kind, name: str) -> Standing:
+        """`standing` of an entry that a client asks for: a listed resource takes as long as another."""
+        own = self.pins.standing(server, kind.value, name)
+        if kind is not Kind.RESOURCE:
+            return own
+        other = self.pins.standing(server, *self._unlisted_item(server, name))
+        return other if own is Standing.UNKNOWN else own
+
+    def _held_maker(self, server: str, uri: str) -> str | None:
         """The template that is held back and that makes what this URI may be another spelling of."""
+        templates = self._templates.get(server, ())
         held = [each for each in templates if self.pins.standing(server, "template", each) is not Standing.APPROVED]
         if not held:
             return None
         try:
-            variants = uri_variants(uri) if len(uri) <= MAX_LENGTH else ()
+            texts = [each.text for each in uri_variants(uri)] if len(uri) <= MAX_LENGTH else []
         except TooManyVariants:
-            variants = ()
-        if not variants:
+            texts = []
+        if not texts:
             return held[0]  # it may be made by any of them
-        return next((each for each in held if any(template_makes(each, variant.text) for variant in variants)), None)
+        makers = [each for text in texts for each in held if template_makes(each, text)]
+        return min(makers, default=None)
 
     def _held_spelling(self, server: str, uri: str) -> str | None:
         """The resource that is held back and that this URI, which no list names, may be another spelling of."""
@@ -362,7 +381,8 @@ class Gate:
             return None
         try:
             if len(uri) <= MAX_LENGTH:
-                return min((known[each.text] for each in uri_variants(uri) if each.text in known), default=None)
+                texts = [each.text for each in uri_variants(uri)]
+                return min([known[text] for text in texts if text in known], default=None)
         except TooManyVariants:
             pass
         return next(iter(known.values()))  # it may be any of them
@@ -370,23 +390,23 @@ class Gate:
     def _is_open(self, server: str, standing: Standing) -> bool:
         """Whether what stands so may be reached. What no list ever named has no definition that could be approved: of
         an untrusted server it does not exist."""
-        return standing is Standing.APPROVED or (
-            standing is Standing.UNKNOWN and self.trust(server) is not Trust.UNTRUSTED
-        )
+        open_unknown = self.trust(server) is not Trust.UNTRUSTED
+        return standing is Standing.APPROVED or (standing is Standing.UNKNOWN and open_unknown)
 
     # Listing
 
     def shows(self, server: str, kind: Kind, name: str) -> bool:
         """Whether the entry may be listed."""
-        known = self.launches(server) and self._may_be_known(server, kind, name)
-        return known and self._is_open(server, self.standing(server, kind, name))
+        known = self._may_be_known(server, kind, name)
+        is_open = self._is_open(server, self.standing(server, kind, name))
+        return self.launches(server) and known and is_open
 
     def has(self, server: str, kind: Kind, name: str) -> bool:
         """Whether the entry may be known to exist: also one that was approved and is held back now."""
-        if not self._may_be_known(server, kind, name):
-            return False
-        standing = self.standing(server, kind, name)
-        return standing is Standing.CHANGED or self._is_open(server, standing)
+        known = self._may_be_known(server, kind, name)
+        standing = self._asked_standing(server, kind, name)
+        is_open = self._is_open(server, standing)
+        return known and (standing is Standing.CHANGED or is_open)
 
     def _may_be_known(self, server: str, kind: Kind, name: str) -> bool:
         if server not in self._rules:
@@ -397,16 +417,21 @@ class Gate:
 
     # Requests
 
-    async def admit(self, exchange: Exchange, server: str, kind: Kind, name: str) -> Permit | None:
+    async def admit(
+        self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True
+    ) -> Permit | None:
         """The permit to reach the entry, or None: then the answer must be the one for what does not exist. Where the
         rules say ask, a person is waited for.
+
+        With `exists` False there is no such entry, and never a permit: the same checks are made as for one that is
+        denied, so that it takes as long.
 
         Raises:
             Forbidden: the rules deny these arguments, or a person did.
             Unanswered, Crowded: nobody answered, or too much is to be answered.
             Changed: the entry was approved and is held back, since it changed; or it changed while a person was asked.
         """
-        if not self._known_or_held(server, kind, name):
+        if not self._known_or_held(server, kind, name, exists):
             return None
         given = _given(exchange)
         epoch, judgement = self.epoch, self._judge(server, kind, name, given)
@@ -428,14 +453,16 @@ class Gate:
             self.grants.reserve(grant)
         return Permit(exchange, server, kind, name, _GATE, judgement, epoch, wish, grant)
 
-    def admit_unasked(self, exchange: Exchange, server: str, kind: Kind, name: str) -> Permit | None:
+    def admit_unasked(
+        self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True
+    ) -> Permit | None:
         """The same for what follows the verdict of an entry and is nothing to ask a person about.
 
         Raises:
             Forbidden: it would have to be asked about, and no grant for it is there.
             Changed: the entry is held back.
         """
-        if not self._known_or_held(server, kind, name):
+        if not self._known_or_held(server, kind, name, exists):
             return None
         epoch, judgement = self.epoch, self._judge(server, kind, name, EMPTY_OBJECT)
         if judgement.verdict is Verdict.DENY:
@@ -518,15 +545,19 @@ class Gate:
         if permit.epoch != self.epoch and not self.shows(server, kind, name):
             raise changed(server, kind.value, name)
 
-    def _known_or_held(self, server: str, kind: Kind, name: str) -> bool:
+    def _known_or_held(self, server: str, kind: Kind, name: str, exists: bool) -> bool:
         """Whether the entry may be known to exist.
 
         Raises:
             Changed: it may, but is held back.
         """
-        if not self._may_be_known(server, kind, name):
+        # All of these are looked at in any case: how long it takes must not tell what is denied from what is missing.
+        known = self._may_be_known(server, kind, name)
+        standing = self._asked_standing(server, kind, name)
+        is_open = self._is_open(server, standing)
+        launches = self.launches(server)
+        if not (known and exists):
             return False
-        standing = self.standing(server, kind, name)
         if standing is Standing.CHANGED:
             text = (
                 f"the definition of this {kind.value} of {server} is not the one that was approved, so it is held "
@@ -534,9 +565,9 @@ class Gate:
                 f"`colonnade pins`."
             )
             raise Changed(server, text)
-        if not self.launches(server):
+        if not launches:
             raise Changed(server, launch_text(server))
-        return self._is_open(server, standing)
+        return is_open
 
     def _judge(self, server: str, kind: Kind, name: str, given: Raw) -> Judgement:
         rules = self._rules[server]

@@ -13,7 +13,7 @@ fragment and trailing slash, unless an allow pattern goes on with a query or fra
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
@@ -146,15 +146,9 @@ class _Line:
         self.order = (_STRICTEST_FIRST.index(verdict), place)
         self.conditional = _is_conditional(rule)
         self.judgement = Judgement(verdict, text, self.conditional)
+        self.verdict = verdict
+        self.text = text
         self.rule = rule
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.judgement.verdict
-
-    @property
-    def text(self) -> str:
-        return self.judgement.rule
 
     def applies(self, arguments: object) -> bool:
         """Whether a rule whose pattern matches does so with these arguments: to allow it must be sure."""
@@ -165,7 +159,8 @@ class _Line:
 
 
 class _Lists:
-    """The rules for one kind; `title` is what people know it by.
+    """The rules for one kind; `title` is what people know it by. Names that are denied pass through the same functions
+    as names that no rule matches, so that time does not tell them apart.
 
     `slashes_count`: a URI and the same with a trailing slash are two things that an allow rule may tell apart.
     """
@@ -202,7 +197,10 @@ class _Lists:
         if self._settled is not None:
             return self._settled.verdict is not Verdict.DENY
         variants = self._variants(name)
-        return not isinstance(variants, str) and all(self._shows(variant) for variant in variants)
+        if isinstance(variants, str):
+            return False
+        shown = [self._shows(variant) for variant in variants]  # of all, also after one that is denied
+        return all(shown)
 
     def judge(self, name: str, arguments: object) -> Judgement:
         if self._settled is not None:
@@ -266,7 +264,7 @@ class _Lists:
         """Whether an allow rule for the URI holds only if this variant is allowed too."""
         return not (variant.restrict_only or (variant.trimmed and self._slashes_count))
 
-    def _matching(self, variant: UriVariant) -> Iterator[_Line]:
+    def _matching(self, variant: UriVariant) -> list[_Line]:
         """The rules that match, in the order in which they decide. An allow rule for a part of a URI that the variant
         is without (`x://list?*`) matches the variant."""
         if variant.is_whole:
@@ -294,20 +292,20 @@ class _Lists:
 
     def _decide(self, variant: UriVariant, arguments: object) -> _Line | None:
         """The rule that decides about a variant; None if none has to."""
+        rest = self._rest if self._needs_allowing(variant) else None
         for line in self._matching(variant):
-            if line.applies(arguments):
+            if not line.conditional or line.applies(arguments):
                 return line
-        return self._rest if self._needs_allowing(variant) else None
+        return rest
 
     def _shows(self, variant: UriVariant) -> bool:
-        matching = list(self._matching(variant))
-        if any(line.verdict is Verdict.DENY and not line.conditional for line in matching):
-            return False
-        return (
-            not self._needs_allowing(variant)
-            or self._rest.verdict is not Verdict.DENY
-            or any(line.verdict is not Verdict.DENY for line in matching)
-        )
+        is_shown = not self._needs_allowing(variant) or self._rest.verdict is not Verdict.DENY
+        for line in self._matching(variant):
+            if line.verdict is not Verdict.DENY:
+                is_shown = True
+            elif not line.conditional:
+                return False
+        return is_shown
 
     def _try(self, line: _Line, variants: Collection[UriVariant], arguments: object) -> Tried:
         if line.verdict is Verdict.ALLOW:
@@ -331,8 +329,8 @@ class _Automaton:
         self._globs = Globs([pattern for pattern, _ in patterns], uris=uris)
         self._lines = [line for _, line in patterns]
 
-    def matching(self, text: str) -> Iterator[_Line]:
-        return (self._lines[at] for at in self._globs.matches(text))
+    def matching(self, text: str) -> list[_Line]:
+        return [self._lines[at] for at in self._globs.matches(text)]
 
 
 def _rest(title: str, consent: KindConsent, trust: Trust, by_trust: dict[Trust, Verdict]) -> tuple[Verdict, str]:

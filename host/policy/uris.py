@@ -69,14 +69,14 @@ class TooManyVariants(ValueError):
     """The URI can be understood in more ways than MAX_VARIANTS or MAX_VARIANTS_LENGTH admit."""
 
 
-def uri_variants(uri: str) -> frozenset[UriVariant]:
-    """The URI as it is written, and as servers may understand it.
+def uri_variants(uri: str) -> tuple[UriVariant, ...]:
+    """The URI as it is written, and as servers may understand it. The order depends on nothing but the URI.
 
     Raises:
         TooManyVariants: there are too many to look at each of them.
     """
     if _PLAIN.fullmatch(uri):
-        return frozenset((UriVariant(lowered(uri)),))
+        return (UriVariant(lowered(uri)),)
     found = _Variants()
     for text, twice in _written(uri):
         for head, cut_at, unusual in _heads(text):
@@ -92,15 +92,15 @@ def uri_variants(uri: str) -> frozenset[UriVariant]:
 
 class _Variants:
     def __init__(self) -> None:
-        self._found: set[UriVariant] = set()
+        self._found: dict[UriVariant, None] = {}
         self._seen: set[tuple[_Parts, str, bool]] = set()
         self._room = MAX_VARIANTS_LENGTH
 
-    def reduced(self) -> frozenset[UriVariant]:
+    def reduced(self) -> tuple[UriVariant, ...]:
         """All variants but those that another one of the same text makes superfluous."""
         whole = {each.text for each in self._found if each.is_whole}
         needed = {each.text for each in self._found if not each.restrict_only}
-        return frozenset(
+        return tuple(
             each
             for each in self._found
             if not (each.text in whole and (each.cut_at or each.trimmed))
@@ -144,7 +144,7 @@ class _Variants:
         variant = UriVariant(lowered(text), cut_at, trimmed, restrict_only)
         if variant in self._found:
             return
-        self._found.add(variant)
+        self._found[variant] = None
         self._room -= len(text)
         if len(self._found) > MAX_VARIANTS or self._room < 0:
             raise TooManyVariants("this URI can be read in too many ways")

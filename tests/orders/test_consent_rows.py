@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from types import FrameType
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -22,13 +24,18 @@ from config.model import Limits
 from host.asking import PeerError
 from host.console.office import HostOffice
 from host.downstream.status import status
-from host.errors import Changed
-from host.jsonrpc.messages import ErrorBody
+from host.errors import Changed, ColonnadeError
+from host.exchange import Caller
+from host.jsonrpc.messages import ErrorBody, Request, write
+from host.jsonrpc.raw import encode, members
 from host.policy import rules as judge
 from host.policy.audit import Soundness, records, verify
 from host.policy.desk import Answer, Matter
 from host.policy.fingerprint import Launch, launch_of
 from host.policy.pins import Moved
+from host.protocol.abilities import abilities_of
+from host.protocol.methods import TARGETED
+from host.protocol.versions import LATEST as STATELESS
 from tests.kit.asgi import LATEST, Connection, open_face
 from tests.kit.gates import SOURCE, kind
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
@@ -205,20 +212,103 @@ async def _reply(
     return answer.status, answer.body
 
 
-async def test_p1_and_takes_as_long() -> None:
-    """Medians of many, with a generous bound: another road would show as a multiple."""
-    async with open_world(hiding()) as world:
+@contextmanager
+def recorded() -> Iterator[list[str]]:
+    """The functions of the host that this task goes through in the block, in order."""
+    functions: list[str] = []
+    task = trio.lowlevel.current_task()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(SOURCES) and trio.lowlevel.current_task() is task:
+            functions.append(f"{path.removeprefix(SOURCES[0])}:{frame.f_code.co_qualname}")
+
+    sys.setprofile(note)
+    try:
+        yield functions
+    finally:
+        sys.setprofile(None)
+
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCES = (f"{ROOT}/host/", f"{ROOT}/config/")
+
+
+@pytest.mark.parametrize("endpoint", [None, "gh"])
+@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
+@pytest.mark.parametrize(
+    ("method", "params", "stateless"),
+    [
+        (*each, stateless)
+        for each in REQUESTS
+        for stateless in (False, True)
+        if not (stateless and each[0] == "resources/subscribe")  # not in that revision
+    ],
+)
+async def test_p1_and_takes_the_same_way(
+    method: str, params: dict[str, Any], trust: Trust, stateless: bool, endpoint: str | None, autojump_clock: MockClock
+) -> None:
+    """Denied by a rule, never approved, or not there at all: one sequence of functions and equal bytes. The medians are
+    printed, for whoever wants to compare them. (A resource that a server of standard trust does not list may still be
+    there: the server is asked.)"""
+    server = ScriptedServer(
+        "gh",
+        tools=["wipe", "held", "read"],
+        resources=["x://wipe", "x://held", "x://read"],
+        templates=["y://{read}"],
+        prompts=["wipe", "held", "read"],
+        consent=HIDDEN,
+        trust=trust,
+    )
+    names = ["wipe", "held", "miss"]
+    if trust is Trust.STANDARD and method in ("resources/read", "resources/subscribe"):
+        names.remove("miss")
+    async with open_world(server) as world:
         await world.settled()
-        client = await world.client()
-        took: dict[str, list[float]] = {"gh__wipe": [], "gh__wips": []}
-        for _ in range(150):
-            for name, times in took.items():
-                began = time.perf_counter()
-                with pytest.raises(Refusal):
-                    await client.call(name)
-                times.append(time.perf_counter() - began)
-        denied, unknown = (statistics.median(times) for times in took.values())
-        assert 1 / 3 < denied / unknown < 3
+        world.approves()
+        for pin in world.gate.pins.pinned():
+            if pin.name.endswith("held"):
+                world.gate.revoke("gh", pin.kind, pin.name, pin.fingerprint, "console")
+        client = await world.client(endpoint)
+        ways: dict[str, list[str]] = {}
+        answers: dict[str, str] = {}
+        took: dict[str, list[float]] = {name: [] for name in names}
+
+        async def ask(name: str) -> str:
+            asked = named(params, name, "/mcp" if endpoint is None else "/mcp/gh")
+            if not stateless:
+                answer = await client.answer(Request(1, method, encode(asked)))
+                assert answer is not None
+                return write(answer).decode()
+            caller = Caller("test", endpoint, None, abilities_of(STATELESS, encode({"elicitation": {}})))
+            if method == "tools/call":
+                assert world.router.mirrors(endpoint, asked["name"]) == ()
+                assert world.router.task_server(caller, asked["name"]) is None
+            if method in TARGETED:
+                world.router.may_park(caller, method, members(encode(asked)))
+            try:
+                return repr(await world.round(method, asked, endpoint=endpoint))
+            except ColonnadeError as error:
+                return f"{error.code} {error} {bytes(error.data or b'')!r}"
+
+        for turn in range(7):
+            for name in names:
+                await trio.sleep(100)  # for lists that are read again
+                await wait_all_tasks_blocked()
+                begun = time.thread_time()
+                if turn != 3:
+                    answers[name] = (await ask(name)).replace(name, "NAME")
+                    took[name].append(time.thread_time() - begun)
+                    continue
+                with recorded() as ways[name]:
+                    await ask(name)
+        assert len(set(answers.values())) == 1, answers
+        for name in names:
+            assert ways[name] == ways["wipe"], name
+        assert any("Gate.admit" in each for each in ways["wipe"])
+        medians = {name: f"{statistics.median(times) * 1e6:.0f} us" for name, times in took.items()}
+        print(f"{method} {trust}: {medians}")
+        assert calls(server) == 0
 
 
 # P2, P14
