@@ -63,31 +63,33 @@ class SseFace:
         id, session = draft_session(
             "sse session", visit.endpoint, visit.identity, self._router, self._journal, self._tasks
         )
-        over = trio.Event()
-        place = self._streams.place(Transport.SSE, visit.identity, over.set, in_use=lambda: len(session.serving) > 0)
+        ending = trio.CancelScope()
+        place = self._streams.place(
+            Transport.SSE, visit.identity, ending.cancel, in_use=lambda: len(session.serving) > 0
+        )
         try:
             with place:
-                await self._serve(visit, id, session, over)
+                await self._serve(visit, id, session, ending)
         finally:
             session.end()
         await body(visit.send, b"", more=False)
 
-    async def _serve(self, visit: Visit, id: str, session: Session, over: trio.Event) -> None:
+    async def _serve(self, visit: Visit, id: str, session: Session, ending: trio.CancelScope) -> None:
         there = "/message" if visit.endpoint is None else f"/message/{visit.endpoint}"
         outgoing = _Outgoing()
         outgoing.put(event(f"{there}?{SESSION}={id}".encode(), event="endpoint"))
-        async with until_gone(visit.receive) as nursery:
-            self._open[id] = session, Channel(session, outgoing.say, outgoing.send, nursery)
-            try:
-                await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
-                nursery.start_soon(outgoing.ping)
-                nursery.start_soon(session.tell_changes, outgoing.send)
-                nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
-                nursery.start_soon(cancel_when, over, nursery.cancel_scope)
-                with session.standing.listening(outgoing.say):
-                    await outgoing.pour(visit.send)
-            finally:
-                del self._open[id]  # before its nursery is gone, which takes in what is sent to it
+        with ending:
+            async with until_gone(visit.receive) as nursery:
+                self._open[id] = session, Channel(session, outgoing.say, outgoing.send, nursery)
+                try:
+                    await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
+                    nursery.start_soon(outgoing.ping)
+                    nursery.start_soon(session.tell_changes, outgoing.send)
+                    nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
+                    with session.standing.listening(outgoing.say):
+                        await outgoing.pour(visit.send)
+                finally:
+                    del self._open[id]  # before its nursery is gone, which takes in what is sent to it
 
     async def serve_message(self, visit: Visit) -> None:
         if visit.method != "POST":

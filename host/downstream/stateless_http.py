@@ -104,13 +104,12 @@ class StatelessHttp:
             wanted = wanted_of(params, said.abilities)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
-        over = trio.Event()
-        with self._streams.place(Transport.LISTEN, visit.identity, over.set, id=request.id):
+        ending = trio.CancelScope()
+        with self._streams.place(Transport.LISTEN, visit.identity, ending.cancel, id=request.id):
             async with until_gone(visit.receive) as nursery:
                 stream = _stream()
                 await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
-                nursery.start_soon(_set_when, self._stop, over)
-                nursery.start_soon(self._tell, request, wanted, said, comer, stream, over)
+                nursery.start_soon(self._tell, request, wanted, said, comer, stream, ending)
                 await stream.pour(visit.send, -1)
 
     async def _tell(
@@ -120,10 +119,11 @@ class StatelessHttp:
         said: Envelope,
         comer: Comer,
         stream: EventStream,
-        over: trio.Event,
+        ending: trio.CancelScope,
     ) -> None:
         tasks = self._stateless.tasks
-        await listen(self._router, tasks, request.id, wanted, comer, said.abilities, stream.say, over)
+        with ending:
+            await listen(self._router, tasks, request.id, wanted, comer, said.abilities, stream.say, self._stop)
         stream.add(write(Success(request.id, farewell(request.id))))
         stream.end()
 
@@ -135,11 +135,6 @@ def _comer(visit: Visit) -> Comer:
     return Comer(
         f"{visit.identity}, stateless", visit.endpoint, visit.identity, visit.identity, (visit.endpoint, visit.identity)
     )
-
-
-async def _set_when(event: trio.Event, other: trio.Event) -> None:
-    await event.wait()
-    other.set()
 
 
 def _stream() -> EventStream:

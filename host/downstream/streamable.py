@@ -209,8 +209,8 @@ class StreamableFace:
         if not await self._sessions.listen(id, scope, takes_over=after is not None):
             raise Rejected(Refusal(409, "this session has its stream already"))
         try:
-            over = trio.Event()
-            with self._streams.place(Transport.STREAMABLE, visit.identity, over.set):
+            ending = trio.CancelScope()
+            with self._streams.place(Transport.STREAMABLE, visit.identity, ending.cancel):
                 stream = session.standing_stream
                 if stream is None or after is None:
                     after = -1
@@ -218,30 +218,30 @@ class StreamableFace:
                 stream.go_on()
                 try:
                     with scope:
-                        await self._pour(visit, session, id, stream, after, over)
+                        await self._pour(visit, session, id, stream, after, ending)
                 finally:
                     stream.end()
         finally:
             self._sessions.stop_listening(id)
 
     async def _pour(
-        self, visit: Visit, session: Session, id: str, stream: EventStream, after: int, over: trio.Event
+        self, visit: Visit, session: Session, id: str, stream: EventStream, after: int, ending: trio.CancelScope
     ) -> None:
         async def send(notice: Notification) -> None:
             stream.add(write(notice))
             await trio.lowlevel.checkpoint()
 
         whole = False
-        async with until_gone(visit.receive) as nursery:
-            await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS, SESSION: id})
-            await body(visit.send, comment("listening"), more=True)
-            nursery.start_soon(session.tell_changes, send)
-            nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
-            nursery.start_soon(cancel_when, session.ended, nursery.cancel_scope)
-            nursery.start_soon(cancel_when, over, nursery.cancel_scope)
-            with session.standing.listening(stream.say):
-                await stream.pour(visit.send, after)
-            whole = True
+        with ending:
+            async with until_gone(visit.receive) as nursery:
+                await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS, SESSION: id})
+                await body(visit.send, comment("listening"), more=True)
+                nursery.start_soon(session.tell_changes, send)
+                nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
+                nursery.start_soon(cancel_when, session.ended, nursery.cancel_scope)
+                with session.standing.listening(stream.say):
+                    await stream.pour(visit.send, after)
+                whole = True
         if not whole:
             await body(visit.send, b"", more=False)
 
