@@ -29,6 +29,7 @@ MAX_BATCH = 100
 MAX_BESIDE = 10_000
 """Structural characters of params besides `arguments`. The rest of params is opened again and again on the event loop;
 arguments are only passed on."""
+MAX_SERVER_BATCH = 1000
 
 
 class Request(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
@@ -61,8 +62,9 @@ class Failure(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults
 
 
 class Malformed(Struct, frozen=True):
-    """Bytes that are no message. `code` is PARSE_ERROR, INVALID_REQUEST or INVALID_PARAMS; `id` is echoed where it
-    could be read; `answers` marks a broken response, whose request must not wait for ever."""
+    """Bytes that are no message. `code` is PARSE_ERROR, INVALID_REQUEST or INVALID_PARAMS, or TOO_LARGE for a message
+    that was discarded because of its length; `id` is echoed where it could be read; `answers` marks a broken response,
+    whose request must not wait for ever."""
 
     code: int
     why: str
@@ -104,7 +106,24 @@ def write(message: Message) -> bytes:
 
 
 def read(data: bytes) -> Message | Malformed:
-    """The message in `data`, which a server sent. Payloads are taken as they come."""
+    """The message in `data`, which a server sent. Payloads are taken as they come.
+
+    A message with an id that has neither a method nor an answer counts as a broken response: the request with that id
+    must not wait until its deadline.
+    """
+    return _read(data, bare_id_answers=True)
+
+
+def read_id(data: bytes) -> Id | None:
+    """The id that `data` is the JSON text of; None if no request can have it."""
+    try:
+        id = _id.decode(data)
+    except REFUSALS:
+        return None
+    return id if _acceptable(id) else None
+
+
+def _read(data: bytes, *, bare_id_answers: bool) -> Message | Malformed:
     try:
         data.decode()  # msgspec does not check the text inside a Raw
     except UnicodeDecodeError:
@@ -112,8 +131,8 @@ def read(data: bytes) -> Message | Malformed:
     try:
         envelope = _envelope.decode(data)
     except REFUSALS as problem:
-        return _reread(data, problem)
-    return _classify(envelope)
+        return _reread(data, problem, bare_id_answers)
+    return _classify(envelope, bare_id_answers)
 
 
 class Received(NamedTuple):
@@ -138,8 +157,13 @@ def receive(data: bytes) -> Received:
         malformed = Malformed(PARSE_ERROR, why)
         return Received(malformed, [malformed] if array else None)
     if not array:
-        return Received(_bounded(read(data)), None)
-    return Received(read(data), [_bounded(each) for each in _read_items(data, MAX_BATCH)])
+        return Received(_bounded(_of_client(data)), None)
+    found = _read_items(data, MAX_BATCH, bare_id_answers=False)
+    return Received(_of_client(data), [_bounded(each) for each in found])
+
+
+def _of_client(data: bytes) -> Message | Malformed:
+    return _read(data, bare_id_answers=False)  # it may also be a request that lacks its method
 
 
 def _bounded(message: Message | Malformed) -> Message | Malformed:
@@ -175,13 +199,14 @@ def read_batch_strictly(data: bytes) -> list[Message | Malformed] | None:
 def read_batch(data: bytes) -> list[Message | Malformed] | None:
     """The messages of the batch in `data`, which a server sent; None if it is no array. Each is judged as by `read`.
 
-    An empty batch, one that is no JSON, and one with more than MAX_TOKENS commas are one `Malformed`.
+    An empty batch, one that is no JSON, and one of more than MAX_SERVER_BATCH messages or MAX_TOKENS commas are one
+    `Malformed`.
     """
     if not _is_array(data):
         return None
     if data.count(b",") > MAX_TOKENS:  # before anything is made of them: items may be two bytes each
         return [Malformed(INVALID_REQUEST, "a batch of too many parts")]
-    return _read_items(data, MAX_TOKENS + 1)
+    return _read_items(data, MAX_SERVER_BATCH, bare_id_answers=True)
 
 
 def read_each(data: bytes, batches: bool) -> list[Message | Malformed]:
@@ -196,7 +221,7 @@ def _is_array(data: bytes) -> bool:
     return data.lstrip(b" \t\r\n")[:1] == b"["
 
 
-def _read_items(data: bytes, most: int) -> list[Message | Malformed]:
+def _read_items(data: bytes, most: int, *, bare_id_answers: bool) -> list[Message | Malformed]:
     try:
         found = items(data)
     except ValueError:
@@ -205,10 +230,10 @@ def _read_items(data: bytes, most: int) -> list[Message | Malformed]:
         return [Malformed(INVALID_REQUEST, "a batch without messages")]
     if len(found) > most:
         return [Malformed(INVALID_REQUEST, f"a batch of more than {most} messages")]
-    return [read(bytes(each)) for each in found]
+    return [_read(bytes(each), bare_id_answers=bare_id_answers) for each in found]
 
 
-def _reread(data: bytes, problem: Exception) -> Message | Malformed:
+def _reread(data: bytes, problem: Exception, bare_id_answers: bool) -> Message | Malformed:
     """The slow way, for text that JSON allows and msgspec does not, and for saying what is wrong."""
     try:
         found = members(data)
@@ -218,10 +243,11 @@ def _reread(data: bytes, problem: Exception) -> Message | Malformed:
         if isinstance(problem, msgspec.ValidationError):
             return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object")
         return Malformed(PARSE_ERROR, f"not JSON: {type(problem).__name__}")
-    return _classify(_Envelope(**{name: found[name] for name in _Envelope.__struct_fields__ if name in found}))
+    envelope = _Envelope(**{name: found[name] for name in _Envelope.__struct_fields__ if name in found})
+    return _classify(envelope, bare_id_answers)
 
 
-def _classify(envelope: _Envelope) -> Message | Malformed:
+def _classify(envelope: _Envelope, bare_id_answers: bool) -> Message | Malformed:
     id: Id | None = None
     if len(envelope.id):
         try:
@@ -230,16 +256,17 @@ def _classify(envelope: _Envelope) -> Message | Malformed:
             return _unreadable_id(envelope)
         if not _acceptable(id):
             return Malformed(INVALID_REQUEST, "the id is out of bounds")
-    answers = not len(envelope.method) and bool(len(envelope.result) or len(envelope.error))
+    is_answer = not len(envelope.method) and bool(len(envelope.result) or len(envelope.error))
+    answers = is_answer or (bare_id_answers and id is not None and not len(envelope.method))
     if bytes(envelope.jsonrpc) != b'"2.0"':
         return Malformed(INVALID_REQUEST, 'expected "jsonrpc": "2.0"', id, answers)
     if len(envelope.method):
         if len(envelope.result) or len(envelope.error):
             return Malformed(INVALID_REQUEST, "a message has either a method or an answer", id, True)
         return _called(envelope, id)
-    if answers:
+    if is_answer:
         return _answered(envelope, id)
-    return Malformed(INVALID_REQUEST, "neither a method nor an answer", id)
+    return Malformed(INVALID_REQUEST, "neither a method nor an answer", id, answers)
 
 
 def _called(envelope: _Envelope, id: Id | None) -> Message | Malformed:

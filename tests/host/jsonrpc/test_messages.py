@@ -17,6 +17,7 @@ from host.jsonrpc.messages import (
     MAX_BATCH,
     MAX_BESIDE,
     MAX_ID_BYTES,
+    MAX_SERVER_BATCH,
     PARSE_ERROR,
     ErrorBody,
     Failure,
@@ -558,3 +559,25 @@ def test_params_besides_arguments_are_bounded(arguments: bytes, more: int) -> No
 def test_arguments_are_as_large_as_a_message_may_be(surrogate: bytes) -> None:
     data = call(b'{"arguments":[' + surrogate + b"1," * (MAX_TOKENS - 10) + b"1]}")
     assert isinstance(read_strictly(data), Request)
+
+
+@pytest.mark.parametrize("envelope", [{"jsonrpc": "2.0"}, {}, {"jsonrpc": "1.0"}, {"jsonrpc": "2.0", "params": {}}])
+def test_an_id_alone_is_a_broken_answer_of_a_server_and_a_broken_request_of_a_client(envelope: dict[str, str]) -> None:
+    """Nobody shall wait for the rest of such an answer; a client may as well have forgotten the method."""
+    data = json.dumps({**envelope, "id": 7}).encode()
+    (of_server,) = read_each(data, batches=False)
+    assert isinstance(of_server, Malformed)
+    assert (of_server.id, of_server.answers) == (7, True)
+    of_client = read_strictly(data)
+    assert isinstance(of_client, Malformed)
+    assert (of_client.id, of_client.answers) == (7, False)
+    batch = b"[%s]" % data
+    assert [each.answers for each in read_batch(batch) or () if isinstance(each, Malformed)] == [True]
+    assert [each.answers for each in read_batch_strictly(batch) or () if isinstance(each, Malformed)] == [False]
+
+
+@pytest.mark.parametrize(("count", "fits"), [(MAX_SERVER_BATCH - 1, True), (MAX_SERVER_BATCH, True), (1001, False)])
+def test_a_servers_batch_is_bounded(count: int, fits: bool) -> None:
+    found = read_batch(b"[" + b",".join([b"1"] * count) + b"]")
+    assert found is not None
+    assert len(found) == (count if fits else 1)
