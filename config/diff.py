@@ -1,6 +1,7 @@
 """What has changed between two readings of a file: which servers must begin anew, and which are only judged anew.
 
-What may be reached, and limits, are looked up with every request. All else that a server says was made into what runs:
+What may be reached, and limits but that of a message, are looked up with every request. All else that a server says was
+made into what runs:
 its process or its session, what it was told that it may ask for, the clients that speak with it, and how they are kept.
 So a change of anything else restarts it, be it only its title or its timeout.
 """
@@ -61,5 +62,6 @@ def _changed(old: ServerSpec, new: ServerSpec) -> frozenset[str]:
         said = spec.consent
         fields["consent"] = repr((said.tools, said.resources, said.prompts))
         fields["questions"] = repr((said.sampling, said.form, said.url, said.roots))
+        fields["message"] = spec.limits.message  # a connection is opened with it
     missing = object()
     return frozenset(name for name in {*before, *after} if before.get(name, missing) != after.get(name, missing))

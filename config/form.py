@@ -320,6 +320,11 @@ class LimitsForm(_Form):
     calls: Rate | None = _described(None, "How many calls in a time, for instance 60/min.")
     concurrent: Concurrency | None = _described(None, "How many calls may run at once; a few more wait.")
     result: Size | None = _described(None, "How large one answer may be, from 1KiB to 64MiB.")
+    message: Size | None = _described(
+        None,
+        "How long one message of the server may be, from 1KiB to 64MiB. Without it, 8MiB; an HTTP answer in one piece "
+        "16MiB.",
+    )
     sampling: Rate | None = _described(None, "How often the server may ask for text from the client's model.")
     sampling_tokens: Rate | None = _described(
         None, "How many tokens it may ask for in a time, for instance 100000/day."

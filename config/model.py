@@ -190,13 +190,15 @@ class Rate:
 @dataclass(frozen=True)
 class Limits:
     """What a server may be used for at the most; None: no limit. `concurrent` calls run at once, up to QUEUE more wait;
-    `result` is in bytes; `sampling` counts questions, `sampling_tokens` the tokens that they ask for."""
+    `result` is in bytes, and so is `message`, one message as the server sends it; `sampling` counts questions,
+    `sampling_tokens` the tokens that they ask for."""
 
     calls: Rate | None = None
     concurrent: int | None = None
     result: int | None = None
     sampling: Rate | None = None
     sampling_tokens: Rate | None = None
+    message: int | None = None
 
 
 class Channel(StrEnum):

@@ -49,6 +49,7 @@ from host.wire.descent import announce_host
 from host.wire.listener import serve_http
 from host.wire.port import bind
 from host.wire.process import become_subreaper, open_keeper
+from host.wire.turns import Turns
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CONSOLE_CONNECTIONS = 128
@@ -137,7 +138,7 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
         gate.moved = catalog.reconsider
         become_subreaper()
         async with open_keeper() as keeper:
-            open_one = partial(open_link, keeper=keeper, journal=journal)
+            open_one = partial(open_link, keeper=keeper, journal=journal, turns=Turns())
             async with open_roster(
                 config.servers, config.start_grace, open_one, catalog, gate, journal, alone=alone
             ) as roster:

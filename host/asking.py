@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import trio
 from msgspec import Raw
 
-from host.errors import again
+from host.errors import TOO_LARGE, again
 from host.jsonrpc.conversation import Asked
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.jsonrpc.raw import members, value
@@ -43,6 +43,10 @@ class PeerError(Exception):
 
 class BrokenAnswer(Exception):
     """The other side answered a request with something that is no answer."""
+
+
+class AnswerTooLong(BrokenAnswer):
+    """The answer was discarded because of its length."""
 
 
 class _Waiter(Generic[T]):
@@ -131,7 +135,7 @@ class Asking(Generic[T]):
         elif isinstance(message, Failure):
             waiter.end(PeerError(message.error))
         else:
-            waiter.end(BrokenAnswer(message.why))
+            waiter.end((AnswerTooLong if message.code == TOO_LARGE else BrokenAnswer)(message.why))
         return True
 
     def _came_late(self, id: int, message: Success | Failure | Malformed) -> bool:

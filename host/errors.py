@@ -18,7 +18,7 @@
         ├── Unanswered           408  a person would have had to allow it, and nobody answered
         ├── Changed              409  it is not what a person agreed to any more
         ├── TooMany              429  as many instances of it run, or resources of it are watched, as may be
-        ├── TooLarge             413  it answered with more than the configuration lets it
+        ├── TooLarge             413  its answer is longer than the configuration allows
         ├── Unavailable          503  not connected; says why and when the next attempt is
         ├── BrokeProtocol        502  it answered with something that is no answer
         └── TimedOut             504
@@ -38,6 +38,8 @@ from msgspec import Raw
 
 NOBODY_ANSWERED = 408
 """The code of a question to a person that was not answered in time."""
+TOO_LARGE = 413
+"""The code of an answer, or of a request of a server, that is longer than allowed."""
 LIMITED = 429
 """The code of what is refused because there is too much of it at once, at any face or link."""
 OUR_FAULT = "Internal error in Colonnade; its log says more"
@@ -143,7 +145,7 @@ class TooMany(UpstreamError):
 
 
 class TooLarge(UpstreamError):
-    code = 413
+    code = TOO_LARGE
 
 
 class Unavailable(UpstreamError):

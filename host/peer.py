@@ -15,7 +15,7 @@ import trio
 from msgspec import Raw
 
 from host.asking import Asking, Late, PeerError
-from host.errors import LIMITED
+from host.errors import LIMITED, TOO_LARGE
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.protocol.methods import PROGRESS
@@ -145,6 +145,8 @@ class Peer(Generic[T]):
         await self._link.send(Parcel(request, headers=headers))
 
     def _take(self, arrival: Arrival) -> None:
+        if self.ended.is_set():
+            return
         self.last_heard = trio.current_time()
         message = arrival.message
         if isinstance(message, Success | Failure):
@@ -161,9 +163,12 @@ class Peer(Generic[T]):
             self._handler.dropped("unknown id", f"an answer to {message.id!r:.80}, which nobody waits for")
 
     def _malformed(self, message: Malformed) -> None:
-        self._handler.dropped("invalid message", message.why)
+        too_long = message.code == TOO_LARGE
+        self._handler.dropped("message too long" if too_long else "invalid message", message.why)
         if message.answers:
             self._asking.answered(message)
+        elif too_long and message.id is not None and self._refusing < MAX_SERVED:
+            self._refuse_soon(message.id, TOO_LARGE, message.why)
 
     def _told(self, notice: Notification, about: Id | None) -> None:
         if notice.method == PROGRESS:
@@ -193,7 +198,7 @@ class Peer(Generic[T]):
             # An error under this id would end the request that is being served, which may be the same one once more.
             self._handler.dropped("request repeated", f"{request.method:.80}")
         elif len(self._serving) >= MAX_SERVED:
-            self._refuse_soon(request, LIMITED, f"more than {MAX_SERVED} requests at once")
+            self._refuse_soon(request.id, LIMITED, f"more than {MAX_SERVED} requests at once")
         else:
             scope = trio.CancelScope()
             self._serving.begin(request.id, scope)
@@ -213,9 +218,9 @@ class Peer(Generic[T]):
         finally:
             self._serving.end(id, scope)
 
-    def _refuse_soon(self, request: Request, code: int, why: str) -> None:
+    def _refuse_soon(self, id: Id, code: int, why: str) -> None:
         self._refusing += 1
-        self._nursery.start_soon(self._refuse, Failure(ErrorBody(code, why), request.id))
+        self._nursery.start_soon(self._refuse, Failure(ErrorBody(code, why), id))
 
     async def _refuse(self, refusal: Failure) -> None:
         try:

@@ -11,7 +11,7 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.asking import BrokenAnswer, PeerError
+from host.asking import AnswerTooLong, BrokenAnswer, PeerError
 from host.catalog import Entry
 from host.errors import (
     BrokeProtocol,
@@ -20,6 +20,7 @@ from host.errors import (
     MissingAbility,
     Refused,
     TimedOut,
+    TooLarge,
     Unavailable,
     UnsupportedVersion,
     UpstreamError,
@@ -334,6 +335,8 @@ def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> Upstre
     """What became of a request to a server, for whoever asked."""
     if isinstance(problem, PeerError):
         return Refused(server, problem.error.code, problem.error.message, problem.error.data)
+    if isinstance(problem, AnswerTooLong) or (isinstance(problem, LinkLost) and problem.too_large):
+        return TooLarge(server, f"{server} carried this out, but its answer is too long to be passed on: {problem}")
     if isinstance(problem, BrokenAnswer):
         return BrokeProtocol(server, f"{server} sent an answer that is none: {problem}")
     if problem.nothing_begun:

@@ -15,6 +15,7 @@ from host.wire.link import Link, LinkLost
 from host.wire.process import Child, Keeper, SpawnError, child_environment
 from host.wire.sse_client import SseLink, open_sse
 from host.wire.stdio import CHUNK, StdioLink
+from host.wire.turns import Turn, Turns
 
 STDERR_LINE = 64 * 1024
 SHORTEST_SECRET = 6
@@ -23,37 +24,45 @@ STOP_GRACE = 2.0
 """Seconds between the steps of stopping a child: its input closed, TERM, KILL."""
 
 
-def open_link(spec: ServerSpec, *, older: bool, keeper: Keeper, journal: Journal) -> AbstractAsyncContextManager[Link]:
+def open_link(
+    spec: ServerSpec, *, older: bool, keeper: Keeper, journal: Journal, turns: Turns | None = None
+) -> AbstractAsyncContextManager[Link]:
     """A link to the server for the block; the child process, if there is one, is gone when the block ends. `older`:
-    over the transport of 2024-11-05, if it is a server at a URL.
+    over the transport of 2024-11-05, if it is a server at a URL. `turns` is shared by all links of one host.
 
     Raises:
         LinkLost: the program could not be started.
     """
     if isinstance(spec, HttpServer):
-        return open_sse_link(spec, journal) if older else open_http_link(spec, journal)
-    return _stdio(spec, keeper, journal)
+        return open_sse_link(spec, journal, turns) if older else open_http_link(spec, journal, turns)
+    return _stdio(spec, keeper, journal, turns or Turns())
 
 
 @asynccontextmanager
-async def open_http_link(spec: HttpServer, journal: Journal) -> AsyncIterator[HttpLink]:
+async def open_http_link(spec: HttpServer, journal: Journal, turns: Turns | None = None) -> AsyncIterator[HttpLink]:
     """A link to the server by Streamable HTTP for the block; see `open_http`.
 
     Raises:
         LinkLost: its URL or its headers cannot be used.
     """
-    async with open_http(spec.url.reveal(), _headers(spec), _dropped(spec, journal)) as link:
+    limit = spec.limits.message
+    async with open_http(
+        spec.url.reveal(), _headers(spec), _dropped(spec, journal), turns=turns, max_message=limit
+    ) as link:
         yield link
 
 
 @asynccontextmanager
-async def open_sse_link(spec: HttpServer, journal: Journal) -> AsyncIterator[SseLink]:
+async def open_sse_link(spec: HttpServer, journal: Journal, turns: Turns | None = None) -> AsyncIterator[SseLink]:
     """A link to the server by the transport of 2024-11-05, HTTP+SSE, for the block; see `open_sse`.
 
     Raises:
         LinkLost: its URL or its headers cannot be used.
     """
-    async with open_sse(spec.url.reveal(), _headers(spec), _dropped(spec, journal)) as link:
+    limit = spec.limits.message
+    async with open_sse(
+        spec.url.reveal(), _headers(spec), _dropped(spec, journal), turns=turns, max_message=limit
+    ) as link:
         yield link
 
 
@@ -66,14 +75,20 @@ def _dropped(spec: HttpServer, journal: Journal) -> Callable[[str, str], None]:
 
 
 @asynccontextmanager
-async def _stdio(spec: StdioServer, keeper: Keeper, journal: Journal) -> AsyncIterator[Link]:
+async def _stdio(spec: StdioServer, keeper: Keeper, journal: Journal, turns: Turns) -> AsyncIterator[Link]:
     argv = [spec.program.reveal(), *(arg.reveal() for arg in spec.args)]
     env = child_environment({name: value.reveal() for name, value in spec.env.items()})
     try:
         async with keeper.open_child(argv, env=env, cwd=str(spec.cwd), grace=STOP_GRACE) as child:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_hear, spec, child, journal)
-                yield StdioLink(child.stdout, child.stdin_fd, lambda: _end(child))
+                nursery.start_soon(_hear, spec, child, journal, turns.turn())
+                yield StdioLink(
+                    child.stdout,
+                    child.stdin_fd,
+                    lambda: _end(child),
+                    turns=turns,
+                    max_message=spec.limits.message,
+                )
                 nursery.cancel_scope.cancel()
     except SpawnError as problem:
         raise LinkLost(f"the program {spec.program} could not be started: {problem}") from problem
@@ -99,15 +114,17 @@ async def _end(child: Child) -> str:
     return f"it was ended by signal {-status}" if status < 0 else f"it exited with status {status}"
 
 
-async def _hear(spec: StdioServer, child: Child, journal: Journal) -> None:
+async def _hear(spec: StdioServer, child: Child, journal: Journal, turn: Turn) -> None:
     """Read the child's standard error to the end, whatever it is: a child must never wait for us to read."""
     lines = LineSplitter(STDERR_LINE)
     redact = redactor(spec)
     try:
         while data := await child.stderr.receive_some(CHUNK):
+            turn.begin()
             try:
                 for line in lines.feed(bytes(data)):
                     journal.note(Said(spec.id, sample(redact(line.decode(errors="replace")))))
+                    await turn.give_way()
             except LineTooLong:
                 lines = LineSplitter(STDERR_LINE)
     except trio.BrokenResourceError:

@@ -14,7 +14,7 @@ knows how to ask:
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 
 import trio
@@ -49,7 +49,8 @@ from host.wire.http_transport import (
     open_origin,
 )
 from host.wire.link import Arrival, Deliver, LinkLost, Parcel
-from host.wire.sse import Event, EventParser
+from host.wire.sse import MAX_EVENT, Event, EventParser
+from host.wire.turns import Turns
 
 RESUMES = 5
 """Times in a row that a broken answer is asked for again without anything new coming."""
@@ -221,7 +222,11 @@ class HttpLink:
             self._join(answer)
         kind = answer.kind
         if kind == JSON:
-            if not self._take(await answer.body(), request.id, request.id):
+            body = await answer.body()
+            turn = self._origin.turns.turn()
+            answered = self._take(body, request.id, request.id)
+            turn.account()
+            if not answered:
                 raise _Answerless("it answered with something that is no answer to the request")
         elif kind == EVENT_STREAM:
             await self._await_event(answer, request.id)
@@ -263,8 +268,11 @@ class HttpLink:
 
     def _take(self, data: bytes, about: Id | None, wanted: Id | None) -> bool:
         """Deliver what is in `data`; whether it answers the request `wanted`."""
+        return self._take_each(read_each(data, self._batches), about, wanted)
+
+    def _take_each(self, messages: Iterable[Message | Malformed], about: Id | None, wanted: Id | None) -> bool:
         answered = False
-        for message in read_each(data, self._batches):
+        for message in messages:
             self._deliver(Arrival(message, about))
             answered = answered or (wanted is not None and _answers(message, wanted))
         return answered
@@ -272,7 +280,7 @@ class HttpLink:
     async def _await_event(self, answer: Answer, id: Id) -> None:
         """Follow the stream of a request until its answer. A stream that broke is resumed where it can be
         (2025-11-25, "Resumability and Redelivery"); that of a stateless request cannot, whatever its events say."""
-        stream = _Stream(id)
+        stream = self._stream(id)
         await self._follow(answer, stream)
         left = RESUMES
         while not stream.answered:
@@ -282,6 +290,9 @@ class HttpLink:
             before = stream.position
             await self._resume(stream)
             left = left - 1 if stream.position == before else RESUMES
+
+    def _stream(self, wanted: Id | None) -> _Stream:
+        return _Stream(wanted, EventParser(self._origin.max_message or MAX_EVENT))
 
     async def _resume(self, stream: _Stream) -> None:
         try:
@@ -317,12 +328,14 @@ class HttpLink:
         """Deliver the messages of one connection of the stream, to its end or until the answer came.
 
         Raises:
-            LinkLost: an event is too long.
+            OverLimit: an event is too long, and cannot be assigned to a request.
         """
 
-        def take(event: Event) -> bool:
+        def take(event: Event | Malformed) -> bool:
             stream.heard += 1
-            if event.event != "message":
+            if isinstance(event, Malformed):
+                stream.answered = self._take_each((event,), stream.wanted, stream.wanted) or stream.answered
+            elif event.event != "message":
                 self._dropped("unexpected event", f"{event.event!r:.80}")
             elif event.data:  # without data it only gives the stream a position
                 stream.answered = self._take(event.data, stream.wanted, stream.wanted) or stream.answered
@@ -333,7 +346,7 @@ class HttpLink:
     async def _listen(self) -> None:
         """Keep the stream open for what the server says unasked, if it has one; returns if it has none."""
         await self._may_listen.wait()
-        stream = _Stream(None)
+        stream = self._stream(None)
         failures = 0
         opened = False
         while True:
@@ -369,10 +382,10 @@ class HttpLink:
 class _Stream:
     """One event stream over all its connections. `wanted`: the request that it answers; None if it serves none."""
 
-    def __init__(self, wanted: Id | None) -> None:
+    def __init__(self, wanted: Id | None, events: EventParser) -> None:
         self.wanted = wanted
         self.answered = False
-        self.events = EventParser()
+        self.events = events
         self.heard = 0
 
     @property
@@ -398,18 +411,20 @@ async def open_http(
     dropped: Callable[[str, str], None],
     *,
     transport: Transport | None = None,
+    turns: Turns | None = None,
+    max_message: int | None = None,
 ) -> AsyncIterator[HttpLink]:
     """A link to the server at `url` for the block. Nothing is sent until somebody sends; at the end the session, if the
     server gave one, is given back, and all connections are closed.
 
     Args:
-        headers, transport: see `open_origin`.
+        headers, transport, turns, max_message: see `open_origin`.
         dropped: told of what was left unread, as (what, detail). Must not wait.
 
     Raises:
         LinkLost: the URL or a header cannot be used.
     """
-    async with open_origin(url, headers, transport) as origin:
+    async with open_origin(url, headers, transport, turns=turns, max_message=max_message) as origin:
         link = HttpLink(origin, dropped)
         try:
             yield link

@@ -21,16 +21,22 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
+from math import inf
 from typing import TypeAlias
 
+import httpcore
 import httpx
 import trio
 
 from config import is_protocol_header
 from host.errors import again
+from host.jsonrpc.messages import Malformed
 from host.version import VERSION
+from host.wire.framing import DISCARDING
+from host.wire.http_network import MAX_INTERIM, Backend, TooManyInterim
 from host.wire.link import LinkLost
 from host.wire.sse import Event, EventParser, EventTooLong
+from host.wire.turns import Turns
 
 MAX_BODY = 16 * 1024 * 1024
 CONNECT_PATIENCE = 10.0
@@ -48,7 +54,8 @@ EVENT_STREAM = "text/event-stream"
 # Reading has no limit here: how long an answer may take is for its caller to say.
 _PATIENCE = {"timeout": {"connect": CONNECT_PATIENCE, "write": WRITE_PATIENCE, "read": None, "pool": None}}
 # Few idle connections: the pool looks through all of them, for all requests in it, at every request.
-_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=60.0)
+MAX_IDLE = 20
+IDLE_EXPIRY = 60.0
 # A peer that vanished without a word is found out within a minute, also on a stream where silence is normal.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # not every platform has all of them
 _SOCKET_OPTIONS = (
@@ -100,6 +107,12 @@ class HttpRefused(LinkLost):
         return self.status == 429 or self.status >= 500
 
 
+class OverLimit(LinkLost):
+    """The server answered with more than it may."""
+
+    too_large = True
+
+
 class AuthNeeded(HttpRefused):
     """The server wants credentials, or other ones."""
 
@@ -107,10 +120,12 @@ class AuthNeeded(HttpRefused):
 class Answer:
     """The head of a response, with its body still to be read. Whoever gets it closes it; all that read it do."""
 
-    __slots__ = ("_response", "status")
+    __slots__ = ("_max_body", "_response", "_turns", "status")
 
-    def __init__(self, response: httpx.Response) -> None:
+    def __init__(self, response: httpx.Response, turns: Turns | None = None, max_body: int | None = None) -> None:
         self._response = response
+        self._turns = turns or Turns()
+        self._max_body = max_body or MAX_BODY
         self.status = response.status_code
 
     @property
@@ -138,7 +153,8 @@ class Answer:
         """All of it.
 
         Raises:
-            LinkLost: it is too long, or broke off.
+            OverLimit: it is over the limit.
+            LinkLost: it broke off.
         """
         parts: list[bytes] = []
         size = 0
@@ -146,7 +162,7 @@ class Answer:
             with trio.CancelScope() as reading:
                 async for chunk in self._chunks():
                     size += len(chunk)
-                    if size > MAX_BODY:
+                    if size > self._max_body:
                         reading.cancel()
                     else:
                         parts.append(chunk)
@@ -154,35 +170,47 @@ class Answer:
             raise LinkLost(_broken(problem)) from problem
         finally:
             await self._response.aclose()
-        if size > MAX_BODY:
-            raise LinkLost(f"it sent more than {MAX_BODY} bytes in one answer")
+        if size > self._max_body:
+            raise OverLimit(f"it sent more than {self._max_body} bytes in one answer (limits.message)")
         return b"".join(parts)
 
-    async def follow(self, events: EventParser, take: Callable[[Event], bool]) -> None:
+    async def follow(self, events: EventParser, take: Callable[[Event | Malformed], bool]) -> None:
         """Give the events of this stream to `take` as they come, to the stream's end; a connection that breaks has
         ended. Once `take` has returned true, nothing more is wanted, and what still comes soon is given all the same.
+        A message over the limit is given as a `Malformed`.
 
         Raises:
-            LinkLost: an event is too long.
+            OverLimit: an event is too long, and cannot be assigned to a request.
         """
         events.restart()
-        enough = False
+        enough = lingering = False
         too_long: EventTooLong | None = None
+        discarding = None
+        turn = self._turns.turn()
         try:
             with trio.CancelScope() as reading, suppress(httpx.HTTPError):
                 async for chunk in self._chunks():
+                    turn.begin()
                     try:
                         for event in events.feed(chunk):
-                            enough = take(event) or enough
+                            if event is not None:
+                                enough = take(event) or enough
+                            elif not await turn.give_way_shielded():
+                                break  # the next read is cancelled, from within
                     except EventTooLong as problem:
                         too_long = problem
                         reading.cancel()
-                    if enough and reading.deadline == float("inf"):
-                        reading.deadline = trio.current_time() + LINGER
+                    if enough and not lingering:
+                        lingering, reading.deadline = True, trio.current_time() + LINGER
+                    elif not enough and events.discarding is not discarding:
+                        discarding = events.discarding
+                        reading.deadline = inf if discarding is None else trio.current_time() + DISCARDING
         finally:
             await self._response.aclose()
         if too_long is not None and not enough:
-            raise LinkLost(f"it sent {too_long}")
+            raise OverLimit(f"it sent {too_long} (limits.message)")
+        if reading.cancelled_caught and not enough:
+            raise OverLimit("it sent an event that is too long (limits.message), and did not end it in time")
 
     async def discard(self) -> None:
         """Read what is left if that is quickly done, so that the connection can be used again; then close."""
@@ -229,7 +257,11 @@ class Answer:
 class Origin:
     """One server: its URL, what the configuration has us send along, and the connections to it. See `open_origin`."""
 
-    def __init__(self, url: Address, configured: Headers, transport: Transport) -> None:
+    def __init__(
+        self, url: Address, configured: Headers, transport: Transport, turns: Turns, max_message: int | None
+    ) -> None:
+        self.turns = turns
+        self.max_message = max_message
         self._url = url
         self._configured = configured
         self._transport = transport
@@ -283,7 +315,8 @@ class Origin:
     async def _ask_once(self, method: str, address: Address, headers: Headers, body: bytes | None) -> Answer:
         request = httpx.Request(method, address, headers=headers, content=body, extensions=_PATIENCE)
         try:
-            return Answer(await self._transport.handle_async_request(request))
+            response = await self._transport.handle_async_request(request)
+            return Answer(response, self.turns, self.max_message)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as problem:
             raise Unreachable(f"it cannot be reached: {_reason(problem)}") from problem
         except httpx.HTTPError as problem:
@@ -332,7 +365,12 @@ class Exchanges:
 
 @asynccontextmanager
 async def open_origin(
-    url: str, headers: Mapping[str, str], transport: Transport | None = None
+    url: str,
+    headers: Mapping[str, str],
+    transport: Transport | None = None,
+    *,
+    turns: Turns | None = None,
+    max_message: int | None = None,
 ) -> AsyncIterator[Origin]:
     """The server at `url` for the block; all connections to it are closed at the end. TLS trusts what `SSL_CERT_FILE`
     or `SSL_CERT_DIR` name, else the certificates of Mozilla.
@@ -340,10 +378,13 @@ async def open_origin(
     Args:
         headers: sent with every request. Those that the protocol sets itself are left out.
         transport: carries the requests; a plain HTTP/1.1 connection pool by default. Closed at the end.
+        turns: shared by all links of one host.
+        max_message: bytes of one message, in a body or an event, instead of MAX_BODY and MAX_EVENT.
 
     Raises:
         LinkLost: the URL or a header cannot be used.
     """
+    turns = turns or Turns()
     try:
         target = httpx.URL(url)
         configured = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
@@ -351,11 +392,24 @@ async def open_origin(
         raise LinkLost("its URL or its headers cannot be used") from None
     common = [(b"User-Agent", f"colonnade/{VERSION}".encode())] if not _has(configured, b"user-agent") else []
     common += [(name, value) for name, value in configured if not is_protocol_header(name.decode())]
-    pool = transport or httpx.AsyncHTTPTransport(
-        verify=_tls(), http2=False, limits=_LIMITS, socket_options=_SOCKET_OPTIONS
-    )
-    async with pool as used:
-        yield Origin(target, common, used)
+    async with transport or _Pool(turns) as used:
+        yield Origin(target, common, used, turns, max_message)
+
+
+class _Pool(httpx.AsyncHTTPTransport):
+    """A plain pool of HTTP/1.1 connections whose input comes in turns."""
+
+    def __init__(self, turns: Turns) -> None:
+        # That of the base class makes nothing but a pool, and takes no network backend for it.
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=_tls(),
+            max_connections=None,
+            max_keepalive_connections=MAX_IDLE,
+            keepalive_expiry=IDLE_EXPIRY,
+            http2=False,
+            socket_options=_SOCKET_OPTIONS,
+            network_backend=Backend(turns),
+        )
 
 
 def _has(headers: Headers, wanted: bytes) -> bool:
@@ -371,6 +425,8 @@ def _tls() -> ssl.SSLContext:
 def _broken(problem: httpx.HTTPError) -> str:
     if isinstance(problem, httpx.WriteTimeout):
         return f"it took no data for {WRITE_PATIENCE:.0f} s"
+    if isinstance(problem.__cause__, TooManyInterim):
+        return f"it sent more than {MAX_INTERIM} interim responses (1xx), or an endless one: the answer did not come"
     if isinstance(problem, httpx.RemoteProtocolError):
         return "it broke off, or does not speak HTTP: the answer did not come"
     return "the connection broke: the answer did not come"

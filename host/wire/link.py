@@ -53,6 +53,8 @@ class LinkLost(Exception):
     """The peer refused as servers do that only speak the transport of 2024-11-05."""
     answered = False
     """The peer did answer, though not with what was asked: it does not know the request, perhaps."""
+    too_large = False
+    """The peer answered with more than it may."""
 
 
 class Link(Protocol):

@@ -6,9 +6,12 @@ and fields; it does not know what an event carries, when to connect again, or wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from host.jsonrpc.messages import Malformed
 from host.jsonrpc.raw import one_line
+from host.wire.framing import Discarding
 
 MAX_EVENT = 8 * 1024 * 1024
 
@@ -18,7 +21,7 @@ _MAX_RETRY_DIGITS = 15
 
 
 class EventTooLong(ValueError):
-    """The peer sent more than MAX_EVENT bytes without ending the event."""
+    """The peer sent an event over the limit, and nothing says what it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,10 @@ class Event:
 
 
 class EventParser:
-    """Takes the bytes of a stream as they come and gives whole events; an event cut off by the end is never given."""
+    """Takes the bytes of a stream as they come and gives whole events; an event cut off by the end is never given.
+
+    The message of an event over the limit is discarded as it comes; `discarding` is the present one.
+    """
 
     def __init__(self, limit: int = MAX_EVENT) -> None:
         self.last_id = ""
@@ -46,29 +52,74 @@ class EventParser:
         self._head: bytes | None = b""
         self._after_cr = False
         self._too_long = False
+        self.discarding: Discarding | None = None
+        self._in_data = False
+        """Whether the beginning of the present line, which is one of data, has been discarded."""
         self._line = bytearray()
         self._data = bytearray()
         self._name = ""
         self._id = self.last_id
 
-    def feed(self, data: bytes) -> list[Event]:
-        """The events that `data` completes. Linear in the bytes fed, however they are cut.
+    def feed(self, data: bytes) -> Iterator[Event | Malformed | None]:
+        """The events that `data` completes, one after the other, and what became of messages over the limit. None means
+        that some work was done: the caller may pause there, too. Linear in the bytes fed, however they are cut.
 
         Raises:
-            EventTooLong: the event begun is over the limit; all events before it have been given out.
+            EventTooLong: the event begun is over the limit, and cannot be assigned to a request or is far too long; all
+                events before it have been given out.
         """
-        events: list[Event] = []
-        for line in () if self._too_long else self._lines(data):
-            if not line:
-                if (event := self._end()) is not None:
-                    events.append(event)
-            elif self._fits(line):
-                self._field(line)
-            else:
-                break
-        if not self._fits(self._line) and not events:
-            raise EventTooLong(f"an event of more than {self._limit} bytes")
-        return events
+        if self._too_long:
+            return
+        try:
+            for line in self._lines(data):
+                if self._in_data or line:
+                    yield from self._take(line)
+                elif (ended := self._end()) is not None:
+                    yield ended
+            yield from self._take_begun()
+        except EventTooLong:
+            self._too_long = True
+            raise
+
+    def _take(self, line: bytes) -> Iterator[None]:
+        """Take a whole line, or the end of one whose beginning has been discarded."""
+        if self._in_data and self.discarding is not None:
+            self._in_data = False
+            yield from self.discarding.take(line + b"\n")
+            return
+        if self.discarding is None and len(self._data) + len(line) > self._limit:
+            yield from self._discard(line)
+        if self.discarding is not None and (value := _data_of(line)) is not None:
+            yield from self.discarding.take(value + b"\n")
+        else:
+            self._field(line)
+
+    def _take_begun(self) -> Iterator[None]:
+        """Discard what has come of the present line if it belongs to a message over the limit."""
+        begun = bytes(self._line) if self.discarding is not None or not self._fits() else b""
+        if not begun:
+            return
+        if self.discarding is None:
+            yield from self._discard(begun)
+        value = begun if self._in_data else _data_of(begun)
+        if value is not None and self.discarding is not None:
+            self._in_data = True
+            self._line.clear()
+            yield from self.discarding.take(value)
+        elif not self._fits():
+            raise self._problem()
+
+    def _discard(self, line: bytes) -> Iterator[None]:
+        """Begin to discard the present message; `line` puts it over the limit."""
+        if len(line) > self._limit and _data_of(line) is None:
+            raise self._problem()
+        self.discarding = Discarding(self._limit, self._problem())
+        kept = bytes(self._data)
+        self._data.clear()
+        yield from self.discarding.take(kept)
+
+    def _problem(self) -> EventTooLong:
+        return EventTooLong(f"an event of more than {self._limit} bytes")
 
     def _lines(self, data: bytes) -> list[bytes]:
         """The lines that `data` ends, without their ends; the line it only begins is kept."""
@@ -96,10 +147,8 @@ class EventParser:
         self._head = None
         return head.removeprefix(_MARK)
 
-    def _fits(self, line: bytes | bytearray) -> bool:
-        """Whether the event begun may still have this; once it may not, never again."""
-        self._too_long = self._too_long or len(self._data) + len(line) > self._limit
-        return not self._too_long
+    def _fits(self) -> bool:
+        return len(self._data) + len(self._line) <= self._limit
 
     def _field(self, line: bytes) -> None:
         if line[0] == _COLON:
@@ -118,15 +167,24 @@ class EventParser:
             # Cut, not refused: any number as long as this stands for "very long".
             self.retry = int(value.lstrip(b"0")[:_MAX_RETRY_DIGITS] or b"0") / 1000
 
-    def _end(self) -> Event | None:
+    def _end(self) -> Event | Malformed | None:
         self.last_id = self._id
         name, self._name = self._name, ""
+        if self.discarding is not None:
+            discarding, self.discarding = self.discarding, None
+            return discarding.end()
         if not self._data:
             return None
         del self._data[-1]
         data = bytes(self._data)
         self._data.clear()
         return Event(data, name or "message", self.last_id)
+
+
+def _data_of(line: bytes) -> bytes | None:
+    """The value of a line of data, also of one that has only begun; None for any other line."""
+    name, colon, value = line.partition(b":")
+    return value if colon and name == b"data" else None
 
 
 def event(data: bytes, *, id: str | None = None, event: str | None = None) -> bytes:

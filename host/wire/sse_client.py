@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 
 import trio
 
-from host.jsonrpc.messages import Id, Notification, read_each, write
+from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
 from host.protocol.versions import Revision
 from host.wire.http_transport import (
     CONNECT_PATIENCE,
@@ -32,7 +32,8 @@ from host.wire.http_transport import (
     open_origin,
 )
 from host.wire.link import Arrival, Deliver, LinkLost, Parcel
-from host.wire.sse import Event, EventParser
+from host.wire.sse import MAX_EVENT, Event, EventParser
+from host.wire.turns import Turns
 
 ENDPOINT_PATIENCE = 10.0
 """Seconds from the head of the stream to the event that names the endpoint."""
@@ -102,13 +103,13 @@ class SseLink:
             answer = await self._open_stream()
             patience.deadline = trio.current_time() + ENDPOINT_PATIENCE
 
-            def take(event: Event) -> bool:
+            def take(event: Event | Malformed) -> bool:
                 self._take(event, deliver)
                 if self._endpoint is not None:
                     patience.deadline = float("inf")
                 return self._exchanges.lost is not None
 
-            await answer.follow(EventParser(), take)
+            await answer.follow(EventParser(self._origin.max_message or MAX_EVENT), take)
         if patience.cancelled_caught:
             raise LinkLost(f"it named no endpoint for messages within {ENDPOINT_PATIENCE:.0f} s")
 
@@ -121,10 +122,12 @@ class SseLink:
             raise HttpRefused(answer.status, "the server has no event stream")
         raise answer.refusal()
 
-    def _take(self, event: Event, deliver: Deliver) -> None:
+    def _take(self, event: Event | Malformed, deliver: Deliver) -> None:
         if self._exchanges.lost is not None:
             return
-        if event.event == "message":
+        if isinstance(event, Malformed):
+            deliver(Arrival(event))
+        elif event.event == "message":
             if event.data:
                 for message in read_each(event.data, self._batches):
                     deliver(Arrival(message))
@@ -152,16 +155,18 @@ async def open_sse(
     dropped: Callable[[str, str], None],
     *,
     transport: Transport | None = None,
+    turns: Turns | None = None,
+    max_message: int | None = None,
 ) -> AsyncIterator[SseLink]:
     """A link to the server at `url` for the block. Nothing is sent until `run` opens the stream; at the end all
     connections are closed, which ends the session.
 
     Args:
-        headers, transport: see `open_origin`.
+        headers, transport, turns, max_message: see `open_origin`.
         dropped: told of what was left unread, as (what, detail). Must not wait.
 
     Raises:
         LinkLost: the URL or a header cannot be used.
     """
-    async with open_origin(url, headers, transport) as origin:
+    async with open_origin(url, headers, transport, turns=turns, max_message=max_message) as origin:
         yield SseLink(origin, dropped)

@@ -7,15 +7,17 @@ until end of file: a grandchild may hold the pipe open for ever.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from math import inf
 
 import trio
 
-from host.jsonrpc.messages import Id, Notification, read_each, write
+from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
 from host.jsonrpc.raw import one_line
 from host.protocol.versions import Revision
-from host.wire.framing import LineSplitter, LineTooLong
+from host.wire.framing import DISCARDING, MAX_LINE, LineTooLong, MessageSplitter
 from host.wire.link import Arrival, Deliver, LinkLost, Parcel
 from host.wire.pipe import LineWriter, PipeClosed, PipeStalled
+from host.wire.turns import Turns
 
 LAST_WORDS = 0.5
 """Seconds in which output that a process wrote before it ended is still read."""
@@ -29,9 +31,21 @@ class StdioLink:
         output: what the server writes.
         stdin_fd: non-blocking; what the server reads.
         ended: waits for the end of the process and says how it ended, for a person.
+        turns: shared by all links of one host.
+        max_message: bytes of one message; a longer one is discarded, and fails the request that it answers.
     """
 
-    def __init__(self, output: trio.abc.ReceiveStream, stdin_fd: int, ended: Callable[[], Awaitable[str]]) -> None:
+    def __init__(
+        self,
+        output: trio.abc.ReceiveStream,
+        stdin_fd: int,
+        ended: Callable[[], Awaitable[str]],
+        *,
+        turns: Turns | None = None,
+        max_message: int | None = None,
+    ) -> None:
+        self._turns = turns or Turns()
+        self._max_message = max_message or MAX_LINE
         self._output = output
         self._writer = LineWriter(stdin_fd)
         self._ended = ended
@@ -74,20 +88,35 @@ class StdioLink:
             raise LinkLost(f"it does not read its standard input: {problem}") from problem
 
     async def _read(self, deliver: Deliver) -> None:
-        lines = LineSplitter()
+        lines = MessageSplitter(self._max_message)
+        turn = self._turns.turn()
+        patience = trio.CancelScope()
         try:
-            while data := await self._output.receive_some(CHUNK):
-                for line in lines.feed(bytes(data)):
-                    self._deliver_line(line, deliver)
+            with patience:
+                discarding = None
+                while data := await self._output.receive_some(CHUNK):
+                    turn.begin()
+                    for line in lines.feed(bytes(data)):
+                        if line is not None:
+                            self._deliver_line(line, deliver)
+                        if lines.discarding is not discarding:
+                            discarding = lines.discarding
+                            patience.deadline = inf if discarding is None else trio.current_time() + DISCARDING
+                        await turn.give_way()
         except LineTooLong as problem:
             self._why = f"it wrote {problem}"
             return
         except trio.BrokenResourceError:
             pass
-        if last := lines.rest():
+        if patience.cancelled_caught:
+            self._why = f"it wrote a line of more than {self._max_message} bytes, and did not end it in time"
+        elif last := lines.rest():
             self._deliver_line(last, deliver)
 
-    def _deliver_line(self, line: bytes, deliver: Deliver) -> None:
+    def _deliver_line(self, line: bytes | Malformed, deliver: Deliver) -> None:
+        if isinstance(line, Malformed):
+            deliver(Arrival(line))
+            return
         for message in read_each(line, self._batches):
             deliver(Arrival(message))
 

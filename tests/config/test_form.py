@@ -203,9 +203,13 @@ def test_a_wrong_when_is_the_only_problem_of_a_closed_rule(tmp_path: Path) -> No
 
 def test_limits(tmp_path: Path) -> None:
     """Each is none unless the file says it."""
-    written = "{calls: 60/min, concurrent: 8, result: 1MiB, sampling: 20/h, sampling_tokens: 100000/day}"
+    written = (
+        "{calls: 60/min, concurrent: 8, result: 1MiB, sampling: 20/h, sampling_tokens: 100000/day, message: 64MiB}"
+    )
     made = load_text(tmp_path, f"servers: {{a: {{command: x, limits: {written}}}, b: {{command: x, limits: {{}}}}}}")
-    assert made.servers["a"].limits == Limits(Rate(60, 60.0), 8, 1048576, Rate(20, 3600.0), Rate(100_000, 86400.0))
+    assert made.servers["a"].limits == Limits(
+        Rate(60, 60.0), 8, 1048576, Rate(20, 3600.0), Rate(100_000, 86400.0), 64 * 1048576
+    )
     assert made.servers["b"].limits == Limits()
     assert 'limits.call: unknown key; did you mean "calls"?' in lines(tmp_path, STDIO.format("limits: {call: 1/s}"))[0]
     assert "limits: expected a map, found text" in lines(tmp_path, STDIO.format("limits: 1/s"))[0]

@@ -13,11 +13,13 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.asking import BrokenAnswer, PeerError
-from host.jsonrpc.messages import ErrorBody, Id, Notification, Request
+from host.asking import AnswerTooLong, BrokenAnswer, PeerError
+from host.errors import TOO_LARGE
+from host.jsonrpc.messages import ErrorBody, Id, Malformed, Notification, Request
 from host.peer import MAX_SERVED, Behind, Peer, open_peer
-from host.wire.link import LinkLost, Parcel
+from host.wire.link import Arrival, LinkLost, Parcel
 from tests.kit.memory import MemoryLink, memory_links
+from tests.kit.world import later
 
 
 class Listener:
@@ -440,3 +442,62 @@ async def test_after_a_cancel_nothing_is_said_for_that_id() -> None:
         far.hears_nothing()
         far.says(id=1, method="served")  # it is free again
         assert (await far.hears())["result"] == {"served": True}
+
+
+async def test_an_answer_that_was_discarded_for_its_length_fails_its_own_request() -> None:
+    async with open_pair() as (peer, far, listener), trio.open_nursery() as nursery:
+        other = later(nursery, peer.request, "other")
+        await wait_all_tasks_blocked()
+        failed = later(nursery, _fails, peer, AnswerTooLong)
+        await wait_all_tasks_blocked()
+        peer._take(Arrival(Malformed(TOO_LARGE, "it is too long", 2, True)))
+        assert await failed.comes() == "it is too long"
+        assert not other.done
+        far.says(id=1, result={})
+        assert bytes(await other.comes()) == b"{}"
+        assert listener.complaints == ["message too long"]
+
+
+async def test_a_request_that_was_discarded_for_its_length_is_refused_and_a_notification_is_not() -> None:
+    async with open_pair() as (peer, far, listener):
+        peer._take(Arrival(Malformed(TOO_LARGE, "too long", "q", False)))
+        assert await far.hears() == {"jsonrpc": "2.0", "id": "q", "error": {"code": 413, "message": "too long"}}
+        peer._take(Arrival(Malformed(TOO_LARGE, "too long", None, False)))
+        await wait_all_tasks_blocked()
+        far.hears_nothing()
+        assert listener.complaints == ["message too long"] * 2
+
+
+async def test_an_answer_with_neither_result_nor_error_fails_its_request_at_once() -> None:
+    """And no other one."""
+    async with open_pair() as (peer, far, listener), trio.open_nursery() as nursery:
+        other = later(nursery, peer.request, "other")
+        await wait_all_tasks_blocked()
+        broken = later(nursery, _fails, peer, BrokenAnswer)
+        for _ in range(2):
+            await far.hears()
+        far.says(id=2)
+        assert "neither a method nor an answer" in await broken.comes()
+        far.says(id="1")  # another type of id is another request
+        far.says(id=1, method="ping")  # a request of its own
+        await wait_all_tasks_blocked()
+        assert not other.done
+        far.says(id=1, result={})
+        assert bytes(await other.comes()) == b"{}"
+        listener.may_answer.set()
+
+
+async def _fails(peer: Peer[str], kind: type[Exception]) -> str:
+    with pytest.raises(kind) as failed:
+        await peer.request("x")
+    return str(failed.value)
+
+
+async def test_once_the_connection_is_lost_nothing_more_is_taken() -> None:
+    async with open_pair() as (peer, far, listener):
+        far.says(method="a")
+        await wait_all_tasks_blocked()
+        peer.lose(LinkLost("enough"))
+        far.says(method="b")
+        await wait_all_tasks_blocked()
+        assert listener.notices == ["a"]

@@ -67,7 +67,7 @@ class Answer:
 
     def events(self) -> list[SseEvent]:
         """The events of a stream that have data, with their names and ids."""
-        return [event for event in EventParser().feed(self.body) if event.data]
+        return [event for event in EventParser().feed(self.body) if isinstance(event, SseEvent) and event.data]
 
     def outcome(self, method: str) -> dict[str, Any]:
         """The result that a stateless request of this method got, once every message is what the schema says; raises

@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from host.wire.sse import EventParser
+from host.wire.sse import Event, EventParser
 
 from .running import SERVERS, Running, listening, pids_below, serving, until, write_config
 
@@ -371,7 +371,7 @@ class Client:
             events = EventParser()
             while data := await connection.chunk():
                 for event in events.feed(data):
-                    if event.data:
+                    if isinstance(event, Event) and event.data:
                         self._hear(json.loads(event.data), None)
 
     async def leave(self) -> None:
@@ -464,7 +464,7 @@ class Client:
     async def _read(self, stream: _Stream, connection: Connection) -> None:
         while data := await connection.chunk():
             for event in stream.events.feed(data):
-                if event.data:
+                if isinstance(event, Event) and event.data:
                     stream.answer = self._hear(json.loads(event.data), stream.call) or stream.answer
 
     def _hear(self, message: Message, channel: Call | None) -> Message | None:

@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from host.downstream.streams import COMMIT, KEPT, MAX_FINISHED, MAX_KEPT, OPEN_AFTER, EventStream, History, Replies
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.wire.asgi import Event
+from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
 
 
@@ -37,7 +38,7 @@ class Taker:
 
     @property
     def messages(self) -> list[object]:
-        return [json.loads(event.data) for event in EventParser().feed(self.data) if event.data]
+        return [json.loads(e.data) for e in EventParser().feed(self.data) if isinstance(e, SseEvent) and e.data]
 
 
 async def test_a_later_reader_takes_the_stream_over_and_nothing_comes_twice() -> None:

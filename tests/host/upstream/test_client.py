@@ -11,12 +11,14 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Trust
-from host.asking import PeerError
+from host.asking import AnswerTooLong, PeerError
+from host.errors import TooLarge
 from host.exchange import Answered
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode
 from host.protocol.versions import LATEST
-from host.upstream.client import BURST, REPORTS_A_SECOND
+from host.upstream.client import BURST, REPORTS_A_SECOND, failure
+from host.wire.http_transport import OverLimit
 from tests.kit.world import Refusal, ScriptedServer, later, open_world
 
 
@@ -472,3 +474,11 @@ async def test_a_client_is_idle_once_it_works_on_no_request() -> None:
         await idle.comes()
         for call in (first, second):
             await call.ended.wait()
+
+
+@pytest.mark.parametrize("problem", [AnswerTooLong("it is too long"), OverLimit("it is too long")])
+def test_an_answer_over_the_limit_says_that_the_call_was_carried_out(problem: AnswerTooLong | OverLimit) -> None:
+    found = failure("a", problem)
+    assert isinstance(found, TooLarge)
+    assert found.message == "a carried this out, but its answer is too long to be passed on: it is too long"
+    assert found.code == 413

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.wire.framing import MAX_LINE, LineSplitter, LineTooLong
+from host.jsonrpc.envelope import STEP
+from host.jsonrpc.messages import Id, Malformed
+from host.wire.framing import MAX_LINE, LineSplitter, LineTooLong, MessageSplitter
 
 
 def lines(*pieces: bytes, limit: int = MAX_LINE) -> tuple[list[bytes], bytes]:
@@ -72,3 +74,91 @@ def test_a_long_line_in_small_pieces_takes_time_in_proportion() -> None:
     found, _ = lines(*[b"x" * 64] * 100_000, b"\n")
     assert len(found[0]) == 6_400_000
     assert time.process_time() - begun < 1
+
+
+def messages(*pieces: bytes, limit: int) -> list[bytes | Malformed]:
+    splitter = MessageSplitter(limit)
+    return [each for piece in pieces for each in splitter.feed(piece) if each is not None]
+
+
+def long(size: int, head: bytes = b'{"id":7,"result":"', tail: bytes = b'"}') -> bytes:
+    return head + b"x" * (size - len(head) - len(tail)) + tail
+
+
+@pytest.mark.parametrize("pad", [-1, 0, 1])
+@pytest.mark.parametrize("cut", [1, 7, 64, 100, 1000])
+def test_a_message_over_the_limit_is_discarded_and_the_next_one_is_not(pad: int, cut: int) -> None:
+    """Only the request that it answers is concerned (rule 5)."""
+    data = long(100 + pad) + b"\n{}\n"
+    found = messages(*(data[at : at + cut] for at in range(0, len(data), cut)), limit=100)
+    assert found[1] == b"{}"
+    if pad <= 0:
+        assert found[0] == data[: 100 + pad]
+    else:
+        assert found[0] == Malformed(413, "a message of more than 100 bytes (limits.message)", 7, answers=True)
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "id", "answers"),
+    [
+        (b'{"result":{"id":1,"x":"', b'"},"id":"a"}', "a", True),
+        (b'{"id":3,"error":{"code":1,"message":"', b'"}}', 3, True),
+        (b'{"id":3,"method":"x","params":["', b'"]}', 3, False),
+        (b'{"method":"x","params":["', b'"]}', None, False),
+    ],
+)
+def test_a_discarded_message_says_whose_it_is(head: bytes, tail: bytes, id: Id | None, answers: bool) -> None:
+    (found,) = messages(long(101, head, tail) + b"\n", limit=100)
+    assert isinstance(found, Malformed)
+    assert (found.id, found.answers) == (id, answers)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        long(101, b'{"result":{"id":1,"x":"', b'"}}'),
+        long(101, b'{"id":1,"id":1,"result":"'),
+        long(101, b'[{"id":1,"result":"', b'"}]'),
+        b"x" * 101,
+    ],
+)
+def test_a_line_that_cannot_be_assigned_ends_it(line: bytes) -> None:
+    with pytest.raises(LineTooLong, match="more than 100 bytes"):
+        messages(line + b"\n", limit=100)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(799, True), (800, True), (801, False)])
+def test_a_line_may_not_be_eight_times_too_long(size: int, fits: bool) -> None:
+    data = long(size) + b"\n"
+    if fits:
+        assert len(messages(data, limit=100)) == 1
+    else:
+        with pytest.raises(LineTooLong):
+            messages(data, limit=100)
+
+
+def test_nothing_is_kept_of_a_discarded_message_and_it_is_scanned_in_steps() -> None:
+    limit = 1024 * 1024
+    splitter = MessageSplitter(limit)
+    pieces = [long(4 * limit)[at : at + 65536] for at in range(0, 4 * limit, 65536)]
+    steps = 0
+    for piece in pieces:
+        before = steps
+        steps += sum(1 for _ in splitter.feed(piece))
+        assert sum(map(len, splitter._parts)) <= limit
+        if splitter.discarding is not None and before:
+            assert not splitter._parts
+    assert steps >= 4 * limit // STEP
+    assert [each for each in splitter.feed(b"\n{}\n") if each is not None][1] == b"{}"
+
+
+def test_a_chunk_is_taken_apart_as_it_is_asked_for() -> None:
+    """A caller that pauses after a line has done that line's work alone."""
+    feed = LineSplitter().feed(b"a\n" * 30_000)
+    begun = time.thread_time()
+    assert next(feed) == b"a"
+    one = time.thread_time() - begun
+    begun = time.thread_time()
+    assert sum(1 for _ in feed) == 29_999
+    assert one < (time.thread_time() - begun) / 10
+    assert list(LineSplitter().feed(b"\n\r\n" * 20_000 + b"a\n")) == [b"a"]

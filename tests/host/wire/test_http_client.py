@@ -21,7 +21,7 @@ from trio.testing import wait_all_tasks_blocked
 from host.asking import BrokenAnswer, PeerError
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.peer import Behind, Peer, open_peer
-from host.protocol.versions import LATEST, LEGACY
+from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.wire import http_transport
 from host.wire.http_client import STREAM_GRACE, HttpLink, SessionEnded, open_http
 from host.wire.http_transport import AuthNeeded, HttpRefused
@@ -66,11 +66,18 @@ class Linked:
 
 @asynccontextmanager
 async def linked(
-    url: str, transport: httpx.AsyncBaseTransport | None = None, headers: Mapping[str, str] | None = None
+    url: str,
+    transport: httpx.AsyncBaseTransport | None = None,
+    headers: Mapping[str, str] | None = None,
+    max_message: int | None = None,
 ) -> AsyncIterator[Linked]:
     dropped: list[tuple[str, str]] = []
     async with open_http(
-        url, headers or {}, lambda what, detail: dropped.append((what, detail)), transport=transport
+        url,
+        headers or {},
+        lambda what, detail: dropped.append((what, detail)),
+        transport=transport,
+        max_message=max_message,
     ) as link:
         found = Linked(link, dropped=dropped)
         async with trio.open_nursery() as nursery:
@@ -356,6 +363,42 @@ async def test_a_server_that_is_not_there_and_one_that_breaks_off_have_not_answe
         with pytest.raises(LinkLost) as caught:
             await found.link.send(ask())
         assert not caught.value.answered
+
+
+async def test_a_message_over_the_limit_on_the_standing_stream_ends_nothing() -> None:
+    """The stream goes on, and the request that the message answers gets to know."""
+    opened = trio.Event()
+
+    async def script(heard: Heard, wire: Wire) -> None:
+        if heard.method == "GET":
+            await wire.begin()
+            opened.set()
+            await wire.chunk(b'data: {"id":7,"method":"x","params":["' + b"x" * 2000 + b'"]}\n\n' + NOTE)
+            await wire.wait_closed()
+        else:
+            await wire.say(202)
+
+    async with serving(script) as server, linked(server.url, max_message=1000) as found:
+        found.link.settle(LATEST_LEGACY)
+        await found.link.send(INITIALIZED)
+        await until(lambda: len(found.arrived) == 2)
+        first, second = found.messages
+        assert first == Malformed(413, "a message of more than 1000 bytes (limits.message)", 7, False)
+        assert second == Notification("notifications/tools/list_changed")
+        assert server.methods.count("GET") == 1
+        assert found.dropped == []
+
+
+@pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False)])
+async def test_the_limit_of_a_message_holds_for_a_body(size: int, fits: bool) -> None:
+    body = answer(1, '"' + "x" * (size - len(answer(1, '""'))) + '"')
+    async with serving(saying(200, body)) as server, linked(server.url, max_message=1000) as found:
+        if fits:
+            await found.link.send(ask())
+            return
+        with pytest.raises(LinkLost, match=r"more than 1000 bytes in one answer \(limits.message\)") as caught:
+            await found.link.send(ask())
+        assert caught.value.too_large
 
 
 async def test_a_body_over_the_limit_fails_the_request_and_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:

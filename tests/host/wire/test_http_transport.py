@@ -11,6 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from host.jsonrpc.messages import Malformed
 from host.wire import http_transport
 from host.wire.http_transport import (
     LINGER,
@@ -272,7 +273,8 @@ async def test_a_body_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -
 async def test_a_stream_is_followed_to_its_end(broken: bool) -> None:
     seen: list[bytes] = []
 
-    def take(event: Event) -> bool:
+    def take(event: Event | Malformed) -> bool:
+        assert isinstance(event, Event)
         seen.append(event.data)
         return False
 
@@ -285,7 +287,8 @@ async def test_a_stream_of_which_nothing_more_is_wanted_may_end_by_itself_for_a_
 ) -> None:
     seen: list[bytes] = []
 
-    def take(event: Event) -> bool:
+    def take(event: Event | Malformed) -> bool:
+        assert isinstance(event, Event)
         seen.append(event.data)
         return event.data == b"a"
 

@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from host.jsonrpc.messages import Malformed
 from host.wire.sse import Event, EventParser, EventTooLong, comment, event
 
 
+def fed(parser: EventParser, data: bytes) -> list[Event]:
+    return [each for each in parser.feed(data) if isinstance(each, Event)]
+
+
 def read_whole(data: bytes) -> list[Event]:
-    return EventParser().feed(data)
+    return fed(EventParser(), data)
 
 
 def read_in_pieces(data: bytes, cuts: list[int], parser: EventParser | None = None) -> list[Event]:
@@ -21,7 +26,7 @@ def read_in_pieces(data: bytes, cuts: list[int], parser: EventParser | None = No
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     found: list[Event] = []
     for start, end in pairwise(edges):
-        found += parser.feed(data[start:end])
+        found += fed(parser, data[start:end])
     return found
 
 
@@ -39,7 +44,7 @@ lines = st.text(st.characters(exclude_characters="\r\n\0", codec="utf-8"), max_s
 @given(streams, st.lists(st.integers(0, 400), max_size=20))
 def test_any_cut_gives_the_same_events(data: bytes, cuts: list[int]) -> None:
     whole = EventParser()
-    expected = whole.feed(data)
+    expected = fed(whole, data)
     pieces = EventParser()
     assert read_in_pieces(data, cuts, pieces) == expected
     assert (pieces.last_id, pieces.retry) == (whole.last_id, whole.retry)
@@ -57,8 +62,8 @@ def test_any_cut_finds_the_same_event_too_long(data: bytes, cuts: list[int]) -> 
         edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
         try:
             for start, end in pairwise(edges):
-                found += parser.feed(data[start:end])
-            parser.feed(b"")
+                for each in parser.feed(data[start:end]):
+                    found += [each] if isinstance(each, Event) else []
         except EventTooLong:
             return found, True
         return found, False
@@ -82,9 +87,9 @@ def test_lines_end_at_each_of_the_three_line_ends(end: bytes) -> None:
 
 def test_a_line_end_of_two_bytes_may_be_cut_in_two() -> None:
     parser = EventParser()
-    assert parser.feed(b"data: 1\r") == []
-    assert parser.feed(b"\n\r") == [Event(b"1")]
-    assert parser.feed(b"\ndata: 2\r\n\r\n") == [Event(b"2")]
+    assert fed(parser, b"data: 1\r") == []
+    assert fed(parser, b"\n\r") == [Event(b"1")]
+    assert fed(parser, b"\ndata: 2\r\n\r\n") == [Event(b"2")]
 
 
 def test_an_event_is_given_out_at_a_lone_carriage_return_without_waiting_for_more() -> None:
@@ -113,22 +118,22 @@ def test_a_field_without_a_colon_is_empty() -> None:
 
 def test_an_event_without_data_is_not_given_but_its_id_counts() -> None:
     parser = EventParser()
-    assert parser.feed(b"id: 7\nevent: a\n\n") == []
+    assert fed(parser, b"id: 7\nevent: a\n\n") == []
     assert parser.last_id == "7"
-    assert parser.feed(b"data: 1\n\n") == [Event(b"1", "message", "7")]
+    assert fed(parser, b"data: 1\n\n") == [Event(b"1", "message", "7")]
 
 
 def test_an_id_counts_only_once_its_event_has_ended() -> None:
     parser = EventParser()
-    parser.feed(b"id: 1\ndata: a\n\nid: 2\ndata: b\n")
+    fed(parser, b"id: 1\ndata: a\n\nid: 2\ndata: b\n")
     assert parser.last_id == "1"
 
 
 def test_an_id_with_nul_is_ignored_and_an_empty_one_takes_the_last_back() -> None:
     parser = EventParser()
-    parser.feed(b"id: 1\nid: 2\0\n\n")
+    fed(parser, b"id: 1\nid: 2\0\n\n")
     assert parser.last_id == "1"
-    parser.feed(b"id\n\n")
+    fed(parser, b"id\n\n")
     assert parser.last_id == ""
 
 
@@ -138,13 +143,13 @@ def test_an_id_with_nul_is_ignored_and_an_empty_one_takes_the_last_back() -> Non
 )
 def test_retry_is_digits_only(value: str, seconds: float | None) -> None:
     parser = EventParser()
-    parser.feed(f"retry: {value}\n".encode())
+    fed(parser, f"retry: {value}\n".encode())
     assert parser.retry == seconds
 
 
 def test_a_retry_of_thousands_of_digits_is_just_very_long() -> None:
     parser = EventParser()
-    parser.feed(b"retry: " + b"9" * 10_000 + b"\n")
+    fed(parser, b"retry: " + b"9" * 10_000 + b"\n")
     assert parser.retry is not None
     assert parser.retry > 1e9
 
@@ -159,36 +164,36 @@ def test_an_event_without_its_blank_line_is_never_given() -> None:
 
 def test_a_new_connection_forgets_what_was_begun_and_keeps_the_position() -> None:
     parser = EventParser()
-    parser.feed(b"retry: 20\nid: 1\ndata: a\n\nid: 2\ndata: b\nda")
+    fed(parser, b"retry: 20\nid: 1\ndata: a\n\nid: 2\ndata: b\nda")
     parser.restart()
-    assert parser.feed(b"\xef\xbb\xbfdata: c\n\n") == [Event(b"c", "message", "1")]
+    assert fed(parser, b"\xef\xbb\xbfdata: c\n\n") == [Event(b"c", "message", "1")]
     assert parser.retry == 0.02
 
 
 def test_events_before_one_that_is_too_long_are_given_out() -> None:
-    parser = EventParser(limit=10)
-    assert parser.feed(b"data: 1\n\ndata: 234567890") == [Event(b"1")]
+    feed = EventParser(limit=10).feed(b"data: 1\n\ndata: 234567890")
+    assert next(feed) == Event(b"1")
     with pytest.raises(EventTooLong):
-        parser.feed(b"")
+        list(feed)
 
 
 def test_the_limit_counts_lines_of_data_together_and_comments_not_at_all() -> None:
     """An event is bounded (rule 5)."""
     parser = EventParser(limit=20)
     for _ in range(100):
-        parser.feed(b": a comment\n")
-    parser.feed(b"data: 12345\ndata: 12345\n")
-    with pytest.raises(EventTooLong):
-        parser.feed(b"data: 12345\n")
+        fed(parser, b": a comment\n")
+    fed(parser, b"data: 12345\ndata: 12345\n")
+    with pytest.raises(EventTooLong, match="more than 20 bytes"):
+        fed(parser, b"data: 12345\n")
 
 
 def test_many_small_chunks_take_linear_time() -> None:
     def took(size: int) -> float:
         parser, began = EventParser(), time.process_time()
-        parser.feed(b"data: ")
+        fed(parser, b"data: ")
         for _ in range(size):
-            parser.feed(b"x")
-        assert len(parser.feed(b"\n\n")[0].data) == size
+            fed(parser, b"x")
+        assert len(fed(parser, b"\n\n")[0].data) == size
         return time.process_time() - began
 
     few = min(took(10_000) for _ in range(3))
@@ -208,3 +213,73 @@ def test_what_cannot_stand_in_a_line_is_refused(bad: str) -> None:
 def test_the_shape_of_what_is_written() -> None:
     assert event(b'{\n"a":1}', id="7", event="message") == b'event: message\nid: 7\ndata: { "a":1}\n\n'
     assert comment("ping") == b": ping\n\n"
+
+
+def received(*pieces: bytes, limit: int = 100) -> list[Event | Malformed]:
+    parser = EventParser(limit)
+    return [each for piece in pieces for each in parser.feed(piece) if each is not None]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 64, 1000])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize(
+    ("head", "tail", "id", "answers"),
+    [
+        (b'{"id":7,"result":"', b'"}', 7, True),
+        (b'{"result":{"id":1,"x":"', b'"},"id":"a"}', "a", True),
+        (b'{"id":7,"method":"x","params":["', b'"]}', 7, False),
+        (b'{"method":"x","params":["', b'"]}', None, False),
+    ],
+)
+def test_a_message_over_the_limit_is_discarded_and_the_next_event_is_not(
+    cut: int, end: bytes, head: bytes, tail: bytes, id: int | str | None, answers: bool
+) -> None:
+    """Whatever stands around it in its event, and however its data is divided into lines (rule 5)."""
+    lines = [b": note", b"id: 5", b"data: " + head + b"x" * 200 + tail, b"event: message", b"", b"data: {}", b"", b""]
+    data = end.join(lines)
+    found = received(*(data[at : at + cut] for at in range(0, len(data), cut)))
+    why = "a message of more than 100 bytes (limits.message)"
+    assert found == [Malformed(413, why, id, answers), Event(b"{}", "message", "5")]
+
+
+def test_a_message_over_the_limit_may_be_many_lines_of_data() -> None:
+    ends = [b"data: {}],", b'data:"id":', b"data: 1", b"data: }", b"", b""]
+    lines = [b'data: {"result":[', *[b"data: {},"] * 100, *ends]
+    data = b"\n".join(lines)
+    for cut in (1, 7, 5000):
+        (found,) = received(*(data[at : at + cut] for at in range(0, len(data), cut)))
+        assert isinstance(found, Malformed)
+        assert (found.id, found.answers) == (1, True)
+
+
+@pytest.mark.parametrize(("size", "limit", "fits"), [(99, 99, True), (100, 99, False), (98, 99, True)])
+def test_an_event_at_the_limit_is_whole(size: int, limit: int, fits: bool) -> None:
+    """The line counts with the name of its field."""
+    message = b'{"id":7,"result":"%s"}' % (b"x" * (size - len('data:{"id":7,"result":""}')))
+    (found,) = received(b"data:" + message + b"\n\n", limit=limit)
+    assert isinstance(found, Event) == fits
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"data: " + b"x" * 101],
+        [b'data: {"result":{"id":1,"x":"' + b"x" * 101 + b'"}}'],
+        [b'data: {"id":1,"id":1,"result":"' + b"x" * 101 + b'"}'],
+        [b'data: {"id":1,"result":"' + b"x" * 800 + b'"}'],
+        [b"id: " + b"x" * 101, b"data: {}"],
+        [b": " + b"x" * 101, b"data: {}"],
+    ],
+)
+@pytest.mark.parametrize("cut", [3, 1000])
+def test_an_event_over_the_limit_that_cannot_be_assigned_ends_the_stream(lines: list[bytes], cut: int) -> None:
+    data = b"\n".join([*lines, b"", b""])
+    parser = EventParser(limit=100)
+
+    def feed() -> None:
+        for at in range(0, len(data), cut):
+            list(parser.feed(data[at : at + cut]))
+
+    with pytest.raises(EventTooLong, match="more than 100 bytes"):
+        feed()
+    assert list(parser.feed(b"data: 1\n\n")) == []

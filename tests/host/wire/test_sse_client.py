@@ -25,6 +25,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from host.jsonrpc.conversation import cancelled
 from host.jsonrpc.messages import Malformed, Notification, Request, Success
 from host.protocol.versions import LEGACY
+from host.wire.framing import DISCARDING
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import Arrival, LinkLost, Parcel
 from host.wire.sse import MAX_EVENT, event
@@ -307,6 +308,29 @@ async def test_an_event_without_an_end_ends_the_link() -> None:
     async with stage.joined() as found:
         stage.says(b"data: ", *[b"x" * (MAX_EVENT // 4)] * 5)
         assert "an event of more than" in str(await found.wait_lost())
+
+
+async def test_an_answer_over_the_limit_on_the_shared_stream_fails_its_own_request_alone() -> None:
+    stage = Stage()
+    async with stage.joined() as found:
+        stage.says(b'data: {"jsonrpc":"2.0","id":7,"result":"', *[b"x" * (MAX_EVENT // 4)] * 5, b'"}\n\n')
+        stage.says(event(answer(8)))
+        with trio.fail_after(20):
+            while len(found.arrived) < 2:
+                await trio.lowlevel.checkpoint()
+        first, second = (arrival.message for arrival in found.arrived)
+        assert first == Malformed(413, f"a message of more than {MAX_EVENT} bytes (limits.message)", 7, True)
+        assert second == success(8)
+        assert found.lost is None
+
+
+async def test_a_message_over_the_limit_must_end_in_time(autojump_clock: MockClock) -> None:
+    stage = Stage()
+    async with stage.joined() as found:
+        began = trio.current_time()
+        stage.says(b'data: {"jsonrpc":"2.0","id":7,"result":"', *[b"x" * (MAX_EVENT // 4)] * 5)
+        assert "did not end it in time" in str(await found.wait_lost())
+        assert trio.current_time() - began == pytest.approx(DISCARDING, abs=1)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ from msgspec import Raw
 from host.jsonrpc.conversation import cancelled
 from host.jsonrpc.messages import Malformed, Notification, Request, Success
 from host.protocol.versions import LATEST, LEGACY, MODERN
-from host.wire.framing import MAX_LINE
+from host.wire.framing import DISCARDING, MAX_LINE
 from host.wire.link import Arrival, LinkLost, Parcel
 from host.wire.pipe import STALL
 from host.wire.stdio import LAST_WORDS, StdioLink
+from host.wire.turns import SHARE, Turns
 
 
 @dataclass
@@ -66,14 +67,14 @@ class Server:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Server]:
+async def serving(turns: Turns | None = None, max_message: int | None = None) -> AsyncIterator[Server]:
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
     for fd in (theirs_in, ours_out):
         os.set_blocking(fd, False)
     async with trio.lowlevel.FdStream(ours_in) as output:
         status: list[Callable[[], Awaitable[str]]] = []
-        link = StdioLink(output, ours_out, lambda: status[0]())
+        link = StdioLink(output, ours_out, lambda: status[0](), turns=turns, max_message=max_message)
         server = Server(link, theirs_in, theirs_out)
 
         async def ended() -> str:
@@ -258,3 +259,69 @@ async def test_a_message_longer_than_the_pipe_gets_through(server: Server) -> No
         got += await server.hears()
     assert got.endswith(b'x"}\n{"jsonrpc":"2.0","method":"n"}\n')
     assert len(got) > 1_000_000
+
+
+class Dear:
+    """A clock by which every message uses the share of a pass up."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 2 * SHARE
+        return self.now
+
+
+async def test_messages_of_one_read_are_delivered_in_turns() -> None:
+    """None is lost or doubled, and others run in between."""
+    async with serving(turns=Turns(Dear())) as server:
+        passes = 0
+
+        async def count() -> None:
+            nonlocal passes
+            while True:
+                await trio.lowlevel.checkpoint()
+                passes += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            server.says(b"".join(b'{"jsonrpc":"2.0","method":"%d"}\n' % each for each in range(1000)))
+            with trio.fail_after(10):
+                while len(server.arrived) < 1000:
+                    await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        assert [arrival.message for arrival in server.arrived] == [Notification(str(each)) for each in range(1000)]
+        assert passes >= 1000
+
+
+async def writes(server: Server, data: bytes) -> None:
+    os.set_blocking(server.stdout, False)
+    view = memoryview(data)
+    while view:
+        await trio.lowlevel.wait_writable(server.stdout)
+        view = view[os.write(server.stdout, view[:65536]) :]
+
+
+async def test_an_answer_over_the_limit_is_passed_over_and_the_next_message_arrives() -> None:
+    async with serving(max_message=100_000) as server:
+        await writes(server, b'{"jsonrpc":"2.0","result":{"x":"' + b"x" * 150_000 + b'","id":8},"id":7}\n')
+        await writes(server, b'{"jsonrpc":"2.0","method":"a"}\n')
+        with trio.fail_after(5):
+            while len(server.arrived) < 2:  # noqa: ASYNC110
+                await trio.sleep(0.001)
+        first, second = (arrival.message for arrival in server.arrived)
+        assert first == Malformed(413, "a message of more than 100000 bytes (limits.message)", 7, answers=True)
+        assert second == Notification("a")
+
+
+async def test_a_message_over_the_limit_must_end_in_time(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving(max_message=10_000) as server:
+        begun = trio.current_time()
+        server.says(b'{"id":1,"result":"' + b"x" * 20_000)
+        await trio.sleep(DISCARDING - 1)
+        server.says(b"x")
+        assert server.lost is None
+        await trio.sleep(1.5)
+        server.ends()
+        assert await server.wait_lost() == "it wrote a line of more than 10000 bytes, and did not end it in time"
+        assert trio.current_time() - begun < DISCARDING + 2

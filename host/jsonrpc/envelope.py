@@ -1,0 +1,240 @@
+"""The top level of a JSON-RPC message that is too long to be kept: its id, and whether it is a request or a response.
+
+The text is scanned in pieces and forgotten. Depth and strings are tracked, so that only members of the outermost object
+count, whatever the nested values and strings contain. Nothing is validated beyond that: a peer chooses the ids that it
+sends, and text that is no JSON can only fail requests of this peer. Time is linear in the bytes, memory is constant.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from host.jsonrpc.messages import MAX_ID_BYTES, Id, read_id
+from host.jsonrpc.raw import string
+
+STEP = 4096
+"""Bytes that one call of `feed` should be given: the dearest text takes about two milliseconds then."""
+
+_COLLAPSES = 6
+"""Levels of small values, which stand in pairs of brackets, that are passed over without counting."""
+_LONGEST_KEY = 6 * len("method")
+"""Raw bytes; every character may be written as an escape of six."""
+_LONGEST_ID = 6 * MAX_ID_BYTES
+
+_WHITE = re.compile(rb"[ \t\r\n]*+")
+_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_SCALAR = re.compile(rb"[^ \t\r\n,\]}]*+")
+# Whole members of the envelope that mean nothing here, with the commas after them.
+_OTHERS = re.compile(
+    rb'(?:[ \t\r\n]*+"(?!(?:id|method|result|error)")[^"\\]*+"[ \t\r\n]*+:'
+    rb'[ \t\r\n]*+(?:"[^"\\]*+"|[-+.0-9A-Za-z]++)[ \t\r\n]*+,)*+'
+)
+_WHOLE_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"{}[]")
+# Outside strings; a string that this piece does not end is found as its opening quote alone.
+_NESTED = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What the top level says. `is_answer`: the message answers the request `id`. Otherwise it is a request, or, if
+    `id` is None, a notification."""
+
+    id: Id | None
+    is_answer: bool
+
+
+class _At(Enum):
+    """What the scanner expects next, or is in the middle of, at the level of the envelope."""
+
+    START = auto()
+    KEY = auto()
+    COLON = auto()
+    VALUE = auto()
+    SCALAR = auto()
+    NESTED = auto()
+    COMMA = auto()
+    END = auto()
+    BROKEN = auto()
+
+
+class EnvelopeScanner:
+    """Takes the bytes of one message as they come. `broken` once it is certain that they are no object with at most one
+    id."""
+
+    def __init__(self) -> None:
+        self._at = _At.START
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+        """Whether the last piece ended with a backslash inside a string."""
+        self._kept: bytearray | None = None
+        """The raw text of the key or id that is being read, None if the value does not matter."""
+        self._longest = 0
+        self._key = ""
+        self._ids = 0
+        self._id: Id | None = None
+        self._has_method = False
+        self._has_answer = False
+
+    @property
+    def broken(self) -> bool:
+        return self._at is _At.BROKEN or self._ids > 1
+
+    def envelope(self) -> Envelope | None:
+        """What was found, once the message has ended. None if it was no whole object, has several ids or one that no
+        request can have, or is an answer without an id."""
+        is_answer = self._has_answer or not self._has_method
+        if self._at is not _At.END or self.broken or (self._id is None and (is_answer or self._ids)):
+            return None
+        return Envelope(self._id, is_answer)
+
+    def feed(self, data: bytes) -> None:
+        at, end = 0, len(data)
+        while at < end:
+            if self._in_string:
+                at = self._string(data, at)
+            elif self._at is _At.NESTED:
+                at = self._nested(data, at)
+            elif self._at is _At.SCALAR:
+                at = self._scalar(data, at)
+            elif self.broken:
+                return
+            else:
+                if self._at is _At.KEY:
+                    at = _end(_OTHERS, data, at)
+                at = _end(_WHITE, data, at)
+                if at < end:
+                    at = self._token(data, at)
+
+    def _token(self, data: bytes, at: int) -> int:
+        """Take one character of the envelope's own syntax."""
+        char = data[at : at + 1]
+        match self._at, char:
+            case _At.START, b"{":
+                self._at = _At.KEY
+            case _At.KEY, b'"':
+                self._begin_string(bytearray(), _LONGEST_KEY)
+            case _At.COLON, b":":
+                self._at = _At.VALUE
+            case _At.VALUE, b'"':
+                self._begin_string(bytearray() if self._key == "id" else None, _LONGEST_ID)
+            case _At.VALUE, b"{" | b"[":
+                self._at, self._depth = _At.NESTED, 1
+            case _At.VALUE, _:
+                self._at, self._longest = _At.SCALAR, _LONGEST_ID
+                self._kept = bytearray() if self._key == "id" else None
+                return at
+            case _At.COMMA, b",":
+                self._at = _At.KEY
+            case ((_At.KEY | _At.COMMA), b"}"):
+                self._at = _At.END
+            case _:
+                self._at = _At.BROKEN
+        return at + 1
+
+    def _begin_string(self, kept: bytearray | None, longest: int) -> None:
+        self._in_string, self._kept, self._longest = True, kept, longest
+
+    def _string(self, data: bytes, at: int) -> int:
+        """Take what this piece has of a string, up to its closing quote."""
+        if self._escaped:
+            self._escaped = False
+            self._keep(data[at : at + 1])
+            at += 1
+        end = _end(_STRING, data, at)
+        self._keep(data[at:end] if self._kept is not None else b"")
+        if data[end : end + 1] == b'"':
+            self._in_string = False
+            self._string_ended()
+        elif end < len(data):  # a backslash whose second half is in the next piece
+            self._escaped = True
+            self._keep(b"\\")
+        return end + 1
+
+    def _string_ended(self) -> None:
+        if self._at is _At.KEY:
+            self._key = self._read_key()
+            self._at = _At.COLON
+        elif self._at is _At.VALUE:
+            if self._key == "id":
+                self._take_id(b'"%s"' % self._kept if self._kept is not None else None)
+            self._at = _At.COMMA
+
+    def _read_key(self) -> str:
+        try:
+            key = string(b'"%s"' % self._kept) if self._kept is not None else ""
+        except ValueError:
+            key = ""
+        self._has_method = self._has_method or key == "method"
+        self._has_answer = self._has_answer or key in ("result", "error")
+        return key
+
+    def _scalar(self, data: bytes, at: int) -> int:
+        end = _end(_SCALAR, data, at)
+        self._keep(data[at:end] if self._kept is not None else b"")
+        if end < len(data):
+            if self._key == "id":
+                self._take_id(bytes(self._kept) if self._kept is not None else None)
+            self._at = _At.COMMA
+        return end
+
+    def _goes_on(self, data: bytes) -> bool:
+        """Whether a value of several parts goes on beyond this piece. Then only the depth matters, which is found
+        without looking at each bracket."""
+        before, quote, rest = _WHOLE_STRINGS.sub(b"", data).partition(b'"')
+        brackets = before.translate(_ONE_KIND, _NO_BRACKETS)
+        for _ in range(_COLLAPSES):
+            brackets = brackets.replace(b"[]", b"")
+        closed = brackets.count(b"]")
+        if closed >= self._depth:
+            return False
+        self._depth += len(brackets) - 2 * closed
+        if quote:
+            self._begin_string(None, 0)
+            self._escaped = (len(rest) - len(rest.rstrip(b"\\"))) % 2 == 1
+        return True
+
+    def _nested(self, data: bytes, at: int) -> int:
+        """Pass over a value of several parts, as far as this piece goes."""
+        depth = self._depth
+        if at == 0 and self._goes_on(data):
+            return len(data)
+        for token in _NESTED.finditer(data, at):
+            start = token.start()
+            char = data[start]
+            if char in b"{[":
+                depth += 1
+            elif char in b"}]":
+                depth -= 1
+                if not depth:
+                    if self._key == "id":
+                        self._take_id(None)
+                    self._at = _At.COMMA
+                    return start + 1
+            elif token.end() == start + 1:
+                self._depth = depth
+                self._begin_string(None, 0)
+                return start + 1
+        self._depth = depth
+        return len(data)
+
+    def _keep(self, piece: bytes) -> None:
+        if self._kept is not None:
+            self._kept += piece
+            if len(self._kept) > self._longest:
+                self._kept = None
+
+    def _take_id(self, raw: bytes | None) -> None:
+        self._ids += 1
+        self._id = None if raw is None else read_id(raw)
+
+
+def _end(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    """Where a match of the pattern, which also matches nothing, ends."""
+    found = pattern.match(data, at)
+    assert found is not None
+    return found.end()

@@ -1,0 +1,122 @@
+"""TCP connections to HTTP servers, whose input comes in fair turns (`turns`). A network backend for httpcore.
+
+An HTTP client handles everything within one read without a checkpoint: a read of 64 KiB can hold 2,600 interim
+responses, 10,000 chunks of one byte or 30,000 empty events. So a read gives at most LINE_ENDS at a time. They measure
+the work well: heads, chunks and events all consist of lines, and a large JSON body has few.
+
+Interim responses (1xx) never leave httpcore, which reads them without end: they are counted here.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+import httpcore
+import trio
+
+from host.wire.turns import Turns
+
+LINE_ENDS = 128
+"""Characters that end a line, of which one read gives no more: 32 chunks, or two heads."""
+MAX_INTERIM = 16
+"""Interim responses before one answer."""
+MAX_HEAD = 16 * 1024
+"""Bytes of one interim response."""
+
+_LINES = re.compile(rb"(?:[^\r\n]*+[\r\n]){1,%d}+" % LINE_ENDS)
+_INTERIM = re.compile(rb"HTTP/[0-9]\.[0-9] 1(?!01)[0-9]{2}[^\n]*\n(?:[^\r\n][^\n]*\n)*+\r?\n")
+_MAY_BE_INTERIM = re.compile(rb"HTTP/[0-9]\.[0-9] 1(?!01)")
+_SHORTEST = len(b"HTTP/1.1 100")
+
+
+class TooManyInterim(httpcore.RemoteProtocolError):
+    """The server goes on sending interim responses instead of an answer."""
+
+
+class Backend(httpcore.TrioBackend):
+    """Opens connections that take turns with all others of the host."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        return Stream(await super().connect_tcp(host, port, timeout, local_address, socket_options), self._turns)
+
+
+class Stream(httpcore.AsyncNetworkStream):
+    """One connection. The time between two reads is accounted for as work on what the first of them gave."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream, turns: Turns) -> None:
+        self._inner = inner
+        self._turns = turns
+        self._turn = turns.turn()
+        self._working = False
+        self._received, self._given = b"", 0
+        """The bytes of the last receive, and how many of them were given already."""
+        self._head: bytes | None = b""
+        """What has come of the answer's head while it may still be an interim response; None after that."""
+        self._interim = 0
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if self._working:
+            await self._turn.give_way()
+        if self._given < len(self._received):
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            self._received, self._given = await self._inner.read(max_bytes, timeout), 0
+            self._count_interim(self._received)
+        self._working = True
+        self._turn.begin()
+        begin, self._given = self._given, _some_lines(self._received, self._given)
+        return self._received[begin : self._given]
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        # Another request begins; the time since the last answer was nobody's work.
+        self._working, self._head, self._interim = False, b"", 0
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        return Stream(await self._inner.start_tls(ssl_context, server_hostname, timeout), self._turns)
+
+    def get_extra_info(self, info: str) -> Any:
+        if info == "is_readable" and self._given < len(self._received):
+            return True
+        return self._inner.get_extra_info(info)
+
+    def _count_interim(self, data: bytes) -> None:
+        if self._head is None:
+            return
+        head, at = self._head + data, 0
+        while found := _INTERIM.match(head, at):
+            at = found.end()
+            self._interim += 1
+            if self._interim > MAX_INTERIM:
+                raise TooManyInterim("too many interim responses")
+        rest = head[at:]
+        undecided = len(rest) < _SHORTEST or _MAY_BE_INTERIM.match(rest) is not None
+        self._head = rest if undecided and data else None
+        if undecided and len(rest) > MAX_HEAD:
+            raise TooManyInterim("an interim response is too long")
+
+
+def _some_lines(data: bytes, at: int) -> int:
+    """Where to stop in `data` so that no more than LINE_ENDS stand between `at` and there."""
+    if at == 0 and data.count(b"\n") + data.count(b"\r") <= LINE_ENDS:
+        return len(data)
+    found = _LINES.match(data, at)
+    return len(data) if found is None else found.end()

@@ -1,0 +1,97 @@
+"""Fair turns for what servers send: all readers of one host together work SHARE seconds in one pass of the event loop.
+
+A reader accounts for the time that each message takes, and lets the rest of the program run before its next message
+once the share of the pass is used up. Trio shuffles the tasks of each pass, so no reader is always first; each may
+handle one message in a pass, whatever the others used.
+
+The beginning of a pass needs no hook in the event loop: a reader that gave way runs again in the next pass, and the
+first one to do so begins a new share. Time that was left unaccounted by a quiet pass only makes a reader give way
+earlier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import perf_counter
+
+import trio
+
+SHARE = 0.002
+"""Seconds of each pass of the event loop."""
+
+
+class Turns:
+    """The share of one host. `clock` gives seconds; tests replace it."""
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self._spent = 0.0
+        self._shares = 0
+
+    def turn(self) -> Turn:
+        """A turn for one reader, to be used by one task."""
+        return Turn(self, self._clock)
+
+    def spend(self, seconds: float) -> None:
+        self._spent += seconds
+
+    @property
+    def used_up(self) -> bool:
+        return self._spent >= SHARE
+
+    async def next_pass(self) -> None:
+        """Let every other task run once."""
+        share = self._shares
+        await trio.lowlevel.checkpoint()
+        self._renew(share)
+
+    async def next_pass_shielded(self) -> bool:
+        """Like `next_pass`, but never raises `trio.Cancelled`. False if the task has been cancelled."""
+        share = self._shares
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        self._renew(share)
+        return trio.current_effective_deadline() != -math.inf
+
+    def _renew(self, share: int) -> None:
+        # Whoever else gave way in the same pass finds the share renewed already.
+        if self._shares == share:
+            self._shares += 1
+            self._spent = 0.0
+
+
+class Turn:
+    """The time that one reader works. `begin` after each wait for input; `give_way` after each message."""
+
+    __slots__ = ("_began", "_clock", "_turns")
+
+    def __init__(self, turns: Turns, clock: Callable[[], float]) -> None:
+        self._turns = turns
+        self._clock = clock
+        self._began = clock()
+
+    def begin(self) -> None:
+        self._began = self._clock()
+
+    def account(self) -> None:
+        """Account for the time since `begin` without giving way."""
+        now = self._clock()
+        self._turns.spend(now - self._began)
+        self._began = now
+
+    async def give_way(self) -> None:
+        """Account for the time since `begin`; if the share is used up, go on in the next pass."""
+        self.account()
+        if self._turns.used_up:
+            await self._turns.next_pass()
+            self._began = self._clock()
+
+    async def give_way_shielded(self) -> bool:
+        """Like `give_way`, for places where `trio.Cancelled` must not be raised. False if the task has been cancelled
+        while others ran."""
+        self.account()
+        if not self._turns.used_up:
+            return True
+        goes_on = await self._turns.next_pass_shielded()
+        self._began = self._clock()
+        return goes_on

@@ -1,0 +1,203 @@
+"""Connections to HTTP servers that send much that means nothing: over real sockets, with a clock of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from host.wire.http_client import HttpLink, open_http
+from host.wire.http_network import LINE_ENDS, MAX_HEAD, MAX_INTERIM, _some_lines
+from host.wire.link import Arrival, LinkLost
+from host.wire.turns import SHARE, Turns
+from tests.host.wire.http_servers import Heard, Script, Wire, answer, ask, serving, until
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Dear:
+    """A clock by which every piece of work uses the share of a pass up."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 2 * SHARE
+        return self.now
+
+
+class Passes:
+    """Counts the passes of the event loop in which others can do something."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def run(self) -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            self.count += 1
+
+
+@asynccontextmanager
+async def linked(script: Script, clock: Callable[[], float]) -> AsyncIterator[tuple[HttpLink, list[Arrival], Passes]]:
+    arrived: list[Arrival] = []
+    passes = Passes()
+    async with serving(script) as server, open_http(server.url, {}, lambda *_: None, turns=Turns(clock)) as link:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.run, arrived.append)
+            nursery.start_soon(passes.run)
+            yield link, arrived, passes
+            nursery.cancel_scope.cancel()
+
+
+def sending(data: bytes) -> Script:
+    async def script(heard: Heard, wire: Wire) -> None:
+        if heard.method == "POST":
+            await wire.write(data)
+        else:
+            await wire.say(405)
+
+    return script
+
+
+@pytest.mark.parametrize(("count", "fits"), [(0, True), (1, True), (MAX_INTERIM, True), (MAX_INTERIM + 1, False)])
+async def test_interim_responses_are_counted(count: int, fits: bool) -> None:
+    body = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
+        len(answer()),
+        answer(),
+    )
+    async with linked(sending(CONTINUE * count + body), Dear()) as (link, arrived, _):
+        for _ in range(2):  # each answer has a count of its own
+            if fits:
+                await link.send(ask())
+            else:
+                with pytest.raises(LinkLost, match=f"more than {MAX_INTERIM} interim responses"):
+                    await link.send(ask())
+        assert len(arrived) == (2 if fits else 0)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        CONTINUE,
+        b"HTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\nx: y\r\n\r\n",
+        b"HTTP/1.0 199 \n\n",
+    ],
+)
+async def test_endless_interim_responses_fail_the_exchange_and_hold_up_nobody(endless: bytes) -> None:
+    sent = 0
+
+    async def script(heard: Heard, wire: Wire) -> None:
+        nonlocal sent
+        if heard.method != "POST":
+            await wire.say(405)
+            return
+        for byte in range(len(endless)):  # cut anywhere
+            await wire.write(endless[byte : byte + 1])
+        while sent < 200_000:
+            await wire.write(endless * 100)
+            sent += 100
+
+    async with linked(script, Dear()) as (link, arrived, _):
+        with trio.fail_after(20), pytest.raises(LinkLost, match="interim responses"):
+            await link.send(ask())
+        assert not arrived
+        assert sent < 200_000
+
+
+async def test_an_interim_response_without_an_end_fails_the_exchange() -> None:
+    head = b"HTTP/1.1 100 Continue\r\n" + b"x: y\r\n" * MAX_HEAD
+    async with linked(sending(head), Dear()) as (link, _, _):
+        with trio.fail_after(20), pytest.raises(LinkLost, match="interim responses"):
+            await link.send(ask())
+
+
+@pytest.mark.parametrize(
+    ("noise", "line_ends"),
+    [
+        (b"1\r\n\n\r\n", 5),  # chunks of one byte, which is an empty event
+        (b"9\r\ndata: \n\n\n\r\n", 7),
+        (b"3\r\n:\n\n\r\n", 6),
+    ],
+)
+async def test_others_run_while_a_stream_of_nothing_is_read(noise: bytes, line_ends: int) -> None:
+    """Each pass gives no more than LINE_ENDS of it, however much one read of the socket holds."""
+    count = 4000
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    event = b"data: %s\n\n" % answer()
+    last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
+    async with linked(sending(head + noise * count + last), Dear()) as (link, arrived, passes):
+        before = passes.count
+        await link.send(ask())
+        assert len(arrived) == 1
+        assert passes.count - before >= count * line_ends // LINE_ENDS
+
+
+async def test_a_large_body_takes_few_turns() -> None:
+    body = answer(result='"%s"' % ("x" * 1_000_000))
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    clock = Dear()
+    async with linked(sending(head + body), clock) as (link, arrived, _):
+        await link.send(ask())
+        assert len(arrived) == 1
+        assert (
+            clock.now / SHARE < 1200
+        )  # begin and end of each read: some 64 KiB each at best, less by the socket's choice
+
+
+async def test_a_cancelled_request_ends_in_the_middle_of_what_was_received() -> None:
+    """From within, as the transport needs it: nothing is left half read, and the next request is answered."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    calls = 0
+
+    async def script(heard: Heard, wire: Wire) -> None:
+        nonlocal calls
+        if heard.method != "POST":
+            await wire.say(405)
+            return
+        calls += 1
+        if calls > 1:
+            await wire.say(200, answer(2))
+        else:
+            await wire.write(head + b"1\r\n\n\r\n" * 10_000)
+            await wire.wait_closed()
+
+    async with linked(script, Dear()) as (link, arrived, passes):
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(link.send, ask())
+                await until(lambda: calls)
+                seen = passes.count
+                await until(lambda: passes.count > seen + 5)
+                scope.cancel()
+        await link.send(ask(2))
+        assert len(arrived) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "sizes"),
+    [
+        (b"x" * 1000, [1000]),
+        (b"x\n" * LINE_ENDS, [2 * LINE_ENDS]),
+        (b"x\n" * LINE_ENDS + b"y", [2 * LINE_ENDS + 1]),
+        (b"x\n" * (LINE_ENDS + 1) + b"y", [2 * LINE_ENDS, 2, 1]),
+        (b"\r\n" * LINE_ENDS, [LINE_ENDS, LINE_ENDS]),
+        (b"\r" * (2 * LINE_ENDS), [LINE_ENDS, LINE_ENDS]),
+    ],
+)
+def test_a_read_gives_so_many_line_ends_at_the_most(data: bytes, sizes: list[int]) -> None:
+    at, found = 0, list[int]()
+    while at < len(data):
+        end = _some_lines(data, at)
+        found.append(end - at)
+        at = end
+    assert found == sizes
+
+
+def test_looking_for_line_ends_takes_linear_time() -> None:
+    """Also where there are nearly enough of them, in pairs."""
+    for data in (b"\r\n" * (LINE_ENDS // 2) + b"x" * 60_000, b"\n" + b"\r" * LINE_ENDS, b"x" * 65536):
+        assert _some_lines(data, 0) > 0
+        assert _some_lines(data, 1) > 1
