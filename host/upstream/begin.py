@@ -22,7 +22,7 @@ from host.errors import HeaderMismatch, UnsupportedVersion
 from host.jsonrpc.raw import encode_object, members
 from host.peer import Peer
 from host.protocol.handshake import WrongRevision, greeting, offer
-from host.protocol.methods import DISCOVER, INITIALIZE, INITIALIZED
+from host.protocol.methods import DISCOVER, INITIALIZE, INITIALIZED, PING
 from host.protocol.mirror import Mirror, headers_for
 from host.protocol.offer import ServerOffer
 from host.protocol.probe import Again, Handshake, Incompatible, Stateless, Verdict, judge_answer, judge_error
@@ -190,7 +190,8 @@ class OtherNow(LinkLost):
 
 
 def other_now(refusal: PeerError) -> OtherNow | None:
-    """Why a handshake server is lost that refuses something as only stateless ones do; None for any other refusal."""
+    """Why a handshake server is lost that refuses a ping as only stateless ones do; None for any other refusal. In
+    answer to a call such a refusal is only a reason to ping it: the code may be the tool's own."""
     if refusal.error.code not in (UnsupportedVersion.code, HeaderMismatch.code):
         return None
     return OtherNow("it shakes hands no more: it is another server by now")
@@ -204,6 +205,17 @@ async def still_stateless(peer: Peer[T], asks: Mapping[str, object]) -> LinkLost
     if probe.lost is None and not isinstance(probe.verdict, Stateless):
         return OtherNow("it does not speak the revision any more that it did")
     return probe.lost
+
+
+async def still_shakes_hands(peer: Peer[T]) -> OtherNow | None:
+    """Ping a handshake server that seems to be another one: None if it still answers as one."""
+    try:
+        await peer.request(PING)
+    except PeerError as refusal:
+        return other_now(refusal)
+    except (BrokenAnswer, LinkLost):
+        pass  # the end of the connection is found out elsewhere
+    return None
 
 
 async def shake_hands(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> ServerOffer:

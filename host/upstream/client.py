@@ -49,7 +49,7 @@ from host.protocol.stateless import (
     kind_of,
 )
 from host.protocol.tasks import TASKS_CANCEL, Support, is_created, read_created, task_params, with_task
-from host.upstream.begin import ask, other_now, still_stateless
+from host.upstream.begin import ask, other_now, still_shakes_hands, still_stateless
 from host.upstream.origin import Origin, Patience
 from host.upstream.reverse import Voice
 from host.upstream.rounds import Rounds
@@ -105,7 +105,7 @@ class Client:
         self._orphans: list[Raw] = []
         self._orphaned = trio.Event()
         self.doubted = trio.Event()
-        """Set when a stateless server answers as one that is none."""
+        """Set when the server answers as one of the other kind would: it is then asked by ourselves."""
 
     async def idle(self) -> None:
         """Wait until it works on no request of anybody."""
@@ -113,12 +113,16 @@ class Client:
             await self._called.park()
 
     async def stay_met(self) -> None:
-        """Ask a stateless server again who it is when there is doubt, until cancelled. One that has become another is
-        lost; one that cannot be reached is, too, once it works on nothing: it may still answer what it has."""
+        """Ask the server again who it is when there is doubt, until cancelled. One that has become another is lost; a
+        stateless one that cannot be reached is, too, once it works on nothing: it may still answer what it has."""
         while True:
             await self.doubted.wait()
             self.doubted = trio.Event()
-            problem = await still_stateless(self.peer, self._asks)
+            problem: LinkLost | None
+            if self.offer.revision.stateless:
+                problem = await still_stateless(self.peer, self._asks)
+            else:
+                problem = await still_shakes_hands(self.peer)
             if problem is not None and (problem.answered or not self._calls):
                 self.peer.lose(problem)
                 return
@@ -310,11 +314,8 @@ class Client:
             late = self._take_orphan if method == CALL.name and self.offer.runs_tasks else None
             result = await self.peer.request(method, encode_object(params), origin, headers, late)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
-            if self.offer.revision.stateless:
-                if _raises_doubt(problem):
-                    self.doubted.set()
-            elif isinstance(problem, PeerError) and (lost := other_now(problem)) is not None:
-                self.peer.lose(lost)
+            if _raises_doubt(problem, stateless=self.offer.revision.stateless):
+                self.doubted.set()
             failed = failure(self.server, problem)
             failed.message = self._gate.tidy_text(self.server, failed.message)
             failed.data = None if failed.data is None else self._gate.tidy(self.server, failed.data)
@@ -348,9 +349,11 @@ def too_late(server: str, seconds: float) -> TimedOut:
     return TimedOut(server, f"{server} did not answer within {seconds:.0f} s")
 
 
-def _raises_doubt(problem: PeerError | BrokenAnswer | LinkLost) -> bool:
-    """Whether a stateless server may have been replaced by one that is none, or is about to end: then it is asked who
-    it is, which costs little."""
+def _raises_doubt(problem: PeerError | BrokenAnswer | LinkLost, *, stateless: bool) -> bool:
+    """Whether the server may have been replaced by one of the other kind, or a stateless one is about to end: then it
+    is asked by ourselves, which costs little. The answer to a call alone must not end the connection of all clients."""
+    if not stateless:
+        return isinstance(problem, PeerError) and other_now(problem) is not None
     if isinstance(problem, PeerError):
         return problem.error.code in DOUBTFUL
     return isinstance(problem, LinkLost) and (problem.answered or problem.nothing_begun)

@@ -89,12 +89,12 @@ def keep_in_step(
 ) -> None:
     """Start what keeps a connection alive, and the server at what `caller`, or (None) everybody, wants of it."""
     offer = client.offer
+    nursery.start_soon(client.stay_met)
     if offer.runs_tasks:
         nursery.start_soon(client.call_off_orphans)
     if offer.revision.stateless:
         listening = voice.listening = Listening(client, watches, voice.changed)
         nursery.start_soon(listening.run)
-        nursery.start_soon(client.stay_met)
         return
     nursery.start_soon(stay_awake, client.peer)
     if offer.logs:

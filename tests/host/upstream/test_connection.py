@@ -258,8 +258,14 @@ async def test_a_stateless_server_that_only_refuses_a_call_is_not_lost(autojump_
 
 @pytest.mark.parametrize("code", [-32022, -32020])
 async def test_a_handshake_server_that_was_replaced_is_met_anew(code: int, autojump_clock: MockClock) -> None:
-    """By one that has no handshake: that says so in words that only such servers have."""
-    server = ScriptedServer("a", tools=["x"])
+    """By one that has no handshake: that says so in words that only such servers have, and to a ping as well."""
+
+    async def ping(params: dict[str, Any]) -> object:
+        if server.stateless:
+            raise PeerError(ErrorBody(code, "Unsupported protocol version"))
+        return {}
+
+    server = ScriptedServer("a", tools=["x"], answers={"ping": ping})
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
         call = later(nursery, client.call, "a__x")
@@ -270,6 +276,28 @@ async def test_a_handshake_server_that_was_replaced_is_met_anew(code: int, autoj
             await call.comes()
         await trio.sleep(5)
         assert world.roster.ready("a").offer.revision is LATEST
+
+
+@pytest.mark.parametrize("code", [-32022, -32020])
+async def test_the_answer_to_one_call_does_not_end_the_connection_of_everybody(
+    code: int, autojump_clock: MockClock
+) -> None:
+    """A tool may use the code for something else: only what the server answers to a ping says who it is."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        first, second = await world.client(), await world.client()
+        pending = later(nursery, second.call, "a__x")
+        asked = await server.hears("tools/call")
+        for _ in range(20):
+            call = later(nursery, first.call, "a__x")
+            server.refuses((await server.hears("tools/call"))["id"], code, "header mismatch")
+            with pytest.raises(Refusal, match="header mismatch"):
+                await call.comes()
+            await trio.sleep(1)
+        server.says(asked["id"], {"content": []})
+        assert await pending.comes() == {"content": []}
+        assert server.connections == 1
+        assert 1 <= server.asked.count("ping") <= 5  # one in DOUBT_PAUSE at the most
 
 
 async def test_an_idle_handshake_server_that_was_replaced_is_found_out_by_a_ping(autojump_clock: MockClock) -> None:
