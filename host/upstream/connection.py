@@ -79,6 +79,7 @@ async def open_client(
     """
     asks = declared(gate.askable(spec.id, askable), roots_change=roots_change, apps=gate.shows_apps(spec.id))
     async with link as opened, open_peer(opened, voice) as peer:
+        voice.lose = peer.lose
         offered = await begin(opened, peer, asks, manner, exits=isinstance(spec, StdioServer))
         voice.spoken = offered.revision
         yield Client(spec.id, peer, offered, spec.timeout, voice, gate, listed)

@@ -263,14 +263,15 @@ class Instances:
         self._journal.note(InstanceFailed(self.spec.id, why))
         return instance.pause
 
-    def _failed(self, key: Hashable | None, ready_for: float | None) -> float:
-        """Count a failure; seconds to wait before the next start. `ready_for`: None if it never was."""
+    def _failed(self, key: Hashable | None, ready_for: float | None, *, misused: bool = False) -> float:
+        """Count a failure; seconds to wait before the next start. `ready_for`: None if it never was; `misused`: another
+        one would fare no better."""
         setback, now = self._setback(key), trio.current_time()
         setback.restarts.started(now)
         self._failures.append(now)
         delay = setback.restarts.failed(ready_for or 0.0, random.random(), now)
         # One that was connected may have failed by its call, and the next call is another. Several are a crash loop.
-        if ready_for is None or setback.restarts.failures > 1:
+        if ready_for is None or misused or setback.restarts.failures > 1:
             setback.until = now + delay
         return delay
 
@@ -314,7 +315,7 @@ class Instances:
                 # At once: to end what is left of a child may take seconds, and the next call must not wait.
                 lost = client.peer.lost
                 # Counted here: the end of its call, which comes of this as well, cancels all that follows.
-                instance.pause = self._failed(instance.key, trio.current_time() - ready)
+                instance.pause = self._failed(instance.key, trio.current_time() - ready, misused=lost.misused)
                 if len(instance.watches):
                     self._lose(instance, str(lost))
                 else:

@@ -59,6 +59,7 @@ from host.protocol.rounds import RETRIED, elicitation_cancelled
 from host.protocol.subscriptions import ACKNOWLEDGED, untagged
 from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFIED, related_to
 from host.protocol.versions import LATEST_LEGACY, Revision
+from host.upstream.noise import Noise, TooNoisy
 from host.upstream.origin import Hold, Origin
 from host.wire.link import LinkLost
 
@@ -72,6 +73,8 @@ MAX_QUESTIONS = 8
 MAX_ELICITATIONS = 1000
 """Visits to pages that one connection remembers; of older ones nobody hears that they are done."""
 LOGS_A_SECOND = 200
+USELESS = frozenset({"invalid message", "unknown id", "unexpected notification"})
+"""The reasons for dropping a message that count against the budget of the connection (`noise`)."""
 NO_ROOTS = Raw(b'{"roots":[]}')
 SEVERAL = (
     "several requests are in flight, and it is not certain which one is meant (with isolation: per-call it would be)"
@@ -139,6 +142,9 @@ class Voice:
         """What the tasks of the server's belong to, by their ids."""
         self.guests: list[Origin] = []
         """Exchanges that wait for this connection to be ready: it is opened on their behalf."""
+        self.lose: Callable[[LinkLost], None] | None = None
+        """Ends the connection."""
+        self._noise = Noise(trio.current_time())
         self._server = server
         self.title = title
         self._gate = gate
@@ -153,6 +159,12 @@ class Voice:
 
     def dropped(self, what: str, detail: str) -> None:
         self._journal.note(Dropped(self._server, what, detail))
+        if what in USELESS:
+            self._count_useless()
+
+    def _count_useless(self) -> None:
+        if not self._noise.one_more(trio.current_time()) and self.lose is not None:
+            self.lose(TooNoisy())
 
     # Notifications
 
@@ -227,11 +239,13 @@ class Voice:
         if request.method == PING:
             return _pong
         if self.spoken.stateless:
+            self._count_useless()
             # Its questions stand in its answers, where it is certain whose they are.
             return partial(_refuse, CannotAsk(METHOD_NOT_FOUND, f"{self.spoken.name} has no requests to clients"))
         try:
             asked = question_of(request.method, request.params)
             if asked is None:
+                self._count_useless()
                 raise CannotAsk(METHOD_NOT_FOUND, "this client does not offer that method")
             question, params = asked
             refuse_unspoken(question, self.spoken)

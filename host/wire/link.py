@@ -55,6 +55,8 @@ class LinkLost(Exception):
     """The peer did answer, though not with what was asked: it does not know the request, perhaps."""
     too_large = False
     """The peer answered with more than it may."""
+    misused = False
+    """The peer sent too much that means nothing: another connection would soon end in the same way."""
 
 
 class Link(Protocol):

@@ -1,0 +1,37 @@
+"""The budget of one connection for messages that mean nothing: no JSON-RPC, methods nobody knows, answers to nothing.
+
+A program that writes its banner or its log to standard output sends some hundred of them at once and then few. Each
+costs some ten microseconds, so the budget is about one percent of a processor; who goes on beyond it is not meant to be
+connected here. Progress, log messages and `list_changed` that come too late or too often are lawful and not counted.
+"""
+
+from __future__ import annotations
+
+from host.wire.link import LinkLost
+
+USELESS_A_SECOND = 1000
+"""Useless messages of one connection in one second, and at once after a quiet one."""
+
+
+class TooNoisy(LinkLost):
+    """The server used up the budget."""
+
+    misused = True
+
+    def __init__(self) -> None:
+        super().__init__(f"it sent more than {USELESS_A_SECOND} messages in one second that mean nothing")
+
+
+class Noise:
+    """What is left of the budget. Plain state: the caller gives the time."""
+
+    def __init__(self, now: float) -> None:
+        self._left = float(USELESS_A_SECOND)
+        self._counted = now
+
+    def one_more(self, now: float) -> bool:
+        """Count a useless message; False if it is one too many."""
+        refill = (now - self._counted) * USELESS_A_SECOND
+        self._left = min(self._left + refill, float(USELESS_A_SECOND)) - 1
+        self._counted = now
+        return self._left >= 0

@@ -1,0 +1,260 @@
+"""A server that sends much that means nothing: how much it may, what becomes of it, and that others are not held up."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from config import Isolation, Secret, StdioServer
+from host.journal import Dropped, Journal, ServerFailed
+from host.jsonrpc.messages import ErrorBody, Failure, Notification, Success
+from host.jsonrpc.raw import EMPTY_OBJECT, encode
+from host.upstream.connect import open_link
+from host.upstream.noise import USELESS_A_SECOND, Noise
+from host.upstream.supervisor import Failed, Ready
+from host.wire.link import Link
+from host.wire.process import Keeper, open_keeper
+from host.wire.turns import Turns
+from tests.kit.world import Refusal, ScriptedServer, World, later, open_world
+
+WHY = f"it sent more than {USELESS_A_SECOND} messages in one second that mean nothing"
+
+
+def failures(world: World) -> list[str]:
+    return [event.why for event in world.events if isinstance(event, ServerFailed)]
+
+
+def test_the_budget_is_for_one_second_and_comes_back() -> None:
+    noise = Noise(100.0)
+    assert all(noise.one_more(100.0) for _ in range(USELESS_A_SECOND))
+    assert not noise.one_more(100.0)
+    noise = Noise(100.0)
+    for second in range(100, 110):
+        assert all(noise.one_more(float(second)) for _ in range(USELESS_A_SECOND))
+    assert not noise.one_more(109.0)
+
+
+Send = Callable[[ScriptedServer], None]
+
+
+def malformed(server: ScriptedServer) -> None:
+    assert server.link is not None
+    server.link.put(b"a banner")
+
+
+def unknown_method(server: ScriptedServer) -> None:
+    server.sends(Notification("notifications/nonsense"))
+
+
+def never_asked(server: ScriptedServer) -> None:
+    server.sends(Success(1_000_000, EMPTY_OBJECT))
+
+
+def answers_to_nothing(server: ScriptedServer) -> None:
+    server.sends(Failure(ErrorBody(1, "x"), None))
+
+
+USELESS = pytest.mark.parametrize("send", [malformed, unknown_method, never_asked, answers_to_nothing])
+
+
+@USELESS
+@pytest.mark.parametrize(("count", "fits"), [(USELESS_A_SECOND, True), (USELESS_A_SECOND + 1, False)])
+async def test_beyond_the_budget_the_connection_ends_and_backs_off(
+    send: Send, count: int, fits: bool, autojump_clock: MockClock
+) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+        for _ in range(count):
+            send(server)
+        await wait_all_tasks_blocked(0.01)
+        if fits:
+            assert isinstance(world.roster.upstreams["a"].state, Ready)
+            await trio.sleep(1)
+            for _ in range(count):
+                send(server)
+            await wait_all_tasks_blocked(0.01)
+            assert failures(world) == []
+            return
+        state = world.roster.upstreams["a"].state
+        assert isinstance(state, Failed)
+        assert (state.why, failures(world)) == (WHY, [WHY])
+        await trio.sleep(1)
+        assert isinstance(world.roster.upstreams["a"].state, Ready)
+
+
+async def test_one_that_does_it_again_and_again_is_tried_ever_later(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+        delays = []
+        for _ in range(6):
+            for _ in range(USELESS_A_SECOND + 1):
+                malformed(server)
+            await wait_all_tasks_blocked(0.01)
+            state = world.roster.upstreams["a"].state
+            assert isinstance(state, Failed)
+            delays.append(state.next_attempt - state.since)
+            await trio.sleep_until(state.next_attempt)
+            await wait_all_tasks_blocked(0.01)
+        assert delays[5] > 10 * delays[0]
+
+
+async def test_what_is_late_or_repeated_is_not_counted(autojump_clock: MockClock) -> None:
+    """Progress for what is over, log messages, changes: lawful, and merged or dropped."""
+    server = ScriptedServer("a", tools=["x"], capabilities={"tools": {"listChanged": True}, "logging": {}})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        call = later(nursery, client.call, "a__x", _meta={"progressToken": 1})
+        asked = await server.hears("tools/call")
+        server.says(asked["id"], {"content": []})
+        await call.comes()
+        listed = server.asked.count("tools/list")
+        token = asked["_meta"]["progressToken"]
+        for _ in range(3 * USELESS_A_SECOND):
+            server.sends(Notification("notifications/progress", encode({"progressToken": token, "progress": 1})))
+            server.sends(Notification("notifications/message", encode({"level": "info", "data": 1})))
+            server.sends(Notification("notifications/tools/list_changed"))
+        await trio.sleep(5)
+        assert failures(world) == []
+        assert server.connections == 1
+        assert server.asked.count("tools/list") - listed <= 2
+
+
+async def test_requests_of_unknown_methods_count(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        for _ in range(USELESS_A_SECOND // 20 + 1):
+            for _ in range(20):
+                nursery.start_soon(_asks_in_vain, server)
+            await wait_all_tasks_blocked(0.0)
+        assert failures(world) == [WHY]
+        nursery.cancel_scope.cancel()
+
+
+async def _asks_in_vain(server: ScriptedServer) -> None:
+    with pytest.raises(Refusal, match="-32601"):
+        await server.asks("tools/nonsense")
+
+
+async def test_a_dedicated_instance_that_is_noisy_is_not_started_again_at_once(autojump_clock: MockClock) -> None:
+    async def noisy(params: dict[str, Any]) -> object:
+        for _ in range(USELESS_A_SECOND + 1):
+            malformed(server)
+        return {"content": []}
+
+    server = ScriptedServer("a", tools=["x"], isolation=Isolation.PER_CLIENT, answers={"tools/call": noisy})
+    async with open_world(server) as world:
+        client = await world.client()
+        started = server.connections
+        for _ in range(5):
+            await client.call("a__x")
+        assert server.connections == started + 1
+        await trio.sleep(0.05)  # the former one has ended
+        assert "may be started in" in json.dumps(await client.call("a__x"))
+
+
+# --- a real child ---------------------------------------------------------------------------------------------------
+
+GOOD = """
+import json, sys
+noise = sys.argv[1].encode() + b"\\n"
+for line in sys.stdin.buffer:
+    message = json.loads(line)
+    if "id" not in message: continue
+    method, result = message["method"], None
+    if method == "initialize":
+        info = {"name": "a", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+    elif method == "tools/list":
+        result = {"tools": [{"name": "x", "inputSchema": {"type": "object"}}]}
+    elif method == "tools/call":
+        size = message["params"]["arguments"].get("size", 0)
+        result = {"content": [{"type": "text", "text": "x" * size}]}
+        if message["params"]["arguments"].get("noise"):
+            sys.stdout.buffer.write(noise * message["params"]["arguments"]["noise"])
+    answer = {"jsonrpc": "2.0", "id": message["id"]}
+    answer.update({"result": result} if result is not None else {"error": {"code": -32601, "message": "no"}})
+    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\\n")
+    sys.stdout.buffer.flush()
+"""
+
+
+class RealServer(ScriptedServer):
+    """A program instead of a script."""
+
+    def __init__(self, id: str, keeper: Keeper, turns: Turns, noise: str = "", **more: Any) -> None:
+        super().__init__(id)
+        program = [sys.executable, "-I", "-S", "-c", GOOD, noise]
+        self.spec = StdioServer(
+            id=id, program=Secret(program[0]), args=tuple(map(Secret, program[1:])), cwd=Path("/"), **more
+        )
+        self._keeper = keeper
+        self._turns = turns
+
+    @asynccontextmanager
+    async def open_link(self) -> AsyncIterator[Link]:
+        self.connections += 1
+        opening = open_link(self.spec, older=False, keeper=self._keeper, journal=Journal(), turns=self._turns)
+        async with opening as link:
+            yield link
+
+
+async def test_one_clients_long_answers_fail_alone_at_a_shared_server() -> None:
+    """Six answers of 9 MB beside six hundred small calls of another client."""
+    async with open_keeper() as keeper:
+        server = RealServer("a", keeper, Turns())
+        async with open_world(server, start_grace=30) as world, trio.open_nursery() as nursery:
+            first, second = await world.client(), await world.client()
+            await world.settled()
+            long = [later(nursery, first.call, "a__x", {"size": 9_000_000}) for _ in range(6)]
+            small = [later(nursery, second.call, "a__x", {"size": each}) for each in range(600)]
+            with trio.fail_after(50):
+                for each in [*long, *small]:
+                    await each.ended.wait()
+            for size, each in enumerate(small):
+                assert each.result == {"content": [{"type": "text", "text": "x" * size}]}
+            for each in long:
+                assert each.result["isError"]
+                assert "more than 8388608 bytes (limits.message)" in each.result["content"][0]["text"]
+            assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "noise",
+    ['{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}', "", '{"jsonrpc":"2.0"}'],
+)
+async def test_a_noisy_child_takes_a_small_part_of_each_pass(noise: str) -> None:
+    """Measured by the processor time between two turns of another task."""
+    longest, passes = 0.0, 0
+
+    async def watch() -> None:
+        nonlocal longest, passes
+        while True:
+            began = time.thread_time()
+            await trio.lowlevel.checkpoint()
+            longest, passes = max(longest, time.thread_time() - began), passes + 1
+
+    async with open_keeper() as keeper:
+        server = RealServer("a", keeper, Turns(), noise)
+        async with open_world(server, start_grace=30) as world, trio.open_nursery() as nursery:
+            client = await world.client()
+            await world.settled()
+            nursery.start_soon(watch)
+            with trio.fail_after(40):
+                await client.call("a__x", {"noise": 900})
+                await client.call("a__x", {"noise": 900 if noise else 300_000})
+            assert longest < 0.05, passes
+            dropped = sum(isinstance(event, Dropped) for event in world.events)
+            assert dropped == 0 or noise
+            nursery.cancel_scope.cancel()
