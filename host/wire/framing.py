@@ -1,6 +1,6 @@
 """Lines of JSON, as stdio carries them (2025-11-25, "Transports / stdio"). Pure: bytes in, lines out.
 
-A line ends at the byte `\n` and nowhere else: U+2028 or a lone `\r` inside JSON text is legal.
+A line ends at the byte `\\n` and nowhere else: U+2028 or a lone `\\r` inside JSON text is legal.
 
 A message that is longer than its limit is discarded as it comes. Its envelope still says which request it answers, so
 that this one request can fail and everything else on the connection goes on.

@@ -10,6 +10,7 @@ import json
 import os.path
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -26,9 +27,9 @@ from host.policy.rules import Rules
 from host.protocol.links import without_page
 from host.protocol.methods import Kind
 from host.protocol.mirror import mirrors
-from host.wire.framing import LineSplitter, LineTooLong
+from host.wire.framing import LineTooLong, MessageSplitter
 from host.wire.head import MAX_HEAD, head_of, refuse
-from host.wire.sse import EventParser, EventTooLong
+from host.wire.sse import Event, EventParser, EventTooLong
 
 REFUSING_STATUSES = {400, 426, 431, 505}
 _FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
@@ -58,33 +59,32 @@ def _payload(message: object) -> list[object]:
 def event_stream(data: bytes) -> None:
     """An event stream gives the same events however it is cut."""
     cut = data[0] % 7 + 1 if data else 1
-    whole, pieces = EventParser(limit=4096), EventParser(limit=4096)
-    at_once, one_by_one = [], []
-    try:
-        at_once = whole.feed(data)
-        for at in range(0, len(data), cut):
-            one_by_one += pieces.feed(data[at : at + cut])
-    except EventTooLong:
-        return
-    assert one_by_one == at_once[: len(one_by_one)] or len(one_by_one) > len(at_once)
-    if len(data) <= 4096:
-        assert one_by_one == at_once
-        assert (pieces.last_id, pieces.retry) == (whole.last_id, whole.retry)
+    assert _events(data, len(data) or 1) == _events(data, cut)
+
+
+def _events(data: bytes, step: int) -> tuple[list[Event | Malformed], str, float | None]:
+    parser = EventParser(limit=512)
+    found: list[Event | Malformed] = []
+    with suppress(EventTooLong):
+        for at in range(0, len(data), step):
+            found.extend(each for each in parser.feed(data[at : at + step]) if each is not None)
+    return found, parser.last_id, parser.retry
 
 
 def stdio_lines(data: bytes) -> None:
-    """Lines are the same however they are cut, and what is too long is found in either way."""
+    """Messages are the same however their lines are cut, and so is the fate of those over the limit."""
     cut = data[0] % 7 + 1 if data else 1
-    assert _lines(data, len(data) or 1) == _lines(data, cut)
+    assert _messages(data, len(data) or 1) == _messages(data, cut)
 
 
-def _lines(data: bytes, step: int) -> list[bytes]:
-    splitter = LineSplitter(limit=512)
-    found: list[bytes] = []
+def _messages(data: bytes, step: int) -> list[bytes | Malformed]:
+    splitter = MessageSplitter(limit=512)
+    found: list[bytes | Malformed] = []
     try:
         for at in range(0, len(data), step):
-            found.extend(splitter.feed(data[at : at + step]))
-        found.append(splitter.rest())
+            found.extend(each for each in splitter.feed(data[at : at + step]) if each is not None)
+        if splitter.discarding is None:
+            found.append(splitter.rest())
     except LineTooLong:
         found.append(b"too long")
     return found

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from host.wire import keeper
+from host.wire.descent import KEEPER_NAME
 
 from .processes import FAMILY, FAMILY_SIZE, PYTHON, carrying, exists, new_token
 
@@ -42,7 +43,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def running_keeper(*prefix: str) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes]]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        command = [sys.executable, "-I", "-S", *prefix, KEEPER, str(theirs.fileno())]
+        command = [sys.executable, "-I", "-S", *prefix, KEEPER, str(theirs.fileno()), KEEPER_NAME]
         with subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True, env={}) as process:
             theirs.close()
             yield ours, process

