@@ -45,6 +45,8 @@ from host.protocol.questions import Question
 _GATE = object()
 MAX_TOKENS = 10**9
 """Tokens that a question to a model may ask for; what asks for more, or for none, counts as asking for all of them."""
+MAX_ROOTS = 1_000
+"""Roots of a client that are judged one by one."""
 MOST_ROUNDS = 10
 """Times that a server may have a call sent again that a person has agreed to once."""
 RETRY_LIFE = 3600.0
@@ -740,7 +742,7 @@ class Gate:
         """A client's answer to a question for its roots, with those that the server may be told.
 
         Raises:
-            BrokeProtocol: it is no such answer.
+            BrokeProtocol: it is no such answer, or holds more than MAX_ROOTS.
         """
         rules = self._rules.get(server)
         alike = rules is not None and not rules.tells_roots_apart
@@ -748,7 +750,10 @@ class Gate:
             return answer
         try:
             found = members(answer)
-            roots = [(string(members(each)["uri"]), each) for each in items(found["roots"])]
+            listed = items(found["roots"])
+            if len(listed) > MAX_ROOTS:
+                raise BrokeProtocol(server, f"the client's answer holds more than {MAX_ROOTS} roots")
+            roots = [(string(members(each)["uri"]), each) for each in listed]
         except (ValueError, KeyError):
             raise BrokeProtocol(server, "the client's answer holds no roots") from None
         asked = [each for uri, each in roots if self._root_verdict(server, uri) is Verdict.ASK]

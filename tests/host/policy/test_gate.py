@@ -36,7 +36,7 @@ from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode
 from host.policy.desk import LONGEST_AGREED, Answer, Matter
 from host.policy.fingerprint import Launch
-from host.policy.gate import MOST_ROUNDS, Gate, Permit
+from host.policy.gate import MAX_ROOTS, MOST_ROUNDS, Gate, Permit
 from host.policy.grants import Scope
 from host.policy.pins import Standing
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
@@ -755,6 +755,10 @@ async def test_of_a_clients_roots_a_server_is_told_those_that_it_may_know() -> N
         with attended(opened, Answer.DENY):
             denied = json.loads(bytes(await opened.roots("s", answer, DESK)))
         assert denied["roots"] == roots[:1]
+        most = encode({"roots": roots[:1] * MAX_ROOTS})
+        assert await opened.roots("s", most, DESK) is most
+        with pytest.raises(BrokeProtocol, match="more than 1000 roots"):
+            await opened.roots("s", encode({"roots": roots[:1] * (MAX_ROOTS + 1)}), DESK)
         for broken in (b"{}", b'{"roots":5}', b'{"roots":[{}]}', b'{"roots":[{"uri":5}]}'):
             with pytest.raises(BrokeProtocol):
                 await opened.roots("s", Raw(broken), DESK)
