@@ -120,7 +120,7 @@ class Passes(trio.abc.Instrument):
         ("190,000 members", b"a__conditional"),
         ("66,000 small objects", b"a__asked"),
         ("900 integers of 4,200 digits", b"a__conditional"),
-        ("4 MiB of escapes", b"a__asked"),
+        ("4 MiB of short escapes", b"a__asked"),
         ("3,200 objects of 60 levels", b"a__unknown"),
         ("names with escapes", b"a__conditional"),
     ],
