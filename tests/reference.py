@@ -65,7 +65,7 @@ def opinion(consent: Consent, trust: Trust, word: str, name: str, given: object)
         return written
     opinions = [written]
     for text in uri_models.understood(name):
-        of_it = one_reading(kind, trust, word, text, given, uris)
+        of_it = one_reading(kind, trust, word, lower_case(text), given, uris)
         # What few take the URI for denies and asks; whether it has to be allowed as well is not known here.
         opinions += [of_it] if of_it.rules and of_it.verdict != "allow" else []
     for verdict in ("deny", "ask", "allow"):
@@ -84,7 +84,7 @@ PLAIN_URI = re.compile(
 def lower_case(uri: str) -> str:
     """The URI with scheme, and the host of a web address, in lower case: the case of these means nothing."""
     scheme, colon, rest = uri.partition(":")
-    if not colon or not scheme.isalnum():
+    if not colon or not scheme[:1].isalpha() or not all(letter.isalnum() or letter in "+.-*?" for letter in scheme):
         return uri
     if scheme.lower() in WEB and rest.startswith("//"):
         host = re.split("[/?#]", rest[2:], maxsplit=1)[0]
