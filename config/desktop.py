@@ -15,7 +15,7 @@ from config.problems import Mark, clip
 from config.source import List, Map, Node, Scalar, kind_of
 
 TOP_KEY = "mcpServers"
-OWN_TOP_KEYS = frozenset({"listen", "start_grace", "ask", "console", "audit"})
+OWN_TOP_KEYS = frozenset({"listen", "start_grace", "ask", "console", "audit", "memory"})
 _SERVER_KEYS = frozenset({"command", "args", "env", "cwd", "url", "headers"})
 _OWN_SERVER_KEYS = frozenset(
     {"consent", "trust", "limits", "isolation", "max_instances", "idle_timeout", "protocol", "start_timeout"}

@@ -56,6 +56,7 @@ from config.values import (
     KeptArguments,
     Length,
     LoopbackAddress,
+    Memory,
     Origin,
     Part,
     Paths,
@@ -475,6 +476,9 @@ class FileForm(_Form):
     listen: ListenForm = Field(default_factory=ListenForm, description="The endpoint: its address, and who may knock.")
     start_grace: Grace | None = _described(
         "3s", "How long the first answers may wait for servers that are still starting; 0s to 60s."
+    )
+    memory: Memory | None = _described(
+        "256MiB", "How much memory the messages of clients and servers may take together; from 32MiB."
     )
     ask: AskForm = Field(default_factory=AskForm, description="Questions to a person: who answers them.")
     console: Annotated[ConsoleForm | None, WrapValidator(_switched)] = Field(

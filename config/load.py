@@ -113,6 +113,7 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
         AskSpec(**_said(form.ask)),
         None if form.console is None else ConsoleSpec(form.console.address),
         form.audit.arguments is Kept.FULL,
+        model.DEFAULT_MEMORY if form.memory is None else form.memory,
     )
 
 

@@ -38,6 +38,7 @@ DEFAULT_START_TIMEOUT = 60.0
 DEFAULT_MAX_INSTANCES = 16
 DEFAULT_IDLE_TIMEOUT = 300.0
 DEFAULT_ASK_TIMEOUT = 50.0
+DEFAULT_MEMORY = 256 * 1024 * 1024
 
 
 def _no_secrets() -> Mapping[str, Secret]:
@@ -303,6 +304,8 @@ class Config:
     ask: AskSpec = field(default_factory=AskSpec)
     console: ConsoleSpec | None = field(default_factory=ConsoleSpec)
     audit_arguments: bool = False
+    memory: int = DEFAULT_MEMORY
+    """Bytes that the messages of clients and servers may take together."""
 
     def __repr__(self) -> str:
         return f"<Config {self.source}: {', '.join(self.servers)}>"

@@ -40,6 +40,8 @@ MOST_IN_A_RATE = 1_000_000_000
 LONGEST_RATE = 30 * 86400
 SMALLEST_RESULT = 1024
 LARGEST_RESULT = 64 * 1024 * 1024
+SMALLEST_MEMORY = 32 * 1024 * 1024
+LARGEST_MEMORY = 64 * 1024 * 1024 * 1024
 LONGEST_ARGUMENT = 1_000_000_000
 SHORTEST_TOKEN = 16
 LONGEST_TOKEN = 4096  # the whole head of a request has 16 KiB
@@ -238,7 +240,7 @@ def _read_rate(value: object, info: ValidationInfo) -> model.Rate:
     return model.Rate(int(count), float(seconds))
 
 
-def _read_size(value: object, info: ValidationInfo) -> int:
+def _read_bytes(value: object, info: ValidationInfo) -> int:
     what = "a size such as 64KiB or 1MiB"
     size = _read(value, info, what)
     match = re.fullmatch(r"([0-9.]+)([A-Za-z]+)", size.text)
@@ -247,9 +249,20 @@ def _read_size(value: object, info: ValidationInfo) -> int:
         near = match and next((unit for unit in _BYTES if unit.lower() == match[2].lower()), None)
         remedy = f"give the unit, for instance {size.text}B" if bare else f"write {near}" if near else ""
         raise expected(what, _quote(size), remedy)
-    bytes_ = int(float(match[1]) * _BYTES[match[2]])
+    return int(float(match[1]) * _BYTES[match[2]])
+
+
+def _read_size(value: object, info: ValidationInfo) -> int:
+    bytes_ = _read_bytes(value, info)
     if not SMALLEST_RESULT <= bytes_ <= LARGEST_RESULT:
         raise Wrong("expected a size from 1KiB to 64MiB")
+    return bytes_
+
+
+def _read_memory(value: object, info: ValidationInfo) -> int:
+    bytes_ = _read_bytes(value, info)
+    if not SMALLEST_MEMORY <= bytes_ <= LARGEST_MEMORY:
+        raise Wrong("expected a size from 32MiB to 65536MiB")
     return bytes_
 
 
@@ -614,6 +627,7 @@ AskTime = Annotated[Duration, AfterValidator(_up_to(SHORTEST_ASK, LONGEST_ASK, "
 Count = Annotated[int, PlainValidator(_whole(1, MOST_INSTANCES)), _count_schema(1, MOST_INSTANCES)]
 Concurrency = Annotated[int, PlainValidator(_whole(1, MOST_CONCURRENT)), _count_schema(1, MOST_CONCURRENT)]
 Rate = Annotated[model.Rate, PlainValidator(_read_rate), WithJsonSchema(_text_schema(_RATE))]
+Memory = Annotated[int, PlainValidator(_read_memory), WithJsonSchema(_text_schema(_SIZE))]
 Size = Annotated[int, PlainValidator(_read_size), WithJsonSchema(_text_schema(_SIZE))]
 Verdict = Annotated[model.Verdict, PlainValidator(_one_of(model.Verdict)), _words(model.Verdict)]
 Channel = Annotated[model.Channel, PlainValidator(_one_of(model.Channel)), _words(model.Channel)]

@@ -33,7 +33,9 @@ from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.status import status
 from host.downstream.stdio import own_stdout, serve_stdio
 from host.downstream.tasks import Tasks
+from host.heap import give_back, tune
 from host.journal import Crashed, Journal, LeftOut, NoConsole, Reloaded, sample
+from host.memory import Budget
 from host.policy.audit import open_audit
 from host.policy.desk import Desk
 from host.policy.gate import Gate
@@ -73,10 +75,13 @@ class Host:
     hosted: Hosted
     stateless: Stateless
     office: HostOffice
+    memory: Budget
     consoles: Sessions = field(default_factory=lambda: Sessions(trio.current_time))
 
     def status(self) -> bytes:
-        return status(self.roster, self.catalog, self.journal, parked=len(self.lot), tasks=len(self.hosted))
+        return status(
+            self.roster, self.catalog, self.journal, parked=len(self.lot), tasks=len(self.hosted), memory=self.memory
+        )
 
     async def reload(self) -> None:
         """Read the configuration again. What is wrong with it changes nothing; what is right takes effect at once, and
@@ -95,6 +100,7 @@ class Host:
         self.gate.ledger.configured("config", config.source)
         self.catalog.rearrange(list(config.servers))
         self.gate.desk.spec = config.ask
+        self.memory.total = config.memory
         self.gate.ledger.full = config.audit_arguments
         self.gate.replace(config.servers)
         self.roster.apply(config.servers, found.restart)
@@ -126,7 +132,9 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
     def crashed(what: str, problem: Exception) -> None:
         journal.note(Crashed(what, problem))
 
+    tune()
     kept = state.for_config(config.source)
+    memory = Budget(config.memory, trio.current_time)
     with announce_host(state.hosts, config.source), open_audit(state.audit, full=config.audit_arguments) as audit:
         ledger = Ledger(audit, journal)
         trusts = {server: spec.trust for server, spec in config.servers.items()}
@@ -145,14 +153,17 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
                 gate.moved = partial(_reconsider, catalog, roster)
                 router = Router(catalog, gate, roster)
                 async with (
-                    open_lot(partial(crashed, "a call that may ask its client")) as lot,
-                    open_hosted(partial(crashed, "a task")) as hosted,
+                    open_lot(partial(crashed, "a call that may ask its client"), memory) as lot,
+                    open_hosted(partial(crashed, "a task"), memory) as hosted,
                     trio.open_nursery() as nursery,
                 ):
                     stateless = Stateless(router, journal, lot, Tasks(router, hosted))
                     office = HostOffice(lambda: host.config, roster, catalog, gate, journal, stdio=alone)
-                    host = Host(config, config, catalog, journal, gate, roster, router, lot, hosted, stateless, office)
+                    host = Host(
+                        config, config, catalog, journal, gate, roster, router, lot, hosted, stateless, office, memory
+                    )
                     nursery.start_soon(office.run)
+                    nursery.start_soon(give_back, memory)
                     async with open_control(office, state.run, state.hosts, partial(crashed, "the control socket")):
                         yield host
                     nursery.cancel_scope.cancel()
@@ -177,7 +188,14 @@ async def serve(
         _follow_reloads(opened, signals),
         _open_own_console(opened, bound, signals.stop, say) as console,
         open_http_face(
-            config.listen, opened.router, opened.stateless, journal, opened.status, signals.stop, console
+            config.listen,
+            opened.router,
+            opened.stateless,
+            journal,
+            opened.status,
+            signals.stop,
+            console,
+            memory=opened.memory,
         ) as app,
     ):
         opened.office.endpoint = url
@@ -193,7 +211,7 @@ async def serve_over_stdio(config: Config, state: State, journal: Journal, say: 
             _follow_reloads(opened, signals),
             _open_own_console(opened, None, signals.stop, say),
         ):
-            session = Session("stdio", None, opened.router, journal, tasks=opened.stateless.tasks)
+            session = Session("stdio", None, opened.router, journal, tasks=opened.stateless.tasks, memory=opened.memory)
             stateless = StatelessStdio(opened.router, opened.stateless, session, signals.stop)
             await serve_stdio(session, stateless, 0, stdout)
 

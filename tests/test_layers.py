@@ -13,7 +13,16 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 RANKS = [  # a file imports from its own rank and from lower ones
-    ("host.errors", "host.version", "host.background", "host.seal", "host.state", "host.hygiene"),
+    (
+        "host.errors",
+        "host.version",
+        "host.background",
+        "host.seal",
+        "host.state",
+        "host.hygiene",
+        "host.memory",
+        "host.heap",
+    ),
     ("host.jsonrpc",),
     ("host.protocol",),
     ("host.wire", "host.asking", "host.peer"),

@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from host.downstream.charge import NOT_YET, Charge, called_off
 from host.downstream.guard import as_it_is
 from host.downstream.sessions import Session
 from host.downstream.stateless_stdio import StatelessStdio
-from host.errors import ColonnadeError
+from host.errors import ColonnadeError, Unavailable
 from host.jsonrpc.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -22,7 +23,9 @@ from host.jsonrpc.messages import (
     Notification,
     Received,
     Request,
+    Success,
 )
+from host.memory import OverBudget, client
 from host.protocol.ladder import Way, way_over_stdio
 from host.protocol.methods import INITIALIZE
 from host.protocol.stateless import states
@@ -82,22 +85,43 @@ class Channel:
             self._nursery.start_soon(self._open, request, self._session.begin(request))
         elif (refusal := self._session.refuse_flood(request)) is not None:
             self._say(refusal)
-        elif self._stateless is None:
-            self._nursery.start_soon(self._answer, request, self._session.begin(request))
         else:
-            self._called_either_way(request, self._stateless)
+            self._charged(request)
 
-    def _called_either_way(self, request: Request, stateless: StatelessStdio) -> None:
+    def _charged(self, request: Request) -> None:
+        charge = Charge(self._session.memory, client(self._session.identity))
+        try:
+            charge.arrives(len(request.params or b""))
+            charge.carried_out()
+        except OverBudget:
+            charge.release()
+            self._say(Failure(ErrorBody(Unavailable.code, NOT_YET), request.id))
+            return
+        if self._stateless is None:
+            self._nursery.start_soon(self._answer, request, self._session.begin(request), charge)
+        else:
+            self._called_either_way(request, self._stateless, charge)
+
+    def _called_either_way(self, request: Request, stateless: StatelessStdio, charge: Charge) -> None:
         try:
             way = way_over_stdio(request.method, envelope=states(request.params), greeted=self._greeted)
         except ColonnadeError as error:
+            charge.release()
             self._say(Failure(as_it_is(error), request.id))
             return
         scope = self._session.begin(request)
         if way is Way.SESSION:
-            self._nursery.start_soon(self._answer, request, scope)
+            self._nursery.start_soon(self._answer, request, scope, charge)
         else:
-            self._nursery.start_soon(stateless.answer, request, scope, self._say, self._send)
+            self._nursery.start_soon(self._answer_alone, request, scope, stateless, charge)
+
+    async def _answer_alone(
+        self, request: Request, scope: trio.CancelScope, stateless: StatelessStdio, charge: Charge
+    ) -> None:
+        with charge, charge.droppable() as dropping:
+            await stateless.answer(request, scope, self._say, self._send)
+        if dropping.cancelled_caught:
+            await self._send(called_off(request.id))
 
     @property
     def _greeted(self) -> bool:
@@ -111,16 +135,20 @@ class Channel:
             self._session.serving.end(request.id, scope)  # noted for its id alone: this is never called off
         await self._send(answer)
 
-    async def _answer(self, request: Request, scope: trio.CancelScope) -> None:
-        if self._greeted and self._session.opening is None:
-            # `_open` was started before, but tasks take their first steps in any order: meanwhile it takes its own.
-            await trio.lowlevel.checkpoint()
+    async def _answer(self, request: Request, scope: trio.CancelScope, charge: Charge) -> None:
         done = False
 
         def say(message: Notification | Request) -> bool:
             return not done and self._say(message)
 
-        answer = await self._session.answer(request, scope, say)
+        answer: Success | Failure | None = None
+        with charge, charge.droppable() as dropping:
+            if self._greeted and self._session.opening is None:
+                # `_open` was started before, but tasks take their first steps in any order: it takes its own now.
+                await trio.lowlevel.checkpoint()
+            answer = await self._session.answer(request, scope, say)
         done = True
+        if dropping.cancelled_caught:
+            answer = called_off(request.id)
         if answer is not None:
             await self._send(answer)

@@ -11,13 +11,15 @@ from types import MappingProxyType
 import trio
 from msgspec import Raw
 
+from host.downstream.charge import NOT_YET, Charge
 from host.downstream.reading import MessageReader
 from host.downstream.security import MAX_BODY, Headers, Refusal
 from host.downstream.streams import respond
-from host.errors import Crowded
+from host.errors import Crowded, Unavailable
 from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id, Received
 from host.jsonrpc.messages import receive as receive_at_once
 from host.jsonrpc.strict import is_heavy
+from host.memory import OverBudget
 from host.wire.asgi import Receive, Send
 
 BODY_PATIENCE = 10.0
@@ -53,6 +55,7 @@ class Visit:
     """Headers for every answer: those that let a page of a listed origin read it."""
     receive: Receive
     send: Send
+    charge: Charge
 
     async def respond(self, status: int, headers: Mapping[str, str] = NO_HEADERS, data: bytes = b"") -> None:
         await respond(self.send, status, {**self.allowed, **headers}, data)
@@ -62,16 +65,17 @@ class Gone(Exception):
     """The client left while it was sending its request."""
 
 
-async def read_body(receive: Receive) -> bytes:
-    """The whole body, within the limits of size and time.
+async def read_body(receive: Receive, charge: Charge) -> bytes:
+    """The whole body, within the limits of size, time and memory. Memory is charged as the bytes come: what a client
+    only announces takes none.
 
     Raises:
-        Rejected: it is too long, or too slow.
+        Rejected: it is too long, or too slow, or there is no memory for it.
         Gone: it will not come.
     """
     parts: list[bytes] = []
     size = 0
-    with trio.move_on_after(BODY_PATIENCE):
+    with trio.move_on_after(BODY_PATIENCE), charge.droppable():
         while True:
             event = await receive()
             if event["type"] == "http.disconnect":
@@ -80,20 +84,29 @@ async def read_body(receive: Receive) -> bytes:
             size += len(parts[-1])
             if size > MAX_BODY:
                 raise Rejected(Refusal(413, f"a message is at most {MAX_BODY} bytes", {"connection": "close"}))
-            if not event.get("more_body", False):
+            more = event.get("more_body", False)
+            try:
+                charge.arrives(len(parts[-1]))
+                if not more:
+                    charge.carried_out()
+            except OverBudget:
+                raise _no_memory() from None
+            if not more:
                 return b"".join(parts)
+    if charge.dropped:
+        raise _no_memory()
     why = f"the body did not come within {BODY_PATIENCE:.0f} s"
     raise Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR)
 
 
-async def read_message(receive: Receive, reader: MessageReader) -> Received:
+async def read_message(receive: Receive, reader: MessageReader, charge: Charge) -> Received:
     """The message, or the batch, that is the body.
 
     Raises:
-        Rejected: the body is too long or too slow, or too many large ones are being read.
+        Rejected: the body is too long or too slow, there is no memory for it, or too many large ones are being read.
         Gone: the client has left.
     """
-    data = await read_body(receive)
+    data = await read_body(receive, charge)
     if not is_heavy(data):
         return receive_at_once(data)
     read: Received | Crowded | None = None
@@ -106,18 +119,25 @@ async def read_message(receive: Receive, reader: MessageReader) -> Received:
         left = True
         nursery.cancel_scope.cancel("the client left")
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(leave)
-        try:
-            read = await reader.read(data)
-        except Crowded as problem:
-            read = problem
-        nursery.cancel_scope.cancel()
+    with charge.droppable() as dropping:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leave)
+            try:
+                read = await reader.read(data)
+            except Crowded as problem:
+                read = problem
+            nursery.cancel_scope.cancel()
+    if dropping.cancelled_caught:
+        raise _no_memory()
     if left or read is None:
         raise Gone
     if isinstance(read, Crowded):
         raise Rejected(Refusal(503, read.message, {"retry-after": "1"}), read.code)
     return read
+
+
+def _no_memory() -> Rejected:
+    return Rejected(Refusal(503, NOT_YET, {"retry-after": "1", "connection": "close"}), Unavailable.code)
 
 
 @asynccontextmanager

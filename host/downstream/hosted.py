@@ -15,15 +15,17 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeAlias
 
 import trio
 from msgspec import Raw
 
-from host.downstream.keeping import Asked, ByOwner, Kept, OpenQuestions, fit_to_keep, size_of
-from host.errors import OUR_FAULT, ColonnadeError, Crowded, InvalidParams
+from host.downstream.keeping import AnswerTooLarge, Asked, ByOwner, Kept, OpenQuestions, fit_to_keep, size_of
+from host.errors import OUR_FAULT, ColonnadeError, Crowded, InvalidParams, Unavailable
 from host.exchange import Outlet, Report
 from host.jsonrpc.messages import INTERNAL_ERROR, Notification
+from host.memory import Budget, Holding, OverBudget, Use, client
 from host.protocol.meta import without_hop
 from host.protocol.tasks import Status, Task, moment
 from host.wire.link import LinkLost
@@ -76,6 +78,8 @@ class Job:
         self.owner = owner
         self.server = server
         self.id = id
+        self.held: Holding | None = None
+        """What it is charged with: its request until it is over, then what came of it."""
         self.is_task = False
         self.is_over = False
         self.result: Raw | None = None
@@ -270,7 +274,8 @@ class Hosted:
         crashed: told of every exception that is not an answer; must not wait.
     """
 
-    def __init__(self, nursery: trio.Nursery, crashed: Callable[[Exception], None]) -> None:
+    def __init__(self, nursery: trio.Nursery, crashed: Callable[[Exception], None], memory: Budget) -> None:
+        self._memory = memory
         self._nursery = nursery
         self._crashed = crashed
         self._jobs: dict[Hashable, dict[str, Job]] = {}
@@ -282,7 +287,15 @@ class Hosted:
         return len(self._working)
 
     def start(
-        self, owner: Hashable, server: str, work: Work, *, ttl_ms: int | None, told: Callable[[Job], None]
+        self,
+        owner: Hashable,
+        server: str,
+        work: Work,
+        *,
+        ttl_ms: int | None,
+        told: Callable[[Job], None],
+        identity: str | None = None,
+        size: int = 0,
     ) -> Job:
         """Have a call of `owner` carried out. Its outlets can be set before it takes its first step, at the next
         checkpoint.
@@ -292,14 +305,20 @@ class Hosted:
             work: run once. What it raises becomes the job's error; cancelling it is calling it off.
             ttl_ms: how long its client would like to have it kept, counted from now; None if it does not say.
             told: see `Job`.
+            identity: the access token whose clients are charged with what it holds.
+            size: bytes of the request, which the work holds until its end.
 
         Raises:
-            Crowded: too many jobs are unfinished.
+            Crowded: too many jobs are unfinished, or there is no memory for this one.
         """
         if not self._working.has_room(owner, of_all=MAX_TASKS, of_one=MAX_PER_OWNER):
             raise Crowded("too many tasks are in progress; finish or cancel some first")
         life = USUAL_LIFE if ttl_ms is None else min(max(ttl_ms, SHORTEST_LIFE), LONGEST_LIFE)
         job = Job(owner, server, f"{server}.{secrets.token_urlsafe(16)}", life, told)
+        try:
+            job.held = self._memory.hold(client(identity), Use.TASKS, size, partial(_give_way, job))
+        except OverBudget:
+            raise Crowded("there is no memory for another task (memory); nothing was carried out") from None
         self._nursery.start_soon(self._run, job, work)
         self._jobs.setdefault(owner, {})[job.id] = job
         self._working.add(job, owner)
@@ -325,7 +344,7 @@ class Hosted:
             with job.life:
                 with job.working:
                     await trio.lowlevel.checkpoint_if_cancelled()
-                    job.end(await self._outcome(job, work))
+                    job.end(self._charged(job, await self._outcome(job, work)))
                 self._working.drop(job)
                 del work  # it holds the whole request
                 if _is_there(job):  # from here on its deadline says how long it is kept
@@ -335,6 +354,15 @@ class Hosted:
             job.end(None, "its lifetime was up before it was done" if job.life.cancelled_caught else None)
             self._working.drop(job)
             self._forget(job)
+
+    def _charged(self, job: Job, outcome: Raw | ColonnadeError) -> Raw | ColonnadeError:
+        """The outcome, if it is the answer to a request, or there is memory to keep it; else the error that says so."""
+        assert job.held is not None
+        try:
+            job.held.resize(size_of(outcome) if job.is_task else 0)
+        except OverBudget:
+            return AnswerTooLarge()
+        return outcome
 
     async def _outcome(self, job: Job, work: Work) -> Raw | ColonnadeError:
         try:
@@ -353,10 +381,32 @@ class Hosted:
 
     def _forget(self, job: Job) -> None:
         self._kept.drop(job)
+        assert job.held is not None
+        job.held.release()
         mine = self._jobs[job.owner]
         del mine[job.id]
         if not mine:
             del self._jobs[job.owner]
+
+
+def _give_way(job: Job) -> None:
+    """Its memory is needed elsewhere: it is called off, or, if it is over, forgotten."""
+    assert job.held is not None
+    job.held.release()
+    if not job.is_over:
+        job.working.cancel("its memory is needed elsewhere")
+        job.end(MemoryNeeded())
+    else:
+        job.life.cancel("its memory is needed elsewhere")
+
+
+class MemoryNeeded(ColonnadeError):
+    """The memory of a task was needed elsewhere while a server worked on it."""
+
+    code = Unavailable.code
+
+    def __init__(self) -> None:
+        super().__init__("the task was called off since its memory was needed elsewhere (memory)")
 
 
 def _is_there(job: Job) -> bool:
@@ -365,8 +415,8 @@ def _is_there(job: Job) -> bool:
 
 
 @asynccontextmanager
-async def open_hosted(crashed: Callable[[Exception], None]) -> AsyncIterator[Hosted]:
+async def open_hosted(crashed: Callable[[Exception], None], memory: Budget) -> AsyncIterator[Hosted]:
     """The jobs of the block; see `Hosted`. When it ends, they are cancelled."""
     async with trio.open_nursery() as nursery:
-        yield Hosted(nursery, crashed)
+        yield Hosted(nursery, crashed, memory)
         nursery.cancel_scope.cancel("the host is stopping")

@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from config import Listen
+from host.downstream.charge import Charge
 from host.downstream.edge import JSON, Gone, Rejected, Visit
 from host.downstream.open_streams import OpenStreams
 from host.downstream.reading import MessageReader, share_interpreter
@@ -32,6 +33,7 @@ from host.downstream.streams import Replies, respond
 from host.errors import LIMITED
 from host.journal import Crashed, Journal, TurnedAway, sample
 from host.jsonrpc.messages import ErrorBody, Failure, write
+from host.memory import Budget, client
 from host.router import Router
 from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
 
@@ -47,6 +49,8 @@ async def open_http_face(
     status: Callable[[], bytes],
     stop: trio.Event,
     console: ASGIApp | None = None,
+    *,
+    memory: Budget,
 ) -> AsyncIterator[ASGIApp]:
     """The app, for the block; `console` answers all paths below /console. Afterwards no session, stream or call of it
     is left. When `stop` is set, the standing streams end, since nothing else would end them; calls go on."""
@@ -55,13 +59,13 @@ async def open_http_face(
         streams = OpenStreams()
         share_interpreter()
         reader = MessageReader()
-        alone = StatelessHttp(router, stateless, replies, stop, streams)
-        streamable = StreamableFace(router, journal, stop, replies, alone, stateless.tasks, streams, reader)
-        old = SseFace(router, journal, stop, stateless.tasks, streams, reader) if listen.sse else None
+        alone = StatelessHttp(router, stateless, replies, stop, streams, memory)
+        streamable = StreamableFace(router, journal, stop, replies, alone, stateless.tasks, streams, reader, memory)
+        old = SseFace(router, journal, stop, stateless.tasks, streams, reader, memory) if listen.sse else None
         nursery.start_soon(replies.watch)
         nursery.start_soon(streamable.sweep)
         try:
-            yield _App(listen, router, journal, status, streamable, old, console).serve
+            yield _App(listen, router, journal, status, streamable, old, console, memory).serve
         finally:
             nursery.cancel_scope.cancel()
 
@@ -76,8 +80,10 @@ class _App:
         streamable: StreamableFace,
         old: SseFace | None,
         console: ASGIApp | None,
+        memory: Budget,
     ) -> None:
         self._console = console
+        self._memory = memory
         self._doors = {listen.path: streamable.serve}
         if old is not None:
             self._doors |= {"/sse": old.serve_stream, "/message": old.serve_message}
@@ -129,7 +135,8 @@ class _App:
             return
         serve, endpoint = self._find(path)
         query = scope.get("query_string", b"").decode("latin-1")
-        await serve(Visit(method, endpoint, query, headers, identity, allowed, receive, send))
+        with Charge(self._memory, client(identity)) as charge:
+            await serve(Visit(method, endpoint, query, headers, identity, allowed, receive, send, charge))
 
     def _find(self, path: str) -> tuple[Callable[[Visit], Awaitable[None]], str | None]:
         """Who serves a path, and the one server whose own endpoint it names."""

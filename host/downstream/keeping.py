@@ -13,7 +13,7 @@ from typing import Generic, TypeAlias, TypeVar
 import trio
 from msgspec import Raw
 
-from host.errors import ColonnadeError, again
+from host.errors import ColonnadeError, TooLarge, again
 from host.jsonrpc.raw import is_object
 from host.wire.link import LinkLost
 
@@ -172,6 +172,15 @@ class Kept(Generic[T]):
     def drop(self, thing: T) -> None:
         """Keep it no more; nothing happens if it is not kept."""
         self._bytes -= self._sizes.pop(thing, 0)
+
+
+class AnswerTooLarge(ColonnadeError):
+    """There is no memory to keep the answer until its client fetches it."""
+
+    code = TooLarge.code
+
+    def __init__(self) -> None:
+        super().__init__("the request was carried out, but there is no memory to keep its answer (memory)")
 
 
 def fit_to_keep(error: E) -> E:

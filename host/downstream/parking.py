@@ -17,16 +17,18 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import trio
 from msgspec import Raw
 
-from host.downstream.keeping import Asked, ByOwner, Kept, OpenQuestions, fit_to_keep, size_of
+from host.downstream.keeping import AnswerTooLarge, Asked, ByOwner, Kept, OpenQuestions, fit_to_keep, size_of
 from host.errors import ColonnadeError, Crowded, InvalidParams, again
 from host.exchange import Outlet, Report
 from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode, encode_object, members, value
+from host.memory import Budget, Holding, OverBudget, Use, client
 from host.protocol.meta import TOKEN, without_hop
 from host.protocol.methods import PROGRESS
 from host.wire.link import LinkLost
@@ -88,7 +90,8 @@ class Lot:
         crashed: told of every exception that is not an answer; must not wait.
     """
 
-    def __init__(self, nursery: trio.Nursery, crashed: Callable[[Exception], None]) -> None:
+    def __init__(self, nursery: trio.Nursery, crashed: Callable[[Exception], None], memory: Budget) -> None:
+        self._memory = memory
         self._nursery = nursery
         self._crashed = crashed
         self._by_owner: ByOwner[_Call] = ByOwner()
@@ -105,6 +108,9 @@ class Lot:
         work: Callable[[Outlet], Awaitable[Raw]],
         tell: Callable[[Notification], None],
         token: Id | None = None,
+        *,
+        identity: str | None = None,
+        size: int = 0,
     ) -> Outcome:
         """Start a call for `owner`, and wait until it is done or asks something. Cancelling this cancels the call.
 
@@ -113,16 +119,19 @@ class Lot:
                 it tells is lost. An answer comes as the client sent it, and is a JSON object.
             tell: takes what is told while this request is attached; must not wait.
             token: what this request wants progress under; without one it gets none.
+            identity: the access token whose clients are charged with what the call holds while no request waits for it.
+            size: bytes of the request, which the work holds until its end.
 
         Raises:
-            Crowded: too many calls are in the lot.
+            Crowded: too many calls are in the lot, or there is no memory for this one.
             NoSuchTicket: the lot was closed meanwhile.
             Exception: whatever the work raised.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._by_owner.has_room(owner, of_all=MAX_PARKED, of_one=MAX_PER_OWNER):
             raise Crowded("too many calls that may ask questions are in progress; finish or cancel some first")
-        call = _Call(owner)
+        call = _Call(owner, size)
+        call.held = self._memory.hold(client(identity), Use.PARKED, drop=partial(_give_way, call))
         visit = call.visit = _Visit(0, tell, token)
         self._nursery.start_soon(self._run, call, work)
         self._by_owner.add(call, owner)
@@ -186,7 +195,16 @@ class Lot:
                 call.scope.cancel("the client no longer waits")
 
     def _hand_over(self, call: _Call) -> Questions:
-        """Give everything that is open to the client. From now on the call waits for it."""
+        """Give everything that is open to the client. From now on the call waits for it, and is charged by itself.
+
+        Raises:
+            Crowded: there is no memory for that.
+        """
+        try:
+            call.held.resize(call.size)
+        except OverBudget:
+            text = "there is no memory for calls that wait for their clients (memory); it was called off"
+            raise Crowded(text) from None
         if call.id is None:
             call.id = secrets.token_urlsafe(16)
             self._waiting[call.id] = call
@@ -206,16 +224,27 @@ class Lot:
     async def _run(self, call: _Call, work: Callable[[Outlet], Awaitable[Raw]]) -> None:
         try:
             with call.scope:
-                call.end(await self._outcome(call, work))
+                call.end(self._charged(call, await self._outcome(call, work)))
                 del work  # it holds the whole request
                 if call.round:  # from here on the deadline says how long the outcome is kept
                     await trio.sleep_forever()
         finally:
             call.end()
+            call.held.release()
             self._by_owner.drop(call)
             self._replays.drop(call)
             if call.id is not None:
                 del self._waiting[call.id]
+
+    def _charged(self, call: _Call, outcome: Raw | Exception) -> Raw | Exception:
+        """The outcome, if it is delivered at once, or there is memory to keep it; else the error that says so."""
+        if not call.round:
+            return outcome
+        try:
+            call.held.resize(size_of(outcome))
+        except OverBudget:
+            return AnswerTooLarge()
+        return outcome
 
     async def _outcome(self, call: _Call, work: Callable[[Outlet], Awaitable[Raw]]) -> Raw | Exception:
         try:
@@ -266,17 +295,23 @@ class _Call:
         "_open",
         "asked",
         "delivered",
+        "held",
         "id",
         "is_over",
         "outcome",
         "owner",
         "round",
         "scope",
+        "size",
         "visit",
     )
 
-    def __init__(self, owner: Hashable) -> None:
+    held: Holding
+    """What it is charged with while it waits for its client, and for its outcome."""
+
+    def __init__(self, owner: Hashable, size: int) -> None:
         self.owner = owner
+        self.size = size
         self.id: str | None = None
         self.round = 0
         self.asked: dict[str, Asked] = {}
@@ -383,6 +418,11 @@ class _Call:
             self.visit.stir()
 
 
+def _give_way(call: _Call) -> None:
+    call.held.release()
+    call.scope.cancel("its memory is needed elsewhere")
+
+
 def _delivered(outcome: Raw | Exception) -> Raw:
     if isinstance(outcome, Exception):
         raise again(outcome)  # the one that is kept must not hold the stacks of all who got it
@@ -390,8 +430,8 @@ def _delivered(outcome: Raw | Exception) -> Raw:
 
 
 @asynccontextmanager
-async def open_lot(crashed: Callable[[Exception], None]) -> AsyncIterator[Lot]:
+async def open_lot(crashed: Callable[[Exception], None], memory: Budget) -> AsyncIterator[Lot]:
     """A lot for the block; see `Lot`. When it ends, its calls are cancelled."""
     async with trio.open_nursery() as nursery:
-        yield Lot(nursery, crashed)
+        yield Lot(nursery, crashed, memory)
         nursery.cancel_scope.cancel("the host is stopping")

@@ -36,6 +36,7 @@ from host.jsonrpc.messages import (
     Success,
 )
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object
+from host.memory import Budget, client
 from host.protocol.handshake import Opening, opening, opening_answer
 from host.protocol.levels import UNASKED, level_of, passes
 from host.protocol.meta import for_next_hop
@@ -179,9 +180,12 @@ class Session:
         journal: Journal,
         identity: str | None = None,
         tasks: Tasks | None = None,
+        *,
+        memory: Budget,
     ) -> None:
         self.endpoint = endpoint
         self.identity = identity
+        self.memory = memory
         self.opening: Opening | None = None
         self.serving: Serving[trio.CancelScope] = Serving()
         self.asking: Asking[object] = Asking()
@@ -190,7 +194,7 @@ class Session:
         """Where that goes over Streamable HTTP."""
         self.level: str | None = None
         """What it wants of log messages."""
-        self.history = History()
+        self.history = History(memory, client(identity))
         self.ended = trio.Event()
         self.last_used = trio.current_time()
         self.mark = object()
@@ -305,7 +309,8 @@ class Session:
         self.asking.end(LinkLost("the client has ended its session"))
         self._router.forget(self._caller)
         # Whoever still holds on to the session shall not hold on to what it kept.
-        self.history, self._changes = History(), None
+        self.history.close()
+        self._changes = None
 
     async def tell_changes(self, send: Send) -> None:
         """Tell the client of every list that is no longer as it knows it, until cancelled."""
@@ -386,21 +391,28 @@ IDLE = 3600.0
 
 
 def draft_session(
-    kind: str, endpoint: str | None, identity: str | None, router: Router, journal: Journal, tasks: Tasks
+    kind: str,
+    endpoint: str | None,
+    identity: str | None,
+    router: Router,
+    journal: Journal,
+    tasks: Tasks,
+    memory: Budget,
 ) -> tuple[str, Session]:
     """A session and its id, which is 192 random bits; `kind` is for its name in the log."""
     id = secrets.token_urlsafe(24)
     name = f"{kind} {id[:6]}" if identity is None else f"{identity}, {kind} {id[:6]}"
-    return id, Session(name, endpoint, router, journal, identity, tasks)
+    return id, Session(name, endpoint, router, journal, identity, tasks, memory=memory)
 
 
 class Sessions:
     """The open HTTP sessions by id. An id is 192 random bits, known to nobody but its client."""
 
-    def __init__(self, router: Router, journal: Journal, tasks: Tasks) -> None:
+    def __init__(self, router: Router, journal: Journal, tasks: Tasks, memory: Budget) -> None:
         self._router = router
         self._journal = journal
         self._tasks = tasks
+        self._memory = memory
         self._open: dict[str, Session] = {}
         self._listening: dict[str, tuple[trio.Event, trio.CancelScope]] = {}
 
@@ -412,7 +424,7 @@ class Sessions:
 
     def draft(self, endpoint: str | None, identity: str | None) -> tuple[str, Session]:
         """A session that is not yet known by its id."""
-        return draft_session("session", endpoint, identity, self._router, self._journal, self._tasks)
+        return draft_session("session", endpoint, identity, self._router, self._journal, self._tasks, self._memory)
 
     def keep(self, id: str, session: Session) -> bool:
         """Make the session known by its id. False if there are too many, and none that makes room for it."""

@@ -11,20 +11,23 @@ The stream is the session: when it ends, the session does, with everything that 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from urllib.parse import parse_qs
 
 import trio
 
 from host.downstream.channel import Channel
+from host.downstream.charge import called_off, unanswerable
 from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_message, until_gone
 from host.downstream.open_streams import OpenStreams, Transport
 from host.downstream.reading import MessageReader
 from host.downstream.security import Refusal, refuse_accept, refuse_body
 from host.downstream.sessions import Session, draft_session
-from host.downstream.streams import MAX_KEPT, STREAM_HEADERS, body, start
+from host.downstream.streams import MAX_KEPT, STREAM_HEADERS, body, send_answer, start
 from host.downstream.tasks import Tasks
 from host.journal import Journal
 from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, write
+from host.memory import Budget, OverBudget, Use, client
 from host.protocol.methods import INITIALIZE
 from host.router import Router
 from host.wire.asgi import Send
@@ -45,9 +48,11 @@ class SseFace:
         tasks: Tasks,
         streams: OpenStreams,
         reader: MessageReader,
+        memory: Budget,
     ) -> None:
         self._streams = streams
         self._reader = reader
+        self._memory = memory
         self._router = router
         self._journal = journal
         self._tasks = tasks
@@ -61,7 +66,7 @@ class SseFace:
         if refusal is not None:
             raise Rejected(refusal)
         id, session = draft_session(
-            "sse session", visit.endpoint, visit.identity, self._router, self._journal, self._tasks
+            "sse session", visit.endpoint, visit.identity, self._router, self._journal, self._tasks, self._memory
         )
         ending = trio.CancelScope()
         place = self._streams.place(
@@ -76,10 +81,10 @@ class SseFace:
 
     async def _serve(self, visit: Visit, id: str, session: Session, ending: trio.CancelScope) -> None:
         there = "/message" if visit.endpoint is None else f"/message/{visit.endpoint}"
-        outgoing = _Outgoing()
-        outgoing.put(event(f"{there}?{SESSION}={id}".encode(), event="endpoint"))
         with ending:
             async with until_gone(visit.receive) as nursery:
+                outgoing = _Outgoing(self._memory, visit.identity, nursery.cancel_scope)
+                outgoing.put(event(f"{there}?{SESSION}={id}".encode(), event="endpoint"))
                 self._open[id] = session, Channel(session, outgoing.say, outgoing.send, nursery)
                 try:
                     await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
@@ -90,6 +95,7 @@ class SseFace:
                         await outgoing.pour(visit.send)
                 finally:
                     del self._open[id]  # before its nursery is gone, which takes in what is sent to it
+                    outgoing.held.release()
 
     async def serve_message(self, visit: Visit) -> None:
         if visit.method != "POST":
@@ -102,7 +108,7 @@ class SseFace:
             await self._answer_alone(visit)
             return
         self._find(visit, named)
-        received = await read_message(visit.receive, self._reader)
+        received = await read_message(visit.receive, self._reader, visit.charge)
         session, channel = self._find(visit, named)  # again: it may have ended meanwhile
         message = received.message
         if isinstance(message, Malformed) and not message.answers and not session.sends_batches:
@@ -119,34 +125,50 @@ class SseFace:
     async def _answer_alone(self, visit: Visit) -> None:
         """A message of nobody's session: who sends it can be told nothing but the answer, and nowhere else, so a client
         that leaves calls its request off."""
-        message = (await read_message(visit.receive, self._reader)).message
+        message = (await read_message(visit.receive, self._reader, visit.charge)).message
         if isinstance(message, Malformed) and not message.answers:
             raise Rejected(Refusal(400, message.why), message.code, message.id)
         if not isinstance(message, Request):
             await visit.respond(202)
             return
         name = visit.identity or "no session"
-        session = Session(name, visit.endpoint, self._router, self._journal, visit.identity)
+        session = Session(name, visit.endpoint, self._router, self._journal, visit.identity, memory=self._memory)
         answer: Success | Failure | None = None
         async with until_gone(visit.receive):
-            if message.method == INITIALIZE:
-                answer = await session.open(message)
-            else:
-                session.do_without_handshake()
-                answer = await session.answer(message, session.begin(message), lambda message: False)
+            with visit.charge.droppable() as dropping:
+                if message.method == INITIALIZE:
+                    answer = await session.open(message)
+                else:
+                    session.do_without_handshake()
+                    answer = await session.answer(message, session.begin(message), lambda message: False)
+            if dropping.cancelled_caught:
+                answer = called_off(message.id)
         if answer is not None:
-            await visit.respond(200, JSON, write(answer))
+            await send_answer(visit.send, {**visit.allowed, **JSON}, answer, visit.charge)
 
 
 class _Outgoing:
-    """What waits to be read by the client."""
+    """What waits to be read by the client of a session. It is charged until it was taken; when the memory is needed
+    elsewhere, the session ends.
 
-    def __init__(self) -> None:
+    Args:
+        scope: holds the session.
+    """
+
+    def __init__(self, memory: Budget, identity: str | None, scope: trio.CancelScope) -> None:
         self._waiting: deque[bytes] = deque()
         self._size = 0
         self._moved = trio.lowlevel.ParkingLot()
+        self._scope = scope
+        self.held = memory.hold(client(identity), Use.STREAMS, drop=self._give_way)
 
     def put(self, data: bytes) -> None:
+        """Add one event.
+
+        Raises:
+            OverBudget: there is no memory for it.
+        """
+        self.held.grow(len(data))
         self._waiting.append(data)
         self._size += len(data)
         self._moved.unpark_all()
@@ -155,14 +177,24 @@ class _Outgoing:
         """What must not wait. A client that reads so little misses it."""
         if self._size > MAX_KEPT:
             return False
-        self.put(event(write(message), event="message"))
+        try:
+            self.put(event(write(message), event="message"))
+        except OverBudget:
+            return False
         return True
 
     async def send(self, message: Message) -> None:
-        """What is never lost: while the client does not read, it waits."""
+        """What is never lost: while the client does not read, it waits. An answer for which there is no memory becomes
+        an error that says so."""
         while self._size > MAX_KEPT:
             await self._moved.park()
-        self.put(event(write(message), event="message"))
+        data = write(message)
+        try:
+            self.put(event(data, event="message"))
+        except OverBudget:
+            instead = unanswerable(message.id, len(data)) if isinstance(message, Success | Failure) else None
+            if instead is None or not self.say(instead):
+                self._give_way()
         await trio.lowlevel.checkpoint()
 
     async def ping(self) -> None:
@@ -170,13 +202,19 @@ class _Outgoing:
         while True:
             await trio.sleep(PING_EVERY)
             if not self._waiting:
-                self.put(event(b"{}", event="ping"))
+                with suppress(OverBudget):
+                    self.put(event(b"{}", event="ping"))
 
     async def pour(self, send: Send) -> None:
         while True:
             while self._waiting:
                 data = self._waiting.popleft()
                 self._size -= len(data)
-                await body(send, data, more=True)
+                await body(send, data, more=True, moves=self.held.moves)
+                self.held.grow(-len(data))
                 self._moved.unpark_all()
             await self._moved.park()
+
+    def _give_way(self) -> None:
+        self.held.release()
+        self._scope.cancel("the memory of the session is needed elsewhere")

@@ -21,6 +21,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from host.downstream.charge import COPIES
 from host.downstream.guard import guarded
 from host.downstream.keeping import ByOwner
 from host.downstream.parking import PARKED, Lot, Outcome, Questions, Ticket
@@ -227,7 +228,10 @@ class Stateless:
 
         if not can_be_asked(said.abilities) or not self._router.may_park(caller, request.method, asked):
             return await work(outlet)
-        return self._outcome(await self._lot.begin(caller.owner, work, outlet.tell, token), bound)
+        parked = self._lot.begin(
+            caller.owner, work, outlet.tell, token, identity=caller.identity, size=COPIES * len(request.params or b"")
+        )
+        return self._outcome(await parked, bound)
 
     # The state that a client brings back
 

@@ -7,11 +7,13 @@ refused before the first byte of an answer. A client that leaves has called its 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
 import trio
 from msgspec import Raw
 
+from host.downstream.charge import called_off
 from host.downstream.edge import Rejected, Visit, cancel_when_gone, until_gone
 from host.downstream.guard import params_of
 from host.downstream.listening import listen, wanted_of
@@ -21,6 +23,7 @@ from host.downstream.stateless import Comer, Stateless, can_be_asked
 from host.downstream.streams import COMMIT, STREAM_HEADERS, EventStream, Replies, start
 from host.errors import ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
 from host.jsonrpc.messages import Failure, Request, Success, write
+from host.memory import Budget, OverBudget, client
 from host.protocol.methods import CALL, target_of
 from host.protocol.mirror import check, check_params, check_version
 from host.protocol.stateless import Envelope, envelope, stated
@@ -40,8 +43,15 @@ class StatelessHttp:
     """Serves them. When `stop` is set, whoever only listens is told that it is over."""
 
     def __init__(
-        self, router: Router, stateless: Stateless, replies: Replies, stop: trio.Event, streams: OpenStreams
+        self,
+        router: Router,
+        stateless: Stateless,
+        replies: Replies,
+        stop: trio.Event,
+        streams: OpenStreams,
+        memory: Budget,
     ) -> None:
+        self._memory = memory
         self._router = router
         self._stateless = stateless
         self._replies = replies
@@ -83,19 +93,23 @@ class StatelessHttp:
     ) -> None:
         scope = trio.CancelScope()
         leaving = partial(cancel_when_gone, visit.receive, scope)
-        reply = self._replies.begin(visit.send, visit.allowed, _stream, COMMIT, leaving)
+        reply = self._replies.begin(visit.send, visit.allowed, partial(self._stream, visit), COMMIT, leaving)
         if can_be_asked(said.abilities):
             reply.attend()  # at once: a question may end the request, and whoever has left would never come back
         answer: Success | Failure | None = None
         try:
-            with scope:
+            with scope, visit.charge.droppable() as dropping:
                 answer = await self._stateless.answer(request, params, said, comer, reply.say)
         finally:
             self._replies.end(reply)
+        if answer is None and dropping.cancelled_caught:
+            answer = called_off(request.id)
         if answer is None:
             reply.leave()
-        else:
-            await reply.finish(answer, _status(answer))
+            return
+        finishing = reply.finish(answer, visit.charge, _status(answer))
+        del answer  # while its client takes it, nothing else may keep what the server sent
+        await finishing
 
     async def _listen(
         self, visit: Visit, request: Request, params: Mapping[str, Raw], said: Envelope, comer: Comer
@@ -107,10 +121,13 @@ class StatelessHttp:
         ending = trio.CancelScope()
         with self._streams.place(Transport.LISTEN, visit.identity, ending.cancel, id=request.id):
             async with until_gone(visit.receive) as nursery:
-                stream = _stream()
-                await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
-                nursery.start_soon(self._tell, request, wanted, said, comer, stream, ending)
-                await stream.pour(visit.send, -1)
+                stream = self._stream(visit)
+                try:
+                    await start(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
+                    nursery.start_soon(self._tell, request, wanted, said, comer, stream, ending)
+                    await stream.pour(visit.send, -1)
+                finally:
+                    stream.leave()
 
     async def _tell(
         self,
@@ -124,8 +141,13 @@ class StatelessHttp:
         tasks = self._stateless.tasks
         with ending:
             await listen(self._router, tasks, request.id, wanted, comer, said.abilities, stream.say, self._stop)
-        stream.add(write(Success(request.id, farewell(request.id))))
+        with suppress(OverBudget):
+            stream.add(write(Success(request.id, farewell(request.id))))
         stream.end()
+
+    def _stream(self, visit: Visit) -> EventStream:
+        """Such a stream cannot be resumed."""
+        return EventStream(None, self._memory, client(visit.identity), primes=False)
 
 
 def _comer(visit: Visit) -> Comer:
@@ -135,11 +157,6 @@ def _comer(visit: Visit) -> Comer:
     return Comer(
         f"{visit.identity}, stateless", visit.endpoint, visit.identity, visit.identity, (visit.endpoint, visit.identity)
     )
-
-
-def _stream() -> EventStream:
-    """Such a stream cannot be resumed."""
-    return EventStream(None, primes=False)
 
 
 def _status(answer: Success | Failure) -> int:

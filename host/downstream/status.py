@@ -12,23 +12,26 @@ from config import HttpServer
 from host.catalog import Catalog
 from host.journal import Journal
 from host.jsonrpc.raw import encode
+from host.memory import Budget
 from host.protocol.methods import LISTINGS, Kind
 from host.upstream.roster import Roster
 from host.upstream.supervisor import Connecting, Failed, Held, Ready, Upstream, describe
 from host.version import VERSION
 
 
-def status(roster: Roster, catalog: Catalog, journal: Journal, *, parked: int, tasks: int) -> bytes:
-    """`{"colonnade": version, "parked": number, "tasks": number, "process": {...}, "servers": [...]}`.
+def status(roster: Roster, catalog: Catalog, journal: Journal, *, parked: int, tasks: int, memory: Budget) -> bytes:
+    """`{"colonnade": version, "parked": number, "tasks": number, "process": {...}, "memory": {...}, "servers": [...]}`.
 
     `parked` calls are under way that may have to wait for an answer of their client, and `tasks` that are tasks or may
-    become some. `process` is as of `usage`. A server has `id`,
+    become some. `process` is as of `usage`. `memory` is the budget in bytes: `limit`, `used`, `by_use`, and what the
+    `largest_owner` holds. A server has `id`,
     `title`, `transport`, `state` (one of `starting`, `ready`, `failed`, `held`, `disabled`), `detail` in words, `since`
     and `next_attempt_in` in seconds, `attempts`, `revision` and `says` (what it calls itself), `entries` by kind,
     `isolation`, the number of dedicated `instances` that live and may live (`max_instances`), and `dropped` (messages
     dropped, by reason)."""
     servers = [_server(upstream, roster, catalog, journal) for upstream in roster.upstreams.values()]
-    told = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "process": usage(), "servers": servers}
+    told: dict[str, object] = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "process": usage()}
+    told |= {"memory": _memory(memory), "servers": servers}
     return bytes(encode(told))
 
 
@@ -47,6 +50,16 @@ def usage() -> dict[str, int | None]:
         }
     except (OSError, ValueError, KeyError, IndexError):
         return unknown
+
+
+def _memory(memory: Budget) -> dict[str, object]:
+    """Bytes that messages may take, that they take, and by what they are taken; the largest owner's part of it."""
+    return {
+        "limit": memory.total,
+        "used": memory.used,
+        "by_use": memory.by_use(),
+        "largest_owner": max(memory.by_owner().values(), default=0),
+    }
 
 
 def _server(upstream: Upstream, roster: Roster, catalog: Catalog, journal: Journal) -> dict[str, object]:

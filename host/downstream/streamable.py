@@ -9,8 +9,11 @@ Here a disconnect is not a cancel: a call whose client left goes on to its end, 
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import trio
 
+from host.downstream.charge import called_off
 from host.downstream.edge import JSON, Rejected, Visit, cancel_when, read_message, until_gone
 from host.downstream.open_streams import OpenStreams, Transport
 from host.downstream.reading import MessageReader
@@ -40,6 +43,7 @@ from host.jsonrpc.messages import (
     Success,
     write,
 )
+from host.memory import Budget, OverBudget
 from host.protocol.ladder import Way, way_over_http
 from host.protocol.methods import INITIALIZE
 from host.protocol.mirror import METHOD_HEADER
@@ -48,7 +52,8 @@ from host.protocol.versions import LEGACY, MODERN
 from host.router import Router
 from host.wire.sse import comment
 
-SWEEP = 60.0
+SWEEP = 5.0
+"""Seconds after which at the latest a session keeps no more of its finished streams than it may."""
 SESSION = "mcp-session-id"
 VERSION = "mcp-protocol-version"
 MAX_SESSION_ID = 128
@@ -67,12 +72,13 @@ class StreamableFace:
         tasks: Tasks,
         streams: OpenStreams,
         reader: MessageReader,
+        memory: Budget,
     ) -> None:
         self._reader = reader
         self._stop = stop
         self._streams = streams
         self._stateless = stateless
-        self._sessions = Sessions(router, journal, tasks)
+        self._sessions = Sessions(router, journal, tasks, memory)
         self._replies = replies
 
     async def sweep(self) -> None:
@@ -100,7 +106,7 @@ class StreamableFace:
         refusal = refuse_body(visit.headers) or refuse_accept(visit.headers, "application/json", "text/event-stream")
         if refusal is not None:
             raise Rejected(refusal)
-        received = await read_message(visit.receive, self._reader)
+        received = await read_message(visit.receive, self._reader, visit.charge)
         message = received.message
         if _way(visit, message) is Way.STATELESS:
             await self._serve_stateless(visit, message)
@@ -147,12 +153,13 @@ class StreamableFace:
         reply = self._replies.begin(visit.send, {**visit.allowed, SESSION: session_id}, session.begin_stream)
         self._replies.end(reply)  # it is a stream from the start
         reply.open()
-        async with trio.open_nursery() as nursery:
-            for request, scope in requests:
-                nursery.start_soon(_answer_one, session, request, scope, reply)
-            for refusal in refusals:
-                await reply.add(refusal)
-        await reply.finish(None)
+        with visit.charge.droppable() as dropping:
+            async with trio.open_nursery() as nursery:
+                for request, scope in requests:
+                    nursery.start_soon(_answer_one, session, request, scope, reply)
+                for refusal in refusals:
+                    await reply.add(refusal)
+        await reply.finish(called_off(None) if dropping.cancelled_caught else None, visit.charge)
 
     async def _open(self, visit: Visit, request: Request) -> None:
         if len(visit.headers.all(VERSION)) > 1:
@@ -172,12 +179,21 @@ class StreamableFace:
             await visit.respond(200, {**JSON, SESSION: session_id}, write(refusal))
             return
         reply = self._replies.begin(visit.send, {**visit.allowed, SESSION: session_id}, session.begin_stream)
+        # No name for the answer here: while its client takes it, nothing else may keep what the server sent.
+        await reply.finish(await self._outcome(visit, session, request, reply), visit.charge)
+
+    async def _outcome(
+        self, visit: Visit, session: Session, request: Request, reply: Reply
+    ) -> Success | Failure | None:
+        scope = session.begin(request)
+        answer: Success | Failure | None = None
         try:
-            answer = await session.answer(request, session.begin(request), reply.say)
+            with visit.charge.droppable() as dropping:
+                answer = await session.answer(request, scope, reply.say)
         finally:
             # Before it is sent: a client that is slow to take an answer is not waiting for one.
             self._replies.end(reply)
-        await reply.finish(answer)
+        return called_off(request.id) if dropping.cancelled_caught else answer
 
     # GET
 
@@ -228,7 +244,8 @@ class StreamableFace:
         self, visit: Visit, session: Session, id: str, stream: EventStream, after: int, ending: trio.CancelScope
     ) -> None:
         async def send(notice: Notification) -> None:
-            stream.add(write(notice))
+            with suppress(OverBudget):  # a client that never reads is told no more
+                stream.add(write(notice))
             await trio.lowlevel.checkpoint()
 
         whole = False

@@ -16,7 +16,9 @@ from itertools import islice
 
 import trio
 
+from host.downstream.charge import Charge, unanswerable
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
+from host.memory import Budget, OverBudget, Owner, Use
 from host.wire.asgi import Send
 from host.wire.sse import comment, event, priming
 
@@ -34,6 +36,8 @@ KEPT = 300.0
 MAX_KEPT = 1024 * 1024
 """Bytes that one stream keeps at most, beyond which its oldest events go; and that the finished streams of one session
 keep together, beyond which the oldest go."""
+PIECE = 64 * 1024
+"""Bytes of an answer that are handed to the listener at once."""
 MAX_FINISHED = 100
 """Finished streams that one session keeps at most."""
 
@@ -49,14 +53,43 @@ async def start(send: Send, status: int, headers: Mapping[str, str]) -> None:
     await send({"type": "http.response.start", "status": status, "headers": raw})
 
 
-async def body(send: Send, data: bytes, *, more: bool) -> None:
-    await send({"type": "http.response.body", "body": data, "more_body": more})
+async def body(send: Send, data: bytes, *, more: bool, moves: Callable[[], None] | None = None) -> None:
+    """A part of the body, in pieces: a listener holds a second copy of what it is given until the client takes it.
+    `moves` is called whenever a piece was taken."""
+    for start_at in range(0, len(data) - PIECE, PIECE):
+        piece = data[start_at : start_at + PIECE]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if moves is not None:
+            moves()
+    rest = data[(len(data) - 1) // PIECE * PIECE :] if len(data) > PIECE else data
+    await send({"type": "http.response.body", "body": rest, "more_body": more})
 
 
-async def respond(send: Send, status: int, headers: Mapping[str, str], data: bytes = b"") -> None:
+async def respond(
+    send: Send,
+    status: int,
+    headers: Mapping[str, str],
+    data: bytes = b"",
+    moves: Callable[[], None] | None = None,
+) -> None:
     """One whole HTTP answer."""
     await start(send, status, {**headers, "content-length": str(len(data))})
-    await body(send, data, more=False)
+    await body(send, data, more=False, moves=moves)
+
+
+async def send_answer(
+    send: Send, headers: Mapping[str, str], answer: Success | Failure, charge: Charge, status: int = 200
+) -> None:
+    """One answer as the whole body. Where there is no memory for it, an error that says so takes its place; a client
+    that does not take it is cut off when its memory is needed elsewhere."""
+    data = write(answer)
+    try:
+        charge.answers(len(data))
+    except OverBudget:
+        data = write(unanswerable(answer.id, len(data)))
+    del answer  # it holds what the server sent
+    with charge.droppable():
+        await respond(send, status, {**headers, "content-type": "application/json"}, data, charge.moves)
 
 
 class EventStream:
@@ -64,10 +97,17 @@ class EventStream:
     stream has one reader, and keeps nothing that was read.
 
     `size` is how many bytes are kept, `unread` how many of them the present reader, or the next, has not taken yet.
+
+    Args:
+        memory, owner: what the events are charged to, until `close`.
     """
 
-    def __init__(self, name: str | None, *, primes: bool) -> None:
+    def __init__(self, name: str | None, memory: Budget, owner: Owner, *, primes: bool) -> None:
         self.size = 0
+        self._held = memory.hold(owner, Use.STREAMS, drop=self._give_way)
+        self._uncharged = 0
+        self._pouring: trio.CancelScope | None = None
+        self._closed = False
         self.unread = 0
         self.ended_at: float | None = None
         self._name = name
@@ -77,12 +117,20 @@ class EventStream:
         self._moved = trio.lowlevel.ParkingLot()
         self._readers = 0
         if primes and name is not None:
-            self._append(priming(f"{name}-0", RETRY))
+            first = priming(f"{name}-0", RETRY)
+            self._uncharged = len(first)  # so that a stream can always be begun
+            self._append(first)
 
     def add(self, data: bytes) -> None:
-        """One more message for whoever reads."""
+        """One more message for whoever reads.
+
+        Raises:
+            OverBudget: there is no memory for it.
+        """
         number = self._first + len(self._events)
-        self._append(event(data, id=None if self._name is None else f"{self._name}-{number}"))
+        written = event(data, id=None if self._name is None else f"{self._name}-{number}")
+        self._held.grow(len(written))
+        self._append(written)
         while self.size > MAX_KEPT and len(self._events) > 1:
             self.forget_one()
 
@@ -91,11 +139,26 @@ class EventStream:
         return not self.unread or self.unread + size <= MAX_KEPT
 
     def say(self, message: Notification | Request) -> bool:
-        """Add a message that may be missed; False, and nothing is added, while its reader is far behind."""
+        """Add a message that may be missed; False, and nothing is added, while its reader is far behind, or where there
+        is no memory for it."""
         if self.unread > MAX_KEPT // 2:
             return False
-        self.add(write(message))
+        try:
+            self.add(write(message))
+        except OverBudget:
+            return False
         return True
+
+    def answer(self, answer: Success | Failure) -> None:
+        """Add an answer; where there is no memory for it, an error that says so."""
+        data = write(answer)
+        try:
+            self.add(data)
+        except OverBudget:
+            try:
+                self.add(write(unanswerable(answer.id, len(data))))
+            except OverBudget:
+                self.discard()  # its client sees the stream break off
 
     async def moves(self) -> None:
         """Wait until something is added or taken, or `stir` is called."""
@@ -107,6 +170,7 @@ class EventStream:
 
     def end(self) -> None:
         self.ended_at = trio.current_time()
+        self._held.spare = not self.unread
         self._moved.unpark_all()
 
     def dismiss(self) -> None:
@@ -117,28 +181,84 @@ class EventStream:
     def go_on(self) -> None:
         """It was not the end: its client is here again."""
         self.ended_at = None
+        self._held.spare = False
 
     def has_after(self, number: int) -> bool:
         """Whether everything that came after event `number` is still here."""
         return self._first - 1 <= number < self._first + len(self._events)
 
     def forget_one(self) -> None:
+        """Forget the oldest event."""
+        size = self._without_first()
+        self._held.grow(min(self._uncharged - size, 0))
+        self._uncharged = 0
+
+    def _without_first(self) -> int:
         size = len(self._events.popleft())
         self.size -= size
         self._first += 1
         if self._at < self._first:
             self._at = self._first
             self.unread -= size
+        return size
+
+    def forget_read(self) -> None:
+        """Forget what its reader has taken: it could only be had again by resuming."""
+        while self._events and self._first < self._at:
+            self.forget_one()
+
+    def discard(self) -> None:
+        """Forget everything, and cut off whoever still reads."""
+        while self._events:
+            self.forget_one()
+        self._held.resize(0)
+        if self._pouring is not None:
+            self._pouring.cancel("the memory of the stream is needed elsewhere")
+
+    def close(self) -> None:
+        """Nobody comes back for it: it is charged no longer than somebody reads it."""
+        self._closed = True
+        if self._pouring is None:
+            self._events.clear()
+            self._held.release()
+
+    def leave(self) -> None:
+        """Its reader is gone, and comes back only if the stream can be resumed."""
+        if self._name is None:
+            self.close()
+
+    def _give_way(self) -> None:
+        """Give memory back: what is only kept for a reader that resumes, or else what a reader does not take."""
+        before = self._held.size
+        self.forget_read()
+        if self._held.size > before // 2:
+            self.discard()
 
     async def pour(self, send: Send, after: int) -> None:
-        """Send every event after `after`, and those still to come, to the end; or until another reader takes over."""
+        """Send every event after `after`, and those still to come, to the end; or until another reader takes over. A
+        reader that is cut off (`discard`) is left with half an answer, so that it knows."""
+        with trio.CancelScope() as scope:
+            self._pouring = scope
+            try:
+                await self._pour(send, after)
+            finally:
+                if self._pouring is scope:
+                    self._pouring = None
+                if self._closed:
+                    self.close()
+
+    async def _pour(self, send: Send, after: int) -> None:
         self.dismiss()
         turn = self._readers
         self._at = max(after + 1, self._first)
         self.unread = sum(len(each) for each in islice(self._events, self._at - self._first, None))
         while turn == self._readers:
             while turn == self._readers and self._at < self._first + len(self._events):
-                await body(send, self._take_one(), more=True)
+                data = self._take_one()
+                await body(send, data, more=True, moves=self._held.moves)
+                self._held.spare = self.ended_at is not None and not self.unread
+                if self._name is None:
+                    self._held.grow(-len(data))
             if self.ended_at is not None:
                 break
             with trio.move_on_after(HEARTBEAT) as silence:
@@ -152,7 +272,7 @@ class EventStream:
         self._at += 1
         self.unread -= len(data)
         if self._name is None:
-            self.forget_one()  # nobody comes back for it
+            self._without_first()  # nobody comes back for it; it is charged until it was sent
         self._moved.unpark_all()
         return data
 
@@ -166,18 +286,28 @@ class EventStream:
 class History:
     """The streams of one session that can be resumed."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Budget, owner: Owner) -> None:
+        self._memory = memory
+        self._owner = owner
         self._streams: dict[str, EventStream] = {}
         self._last = 0
+        self._closed = False
 
     def begin(self, *, resumes: bool, primes: bool) -> EventStream:
-        if not resumes:
-            return EventStream(None, primes=False)
+        if not resumes or self._closed:
+            return EventStream(None, self._memory, self._owner, primes=False)
         self.sweep()
         self._last += 1
         name = str(self._last)
-        stream = self._streams[name] = EventStream(name, primes=primes)
+        stream = self._streams[name] = EventStream(name, self._memory, self._owner, primes=primes)
         return stream
+
+    def close(self) -> None:
+        """The session is over: nobody comes back for any of it."""
+        self._closed = True
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
 
     def resume(self, last_event_id: str) -> tuple[EventStream, int] | None:
         """The stream an event id belongs to and the number of that event; None if it is not, or no longer, here."""
@@ -196,7 +326,7 @@ class History:
             assert stream.ended_at is not None
             if now - stream.ended_at > KEPT or size > MAX_KEPT or left > MAX_FINISHED:
                 size -= stream.size
-                del self._streams[name]
+                self._streams.pop(name).close()
 
 
 class Replies:
@@ -288,15 +418,18 @@ class Reply:
         kept_free = MAX_KEPT // 2 if isinstance(message, Notification) else 0  # for questions
         if not stream.has_room(kept_free + len(data)):
             return False
-        stream.add(data)
+        try:
+            stream.add(data)
+        except OverBudget:
+            return False
         return True
 
     async def add(self, answer: Success | Failure) -> None:
         """One of several answers, if the POST held several requests. While the client has much to read, it waits."""
-        stream, data = self.open(), write(answer)
-        while not self._sent.is_set() and not stream.has_room(len(data)):
+        stream, size = self.open(), len(write(answer))
+        while not self._sent.is_set() and not stream.has_room(size):
             await stream.moves()
-        stream.add(data)
+        stream.answer(answer)
 
     def open(self) -> EventStream:
         """Make it a stream, if it is none yet."""
@@ -316,16 +449,20 @@ class Reply:
         with self.attended:
             await leaving()
 
-    async def finish(self, answer: Success | Failure | None, status: int = 200) -> None:
+    async def finish(self, answer: Success | Failure | None, charge: Charge, status: int = 200) -> None:
         """Send the answer and end. None: there is nothing (more) to answer: the client called its request off, say.
-        `status` is for an answer that nothing came before."""
+        `status` is for an answer that nothing came before. A client that does not take it is cut off when its memory
+        is needed elsewhere."""
         self._ended = True
         if answer is not None and self._stream is None:
-            await respond(self._send, status, {**self._headers, "content-type": "application/json"}, write(answer))
+            sending = send_answer(self._send, self._headers, answer, charge, status)
+            del answer
+            await sending
             return
         stream = self.open()
         if answer is not None:
-            stream.add(write(answer))
+            stream.answer(answer)
+        del answer
         stream.end()
         await self._sent.wait()
 
@@ -342,3 +479,4 @@ class Reply:
         finally:
             self._sent.set()
             stream.stir()
+            stream.leave()

@@ -14,6 +14,7 @@ import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
+from host.downstream.charge import COPIES
 from host.downstream.hosted import Hosted, Job
 from host.errors import InvalidParams, InvalidRequest, MethodNotFound, MissingAbility, again
 from host.exchange import Answered, Caller, Exchange, Outlet
@@ -87,7 +88,15 @@ class Tasks:
         def told(job: Job) -> None:
             caller.outlet.tell(notice_in_handshake(_in_handshake(job)))
 
-        job = self._hosted.start(caller.owner, server, work, ttl_ms=wanted.ttl_ms, told=told)
+        job = self._hosted.start(
+            caller.owner,
+            server,
+            work,
+            ttl_ms=wanted.ttl_ms,
+            told=told,
+            identity=caller.identity,
+            size=COPIES * len(exchange.request.params or b""),
+        )
         job.notices = caller.outlet.tell
         job.become()
         return created_in_handshake(job.task)
@@ -157,7 +166,10 @@ class Tasks:
         def work(job: Job) -> Awaitable[Raw]:
             return call(job, job.become)
 
-        job = self._hosted.start(caller.owner, server, work, ttl_ms=None, told=self._told)
+        size = COPIES * sum(len(each) for each in params.values())
+        job = self._hosted.start(
+            caller.owner, server, work, ttl_ms=None, told=self._told, identity=caller.identity, size=size
+        )
         job.before_task = outlet  # which the work itself must not hold: a task outlives its request
         if await job.first():
             return stamped(created_in_extension(job.task), VERSION)

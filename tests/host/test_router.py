@@ -1228,7 +1228,7 @@ async def test_a_watch_is_ended_while_its_server_is_away(autojump_clock: MockClo
 async def test_what_only_a_session_can_keep_is_refused_without_one(method: str, params: object) -> None:
     server = ScriptedServer("a", tools=["x"], resources=["memo:1"], capabilities={**WATCHABLE, "tools": {}})
     async with open_world(server) as world:
-        session = Session("test", None, world.router, world.journal)
+        session = Session("test", None, world.router, world.journal, memory=world.memory)
         session.do_without_handshake()
         client = ScriptedClient(session)
         assert await client.names() == ["a__x"]

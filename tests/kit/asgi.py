@@ -251,7 +251,7 @@ async def open_stateless(world: World) -> AsyncIterator[Stateless]:
     def crashed(problem: Exception) -> None:
         world.journal.note(Crashed("test", problem))
 
-    async with open_lot(crashed) as lot, open_hosted(crashed) as hosted:
+    async with open_lot(crashed, world.memory) as lot, open_hosted(crashed, world.memory) as hosted:
         yield Stateless(world.router, world.journal, lot, Tasks(world.router, hosted))
 
 
@@ -266,7 +266,15 @@ async def open_face(
             stop = trio.Event()
             async with (
                 open_stateless(world) as stateless,
-                open_http_face(listen or Listen(), world.router, stateless, world.journal, lambda: status, stop) as app,
+                open_http_face(
+                    listen or Listen(),
+                    world.router,
+                    stateless,
+                    world.journal,
+                    lambda: status,
+                    stop,
+                    memory=world.memory,
+                ) as app,
             ):
                 connection = Connection(app, nursery)
                 connection.stop = stop

@@ -26,6 +26,7 @@ from host.exchange import Answer, Caller, Exchange, Nobody, Round
 from host.journal import Event, Journal, LeftOut
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Message, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
+from host.memory import Budget
 from host.policy.desk import Answer as Answering
 from host.policy.desk import Matter
 from host.policy.gate import Gate
@@ -464,6 +465,7 @@ class World:
         self.gate = gate
         self.router = router
         self.journal = journal
+        self.memory = Budget(now=trio.current_time)
         self.events: list[Event] = []
         journal.subscribe(self.events.append)
 
@@ -475,7 +477,7 @@ class World:
         identity: str | None = None,
     ) -> ScriptedClient:
         """A client that has shaken hands."""
-        session = Session("test", endpoint, self.router, self.journal, identity)
+        session = Session("test", endpoint, self.router, self.journal, identity, memory=self.memory)
         info = {"name": "test", "version": "1"}
         params = {"protocolVersion": revision, "capabilities": capabilities or {}, "clientInfo": info}
         client = ScriptedClient(session)

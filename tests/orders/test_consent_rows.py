@@ -631,7 +631,7 @@ async def test_t17_nothing_that_an_untrusted_server_writes_is_read_before_a_pers
             with pytest.raises(Refusal):
                 await asked.comes()
         await wait_all_tasks_blocked()
-        said.append(status(world.roster, world.catalog, world.journal, parked=0, tasks=0))
+        said.append(status(world.roster, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory))
         if stream is not None:
             said.append(stream.body)
         for each in said:

@@ -277,13 +277,15 @@ class Machine:
             def crashed(problem: Exception) -> None:
                 world.journal.note(Crashed("test", problem))
 
-            self.lot: Lot = await stack.enter_async_context(open_lot(crashed))
-            self.hosted: Hosted = await stack.enter_async_context(open_hosted(crashed))
+            self.lot: Lot = await stack.enter_async_context(open_lot(crashed, world.memory))
+            self.hosted: Hosted = await stack.enter_async_context(open_hosted(crashed, world.memory))
             stateless = Stateless(world.router, world.journal, self.lot, Tasks(world.router, self.hosted))
 
             async def face(listen: Listen) -> ASGIApp:
                 return await stack.enter_async_context(
-                    open_http_face(listen, world.router, stateless, world.journal, lambda: b"{}", stop)
+                    open_http_face(
+                        listen, world.router, stateless, world.journal, lambda: b"{}", stop, memory=world.memory
+                    )
                 )
 
             # Both serve the same calls: what belongs to a name is nothing to those who have none.

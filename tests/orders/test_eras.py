@@ -109,7 +109,7 @@ class OneChannel:
         self._server = server
         self._greeted = self._opened = self._fails = False
         self._number = 0
-        session = Session("test", None, world.router, world.journal)
+        session = Session("test", None, world.router, world.journal, memory=world.memory)
         both = StatelessStdio(world.router, stateless, session, trio.Event())
         nursery.start_soon(both.run)
         self._channel = Channel(session, self._say, self._send, nursery, both)

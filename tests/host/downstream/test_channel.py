@@ -34,7 +34,7 @@ class End:
         self.heard: list[dict[str, Any]] = []
         self.room = trio.Event()
         self.room.set()
-        self.session = Attentive("test", None, world.router, world.journal)
+        self.session = Attentive("test", None, world.router, world.journal, memory=world.memory)
         self._channel = Channel(self.session, self._say, self._send, nursery)
 
     def says(self, *messages: object) -> None:

@@ -32,6 +32,7 @@ from host.errors import ColonnadeError, Crowded, InvalidParams, Refused, TimedOu
 from host.exchange import Report
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode, items
+from host.memory import Budget
 from host.protocol.tasks import Status
 from host.wire.link import LinkLost
 from tests.kit.scripts import Step, scripts
@@ -53,7 +54,7 @@ def crashes() -> list[Exception]:
 
 @pytest.fixture
 async def hosted(crashes: list[Exception]) -> AsyncIterator[Hosted]:
-    async with open_hosted(crashes.append) as opened:
+    async with open_hosted(crashes.append, Budget(now=trio.current_time)) as opened:
         yield opened
 
 
@@ -824,7 +825,7 @@ async def test_when_it_ends_all_jobs_are_cancelled(
     async def first(job: Job) -> None:
         answers.append(await job.first())
 
-    async with open_hosted(crashes.append) as hosted:
+    async with open_hosted(crashes.append, Budget(now=trio.current_time)) as hosted:
         call = hosted.start(ME, "gh", running, ttl_ms=None, told=told)
         task = hosted.start(ME, "gh", running, ttl_ms=None, told=told)
         done = hosted.start(ME, "gh", over, ttl_ms=None, told=told)
@@ -1095,7 +1096,7 @@ def test_whatever_happens_each_job_and_question_ends_once(script: list[Step]) ->
     async def play() -> None:
         crashes: list[Exception] = []
         async with trio.open_nursery() as nursery, trio.open_nursery() as jobs:
-            machine = Machine(nursery, Hosted(jobs, crashes.append))
+            machine = Machine(nursery, Hosted(jobs, crashes.append, Budget(now=trio.current_time)))
             await machine.play([("start", 1, 1), *script])
             assert not jobs.child_tasks
             machine.judge(crashes)

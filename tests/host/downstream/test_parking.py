@@ -20,6 +20,7 @@ from host.errors import Crowded, InvalidParams, Refused, TimedOut, UnknownEntry,
 from host.exchange import Outlet
 from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode, encode_object
+from host.memory import Budget
 from host.protocol.methods import PROGRESS
 from host.wire.link import LinkLost
 from tests.kit.scripts import Step, scripts
@@ -44,7 +45,7 @@ def crashes() -> list[Exception]:
 
 @pytest.fixture
 def lot(nursery: trio.Nursery, crashes: list[Exception]) -> Lot:
-    return Lot(nursery, crashes.append)
+    return Lot(nursery, crashes.append, Budget(now=trio.current_time))
 
 
 class Request:
@@ -1093,7 +1094,7 @@ async def test_closing_the_lot_ends_everything(
 ) -> None:
     """Whoever waits outside of it does not wait for ever."""
     async with trio.open_nursery() as inner:
-        lot = Lot(inner, lambda problem: None)
+        lot = Lot(inner, lambda problem: None, Budget())
         client = Client(lot, nursery)
         waiting = client.begin(chatter)
         work, idle = Asks(ELICIT), Asks()
@@ -1347,7 +1348,7 @@ def test_whatever_happens_each_request_call_and_question_ends_once(script: list[
     async def play() -> None:
         crashes: list[Exception] = []
         async with trio.open_nursery() as nursery, trio.open_nursery() as calls:
-            machine = Machine(nursery, Lot(calls, crashes.append))
+            machine = Machine(nursery, Lot(calls, crashes.append, Budget(now=trio.current_time)))
             await machine.play([("begin", 0, 1), *script])
             assert not calls.child_tasks
             machine.judge(crashes)

@@ -27,7 +27,7 @@ from tests.kit.world import ScriptedServer, World, later, open_world, tool
 @asynccontextmanager
 async def opened(world: World) -> AsyncIterator[Sessions]:
     async with open_stateless(world) as stateless:
-        yield Sessions(world.router, world.journal, stateless.tasks)
+        yield Sessions(world.router, world.journal, stateless.tasks, world.memory)
 
 
 async def test_ids_are_long_random_and_of_one_endpoint() -> None:

@@ -66,7 +66,7 @@ async def open_stdio(*servers: ScriptedServer) -> AsyncIterator[tuple[World, Cli
 
     async def serve() -> None:
         async with open_stateless(world) as stateless:
-            session = Session("stdio", None, world.router, world.journal, tasks=stateless.tasks)
+            session = Session("stdio", None, world.router, world.journal, tasks=stateless.tasks, memory=world.memory)
             either = StatelessStdio(world.router, stateless, session, client.stop)
             await serve_stdio(session, either, host_in, host_out)
         client.over.set()

@@ -10,11 +10,21 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from host.downstream.charge import Charge
 from host.downstream.streams import COMMIT, KEPT, MAX_FINISHED, MAX_KEPT, OPEN_AFTER, EventStream, History, Replies
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
+from host.memory import Budget, client
 from host.wire.asgi import Event
 from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
+
+
+def charge() -> Charge:
+    return Charge(Budget(), client(None))
+
+
+def stream_of(name: str | None, *, primes: bool) -> EventStream:
+    return EventStream(name, Budget(), client(None), primes=primes)
 
 
 class Taker:
@@ -42,7 +52,7 @@ class Taker:
 
 
 async def test_a_later_reader_takes_the_stream_over_and_nothing_comes_twice() -> None:
-    stream = EventStream("1", primes=True)
+    stream = stream_of("1", primes=True)
     first, second = Taker(), Taker()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stream.pour, first, -1)
@@ -59,7 +69,7 @@ async def test_a_later_reader_takes_the_stream_over_and_nothing_comes_twice() ->
 
 
 async def test_a_stream_that_grows_too_large_loses_its_oldest_events() -> None:
-    stream = EventStream("1", primes=False)
+    stream = stream_of("1", primes=False)
     for n in range(12):
         stream.add(json.dumps([n, "x" * (MAX_KEPT // 10)]).encode())
     assert stream.size <= MAX_KEPT
@@ -71,7 +81,7 @@ async def test_a_stream_that_grows_too_large_loses_its_oldest_events() -> None:
 
 
 def test_positions_that_can_be_resumed_after() -> None:
-    stream = EventStream("1", primes=False)
+    stream = stream_of("1", primes=False)
     for _ in range(3):
         stream.add(b"0")
     assert [stream.has_after(number) for number in (-1, 0, 2, 3, 100)] == [True, True, True, False, False]
@@ -81,7 +91,7 @@ def test_positions_that_can_be_resumed_after() -> None:
 
 
 async def test_history_forgets_what_is_old_but_never_what_still_runs(autojump_clock: MockClock) -> None:
-    history = History()
+    history = History(Budget(), client(None))
     running = history.begin(resumes=True, primes=True)
     history.begin(resumes=True, primes=True).end()
     assert history.resume("2-0") is not None
@@ -94,7 +104,7 @@ async def test_history_forgets_what_is_old_but_never_what_still_runs(autojump_cl
 @pytest.mark.parametrize(("each", "kept"), [(MAX_KEPT // 4, 3), (10, MAX_FINISHED)])
 async def test_history_keeps_so_much_and_so_many_and_no_more(each: int, kept: int, autojump_clock: MockClock) -> None:
     """Held to with every new stream, not only once a minute."""
-    history = History()
+    history = History(Budget(), client(None))
     streams = []
     for _ in range(MAX_FINISHED + 50):
         stream = history.begin(resumes=True, primes=True)
@@ -107,7 +117,7 @@ async def test_history_keeps_so_much_and_so_many_and_no_more(each: int, kept: in
 
 
 def test_a_stream_of_a_revision_without_resuming_has_no_ids() -> None:
-    stream = History().begin(resumes=False, primes=False)
+    stream = History(Budget(), client(None)).begin(resumes=False, primes=False)
     stream.add(b"1")
     assert stream._events[0] == b"data: 1\n\n"
 
@@ -119,9 +129,9 @@ async def test_a_quick_answer_is_json_and_a_late_one_a_stream(autojump_clock: Mo
         nursery.start_soon(replies.watch)
         for delay, streams in ((OPEN_AFTER / 2, False), (OPEN_AFTER * 2, True), (OPEN_AFTER / 2, False)):
             taker = Taker()
-            reply = replies.begin(taker, {}, lambda: EventStream("1", primes=True))
+            reply = replies.begin(taker, {}, lambda: stream_of("1", primes=True))
             await trio.sleep(delay)
-            await reply.finish(Success(1, Raw(b"{}")))
+            await reply.finish(Success(1, Raw(b"{}")), charge())
             replies.end(reply)
             assert taker.started == [200]
             assert taker.ended
@@ -131,7 +141,7 @@ async def test_a_quick_answer_is_json_and_a_late_one_a_stream(autojump_clock: Mo
 
 async def test_a_stream_that_nobody_resumes_keeps_nothing_that_was_read() -> None:
     """(rule 5)"""
-    stream, taker = EventStream(None, primes=False), Taker()
+    stream, taker = stream_of(None, primes=False), Taker()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stream.pour, taker, -1)
         for number in range(3):
@@ -155,16 +165,16 @@ async def test_a_reply_may_be_begun_later_than_others(autojump_clock: MockClock)
         replies = Replies(nursery, _unexpected)
         nursery.start_soon(replies.watch)
         patient, other = Taker(), Taker()
-        reply = replies.begin(patient, {}, lambda: EventStream(None, primes=False), COMMIT)
-        replies.begin(other, {}, lambda: EventStream(None, primes=False))
+        reply = replies.begin(patient, {}, lambda: stream_of(None, primes=False), COMMIT)
+        replies.begin(other, {}, lambda: stream_of(None, primes=False))
         await trio.sleep(COMMIT - 1)
         assert (patient.started, other.started) == ([], [200])
         replies.end(reply)
-        await reply.finish(Failure(ErrorBody(1, "no"), 1), 400)
+        await reply.finish(Failure(ErrorBody(1, "no"), 1), charge(), 400)
         assert patient.started == [400]
-        late = replies.begin(patient, {}, lambda: EventStream(None, primes=False), COMMIT)
+        late = replies.begin(patient, {}, lambda: stream_of(None, primes=False), COMMIT)
         await trio.sleep(COMMIT + OPEN_AFTER)
-        await late.finish(Failure(ErrorBody(1, "no"), 1), 400)
+        await late.finish(Failure(ErrorBody(1, "no"), 1), charge(), 400)
         assert patient.started == [400, 200]
         nursery.cancel_scope.cancel()
 
@@ -175,7 +185,7 @@ async def test_a_client_that_is_gone_gets_nothing_more(begun: bool) -> None:
     async with trio.open_nursery() as nursery:
         taker = Taker()
         taker.held = trio.Event()
-        reply = Replies(nursery, _unexpected).begin(taker, {}, lambda: EventStream(None, primes=False))
+        reply = Replies(nursery, _unexpected).begin(taker, {}, lambda: stream_of(None, primes=False))
         assert reply.say(Notification("x", None))
         if begun:
             await wait_all_tasks_blocked()
@@ -197,9 +207,9 @@ async def test_one_replys_trouble_is_its_own(autojump_clock: MockClock) -> None:
     crashes: list[Exception] = []
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, crashes.append)
-        reply = replies.begin(broken, {}, lambda: EventStream(None, primes=False))
+        reply = replies.begin(broken, {}, lambda: stream_of(None, primes=False))
         reply.say(Notification("x"))
-        await reply.finish(Success(1, Raw(b"{}")))
+        await reply.finish(Success(1, Raw(b"{}")), charge())
         assert str(crashes[0]) == "no such state"
 
 
@@ -207,11 +217,11 @@ async def test_nothing_is_said_after_the_answer() -> None:
     crashes: list[Exception] = []
     async with trio.open_nursery() as nursery:
         taker = Taker()
-        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: EventStream(None, primes=False))
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of(None, primes=False))
         reply.say(Notification("before"))
         await wait_all_tasks_blocked()
         taker.held = trio.Event()
-        nursery.start_soon(reply.finish, Success(1, Raw(b"{}")))
+        nursery.start_soon(reply.finish, Success(1, Raw(b"{}")), charge())
         await wait_all_tasks_blocked()
         reply.say(Notification("after"))
         taker.held.set()
@@ -223,13 +233,13 @@ async def test_a_reply_ends_once_whatever_its_form(answer: Success | None) -> No
     crashes: list[Exception] = []
     async with trio.open_nursery() as nursery:
         taker = Taker()
-        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: EventStream(None, primes=False))
-        await reply.finish(answer)
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of(None, primes=False))
+        await reply.finish(answer, charge())
         assert (taker.started, taker.ended) == ([200], True)
 
 
 async def test_what_a_reader_has_not_taken_is_counted_and_what_it_has_is_not() -> None:
-    stream = EventStream("1", primes=False)
+    stream = stream_of("1", primes=False)
     taker = Taker()
     async with trio.open_nursery() as nursery:
         for _ in range(3):
@@ -251,7 +261,7 @@ async def test_what_a_reader_has_not_taken_is_counted_and_what_it_has_is_not() -
 
 
 async def test_a_reader_from_further_back_has_more_to_read() -> None:
-    stream = EventStream("1", primes=False)
+    stream = stream_of("1", primes=False)
     for _ in range(4):
         stream.add(b"0")
     for after, left in ((-1, 4), (1, 2), (3, 0)):
@@ -269,12 +279,12 @@ async def test_several_answers_wait_for_a_reader_and_for_nobody_who_is_gone() ->
     async with trio.open_nursery() as nursery:
         taker = Taker()
         taker.held = trio.Event()
-        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: EventStream("1", primes=True))
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of("1", primes=True))
 
         async def add_all() -> None:
             for _ in range(5):
                 await reply.add(answer)
-            await reply.finish(None)
+            await reply.finish(None, charge())
 
         nursery.start_soon(add_all)
         await wait_all_tasks_blocked()
@@ -289,7 +299,7 @@ async def test_several_answers_wait_for_a_reader_and_for_nobody_who_is_gone() ->
 
     hang = trio.Event()
     async with trio.open_nursery() as nursery:
-        reply = Replies(nursery, crashes.append).begin(gone, {}, lambda: EventStream("1", primes=True))
+        reply = Replies(nursery, crashes.append).begin(gone, {}, lambda: stream_of("1", primes=True))
         nursery.start_soon(add_all)
         await wait_all_tasks_blocked()
         hang.set()
@@ -303,7 +313,7 @@ async def test_notices_push_no_answer_and_no_question_out_that_is_not_read_yet()
     async with trio.open_nursery() as nursery:
         taker = Taker()
         held = taker.held = trio.Event()
-        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: EventStream("1", primes=False))
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of("1", primes=False))
         assert reply.say(notice)
         await reply.add(Success(1, Raw(b"{}")))
         assert reply.say(Request("q", "roots/list", None))
@@ -315,7 +325,7 @@ async def test_notices_push_no_answer_and_no_question_out_that_is_not_read_yet()
         assert [each["id"] for each in _dicts(taker) if "id" in each] == [1, "q", "r"]
         assert sum("method" in each and "id" not in each for each in _dicts(taker)) == 1 + said.count(True)
         assert reply.say(notice)
-        await reply.finish(None)
+        await reply.finish(None, charge())
     assert crashes == []
 
 

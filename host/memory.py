@@ -1,0 +1,250 @@
+"""The memory budget of the host: bytes that clients and servers make it hold, charged to whom they belong.
+
+A `Holding` stands for memory with one owner: a client's access token (all callers without one are one owner) or a
+server. Charges fit as long as the total does. When one does not fit, the owner that holds most gives way, as long as it
+holds more than an equal share: of its holdings those that cost most, where the cost is bytes times the seconds since
+they last moved. A stalled megabyte therefore goes before an active one, and a small holding goes last. If the holding
+that asks for more is itself the most expensive one, it is refused.
+
+Holdings that cannot be dropped are capped at a quarter of the budget for one owner and at half of it for all, so that
+at least half of the budget can always be taken back.
+
+This file counts. It does not know what the bytes are, and it frees nothing: whoever holds them does, when told to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable
+from enum import StrEnum
+from types import TracebackType
+
+from config.model import DEFAULT_MEMORY
+
+FRESH = 0.1
+"""Seconds without movement that every holding is taken to have had, so that size counts among those that move."""
+STALE = 10.0
+"""Seconds without movement beyond which more of them count no more: small holdings stay cheap however old they are."""
+
+
+class Use(StrEnum):
+    """What a holding holds."""
+
+    REQUESTS = "requests"
+    """Requests of clients over HTTP: bodies, calls under way, answers not yet taken."""
+    STREAMS = "streams"
+    """Events that wait for their reader, and those kept for clients that resume a stream."""
+    PARKED = "parked"
+    """Calls that wait for their client, and their results."""
+    TASKS = "tasks"
+    """Tasks, and their results."""
+    MESSAGES = "messages"
+    """Messages of servers while they arrive, and messages to servers that wait to be read."""
+    LISTS = "lists"
+    """Definitions of servers."""
+
+
+Owner = tuple[str, Hashable]
+"""Kind and name: one server, or the clients of one access token."""
+
+
+def client(identity: str | None) -> Owner:
+    """The owner that all clients with this access token are; None: those without one."""
+    return "client", identity
+
+
+def server(id: str) -> Owner:
+    return "server", id
+
+
+class OverBudget(Exception):
+    """The charge does not fit, or the holding has been dropped. Nothing was charged."""
+
+
+class Holding:
+    """Bytes that are held for one owner; see `Budget.hold`. As a context manager it is released at the end."""
+
+    __slots__ = ("_account", "_budget", "drop", "dropped", "moved_at", "size", "spare", "use")
+
+    def __init__(self, budget: Budget, account: _Account, use: Use, drop: Callable[[], None] | None) -> None:
+        self.size = 0
+        self.use = use
+        self.drop = drop
+        self.dropped = False
+        """It was taken back, and can hold nothing more."""
+        self.moved_at = budget.now()
+        self.spare = False
+        """It is only kept in case somebody asks for it again: it counts as what stands still."""
+        self._budget = budget
+        self._account = account
+
+    def resize(self, size: int) -> None:
+        """Hold so many bytes from now on.
+
+        Raises:
+            OverBudget: they do not fit; the size stays as it was.
+        """
+        self.grow(size - self.size)
+
+    def grow(self, more: int) -> None:
+        """Hold so many bytes more, or less. A holding that changes has moved.
+
+        Raises:
+            OverBudget: they do not fit; the size stays as it was.
+        """
+        if self.dropped:
+            if more > 0:
+                raise OverBudget
+            return
+        self._budget._charge(self, more)
+        self.moved_at = self._budget.now()
+
+    def moves(self) -> None:
+        """Note that it is on its way: its reader took a part of it."""
+        self.moved_at = self._budget.now()
+
+    def release(self) -> None:
+        """Hold nothing any more. Once is enough."""
+        self._budget._close(self)
+
+    def __enter__(self) -> Holding:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class _Account:
+    """What one owner holds. `firm` is the part of `used` that cannot be dropped."""
+
+    __slots__ = ("firm", "holdings", "owner", "used")
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.used = 0
+        self.firm = 0
+        self.holdings: set[Holding] = set()
+
+
+class Budget:
+    """So many bytes, shared among their owners.
+
+    Args:
+        total: can be changed at any time; what is held already stays until something is charged.
+        now: the time in seconds, from any start.
+    """
+
+    def __init__(self, total: int = DEFAULT_MEMORY, now: Callable[[], float] = time.monotonic) -> None:
+        self.total = total
+        self.now = now
+        self.used = 0
+        self.released = 0
+        """Bytes given back so far."""
+        self._firm = 0
+        self._uses: Counter[Use] = Counter()
+        self._accounts: dict[Owner, _Account] = {}
+
+    def hold(self, owner: Owner, use: Use, size: int = 0, drop: Callable[[], None] | None = None) -> Holding:
+        """Charge so many bytes to the owner.
+
+        Args:
+            drop: gives the memory up, and has released or shrunk the holding when it returns; the memory itself may
+                follow a step of the loop later. It may charge nothing. None if the memory cannot be given up.
+
+        Raises:
+            OverBudget: they do not fit.
+        """
+        account = self._accounts.setdefault(owner, _Account(owner))
+        holding = Holding(self, account, use, drop)
+        account.holdings.add(holding)
+        try:
+            if size:
+                self._charge(holding, size)
+        except OverBudget:
+            self._close(holding)
+            raise
+        return holding
+
+    def by_use(self) -> dict[str, int]:
+        """Bytes held now, for each use."""
+        return {use.value: self._uses[use] for use in Use}
+
+    def by_owner(self) -> dict[Owner, int]:
+        """Bytes held now, for each owner that has a holding."""
+        return {owner: account.used for owner, account in self._accounts.items()}
+
+    def _charge(self, holding: Holding, more: int) -> None:
+        if more > 0:
+            self._make_room(holding, more)
+        else:
+            self.released -= more
+        account = holding._account
+        holding.size += more
+        account.used += more
+        self.used += more
+        self._uses[holding.use] += more
+        if holding.drop is None:
+            account.firm += more
+            self._firm += more
+
+    def _close(self, holding: Holding) -> None:
+        account = holding._account
+        if holding in account.holdings:
+            self._charge(holding, -holding.size)
+            holding.dropped = True
+            holding.drop = None  # whoever holds this is held by it, and would wait for the garbage collector
+            account.holdings.discard(holding)
+            if not account.holdings:
+                del self._accounts[account.owner]
+
+    def _make_room(self, asker: Holding, more: int) -> None:
+        if asker.drop is None:
+            if asker._account.firm + more > self.total // 4 or self._firm + more > self.total // 2:
+                raise OverBudget
+        elif asker.size + more > self.total - self._firm:
+            raise OverBudget  # it could not be had by dropping everything else
+        if self.used + more <= self.total:
+            return
+        # A little more is taken back than is needed, so that ranking everything pays for more than one charge.
+        enough = self.total - more - self.total // 32
+        candidates: dict[_Account, list[Holding]] = {}
+        while self.used > enough:
+            victim = self._most_expensive(asker, more, candidates)
+            if victim is None or victim is asker:
+                break
+            assert victim.drop is not None
+            victim.drop()
+        if self.used + more > self.total:
+            raise OverBudget
+
+    def _most_expensive(self, asker: Holding, more: int, candidates: dict[_Account, list[Holding]]) -> Holding | None:
+        """What gives way next: of the owner that would hold most, and more than its share. None if there is nothing."""
+
+        def would_hold(account: _Account) -> int:
+            return account.used + (more if account is asker._account else 0)
+
+        for account in sorted(self._accounts.values(), key=would_hold, reverse=True):
+            if would_hold(account) * len(self._accounts) <= self.total:
+                return None
+            if account not in candidates:
+                candidates[account] = self._ranked(account, asker, more)
+            while ranked := candidates[account]:
+                holding = ranked.pop()
+                if holding is asker or holding.size:  # it may have been released with another
+                    return holding
+        return None
+
+    def _ranked(self, account: _Account, asker: Holding, more: int) -> list[Holding]:
+        """What can be dropped of this owner, the cheapest first."""
+        now = self.now()
+
+        def cost(holding: Holding) -> float:
+            if holding is asker:  # it is moving at this moment
+                return (holding.size + more) * FRESH
+            return holding.size * (FRESH + (STALE if holding.spare else min(now - holding.moved_at, STALE)))
+
+        droppable = (each for each in account.holdings if each.drop is not None)
+        return sorted(droppable, key=lambda each: (cost(each), each is not asker))

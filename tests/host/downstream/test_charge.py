@@ -1,0 +1,262 @@
+"""What one request is charged with, from its first byte to its answer; and what clients see over HTTP when the memory
+of the host is used up."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from host.downstream.charge import COPIES, Charge, called_off, unanswerable
+from host.downstream.security import MAX_BODY
+from host.memory import Budget, OverBudget, Use, client
+from tests.kit.asgi import Connection, open_face
+from tests.kit.world import ScriptedServer
+
+MIB = 1024 * 1024
+
+
+def one(total: int) -> tuple[Budget, Charge]:
+    budget = Budget(total)
+    return budget, Charge(budget, client(None))
+
+
+def test_a_request_is_charged_by_its_bytes_then_its_copies_then_with_its_answer() -> None:
+    budget, charge = one(1000)
+    with charge:
+        charge.arrives(30)
+        charge.arrives(70)
+        assert budget.used == 100
+        charge.carried_out()
+        assert budget.used == COPIES * 100
+        charge.answers(500)
+        assert budget.by_use()[Use.REQUESTS] == 600
+    assert budget.used == 0
+
+
+@pytest.mark.parametrize(("size", "fits"), [(899, True), (900, True), (901, False)])
+def test_an_answer_fits_beside_its_request_or_not(size: int, fits: bool) -> None:
+    budget, charge = one(1000)
+    charge.arrives(100)
+    if fits:
+        charge.answers(size)
+    else:
+        with pytest.raises(OverBudget):
+            charge.answers(size)
+    assert budget.used == 100 + (size if fits else 0)
+
+
+async def test_the_block_that_runs_is_cancelled_when_its_memory_is_needed() -> None:
+    budget, charge = one(1000)
+    charge.arrives(900)
+    with trio.fail_after(5), charge.droppable() as dropping:
+        budget.hold(client("ada"), Use.REQUESTS, 400, lambda: None)
+        await trio.sleep(math.inf)
+    assert dropping.cancelled_caught
+    assert charge.dropped
+
+
+async def test_what_was_dropped_between_two_blocks_cancels_the_next_one() -> None:
+    budget, charge = one(1000)
+    charge.arrives(900)
+    with charge.droppable():
+        pass
+    budget.hold(client("ada"), Use.REQUESTS, 400, lambda: None)
+    with charge.droppable() as dropping:
+        await trio.sleep(math.inf)
+    assert dropping.cancelled_caught
+
+
+def test_the_error_in_place_of_an_answer_is_charged_anew() -> None:
+    budget, charge = one(1000)
+    charge.arrives(300)
+    charge.carried_out()
+    budget.hold(client("ada"), Use.REQUESTS, 400, lambda: None)
+    assert charge.dropped
+    charge.answers(50)
+    assert (charge.dropped, budget.by_owner()[client(None)]) == (False, 350)
+    charge.release()
+
+
+def test_errors_say_how_far_the_request_came() -> None:
+    assert (unanswerable(1, 7).id, unanswerable(1, 7).error.code) == (1, 413)
+    assert "was carried out" in unanswerable(1, 7).error.message
+    assert (called_off(2).error.code, "may have carried it out" in called_off(2).error.message) == (503, True)
+
+
+# Over HTTP
+
+
+def text(size: int) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": "x" * size}]}
+
+
+async def much(params: dict[str, Any]) -> dict[str, Any]:
+    await trio.lowlevel.checkpoint()
+    return text(params["arguments"]["size"])
+
+
+def call(size: int, id: int = 1) -> dict[str, Any]:
+    params = {"name": "a__x", "arguments": {"size": size}}
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+
+
+def server() -> ScriptedServer:
+    return ScriptedServer("a", tools=["x"], answers={"tools/call": much})
+
+
+async def small_calls_work(connection: Connection, times: int = 3) -> None:
+    other = connection.another()
+    await other.open()
+    for n in range(times):
+        assert "result" in await other.ask("tools/call", {"name": "a__x", "arguments": {"size": 10}}, id=n)
+
+
+async def test_bodies_that_are_withheld_give_way_to_small_requests(autojump_clock: MockClock) -> None:
+    """Two hundred bodies but for their last byte: what is over the budget is refused, and nothing of it is kept."""
+    async with open_face(server()) as (world, connection):
+        world.memory.total = 32 * MIB
+        piece = b" " * (MAX_BODY - 1)
+        withheld = [connection.another().send("POST", pieces=[piece]) for _ in range(200)]
+        await wait_all_tasks_blocked()
+        assert world.memory.used <= world.memory.total
+        refused = [answer for answer in withheld if answer.status]
+        assert len(refused) >= 192
+        heads = {(each.status, each.headers["retry-after"], each.headers["connection"]) for each in refused}
+        assert heads == {(503, "1", "close")}
+        assert "nothing was carried out" in refused[0].messages()[0]["error"]["message"]
+        await small_calls_work(connection)
+        await trio.sleep(11)
+        assert world.memory.by_use()["requests"] == 0
+
+
+async def test_answers_that_are_not_taken_give_way(autojump_clock: MockClock) -> None:
+    """Sixty readers of a megabyte that read nothing: those that stand still longest are cut off; small calls work."""
+    async with open_face(server()) as (world, connection):
+        world.memory.total = 5 * MIB
+        stalled = []
+        for n in range(60):
+            other = connection.another()
+            await other.open()
+            other.reads = trio.Event()
+            stalled.append(other.send("POST", body=call(MIB, n)))
+            await wait_all_tasks_blocked()
+            assert world.memory.used <= world.memory.total
+            if n % 10 == 9:
+                await small_calls_work(connection, 1)
+        assert world.memory.by_owner()[client(None)] > 3 * MIB
+        assert not any(answer.whole.is_set() for answer in stalled)
+
+
+async def test_an_answer_without_memory_says_that_the_call_was_carried_out() -> None:
+    async with open_face(server()) as (world, connection):
+        world.memory.total = 4 * MIB
+        await connection.open()
+        answer = await connection.ask("tools/call", {"name": "a__x", "arguments": {"size": 5 * MIB}})
+        assert answer["error"]["code"] == 413
+        assert "was carried out" in answer["error"]["message"]
+        await small_calls_work(connection)
+        assert world.memory.by_use()["requests"] == 0
+
+
+@pytest.mark.parametrize(("size", "code"), [(MIB - 400, None), (MIB, 413)])
+async def test_an_answer_may_take_all_of_the_budget_and_no_more(size: int, code: int | None) -> None:
+    async with open_face(server()) as (world, connection):
+        await connection.open()
+        world.memory.total = MIB
+        answer = await connection.ask("tools/call", {"name": "a__x", "arguments": {"size": size}})
+        assert answer.get("error", {}).get("code") == code
+
+
+async def test_a_call_under_way_is_called_off_for_its_memory_and_says_so(autojump_clock: MockClock) -> None:
+    a = ScriptedServer("a", tools=["x"])
+    async with open_face(a) as (world, connection):
+        world.memory.total = 16 * MIB
+        await connection.open()
+        large = call(1)
+        large["params"]["arguments"]["padding"] = "p" * 3 * MIB
+        waiting = connection.send("POST", body=large)
+        await a.hears("tools/call")
+        await trio.sleep(5)
+        taken = [connection.another().send("POST", pieces=[b" " * (MAX_BODY - 1)]) for _ in range(4)]
+        with trio.fail_after(5):
+            await waiting.whole.wait()
+        error = waiting.messages()[-1]["error"]
+        assert (error["code"], "may have carried it out" in error["message"]) == (503, True)
+        assert (await a.hears("notifications/cancelled"))["requestId"] is not None
+        del taken
+
+
+async def test_kept_answers_are_forgotten_where_memory_is_needed(autojump_clock: MockClock) -> None:
+    """Three hundred sessions that each keep a large answer."""
+    async with open_face(server()) as (world, connection):
+        world.memory.total = MIB
+        for n in range(300):
+            session = connection.another()
+            await session.open(revision="2025-03-26")
+            kept = await session.get("POST", body=[call(32 * 1024, n)])
+            assert "result" in kept.messages()[-1]
+            assert world.memory.used <= world.memory.total
+        assert world.memory.by_use()["streams"] > MIB // 2
+        await small_calls_work(connection)
+
+
+async def test_an_open_stream_that_is_not_read_is_cut_off(autojump_clock: MockClock) -> None:
+    """And its session goes on."""
+    async with open_face(server()) as (world, connection):
+        world.memory.total = 12 * MIB
+        await connection.open(revision="2025-03-26")
+        stuck = connection.another(connection.session)
+        await stuck.get("POST", body={"jsonrpc": "2.0", "id": 7, "method": "ping"})
+        stuck.reads = trio.Event()
+        answer = stuck.send("POST", body=[call(7 * MIB)])
+        await wait_all_tasks_blocked()
+        assert world.memory.by_use()["streams"] > 7 * MIB
+        await trio.sleep(1)
+        other = connection.another()
+        await other.open()
+        assert "result" in await other.ask("tools/call", {"name": "a__x", "arguments": {"size": 7 * MIB}})
+        assert not answer.whole.is_set()
+        assert world.memory.by_use()["streams"] == 0
+        assert (await connection.ask("ping"))["result"] == {}
+
+
+async def test_whatever_clients_do_the_budget_comes_to_rest(autojump_clock: MockClock) -> None:
+    """Two thousand requests, whose clients leave, stall, withhold, or read: in the end nothing is charged for them."""
+    chance = random.Random(11)
+    async with open_face(server()) as (world, connection):
+        world.memory.total = 128 * 1024
+        sessions = [connection.another() for _ in range(4)]
+        for session in sessions:
+            await session.open(revision=chance.choice(["2025-03-26", "2025-11-25"]))
+        begun: list[Connection] = []
+        for n in range(2000):
+            other = connection.another(chance.choice(sessions).session)
+            begun.append(other)
+            size = chance.choice([1, 100, 1000, 5000, 30_000, 200_000])
+            if chance.random() < 0.3:
+                other.reads = trio.Event()
+            if chance.random() < 0.2:
+                other.send("POST", pieces=[b" " * chance.randrange(128 * 1024)])
+            else:
+                other.send("POST", body=call(size, n))
+            if chance.random() < 0.5:
+                await trio.lowlevel.checkpoint()
+            for _ in range(chance.randrange(3)):
+                chance.choice(begun).leaves.set()
+            if n % 100 == 0:
+                await wait_all_tasks_blocked()
+                assert world.memory.used <= world.memory.total
+                await small_calls_work(connection, 1)
+        for other in begun:
+            other.leaves.set()
+            other.reads.set()
+        await trio.sleep(400)
+        assert world.memory.by_use()["requests"] == 0
+        for session in sessions:
+            assert (await session.get("DELETE")).status == 204
+        assert world.memory.by_use() == {each.value: 0 for each in Use} | {"lists": world.memory.by_use()["lists"]}

@@ -1,0 +1,66 @@
+"""The C library's heap, in a process of its own: what it is told holds for all of the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from host import heap
+
+SCRIPT = """
+import ctypes, sys, trio
+from host import heap
+from host.memory import Budget, Use, client
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+if sys.argv[1] == "tuned":
+    heap.tune()
+memory = Budget()
+held = memory.hold(client(None), Use.REQUESTS, 96 << 20, lambda: None)
+blocks = [bytes(48_000) for _ in range(2048)]
+kept = blocks[::64]
+peak = resident()
+large = [b"x" * (8 << 20) for _ in range(4)]
+del large
+large = [b"x" * (8 << 20) for _ in range(4)]
+del blocks, large
+freed = resident()
+
+async def main():
+    with trio.move_on_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(heap.give_back, memory)
+            await trio.sleep(0.05)
+            held.release()
+            while resident() > peak - (60 << 20):
+                await trio.sleep(0.05)
+            nursery.cancel_scope.cancel()
+
+trio.run(main)
+print(peak >> 20, freed >> 20, resident() >> 20)
+"""
+
+needs_glibc = pytest.mark.skipif(heap._glibc() is None, reason="another C library")
+
+
+@needs_glibc
+def test_memory_goes_back_after_a_peak() -> None:
+    """Blocks of which one in 64 is kept: nothing at the top of the heap would go back by itself."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "tuned"], capture_output=True, text=True, timeout=50, check=True
+    )
+    peak, freed, after = (int(number) for number in done.stdout.split())
+    assert freed > peak - 20  # otherwise the test shows nothing
+    assert after < peak - 60
+
+
+@needs_glibc
+def test_the_library_takes_the_settings() -> None:
+    script = "from host import heap; heap.tune(); print(heap._glibc().mallopt(-3, heap.LARGE))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True)
+    assert done.stdout == "1\n"
