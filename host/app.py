@@ -142,11 +142,11 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
         gate = Gate(config.servers, Pins(kept.file("pins.json"), trusts), desk, ledger)
         ledger.configured("config", config.source)
         gate.void_unruled()
-        catalog = Catalog(list(config.servers), gate.shows, collided)
+        catalog = Catalog(list(config.servers), gate.shows, collided, memory)
         gate.moved = catalog.reconsider
         become_subreaper()
         async with open_keeper() as keeper:
-            open_one = partial(open_link, keeper=keeper, journal=journal, turns=Turns())
+            open_one = partial(open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory)
             async with open_roster(
                 config.servers, config.start_grace, open_one, catalog, gate, journal, alone=alone
             ) as roster:

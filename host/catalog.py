@@ -16,12 +16,18 @@ import trio
 from msgspec import Raw
 
 from host.jsonrpc.raw import encode, encode_object, members
+from host.memory import Budget, Holding, OverBudget, Use
+from host.memory import server as owner
 from host.names import outward_name, outward_uri
 from host.protocol.links import rename_page
 from host.protocol.methods import LISTINGS, Kind
 from host.protocol.mirror import Mirror, mirrors
 from host.protocol.stateless import STALE, Freshness
 from host.protocol.tasks import Support, task_support
+
+COPIES = 4
+"""Copies of a definition that are kept (measured): as its server wrote it, as its pin has it, with its outward names,
+and in the lists that clients are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +92,17 @@ class Shelf:
 class Catalog:
     """Publishes shelves and lets others wait for the next one. `servers` is the order of the configuration; `shows`
     says what may be seen (server, kind, its own name); `collided` is told once of each entry that is left out because
-    another is called the same."""
+    another is called the same. What is kept is charged to `memory`."""
 
     def __init__(
-        self, servers: Sequence[str], shows: Callable[[str, Kind, str], bool], collided: Callable[[Entry], None]
+        self,
+        servers: Sequence[str],
+        shows: Callable[[str, Kind, str], bool],
+        collided: Callable[[Entry], None],
+        memory: Budget | None = None,
     ) -> None:
+        self.memory = memory or Budget()
+        self._kept: dict[tuple[str, Kind], Holding] = {}
         self._order = tuple(servers)
         self._shows = shows
         self._collided = collided
@@ -116,6 +128,18 @@ class Catalog:
         hint = self._hints.get((server, kind))
         if hint is not None:
             self._hints[server, kind] = Hint(STALE, hint.asked_at)
+
+    def has_memory(self, server: str, kind: Kind, size: int) -> bool:
+        """Charge so many bytes for what `server` offers of `kind` from now on. False, and all stays as it was, if there
+        is no memory for them."""
+        held = self._kept.get((server, kind))
+        if held is None:
+            held = self._kept[server, kind] = self.memory.hold(owner(server), Use.LISTS)
+        try:
+            held.resize(COPIES * size)
+        except OverBudget:
+            return False
+        return True
 
     def publish(self, server: str, kind: Kind, definitions: Iterable[Definition], hint: Hint | None = None) -> bool:
         """Replace what `server` offers of `kind`. True if anything changed; then everybody who waits wakes up."""
@@ -151,6 +175,8 @@ class Catalog:
         self._order = tuple(servers)
         for key in [key for key in self._hints if key[0] not in self._order]:
             del self._hints[key]
+        for key in [key for key in self._kept if key[0] not in self._order]:
+            self._kept.pop(key).release()
         for kind, shelf in self._shelves.items():
             kept = {server: each for server, each in shelf.by_server.items() if server in self._order}
             self._shelves[kind] = self._shelve(kind, shelf.version + 1, kept)

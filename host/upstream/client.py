@@ -337,7 +337,7 @@ def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> Upstre
     if isinstance(problem, PeerError):
         return Refused(server, problem.error.code, problem.error.message, problem.error.data)
     if isinstance(problem, AnswerTooLong) or (isinstance(problem, LinkLost) and problem.too_large):
-        return TooLarge(server, f"{server} carried this out, but its answer is too long to be passed on: {problem}")
+        return TooLarge(server, f"{server} carried this out, but its answer cannot be passed on: {problem}")
     if isinstance(problem, BrokenAnswer):
         return BrokeProtocol(server, f"{server} sent an answer that is none: {problem}")
     if problem.nothing_begun:

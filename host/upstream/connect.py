@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 import trio
 
 from config import HttpServer, ServerSpec, StdioServer
 from host.journal import Dropped, Journal, Said, sample
+from host.memory import Budget, Hold, Use, server, uncharged
 from host.wire.framing import LineSplitter, LineTooLong
 from host.wire.http_client import HttpLink, open_http
 from host.wire.link import Link, LinkLost
@@ -25,21 +27,31 @@ STOP_GRACE = 2.0
 
 
 def open_link(
-    spec: ServerSpec, *, older: bool, keeper: Keeper, journal: Journal, turns: Turns | None = None
+    spec: ServerSpec,
+    *,
+    older: bool,
+    keeper: Keeper,
+    journal: Journal,
+    turns: Turns | None = None,
+    memory: Budget | None = None,
 ) -> AbstractAsyncContextManager[Link]:
     """A link to the server for the block; the child process, if there is one, is gone when the block ends. `older`:
-    over the transport of 2024-11-05, if it is a server at a URL. `turns` is shared by all links of one host.
+    over the transport of 2024-11-05, if it is a server at a URL. `turns` is shared by all links of one host. What the
+    server sends is charged to `memory` while it comes.
 
     Raises:
         LinkLost: the program could not be started.
     """
+    hold = uncharged if memory is None else partial(memory.hold, server(spec.id), Use.MESSAGES, 0)
     if isinstance(spec, HttpServer):
-        return open_sse_link(spec, journal, turns) if older else open_http_link(spec, journal, turns)
-    return _stdio(spec, keeper, journal, turns or Turns())
+        return open_sse_link(spec, journal, turns, hold) if older else open_http_link(spec, journal, turns, hold)
+    return _stdio(spec, keeper, journal, turns or Turns(), hold)
 
 
 @asynccontextmanager
-async def open_http_link(spec: HttpServer, journal: Journal, turns: Turns | None = None) -> AsyncIterator[HttpLink]:
+async def open_http_link(
+    spec: HttpServer, journal: Journal, turns: Turns | None = None, hold: Hold = uncharged
+) -> AsyncIterator[HttpLink]:
     """A link to the server by Streamable HTTP for the block; see `open_http`.
 
     Raises:
@@ -47,13 +59,15 @@ async def open_http_link(spec: HttpServer, journal: Journal, turns: Turns | None
     """
     limit = spec.limits.message
     async with open_http(
-        spec.url.reveal(), _headers(spec), _dropped(spec, journal), turns=turns, max_message=limit
+        spec.url.reveal(), _headers(spec), _dropped(spec, journal), turns=turns, max_message=limit, hold=hold
     ) as link:
         yield link
 
 
 @asynccontextmanager
-async def open_sse_link(spec: HttpServer, journal: Journal, turns: Turns | None = None) -> AsyncIterator[SseLink]:
+async def open_sse_link(
+    spec: HttpServer, journal: Journal, turns: Turns | None = None, hold: Hold = uncharged
+) -> AsyncIterator[SseLink]:
     """A link to the server by the transport of 2024-11-05, HTTP+SSE, for the block; see `open_sse`.
 
     Raises:
@@ -61,7 +75,7 @@ async def open_sse_link(spec: HttpServer, journal: Journal, turns: Turns | None 
     """
     limit = spec.limits.message
     async with open_sse(
-        spec.url.reveal(), _headers(spec), _dropped(spec, journal), turns=turns, max_message=limit
+        spec.url.reveal(), _headers(spec), _dropped(spec, journal), turns=turns, max_message=limit, hold=hold
     ) as link:
         yield link
 
@@ -75,7 +89,7 @@ def _dropped(spec: HttpServer, journal: Journal) -> Callable[[str, str], None]:
 
 
 @asynccontextmanager
-async def _stdio(spec: StdioServer, keeper: Keeper, journal: Journal, turns: Turns) -> AsyncIterator[Link]:
+async def _stdio(spec: StdioServer, keeper: Keeper, journal: Journal, turns: Turns, hold: Hold) -> AsyncIterator[Link]:
     argv = [spec.program.reveal(), *(arg.reveal() for arg in spec.args)]
     env = child_environment({name: value.reveal() for name, value in spec.env.items()})
     try:
@@ -88,6 +102,7 @@ async def _stdio(spec: StdioServer, keeper: Keeper, journal: Journal, turns: Tur
                     lambda: _end(child),
                     turns=turns,
                     max_message=spec.limits.message,
+                    hold=hold,
                 )
                 nursery.cancel_scope.cancel()
     except SpawnError as problem:

@@ -19,6 +19,7 @@ from host.catalog import Catalog, Definition, Hint, mirrors_in
 from host.journal import Journal, LeftOut, sample
 from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode, items, members, one_line, string
+from host.memory import Holding, OverBudget, Use, server
 from host.policy.gate import Gate
 from host.protocol.methods import LISTINGS, Kind, Listing
 from host.protocol.stateless import STALE, Freshness, freshest_common, freshness_of
@@ -29,6 +30,8 @@ from host.wire.link import LinkLost
 
 MAX_PAGES = 100
 MAX_ENTRIES = 10_000
+MAX_BYTES = 16 * 1024 * 1024
+"""Of all pages of one list together: with its copies, what one server may keep of the usual budget."""
 MAX_DEFINITION = 1024 * 1024
 MAX_SECONDS = 30.0
 FIRST_AGAIN = 2.0
@@ -96,9 +99,15 @@ class Lister:
         stateless = self._offer.revision.stateless
         found, hints = list[Raw](), list[Freshness]()
         began = trio.current_time()
+        reading = trio.CancelScope()
+        held = self._catalog.memory.hold(server(self._server), Use.LISTS, drop=lambda: _drop(held, reading))
         try:
-            with trio.fail_after(MAX_SECONDS):
-                await read_list(self._client.ask, listing, found, hints, self._complain, cursors_may_be_empty=stateless)
+            with trio.fail_after(MAX_SECONDS), held, reading:
+                await read_list(
+                    self._client.ask, listing, found, hints, self._complain, held.grow, cursors_may_be_empty=stateless
+                )
+        except OverBudget:
+            reading.cancel()
         except PeerError as refusal:
             if refusal.error.code != METHOD_NOT_FOUND:
                 self._complain(f"{listing.method} failed: {sample(refusal.error.message)}")
@@ -115,8 +124,13 @@ class Lister:
             if not self._client.peer.ended.is_set():  # over HTTP one exchange may break by itself
                 self._complain(f"{listing.method} failed: {lost}")
             return False
+        definitions = self._usable(listing, found)
+        size = sum(len(each.raw) for each in definitions)
+        if reading.cancel_called or not self._catalog.has_memory(self._server, kind, size):
+            self._complain(f"{listing.method} needs more memory than there is (memory); what was listed stays")
+            return False
         hint = freshest_common(hints) if stateless else STALE
-        self._publish(kind, self._usable(listing, found), Hint(hint, began))
+        self._publish(kind, definitions, Hint(hint, began))
         return True
 
     def _publish(self, kind: Kind, definitions: list[Definition], hint: Hint | None) -> None:
@@ -171,22 +185,30 @@ async def read_list(
     found: list[Raw],
     hints: list[Freshness],
     complain: Callable[[str], None],
+    charge: Callable[[int], None] = lambda size: None,
     *,
     cursors_may_be_empty: bool = False,
 ) -> None:
     """Append every definition of the list to `found`, page after page, and how fresh each page is to `hints`.
 
     Args:
+        charge: told of the bytes of each page.
         cursors_may_be_empty: an empty cursor is one; for a handshake server it means the end, like a missing one.
 
     Raises:
         ValueError: a page is not what the method must be answered with.
+        OverBudget: from `charge`.
     """
+    size = 0
     seen: set[bytes] = set()
     params: Raw | None = None
     ends = (b"null",) if cursors_may_be_empty else (b"null", b'""')
     for _ in range(MAX_PAGES):
         result = await ask(listing.method, params)
+        size += len(result)
+        charge(len(result))
+        if size > MAX_BYTES:
+            break
         page = members(result)
         hints.append(freshness_of(result))
         found.extend(items(page[listing.member]) if listing.member in page else ())
@@ -200,8 +222,16 @@ async def read_list(
             break
         seen.add(cursor)
         params = encode({"cursor": Raw(cursor)})
-    complain(f"{listing.method} goes on after {MAX_PAGES} pages or {MAX_ENTRIES} entries; the rest is left out")
+    complain(
+        f"{listing.method} goes on after {MAX_PAGES} pages, {MAX_ENTRIES} entries or {MAX_BYTES >> 20} MiB; "
+        f"the rest is left out"
+    )
     del found[MAX_ENTRIES:]
+
+
+def _drop(held: Holding, reading: trio.CancelScope) -> None:
+    held.release()
+    reading.cancel("its memory is needed elsewhere")
 
 
 def _unmirrored(definition: Raw) -> str | None:

@@ -50,6 +50,11 @@ class LineSplitter:
             if ended and (line := self.rest()):
                 yield line
 
+    @property
+    def pending(self) -> int:
+        """Bytes that are kept of the line begun."""
+        return self._size if self._parts else 0
+
     def rest(self) -> bytes:
         """What has come since the last line end; a last line may lack its end."""
         line = b"".join(self._parts).rstrip(b"\r")

@@ -32,6 +32,7 @@ from host.jsonrpc.messages import (
     write,
 )
 from host.jsonrpc.raw import value
+from host.memory import Hold, uncharged
 from host.protocol.methods import INITIALIZE, INITIALIZED, LISTINGS
 from host.protocol.versions import Revision
 from host.wire.http_transport import (
@@ -413,18 +414,19 @@ async def open_http(
     transport: Transport | None = None,
     turns: Turns | None = None,
     max_message: int | None = None,
+    hold: Hold = uncharged,
 ) -> AsyncIterator[HttpLink]:
     """A link to the server at `url` for the block. Nothing is sent until somebody sends; at the end the session, if the
     server gave one, is given back, and all connections are closed.
 
     Args:
-        headers, transport, turns, max_message: see `open_origin`.
+        headers, transport, turns, max_message, hold: see `open_origin`.
         dropped: told of what was left unread, as (what, detail). Must not wait.
 
     Raises:
         LinkLost: the URL or a header cannot be used.
     """
-    async with open_origin(url, headers, transport, turns=turns, max_message=max_message) as origin:
+    async with open_origin(url, headers, transport, turns=turns, max_message=max_message, hold=hold) as origin:
         link = HttpLink(origin, dropped)
         try:
             yield link

@@ -31,10 +31,11 @@ import trio
 from config import is_protocol_header
 from host.errors import again
 from host.jsonrpc.messages import Malformed
+from host.memory import Hold, OverBudget, uncharged
 from host.version import VERSION
 from host.wire.framing import DISCARDING
 from host.wire.http_network import MAX_INTERIM, Backend, TooManyInterim
-from host.wire.link import LinkLost
+from host.wire.link import LinkLost, NoMemory
 from host.wire.sse import Event, EventParser, EventTooLong
 from host.wire.turns import Turns
 
@@ -120,9 +121,16 @@ class AuthNeeded(HttpRefused):
 class Answer:
     """The head of a response, with its body still to be read. Whoever gets it closes it; all that read it do."""
 
-    __slots__ = ("_max_body", "_response", "_turns", "status")
+    __slots__ = ("_hold", "_max_body", "_response", "_turns", "status")
 
-    def __init__(self, response: httpx.Response, turns: Turns | None = None, max_body: int | None = None) -> None:
+    def __init__(
+        self,
+        response: httpx.Response,
+        turns: Turns | None = None,
+        max_body: int | None = None,
+        hold: Hold = uncharged,
+    ) -> None:
+        self._hold = hold
         self._response = response
         self._turns = turns or Turns()
         self._max_body = max_body or MAX_BODY
@@ -158,18 +166,32 @@ class Answer:
         """
         parts: list[bytes] = []
         size = 0
+        no_memory = False
+
+        def drop() -> None:
+            nonlocal no_memory
+            no_memory = True
+            held.release()
+            reading.cancel("its memory is needed elsewhere")
+
         try:
-            with trio.CancelScope() as reading:
+            with trio.CancelScope() as reading, self._hold(drop) as held:
                 async for chunk in self._chunks():
                     size += len(chunk)
+                    try:
+                        held.grow(len(chunk))
+                    except OverBudget:
+                        drop()
                     if size > self._max_body:
                         reading.cancel()
-                    else:
+                    elif not no_memory:
                         parts.append(chunk)
         except httpx.HTTPError as problem:
             raise LinkLost(_broken(problem)) from problem
         finally:
             await self._response.aclose()
+        if no_memory:
+            raise NoMemory
         if size > self._max_body:
             raise OverLimit(f"it sent more than {self._max_body} bytes in one answer (limits.message)")
         return b"".join(parts)
@@ -181,14 +203,22 @@ class Answer:
 
         Raises:
             OverLimit: an event is too long, and cannot be assigned to a request.
+            NoMemory: there is no memory for an event.
         """
         events.restart()
-        enough = lingering = False
+        enough = lingering = no_memory = False
         too_long: EventTooLong | None = None
         discarding = None
         turn = self._turns.turn()
+
+        def drop() -> None:
+            nonlocal no_memory
+            no_memory = True
+            held.release()
+            reading.cancel("its memory is needed elsewhere")
+
         try:
-            with trio.CancelScope() as reading, suppress(httpx.HTTPError):
+            with trio.CancelScope() as reading, self._hold(drop) as held, suppress(httpx.HTTPError):
                 async for chunk in self._chunks():
                     turn.begin()
                     try:
@@ -197,6 +227,9 @@ class Answer:
                                 enough = take(event) or enough
                             elif not await turn.give_way_shielded():
                                 break  # the next read is cancelled, from within
+                        held.resize(events.pending)
+                    except OverBudget:
+                        drop()
                     except EventTooLong as problem:
                         too_long = problem
                         reading.cancel()
@@ -207,6 +240,8 @@ class Answer:
                         reading.deadline = inf if discarding is None else trio.current_time() + DISCARDING
         finally:
             await self._response.aclose()
+        if no_memory and not enough:
+            raise NoMemory
         if too_long is not None and not enough:
             raise OverLimit(f"it sent {too_long} (limits.message)")
         if reading.cancelled_caught and not enough:
@@ -258,8 +293,15 @@ class Origin:
     """One server: its URL, what the configuration has us send along, and the connections to it. See `open_origin`."""
 
     def __init__(
-        self, url: Address, configured: Headers, transport: Transport, turns: Turns, max_message: int | None
+        self,
+        url: Address,
+        configured: Headers,
+        transport: Transport,
+        turns: Turns,
+        max_message: int | None,
+        hold: Hold,
     ) -> None:
+        self._hold = hold
         self.turns = turns
         self.max_message = max_message
         self._url = url
@@ -316,7 +358,7 @@ class Origin:
         request = httpx.Request(method, address, headers=headers, content=body, extensions=_PATIENCE)
         try:
             response = await self._transport.handle_async_request(request)
-            return Answer(response, self.turns, self.max_message)
+            return Answer(response, self.turns, self.max_message, self._hold)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as problem:
             raise Unreachable(f"it cannot be reached: {_reason(problem)}") from problem
         except httpx.HTTPError as problem:
@@ -371,6 +413,7 @@ async def open_origin(
     *,
     turns: Turns | None = None,
     max_message: int | None = None,
+    hold: Hold = uncharged,
 ) -> AsyncIterator[Origin]:
     """The server at `url` for the block; all connections to it are closed at the end. TLS trusts what `SSL_CERT_FILE`
     or `SSL_CERT_DIR` name, else the certificates of Mozilla.
@@ -380,6 +423,7 @@ async def open_origin(
         transport: carries the requests; a plain HTTP/1.1 connection pool by default. Closed at the end.
         turns: shared by all links of one host.
         max_message: bytes of one message, in a body or an event, instead of MAX_BODY and MAX_EVENT.
+        hold: charges the bodies and events that are being read.
 
     Raises:
         LinkLost: the URL or a header cannot be used.
@@ -393,7 +437,7 @@ async def open_origin(
     common = [(b"User-Agent", f"colonnade/{VERSION}".encode())] if not _has(configured, b"user-agent") else []
     common += [(name, value) for name, value in configured if not is_protocol_header(name.decode())]
     async with transport or _Pool(turns) as used:
-        yield Origin(target, common, used, turns, max_message)
+        yield Origin(target, common, used, turns, max_message, hold)
 
 
 class _Pool(httpx.AsyncHTTPTransport):

@@ -59,6 +59,15 @@ class LinkLost(Exception):
     """The peer sent too much that means nothing: another connection would soon end in the same way."""
 
 
+class NoMemory(LinkLost):
+    """There is no memory for what the peer sent."""
+
+    too_large = True
+
+    def __init__(self) -> None:
+        super().__init__("there is no memory for what it sent (memory)")
+
+
 class Link(Protocol):
     async def run(self, deliver: Deliver) -> None:
         """Carry messages until the other side ends, then return; called once, for as long as the link is used.

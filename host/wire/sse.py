@@ -60,6 +60,11 @@ class EventParser:
         self._name = ""
         self._id = self.last_id
 
+    @property
+    def pending(self) -> int:
+        """Bytes of the event begun."""
+        return len(self._data) + len(self._line)
+
     def feed(self, data: bytes) -> Iterator[Event | Malformed | None]:
         """The events that `data` completes, one after the other, and what became of messages over the limit. None means
         that some work was done: the caller may pause there, too. Linear in the bytes fed, however they are cut.

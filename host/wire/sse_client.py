@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 import trio
 
 from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
+from host.memory import Hold, uncharged
 from host.protocol.versions import Revision
 from host.wire.http_transport import (
     CONNECT_PATIENCE,
@@ -157,16 +158,17 @@ async def open_sse(
     transport: Transport | None = None,
     turns: Turns | None = None,
     max_message: int | None = None,
+    hold: Hold = uncharged,
 ) -> AsyncIterator[SseLink]:
     """A link to the server at `url` for the block. Nothing is sent until `run` opens the stream; at the end all
     connections are closed, which ends the session.
 
     Args:
-        headers, transport, turns, max_message: see `open_origin`.
+        headers, transport, turns, max_message, hold: see `open_origin`.
         dropped: told of what was left unread, as (what, detail). Must not wait.
 
     Raises:
         LinkLost: the URL or a header cannot be used.
     """
-    async with open_origin(url, headers, transport, turns=turns, max_message=max_message) as origin:
+    async with open_origin(url, headers, transport, turns=turns, max_message=max_message, hold=hold) as origin:
         yield SseLink(origin, dropped)

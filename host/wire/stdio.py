@@ -13,9 +13,10 @@ import trio
 
 from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
 from host.jsonrpc.raw import one_line
+from host.memory import Hold, OverBudget, uncharged
 from host.protocol.versions import Revision
 from host.wire.framing import DISCARDING, MAX_LINE, LineTooLong, MessageSplitter
-from host.wire.link import Arrival, Deliver, LinkLost, Parcel
+from host.wire.link import Arrival, Deliver, LinkLost, NoMemory, Parcel
 from host.wire.pipe import LineWriter, PipeClosed, PipeStalled
 from host.wire.turns import Turns
 
@@ -33,6 +34,7 @@ class StdioLink:
         ended: waits for the end of the process and says how it ended, for a person.
         turns: shared by all links of one host.
         max_message: bytes of one message; a longer one is discarded, and fails the request that it answers.
+        hold: charges the message that is being read.
     """
 
     def __init__(
@@ -43,9 +45,11 @@ class StdioLink:
         *,
         turns: Turns | None = None,
         max_message: int | None = None,
+        hold: Hold = uncharged,
     ) -> None:
         self._turns = turns or Turns()
         self._max_message = max_message or MAX_LINE
+        self._hold = hold
         self._output = output
         self._writer = LineWriter(stdin_fd)
         self._ended = ended
@@ -90,9 +94,14 @@ class StdioLink:
     async def _read(self, deliver: Deliver) -> None:
         lines = MessageSplitter(self._max_message)
         turn = self._turns.turn()
-        patience = trio.CancelScope()
+        patience, reading = trio.CancelScope(), trio.CancelScope()
+
+        def drop() -> None:
+            held.release()
+            reading.cancel("its memory is needed elsewhere")
+
         try:
-            with patience:
+            with self._hold(drop) as held, reading, patience:
                 discarding = None
                 while data := await self._output.receive_some(CHUNK):
                     turn.begin()
@@ -103,12 +112,17 @@ class StdioLink:
                             discarding = lines.discarding
                             patience.deadline = inf if discarding is None else trio.current_time() + DISCARDING
                         await turn.give_way()
+                    held.resize(lines.pending)
+        except OverBudget:
+            reading.cancel()
         except LineTooLong as problem:
             self._why = f"it wrote {problem}"
             return
         except trio.BrokenResourceError:
             pass
-        if patience.cancelled_caught:
+        if reading.cancel_called:
+            self._why = str(NoMemory())
+        elif patience.cancelled_caught:
             self._why = f"it wrote a line of more than {self._max_message} bytes, and did not end it in time"
         elif last := lines.rest():
             self._deliver_line(last, deliver)

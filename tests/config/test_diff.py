@@ -111,6 +111,7 @@ def test_types_in_conditions_are_told_apart(tmp_path: Path, before: str, after: 
         ("console", "console: off", "console: {address: '127.0.0.1:0'}"),
         ("", "", "ask: {timeout: 2s}"),
         ("", "", "audit: {arguments: full}"),
+        ("", "", "memory: 64MiB"),
     ],
 )
 def test_what_is_fixed_is_said(tmp_path: Path, key: str, before: str, after: str) -> None:

@@ -608,3 +608,15 @@ def test_wrong_checks(tmp_path: Path, written: str, said: str) -> None:
     found = lines(tmp_path, WHEN.format(written), ENV)
     assert len(found) == 1
     assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [("32MiB", 32 << 20), ("33554431B", None), ("33554432B", 32 << 20), ("65536MiB", 64 << 30), ("65537MiB", None)],
+)
+def test_memory_has_bounds(tmp_path: Path, written: str, size: int | None) -> None:
+    text = f"memory: {written}\nservers: {{a: {{command: x}}}}"
+    if size is not None:
+        assert load_text(tmp_path, text).memory == size
+    else:
+        assert "expected a size from 32MiB to 65536MiB" in lines(tmp_path, text)[0]

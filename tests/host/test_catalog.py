@@ -8,7 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from host.catalog import Catalog, Definition, Entry, Hint, mirrors_in
+from host.catalog import COPIES, Catalog, Definition, Entry, Hint, mirrors_in
+from host.memory import Budget
+from host.memory import server as owner
 from host.protocol.methods import Kind
 from host.protocol.stateless import Freshness
 
@@ -322,3 +324,16 @@ async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone(
     assert "b" not in shelves.shelf(Kind.TOOL).by_server
     shelves.publish("new", Kind.TOOL, [tool("x")])
     assert outward(shelves) == ["c__x", "new__x", "a__x"]
+
+
+def test_what_a_server_offers_is_charged_by_its_copies_and_released_with_the_server() -> None:
+    memory = Budget(16_000)
+    shelves = Catalog(["a", "b"], lambda server, kind, name: True, lambda entry: None, memory)
+    assert shelves.has_memory("a", Kind.TOOL, 600)
+    assert shelves.has_memory("a", Kind.PROMPT, 400)
+    assert not shelves.has_memory("a", Kind.RESOURCE, 1), "a quarter is what one server may have"
+    assert memory.by_owner() == {owner("a"): COPIES * 1000}
+    assert shelves.has_memory("a", Kind.TOOL, 100)
+    assert shelves.has_memory("b", Kind.TOOL, 1)
+    shelves.rearrange(["b"])
+    assert memory.by_owner() == {owner("b"): COPIES}

@@ -465,7 +465,7 @@ class World:
         self.gate = gate
         self.router = router
         self.journal = journal
-        self.memory = Budget(now=trio.current_time)
+        self.memory = catalog.memory
         self.events: list[Event] = []
         journal.subscribe(self.events.append)
 
@@ -546,7 +546,10 @@ async def open_world(
         return by_id[spec.id].open_link()
 
     with open_gate(specs, journal, ask=ask, state=state) as gate:
-        catalog = Catalog(list(by_id), gate.shows, lambda entry: journal.note(LeftOut(entry.server, entry.outward)))
+        memory = Budget(now=trio.current_time)
+        catalog = Catalog(
+            list(by_id), gate.shows, lambda entry: journal.note(LeftOut(entry.server, entry.outward)), memory
+        )
         async with open_roster(specs, start_grace, open_link, catalog, gate, journal, alone=alone) as roster:
 
             def moved(servers: Iterable[str]) -> None:

@@ -175,14 +175,14 @@ async def test_an_answer_may_take_all_of_the_budget_and_no_more(size: int, code:
 async def test_a_call_under_way_is_called_off_for_its_memory_and_says_so(autojump_clock: MockClock) -> None:
     a = ScriptedServer("a", tools=["x"])
     async with open_face(a) as (world, connection):
-        world.memory.total = 16 * MIB
+        world.memory.total = 160 * 1024
         await connection.open()
         large = call(1)
-        large["params"]["arguments"]["padding"] = "p" * 3 * MIB
+        large["params"]["arguments"]["padding"] = "p" * 30 * 1024
         waiting = connection.send("POST", body=large)
         await a.hears("tools/call")
         await trio.sleep(5)
-        taken = [connection.another().send("POST", pieces=[b" " * (MAX_BODY - 1)]) for _ in range(4)]
+        taken = [connection.another().send("POST", pieces=[b" " * 40 * 1024]) for _ in range(4)]
         with trio.fail_after(5):
             await waiting.whole.wait()
         error = waiting.messages()[-1]["error"]

@@ -19,6 +19,7 @@ from host.jsonrpc.raw import encode
 from host.protocol.versions import LATEST
 from host.upstream.client import BURST, REPORTS_A_SECOND, failure
 from host.wire.http_transport import OverLimit
+from host.wire.link import NoMemory
 from tests.kit.world import Refusal, ScriptedServer, later, open_world
 
 
@@ -480,5 +481,11 @@ async def test_a_client_is_idle_once_it_works_on_no_request() -> None:
 def test_an_answer_over_the_limit_says_that_the_call_was_carried_out(problem: AnswerTooLong | OverLimit) -> None:
     found = failure("a", problem)
     assert isinstance(found, TooLarge)
-    assert found.message == "a carried this out, but its answer is too long to be passed on: it is too long"
+    assert found.message == "a carried this out, but its answer cannot be passed on: it is too long"
     assert found.code == 413
+
+
+def test_an_answer_without_memory_fails_its_call_and_says_that_it_was_carried_out() -> None:
+    error = failure("a", NoMemory())
+    assert (type(error), error.code) == (TooLarge, 413)
+    assert error.message.startswith("a carried this out")

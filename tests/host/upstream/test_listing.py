@@ -14,6 +14,7 @@ from config import Trust
 from host.asking import PeerError
 from host.journal import LeftOut
 from host.jsonrpc.messages import ErrorBody
+from host.memory import Use, client
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream import listing
@@ -106,6 +107,76 @@ async def test_an_endless_list_is_cut_and_said_to_be() -> None:
         await world.settled()
         assert len(names(world)) == listing.MAX_ENTRIES
         assert "the rest is left out" in complaints(world)[0]
+
+
+def large(size: int, pages: int, name: str = "t") -> ScriptedServer:
+    """A server with so many pages of one tool of that size each."""
+
+    async def answer(params: dict[str, Any]) -> object:
+        page = int(params.get("cursor", "0"))
+        more = {"nextCursor": str(page + 1)} if page + 1 < pages else {}
+        return {"tools": [tool(f"{name}{page}", description="d" * size)], **more}
+
+    return ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})
+
+
+@pytest.mark.parametrize(("pages", "kept"), [(3, 3), (4, 3), (50, 3)])
+async def test_a_list_has_so_many_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch, pages: int, kept: int) -> None:
+    monkeypatch.setattr(listing, "MAX_BYTES", 3500)
+    server = large(1000, pages)
+    async with open_world(server) as world:
+        await world.settled()
+        assert names(world) == [f"t{page}" for page in range(kept)]
+        assert ["the rest is left out" in complaint for complaint in complaints(world)] == [True] * (pages > kept)
+        assert server.asked.count("tools/list") == min(pages, kept + 1)
+
+
+async def test_a_list_without_memory_is_not_read_and_tried_again(autojump_clock: MockClock) -> None:
+    """What was listed stays; once there is memory, the list is read."""
+    server = large(1000, 1)
+    async with open_world(server) as world:
+        await world.settled()
+        kept = world.memory.by_use()["lists"]
+        assert kept > 1000
+        server.answers["tools/list"] = large(100_000, 3, "n").answers["tools/list"]
+        world.memory.total = 200_000
+        await server.notifies("notifications/tools/list_changed")
+        await trio.sleep(10)
+        assert names(world) == ["t0"]
+        assert "needs more memory than there is (memory)" in complaints(world)[0]
+        assert world.memory.by_use()["lists"] == kept
+        world.memory.total = 10_000_000
+        await trio.sleep(120)
+        assert names(world) == ["n0", "n1", "n2"]
+        assert world.memory.by_use()["lists"] > 1_200_000
+        world.catalog.rearrange([])
+        assert world.memory.by_use()["lists"] == 0
+
+
+async def test_a_list_gives_way_while_it_is_read(autojump_clock: MockClock) -> None:
+    server = large(1000, 1)
+    more = trio.Event()
+    read = large(400_000, 3, "n").answers["tools/list"]
+
+    async def answer(params: dict[str, Any]) -> object:
+        if "cursor" in params:
+            await more.wait()
+        return await read(params)
+
+    async with open_world(server) as world:
+        await world.settled()
+        world.memory.total = 600_000
+        server.answers["tools/list"] = answer
+        await server.notifies("notifications/tools/list_changed")
+        await trio.sleep(5)
+        held = world.memory.hold(client(None), Use.REQUESTS, 250_000, lambda: None)
+        await trio.sleep(1)
+        assert "needs more memory" in complaints(world)[0]
+        held.release()
+        world.memory.total = 40_000_000
+        more.set()
+        await trio.sleep(120)
+        assert names(world) == ["n0", "n1", "n2"]
 
 
 async def test_entries_that_cannot_be_exported_are_left_out_and_the_others_stay() -> None:

@@ -3,6 +3,7 @@ what happens on sockets is shown by the tests of the two links."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from host.jsonrpc.messages import Malformed
+from host.memory import Budget, Holding, Use, client, server
 from host.wire import http_transport
 from host.wire.http_transport import (
     LINGER,
@@ -267,6 +269,64 @@ async def test_a_body_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -
         await Answer(streaming(b"01234", b"56789", b"x")).body()
     with pytest.raises(LinkLost, match="the connection broke"):
         await Answer(streaming(b"0", broken=True)).body()
+
+
+@pytest.mark.parametrize(("size", "fits"), [(999, True), (1000, True), (1001, False)])
+async def test_a_body_is_charged_while_it_is_read(size: int, fits: bool) -> None:
+    budget = Budget(1000)
+
+    def hold(drop: Callable[[], None]) -> Holding:
+        return budget.hold(server("a"), Use.MESSAGES, drop=drop)
+
+    answer = Answer(streaming(b"x" * (size - 1), b"y"), hold=hold)
+    if fits:
+        assert len(await answer.body()) == size
+    else:
+        with pytest.raises(LinkLost) as caught:
+            await answer.body()
+        assert (caught.value.too_large, str(caught.value)) == (True, "there is no memory for what it sent (memory)")
+    assert (budget.used, budget.released) == (0, min(size, 1000) if fits else size - 1)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False)])
+async def test_an_event_is_charged_while_it_is_read(size: int, fits: bool) -> None:
+    budget = Budget(1000)
+    seen: list[Event | Malformed] = []
+
+    def hold(drop: Callable[[], None]) -> Holding:
+        return budget.hold(server("a"), Use.MESSAGES, drop=drop)
+
+    def take(event: Event | Malformed) -> bool:
+        seen.append(event)
+        return False
+
+    answer = Answer(streaming(b"data:" + b"x" * (size - 5), b"\n\n"), hold=hold)
+    if fits:
+        await answer.follow(EventParser(), take)
+        assert len(seen) == 1
+    else:
+        with pytest.raises(LinkLost, match="no memory for what it sent"):
+            await answer.follow(EventParser(), take)
+    assert budget.used == 0
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_what_is_read_gives_way(streams: bool) -> None:
+    """Its memory is needed elsewhere: reading ends, and says so."""
+    budget = Budget(1000)
+
+    def hold(drop: Callable[[], None]) -> Holding:
+        return budget.hold(server("a"), Use.MESSAGES, drop=drop)
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"data:" + b"x" * 900
+        budget.hold(client(None), Use.REQUESTS, 400, lambda: None)
+        await trio.sleep(math.inf)
+
+    answer = Answer(httpx.Response(200, content=endless()), hold=hold)
+    with pytest.raises(LinkLost, match="no memory for what it sent"), trio.fail_after(5):
+        await (answer.follow(EventParser(), lambda event: False) if streams else answer.body())
+    assert budget.used == 400
 
 
 @pytest.mark.parametrize("broken", [True, False])

@@ -14,6 +14,8 @@ from msgspec import Raw
 
 from host.jsonrpc.conversation import cancelled
 from host.jsonrpc.messages import Malformed, Notification, Request, Success
+from host.memory import Budget, Hold, Use, client, uncharged
+from host.memory import server as of_server
 from host.protocol.versions import LATEST, LEGACY, MODERN
 from host.wire.framing import DISCARDING, MAX_LINE
 from host.wire.link import Arrival, LinkLost, Parcel
@@ -67,14 +69,16 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(turns: Turns | None = None, max_message: int | None = None) -> AsyncIterator[Server]:
+async def serving(
+    turns: Turns | None = None, max_message: int | None = None, hold: Hold = uncharged
+) -> AsyncIterator[Server]:
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
     for fd in (theirs_in, ours_out):
         os.set_blocking(fd, False)
     async with trio.lowlevel.FdStream(ours_in) as output:
         status: list[Callable[[], Awaitable[str]]] = []
-        link = StdioLink(output, ours_out, lambda: status[0](), turns=turns, max_message=max_message)
+        link = StdioLink(output, ours_out, lambda: status[0](), turns=turns, max_message=max_message, hold=hold)
         server = Server(link, theirs_in, theirs_out)
 
         async def ended() -> str:
@@ -325,3 +329,36 @@ async def test_a_message_over_the_limit_must_end_in_time(autojump_clock: trio.te
         server.ends()
         assert await server.wait_lost() == "it wrote a line of more than 10000 bytes, and did not end it in time"
         assert trio.current_time() - begun < DISCARDING + 2
+
+
+def holding(total: int) -> tuple[Budget, Hold]:
+    budget = Budget(total)
+    return budget, lambda drop: budget.hold(of_server("a"), Use.MESSAGES, drop=drop)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(999, True), (1000, True), (1001, False)])
+async def test_a_message_that_comes_is_charged_until_it_is_whole(size: int, fits: bool) -> None:
+    budget, hold = holding(1000)
+    async with serving(hold=hold) as server:
+        server.says(b" " * size)
+        await trio.testing.wait_all_tasks_blocked()
+        if fits:
+            assert budget.used == size
+            server.says(b"\n")
+            await trio.testing.wait_all_tasks_blocked()
+            assert (budget.used, server.over.is_set()) == (0, False)
+        else:
+            await server.over.wait()
+            assert server.lost == "there is no memory for what it sent (memory)"
+    assert budget.by_owner() == {}
+
+
+async def test_a_message_whose_memory_is_needed_elsewhere_ends_the_link() -> None:
+    budget, hold = holding(1000)
+    async with serving(hold=hold) as server:
+        server.says(b" " * 900)
+        await trio.testing.wait_all_tasks_blocked()
+        budget.hold(client(None), Use.REQUESTS, 400, lambda: None)
+        await server.over.wait()
+        assert server.lost == "there is no memory for what it sent (memory)"
+        assert budget.used == 400
