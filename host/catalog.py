@@ -8,12 +8,14 @@ outside are both left out of the shared endpoint: which came first decides nothi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.jsonrpc.raw import encode, encode_object, members
 from host.memory import Budget, Holding, OverBudget, Use
@@ -24,15 +26,16 @@ from host.protocol.methods import LISTINGS, Kind
 from host.protocol.mirror import Mirror, mirrors
 from host.protocol.stateless import STALE, Freshness
 from host.protocol.tasks import Support, task_support
+from host.slices import Slices, Steps, at_once
 
 COPIES = 4
 """Copies of a definition that are kept (measured): as its server wrote it, as its pin has it, with its outward names,
 and in the lists that clients are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One exported tool, resource, template or prompt."""
+class Entry(Struct, frozen=True, gc=False):
+    """One exported tool, resource, template or prompt. None is part of a cycle, so the collector, which stops
+    everything, need not look at them, however many there are."""
 
     kind: Kind
     server: str
@@ -53,8 +56,7 @@ class Entry:
     stateless client may call it over HTTP."""
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Struct, frozen=True, gc=False):
     """One entry as a server listed it."""
 
     name: str
@@ -75,11 +77,30 @@ class Hint:
         return Freshness(max(left, 0), self.freshness.public)
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What one server offers of one kind, with what may be seen of it. Whoever makes lists of it may keep them in
+    `lists`: they go when it goes."""
+
+    entries: tuple[Entry, ...]
+    shown: tuple[Entry, ...]
+    by_outward: Mapping[str, Entry]
+    """Those that are shown."""
+    hidden: Mapping[str, Entry]
+    """The others, by outward name."""
+    by_inward: Mapping[tuple[str, str], Entry]
+    lists: dict[Hashable, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Shelf:
     """All entries of one kind at one moment."""
 
     version: int = 0
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    """By server, in order."""
+    colliding: frozenset[tuple[str, str]] = frozenset()
+    """By server and its own name: what is left out because another is called the same."""
     by_server: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
     """Of all servers, in order: what may be seen, without those whose outward names collide."""
@@ -106,11 +127,12 @@ class Catalog:
         self._order = tuple(servers)
         self._shows = shows
         self._collided = collided
-        self._colliding: dict[Kind, set[tuple[str, str]]] = {kind: set() for kind in Kind}
         self._shelves = {kind: Shelf() for kind in Kind}
         self._hints: dict[tuple[str, Kind], Hint] = {}
         self._moved = trio.lowlevel.ParkingLot()
         self.version = 0
+        self.slices = Slices()
+        """For all work that grows with the lists."""
 
     def shelf(self, kind: Kind) -> Shelf:
         return self._shelves[kind]
@@ -141,32 +163,53 @@ class Catalog:
             return False
         return True
 
-    def publish(self, server: str, kind: Kind, definitions: Iterable[Definition], hint: Hint | None = None) -> bool:
-        """Replace what `server` offers of `kind`. True if anything changed; then everybody who waits wakes up."""
+    def part(
+        self, server: str, kind: Kind, definitions: Iterable[Definition], shows: Callable[[str], bool]
+    ) -> Steps[Part]:
+        """What `server` offers of `kind`, for `publish`; `shows` says what may be seen by its own name."""
+        former = self._shelves[kind].parts.get(server)
+        known = {} if former is None else former.by_inward
+        entries: list[Entry] = []
+        for definition in definitions:
+            yield None
+            entry = known.get((server, definition.name))
+            if entry is None or (entry.definition, entry.may_be_task) != (definition.raw, definition.may_be_task):
+                entry = _entry(kind, server, definition)
+            entries.append(entry)
+        return (yield from _part(entries, shows))
+
+    def publish(self, server: str, kind: Kind, part: Part, hint: Hint | None = None) -> bool:
+        """Replace what `server` offers of `kind`, in one step. True if anything changed; then everybody who waits wakes
+        up."""
         shelf = self._shelves[kind]
         if hint is None:
             self._hints.pop((server, kind), None)
         else:
             self._hints[server, kind] = hint
-        before = shelf.by_server.get(server, ())
-        entries = tuple(_entry(kind, server, definition) for definition in definitions)
-        if entries == before:
-            if server not in shelf.by_server:  # it listed nothing, which is not the same as having listed never
-                self._shelves[kind] = self._shelve(kind, shelf.version, {**shelf.by_server, server: ()})
+        before = shelf.parts.get(server)
+        if before is not None and (part.entries, part.shown) == (before.entries, before.shown):
             return False
-        self._shelves[kind] = self._shelve(kind, shelf.version + 1, {**shelf.by_server, server: entries})
-        self._move()
-        return True
+        # To list nothing is not the same as to have listed never, but nobody sees a difference.
+        changed = before is not None or bool(part.entries)
+        self._shelves[kind] = self._shelve(kind, shelf.version + changed, {**shelf.parts, server: part})
+        if changed:
+            self._move()
+        return changed
 
     def reconsider(self, servers: Iterable[str]) -> None:
         """What may be seen of these servers may not be what it was; whoever waits wakes up if so."""
         moved = False
         for kind, shelf in self._shelves.items():
-            if any(server in shelf.by_server for server in servers):
-                again = self._shelve(kind, shelf.version + 1, dict(shelf.by_server))
-                if (again.entries, again.by_outward) != (shelf.entries, shelf.by_outward):
-                    self._shelves[kind] = again
-                    moved = True
+            parts = dict(shelf.parts)
+            for server in servers:
+                if server in parts:
+                    shows = partial(self._shows, server, kind)
+                    part = at_once(_part(parts[server].entries, shows))
+                    if part.shown != parts[server].shown:
+                        parts[server] = part
+            if any(part is not shelf.parts[server] for server, part in parts.items()):
+                self._shelves[kind] = self._shelve(kind, shelf.version + 1, parts)
+                moved = True
         if moved:
             self._move()
 
@@ -178,7 +221,7 @@ class Catalog:
         for key in [key for key in self._kept if key[0] not in self._order]:
             self._kept.pop(key).release()
         for kind, shelf in self._shelves.items():
-            kept = {server: each for server, each in shelf.by_server.items() if server in self._order}
+            kept = {server: each for server, each in shelf.parts.items() if server in self._order}
             self._shelves[kind] = self._shelve(kind, shelf.version + 1, kept)
         self._move()
 
@@ -192,30 +235,52 @@ class Catalog:
         self.version += 1
         self._moved.unpark_all()
 
-    def _shelve(self, kind: Kind, version: int, by_server: dict[str, tuple[Entry, ...]]) -> Shelf:
-        everything = [entry for server in self._order for entry in by_server.get(server, ())]
+    def _shelve(self, kind: Kind, version: int, parts: dict[str, Part]) -> Shelf:
+        parts = {server: parts[server] for server in self._order if server in parts}
         # What may not be seen is in nobody's way, and is not found under a name that somebody else has.
-        shown: list[Entry] = []
-        hidden: dict[str, Entry] = {}
-        for entry in everything:
-            if self._shows(entry.server, entry.kind, entry.inward):
-                shown.append(entry)
-            else:
-                hidden[entry.outward] = entry
-        called = Counter(entry.outward for entry in shown)
-        colliding = {(entry.server, entry.inward): entry for entry in shown if called[entry.outward] > 1}
-        for key in colliding:
-            if key not in self._colliding[kind]:
-                self._collided(colliding[key])
-        self._colliding[kind] = set(colliding)
-        clear = tuple(entry for entry in shown if called[entry.outward] == 1)
+        clear: dict[str, Entry] = {}
+        for part in parts.values():
+            clear |= part.by_outward
+        colliding: frozenset[tuple[str, str]] = frozenset()
+        if len(clear) < sum(len(part.shown) for part in parts.values()):
+            shown = [entry for part in parts.values() for entry in part.shown]
+            called = Counter(entry.outward for entry in shown)
+            twice = {(entry.server, entry.inward): entry for entry in shown if called[entry.outward] > 1}
+            for key, entry in twice.items():
+                if key not in self._shelves[kind].colliding:
+                    self._collided(entry)
+            clear = {name: entry for name, entry in clear.items() if called[name] == 1}
+            colliding = frozenset(twice)
+        by_outward: dict[str, Entry] = {}
+        by_inward: dict[tuple[str, str], Entry] = {}
+        for part in parts.values():
+            by_outward |= part.hidden
+            by_inward |= part.by_inward
         return Shelf(
             version,
-            MappingProxyType(by_server),
-            clear,
-            MappingProxyType({**hidden, **{entry.outward: entry for entry in clear}}),
-            MappingProxyType({(entry.server, entry.inward): entry for entry in everything}),
+            MappingProxyType(parts),
+            colliding,
+            MappingProxyType({server: part.entries for server, part in parts.items()}),
+            tuple(clear.values()),
+            MappingProxyType(by_outward | clear),
+            MappingProxyType(by_inward),
         )
+
+
+def _part(entries: Iterable[Entry], shows: Callable[[str], bool]) -> Steps[Part]:
+    shown: list[Entry] = []
+    by_outward: dict[str, Entry] = {}
+    hidden: dict[str, Entry] = {}
+    by_inward: dict[tuple[str, str], Entry] = {}
+    for entry in entries:
+        yield None
+        by_inward[entry.server, entry.inward] = entry
+        if shows(entry.inward):
+            shown.append(entry)
+            by_outward[entry.outward] = entry
+        else:
+            hidden[entry.outward] = entry
+    return Part(tuple(by_inward.values()), tuple(shown), by_outward, hidden, by_inward)
 
 
 def _entry(kind: Kind, server: str, definition: Definition) -> Entry:

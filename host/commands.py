@@ -3,6 +3,7 @@ them)."""
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import socket
@@ -50,7 +51,7 @@ class Endpoint:
     """Whether it offers a capability."""
     status: Callable[[], Awaitable[object | None]]
     """What its host says of its servers; None if that is no Colonnade."""
-    notes: Callable[[], Sequence[tuple[str, str]]]
+    notes: Callable[[], Awaitable[Sequence[tuple[str, str]]]]
     """What the owner of the host should know, by server; nothing for anybody else."""
 
 
@@ -78,6 +79,7 @@ def serve_until_stopped(
 ) -> int:
     """Serve at the bound socket, which is known as `url`, or on standard input and output; states go to `out`. The exit
     code."""
+    gc.freeze()  # what was imported stays: a full collection need not look at it, and holds the loop for less
     journal = open_log(log_level)
     states = States(Terminal(out))
     journal.subscribe(states.note)
@@ -144,7 +146,7 @@ async def _remotely(url: str, headers: Mapping[str, str], state: State | None, w
         return await work(Endpoint(remote.ask, has, partial(fetch_status, url, headers), notes))
 
 
-def _notes_of_running(state: State | None, url: str) -> Sequence[tuple[str, str]]:
+async def _notes_of_running(state: State | None, url: str) -> Sequence[tuple[str, str]]:
     """Of the host behind the URL, if it is one of this user's."""
     for running in find_running(state.path) if state is not None else ():
         if running.problem is not None:
@@ -164,6 +166,7 @@ def notes(servers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
             wait = "definition waits" if held == 1 else "definitions wait"
             found.append((id, f"{held} {wait} for approval (colonnade pins)"))
         found += [(id, f"the rule {rule} matches nothing that it offers") for rule in server["unmatched"]]
+        found += [(id, f"{each} is left out: clients could not read it") for each in server.get("left_out", ())]
         found += [(id, text) for text in server["warnings"]]
     return found
 
@@ -186,8 +189,8 @@ async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
     return answer.result
 
 
-def _notes_of(host: Host) -> Sequence[tuple[str, str]]:
-    return notes(host.office.state()["servers"])
+async def _notes_of(host: Host) -> Sequence[tuple[str, str]]:
+    return notes((await host.office.state(["servers"]))["servers"])
 
 
 async def _status_of(host: Host) -> object:
@@ -213,7 +216,7 @@ async def _show(endpoint: Endpoint, *, as_json: bool) -> int:
     if isinstance(status, dict):
         for server in status["servers"]:
             _show_server(terminal, server)
-        for id, text in endpoint.notes():
+        for id, text in await endpoint.notes():
             print(f"{id:<20} {terminal.faint('note:')} {printable(text)}")
         print()
     for kind, raws in found.items():

@@ -72,10 +72,11 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """An entry of a server is not exported."""
+    """An entry of a server is not exported. `cause` tells those apart that are each told in the log."""
 
     server: str
     what: str
+    cause: str = ""
 
     def __str__(self) -> str:
         return f"{self.server}: {self.what}"
@@ -163,9 +164,12 @@ class DefinitionChanged:
     kind: str
     name: str
     what: str
+    count: int = 1
+    """How many there are of which this is to be said."""
 
     def __str__(self) -> str:
-        item = f"{self.server}: {self.kind} {sample(self.name)}".rstrip() + ":"
+        others = f" and {self.count - 1} more" if self.count > 1 else ""
+        item = f"{self.server}: {self.kind} {sample(self.name)}".rstrip() + f"{others}:"
         return {
             "held": f"{item} not as it was approved; it is held back until a person approves it (colonnade pins)",
             "edited": f"{item} changed, since the configuration was edited",

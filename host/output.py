@@ -128,7 +128,7 @@ class _Log:
         elif isinstance(event, Dropped):
             self._limited((event.server, event.what), event)
         elif isinstance(event, LeftOut):
-            self._limited((event.server, "left out"), event)
+            self._limited((event.server, f"left out {event.cause}"), event)
         elif isinstance(event, InstanceFailed):
             self._limited((event.server, "instance"), event)
         elif isinstance(event, AuditFailed | NoConsole):

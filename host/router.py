@@ -7,15 +7,16 @@ verdicts; it knows no sessions, no transports and no revisions.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import trio
 from msgspec import Raw
 
 from config import Verdict
-from host.catalog import Catalog, Entry
+from host.catalog import Catalog, Entry, Part, Shelf
 from host.errors import (
     BrokeProtocol,
     ColonnadeError,
@@ -59,11 +60,16 @@ from host.protocol.stateless import STALE, Freshness, freshest_common
 from host.protocol.tasks import with_support
 from host.protocol.versions import LATEST
 from host.seal import BrokenSeal, Seal
+from host.slices import Steps, at_once
 from host.upstream.roster import Roster
 from host.upstream.rounds import MAX_STATE
 
 PAGE = 250
 """Entries on one page of a list."""
+SHORT = 100
+"""Entries of all servers that a view is made of at once."""
+MOST_TRIES = 3
+"""Times that a view is made, or waited for, before it may be one that the lists have left behind."""
 PAST_VIEWS = 4
 """Former views whose cursors still work."""
 MAX_INSTRUCTIONS = 2048
@@ -82,6 +88,21 @@ class View:
 
     version: int
     definitions: tuple[bytes, ...]
+    digest: bytes
+    """Equal for equal definitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """What one server has in a view."""
+
+    entries: tuple[Entry, ...]
+    definitions: tuple[bytes, ...]
+    digest: bytes
+
+    @property
+    def pairs(self) -> Iterable[tuple[Entry, bytes]]:
+        return zip(self.entries, self.definitions, strict=True)
 
 
 class Router:
@@ -91,7 +112,8 @@ class Router:
         self.catalog = catalog
         self._gate = gate
         self._roster = roster
-        self._views: dict[tuple[str | None, Kind, _Form], deque[View]] = {}
+        self._views: dict[_Key, deque[View]] = {}
+        self._making: dict[_Key, trio.Event] = {}
         self._seal = Seal()
 
     def serves(self, server: str) -> bool:
@@ -178,23 +200,72 @@ class Router:
 
     # Listing
 
-    def view(self, caller: Caller, kind: Kind) -> View:
-        """What the caller is shown of `kind` now. Equal definitions mean that nothing it can see has changed."""
-        endpoint, form = caller.endpoint, _form_for(caller.abilities)
-        shelf = self.catalog.shelf(kind)
-        views = self._views.setdefault((endpoint, kind, form), deque(maxlen=PAST_VIEWS))
-        if not views or views[-1].version != shelf.version:
-            if endpoint is None:
-                shown = [(entry, entry.exported) for entry in shelf.entries]
+    async def view(self, caller: Caller, kind: Kind) -> View:
+        """What the caller is shown of `kind` now. Nothing waits between the moment at which it is so and the return;
+        only where the lists go on changing faster than they can be made, it is of a moment before."""
+        key = (caller.endpoint, kind, _form_for(caller.abilities))
+        views = self._views.setdefault(key, deque(maxlen=PAST_VIEWS))
+        tries = 0
+        while True:
+            shelf = self.catalog.shelf(kind)
+            if views and (views[-1].version == shelf.version or tries >= MOST_TRIES):
+                return views[-1]
+            tries += 1
+            if (making := self._making.get(key)) is not None:
+                await making.wait()
+                continue
+            if sum(len(part.shown) for part in shelf.parts.values()) <= SHORT:
+                views.append(at_once(self._view_of(shelf, key)))
+                continue
+            self._making[key] = made = trio.Event()
+            try:
+                views.append(await self.catalog.slices.run(self._view_of(shelf, key)))
+            finally:
+                del self._making[key]
+                made.set()
+
+    def shown_last(self, caller: Caller, kind: Kind) -> View | None:
+        """The newest view that was made for such callers."""
+        views = self._views.get((caller.endpoint, kind, _form_for(caller.abilities)))
+        return views[-1] if views else None
+
+    def _view_of(self, shelf: Shelf, key: _Key) -> Steps[View]:
+        endpoint, kind, form = key
+        definitions: list[bytes] = []
+        digest = hashlib.sha256()
+        for server, part in shelf.parts.items():
+            if endpoint not in (None, server):
+                continue
+            if (endpoint is None, form) not in part.lists:
+                part.lists[endpoint is None, form] = yield from self._fitted_part(part, kind, form, endpoint is None)
+            fitted: _Fitted = part.lists[endpoint is None, form]
+            left_out = shelf.colliding & part.by_inward.keys() if endpoint is None and shelf.colliding else ()
+            for name in sorted(left_out):
+                digest.update(bytes(encode(name)))
+            digest.update(fitted.digest)
+            if left_out:
+                definitions += (each for entry, each in fitted.pairs if (server, entry.inward) not in left_out)
             else:
-                own = shelf.by_server.get(endpoint, ())
-                shown = [(entry, entry.definition) for entry in own if self._shows(entry)]
+                definitions += fitted.definitions
+            yield None
+        return View(shelf.version, tuple(definitions), digest.digest())
+
+    def _fitted_part(self, part: Part, kind: Kind, form: _Form, outward: bool) -> Steps[_Fitted]:
+        entries: list[Entry] = []
+        definitions: list[bytes] = []
+        digest = hashlib.sha256()
+        for entry in part.shown:
+            yield None
+            definition = entry.exported if outward else entry.definition
             if kind is Kind.TOOL:
-                if caller.abilities.retries:  # such clients must leave out what they cannot call over HTTP
-                    shown = [each for each in shown if each[0].mirrors is not None]
-                shown = [(entry, self._fitted(entry, definition, form)) for entry, definition in shown]
-            views.append(View(shelf.version, tuple(definition for _, definition in shown)))
-        return views[-1]
+                if form[-1] and entry.mirrors is None:  # such clients must leave out what they cannot call over HTTP
+                    continue
+                definition = self._fitted(entry, definition, form)
+            entries.append(entry)
+            definitions.append(definition)
+            digest.update(b"%d:" % len(definition))
+            digest.update(definition)
+        return _Fitted(tuple(entries), tuple(definitions), digest.digest())
 
     def _fitted(self, entry: Entry, definition: bytes, form: _Form) -> bytes:
         structured, free, tasks, _ = form
@@ -239,7 +310,8 @@ class Router:
     async def _list(self, exchange: Exchange, listing: Listing) -> Answered:
         caller = exchange.caller
         await self._roster.wait_settled(caller.endpoint)
-        view, start, freshness = self.view(caller, listing.kind), 0, self._freshness(caller.endpoint, listing.kind)
+        view, start = await self.view(caller, listing.kind), 0
+        freshness = self._freshness(caller.endpoint, listing.kind)
         if "cursor" in exchange.params:
             view, start, public = self._resume(caller, listing.kind, exchange.params["cursor"])
             freshness = Freshness(freshness.ttl_ms, public)  # all pages of one list are for the same readers
@@ -592,6 +664,9 @@ class Router:
             if self._gate.has(entry.server, entry.kind, entry.inward) and template_makes(entry.inward, uri)
         }
 
+
+_Key = tuple[str | None, Kind, "_Form"]
+"""What a view is of: endpoint, kind and form."""
 
 _Form = tuple[bool, bool, bool, bool]
 """Which definitions of tools somebody can read: with structured content, of any type; with tasks; and without those

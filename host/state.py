@@ -21,7 +21,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,8 @@ LOCK_LIMIT = 1.0
 """Seconds to wait for another process's change; it takes milliseconds, unless that process was stopped in it."""
 BROKEN = ".broken"
 """Put behind the name of a file that could not be read, when another takes its place."""
+SEEN = ".seen"
+"""Put behind the name of a file, for an empty one beside it that stays if the file is deleted."""
 
 _RETRY = 0.005
 _HEAD = b'{"check":"sha256:'
@@ -40,7 +42,8 @@ _MIDDLE = b'","content":'
 _DIGEST = 64
 _BODY_AT = len(_HEAD) + _DIGEST + len(_MIDDLE)
 
-_Identity = tuple[int, int, int, int, bytes]
+Identity = tuple[int, int, int, int, bytes]
+"""What tells one version of a file from another."""
 
 
 class StateError(Exception):
@@ -158,7 +161,7 @@ class State:
             _check(own)
             note = own / "file"
             if not note.exists():
-                _write(note, os.fsencode(real) + b"\n")
+                _write(note, [os.fsencode(real) + b"\n"])
         except OSError as problem:
             raise StateError(f"the state directory {own} cannot be used: {problem.strerror}") from problem
         return ConfigState(own)
@@ -217,8 +220,9 @@ class Shared:
 
     def __init__(self, path: Path, lock: Path) -> None:
         self.path = path
+        self.seen: Identity | None = None
+        """The version that was last read or written here."""
         self._lock = lock
-        self._seen: _Identity | None = None
 
     def read(self) -> object | None:
         """The content; None if the file is not there.
@@ -226,23 +230,35 @@ class Shared:
         Raises:
             Corrupt: it cannot be read, or is not as this program wrote it.
         """
+        self.seen, found = self.load()
+        if isinstance(found, Corrupt):
+            raise found
+        return found
+
+    def load(self) -> tuple[Identity | None, object | Corrupt | None]:
+        """Its version, and what `read` gives or raises. Changes nothing here, so that a worker thread may do it."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
-            self._seen = None
-            return None
+            return None, None
         except OSError as problem:
-            self._seen = self._identity()
-            raise Corrupt(f"{self.path} cannot be read: {problem.strerror}") from problem
+            return self._identity(), Corrupt(f"{self.path} cannot be read: {problem.strerror}")
         try:
             with open(descriptor, "rb") as file:
                 data = file.read()
-                self._seen = _identity(os.fstat(descriptor), data[:_BODY_AT])
+                version = _identity(os.fstat(descriptor), data[:_BODY_AT])
         except OSError as problem:
-            self._seen = self._identity()
-            raise Corrupt(f"{self.path} cannot be read: {problem.strerror}") from problem
+            return self._identity(), Corrupt(f"{self.path} cannot be read: {problem.strerror}")
+        with suppress(OSError):  # the file may be of a version that made no mark, or from a backup
+            self._set_mark()
+        try:
+            return version, self._content(data)
+        except Corrupt as problem:
+            return version, problem
+
+    def _content(self, data: bytes) -> object:
         body = data[_BODY_AT:-2]
-        if data != _framed(body):
+        if not data.startswith(_head([body])) or data[-2:] != b"}\n":
             raise Corrupt(f"{self.path} was cut or edited: it is not as Colonnade wrote it")
         try:
             content: object = msgspec.json.decode(body)
@@ -250,9 +266,44 @@ class Shared:
             raise Corrupt(f"{self.path} holds no JSON") from problem
         return content
 
+    @property
+    def size(self) -> int:
+        """Its bytes; 0 if it is not there."""
+        try:
+            return self.path.lstat().st_size
+        except OSError:
+            return 0
+
     def changed(self) -> bool:
         """Whether the file is another than was last read or written here. Costs some 10 µs."""
-        return self._identity() != self._seen
+        return self._identity() != self.seen
+
+    def exchange(self, before: Identity | None, pieces: Iterable[bytes]) -> Identity | None:
+        """Put content, as pieces of JSON text, in the place of the version `before`: the new version, or None if the
+        file is another by now. Changes nothing here, so that a worker thread may do it.
+
+        Raises:
+            StateError: it cannot be written; what was there is there still.
+        """
+        encoded = list(pieces)
+        with self.updating():
+            if self._identity() != before:
+                return None
+            self._put(encoded)
+            return self._identity()
+
+    @property
+    def was_there(self) -> bool:
+        """Whether the file was ever read or written: if it is not there, it was deleted."""
+        return os.path.lexists(self._mark)
+
+    @property
+    def _mark(self) -> Path:
+        return self.path.with_name(self.path.name + SEEN)
+
+    def _set_mark(self) -> None:
+        if not self.was_there:
+            os.close(os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
 
     @contextmanager
     def updating(self) -> Iterator[Update]:
@@ -289,10 +340,17 @@ class Shared:
     def _replace(self, content: object) -> None:
         try:
             body = msgspec.json.encode(content)
-            _write(self.path, _framed(body))
-        except (OSError, UnicodeEncodeError) as problem:
+        except UnicodeEncodeError as problem:
             raise StateError(f"{self.path} cannot be written: {problem}") from problem
-        self._seen = self._identity()
+        self._put([body])
+        self.seen = self._identity()
+
+    def _put(self, pieces: Iterable[bytes]) -> None:
+        try:
+            _write(self.path, _framed(pieces))
+            self._set_mark()  # afterwards: a mark without a file says that it was deleted
+        except OSError as problem:
+            raise StateError(f"{self.path} cannot be written: {problem}") from problem
 
     def _set_aside(self) -> None:
         kept = self.path.with_name(self.path.name + BROKEN)
@@ -303,8 +361,8 @@ class Shared:
         except OSError as problem:
             raise StateError(f"{self.path} cannot be kept as {kept.name}: {problem.strerror}") from problem
 
-    def _identity(self) -> _Identity | None:
-        """What tells one version of the file from another. Inodes are used again and times are coarse, so the check of
+    def _identity(self) -> Identity | None:
+        """The version of the file as it is now. Inodes are used again and times are coarse, so the check of
         the content is part of it."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -320,23 +378,29 @@ class Shared:
             os.close(descriptor)
 
 
-def _identity(found: os.stat_result, head: bytes) -> _Identity:
+def _identity(found: os.stat_result, head: bytes) -> Identity:
     return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, head)
 
 
-def _framed(body: bytes) -> bytes:
-    digest = hashlib.sha256(body).hexdigest().encode("ascii")
-    return _HEAD + digest + _MIDDLE + body + b"}\n"
+def _framed(pieces: Iterable[bytes]) -> list[bytes]:
+    return [_head(pieces), *pieces, b"}\n"]
 
 
-def _write(path: Path, data: bytes) -> None:
+def _head(pieces: Iterable[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return _HEAD + digest.hexdigest().encode("ascii") + _MIDDLE
+
+
+def _write(path: Path, data: Iterable[bytes]) -> None:
     """The whole of a file, so that a crash or a power cut leaves the old or the new one. Only one process at a time."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with open(descriptor, "wb") as file:
-            file.write(data)
+            file.writelines(data)
             file.flush()
             os.fsync(descriptor)
         os.replace(new, path)

@@ -186,7 +186,7 @@ class _Server:
             await self._follow(lines, stream)
             return False
         try:
-            said: dict[str, object] = {"ok": self._carry_out(verb, encode(given), peer)}
+            said: dict[str, object] = {"ok": await self._carry_out(verb, encode(given), peer)}
         except (Malformed, OfficeError) as problem:
             said = {"error": str(problem)}
         except Exception as problem:  # noqa: BLE001 - our own fault is an answer as well
@@ -195,11 +195,11 @@ class _Server:
         await _send(stream, said)
         return True
 
-    def _carry_out(self, verb: str, data: bytes, peer: Peer) -> object:
+    async def _carry_out(self, verb: str, data: bytes, peer: Peer) -> object:
         if verb == "hello":
             return self._office.hello()
         if verb == "state":
-            return self._office.state()
+            return await self._office.state()
         if verb == "link":
             return {"link": self._office.link()}
         if verb in REQUESTS:

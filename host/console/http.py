@@ -205,7 +205,7 @@ class _Console:
         await respond(send, 200, {**_JSON, "set-cookie": _set_cookie(session, "", 0)}, b"{}")
 
     async def _state(self, session: ConsoleSession, receive: Receive, send: Send) -> None:
-        await respond(send, 200, _JSON, encode(self._office.state()))
+        await respond(send, 200, _JSON, encode(await self._office.state()))
 
     def _ask(self, verb: str) -> _Serve:
         async def serve(session: ConsoleSession, receive: Receive, send: Send) -> None:

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import trio
@@ -54,6 +55,7 @@ from host.policy.gate import Gate
 from host.policy.pins import Standing
 from host.policy.predicates import holds
 from host.protocol.methods import LISTINGS, Kind
+from host.slices import Steps, each_in_steps
 from host.state import StateError
 from host.upstream.roster import Roster
 from host.upstream.supervisor import Connecting, Disabled, Failed, Ready, Upstream, describe
@@ -66,6 +68,8 @@ COMPARE = 0.2
 """Seconds that comparing definitions may take at a time: nothing else is done meanwhile."""
 MOST_HELD = 500
 """Definitions that are shown at once; the others when some of these are decided."""
+MOST_LEFT_OUT = 20
+"""Definitions of one server that clients could not read and that are named."""
 LOOK_EVERY = 1.0
 """Seconds between two looks at what other processes of the user have decided."""
 
@@ -156,13 +160,13 @@ class HostOffice(Decisions):
         while True:
             await trio.sleep(LOOK_EVERY)
             try:
-                self.look()
+                await self.look()
             except Exception as problem:  # noqa: BLE001 - what is wrong with the files of others ends no host
                 self._journal.note(Crashed("looking at what other hosts decided", problem))
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Take up what other processes of the user have decided meanwhile."""
-        moved = self._gate.pins.reread()
+        moved = await self._catalog.slices.run(self._gate.pins.rereading())
         if moved:
             self._gate.decided(moved)
             self.moved("held", "catalog", "servers")
@@ -186,29 +190,40 @@ class HostOffice(Decisions):
             "endpoint": self.endpoint,
         }
 
-    def state(self, sections: Collection[str] | None = None) -> dict[str, Any]:
-        show = {
-            "servers": self._servers,
-            "catalog": lambda: [self._entry(entry) for kind in Kind for entry in self._all(kind)],
-            "questions": lambda: [self._question(matter) for matter in self._desk.matters()],
-            "held": self._held,
-            "grants": lambda: [grant_told(self._gate, grant) for grant in self._gate.grants.all()],
-            "activity": lambda: list(self._activity),
-            "problems": self._problems,
-        }
-        wanted = SECTIONS if sections is None else sections
-        return {**self.hello(), **{section: show[section]() for section in wanted}}
+    async def state(self, sections: Collection[str] | None = None) -> dict[str, Any]:
+        return await self._catalog.slices.run(self.telling(SECTIONS if sections is None else sections))
 
-    def _held(self) -> list[dict[str, Any]]:
+    def telling(self, sections: Collection[str]) -> Steps[dict[str, Any]]:
+        """The same in steps."""
+        show: dict[str, Callable[[], Steps[list[Any]]]] = {
+            "servers": self._servers,
+            "catalog": self._entries,
+            "questions": lambda: each_in_steps(self._question, self._desk.matters()),
+            "held": self._held,
+            "grants": lambda: each_in_steps(partial(grant_told, self._gate), self._gate.grants.all()),
+            "activity": lambda: each_in_steps(dict, self._activity),
+            "problems": lambda: each_in_steps(str, self._problems()),
+        }
+        told = self.hello()
+        for section in sections:
+            told[section] = yield from show[section]()
+        return told
+
+    def _entries(self) -> Steps[list[dict[str, Any]]]:
+        return each_in_steps(self._entry, [entry for kind in Kind for entry in self._all(kind)])
+
+    def _held(self) -> Steps[list[dict[str, Any]]]:
         """What was compared before is there at once; of the rest, as much as a moment allows, and the others soon."""
         until = time.monotonic() + COMPARE
-        found = [held_told(self._gate, held, until) for held in self._gate.held()[:MOST_HELD]]
+        waiting = (yield from self._gate.holding())[:MOST_HELD]
+        found = yield from each_in_steps(lambda held: held_told(self._gate, held, until), waiting)
         self._compares = not all(each["ready"] for each in found)
         return found
 
-    def _servers(self) -> list[dict[str, Any]]:
-        waiting = Counter(held.server for held in self._gate.held() if not held.rejected)
-        return [self._server(upstream, waiting[upstream.spec.id]) for upstream in self._roster.upstreams.values()]
+    def _servers(self) -> Steps[list[dict[str, Any]]]:
+        waiting = Counter(held.server for held in (yield from self._gate.holding()) if not held.rejected)
+        upstreams = self._roster.upstreams.values()
+        return (yield from each_in_steps(lambda each: self._server(each, waiting[each.spec.id]), upstreams))
 
     def version(self) -> dict[str, int]:
         return dict(self._versions)
@@ -325,6 +340,7 @@ class HostOffice(Decisions):
             "in_flight": self._gate.ledger.in_flight[spec.id],
             "held": held,
             "unmatched": self.unmatched(upstream),
+            "left_out": [visible(each) for each in upstream.left_out[:MOST_LEFT_OUT]],
             "warnings": warnings_of(spec),
         }
 

@@ -60,7 +60,7 @@ class Decider(Protocol):
 class Office(Decider, Protocol):
     """What a person can see and do where a host runs. `link` raises OfficeError."""
 
-    def state(self, sections: Collection[str] | None = None) -> State:
+    async def state(self, sections: Collection[str] | None = None) -> State:
         """What the sections of these names show, and a few words of the host; None: all sections."""
 
     def hello(self) -> State:
@@ -192,13 +192,15 @@ class Feed:
         """Wait for news. What comes while nobody waits is told at the next call; cancelled, nothing is lost."""
         if self._seen is None:
             await trio.lowlevel.checkpoint()
-            self._seen = dict(self._office.version())
-            return self._office.state()
+            seen = dict(self._office.version())
+            everything = await self._office.state()
+            self._seen = seen
+            return everything
         await trio.sleep(SETTLE)
         now = dict(await self._office.changed(self._seen))
         sections = [section for section in now if now[section] != self._seen.get(section)]
+        state = await self._office.state(sections)
         self._seen = now
-        state = self._office.state(sections)
         return {section: state[section] for section in sections}
 
 

@@ -16,23 +16,30 @@ SPACING = 0.5
 
 Send = Callable[[Notification], Awaitable[None]]
 
-_Views = dict[Kind, tuple[bytes, ...]]
+_Views = dict[Kind, bytes]
+"""The digest of each view."""
+
+
+async def open_changes(router: Router, caller: Caller) -> Changes:
+    """Those for a caller who knows every list as it is now."""
+    return Changes(router, caller, {kind: (await router.view(caller, kind)).digest for kind in Kind})
 
 
 class Changes:
-    """Those for one caller, who knows every list as it is now."""
+    """Those for one caller. It is told again only when its view differs from what it has been shown or told."""
 
-    def __init__(self, router: Router, caller: Caller) -> None:
+    def __init__(self, router: Router, caller: Caller, known: _Views) -> None:
         self._router = router
         self._caller = caller
-        # It is told again only when its view differs from what it has been shown or told.
-        self._known: _Views = {kind: self._view(kind) for kind in Kind}
+        self._known = known
         self._told: set[Kind] = set()
 
     def listed(self, kind: Kind) -> None:
-        """The caller has just been shown the list as it is now."""
-        self._known[kind] = self._view(kind)
-        self._told.discard(kind)
+        """The caller has just been shown the list as it was made last."""
+        view = self._router.shown_last(self._caller, kind)
+        if view is not None:
+            self._known[kind] = view.digest
+            self._told.discard(kind)
 
     async def tell(self, send: Send, lists: Collection[str] | None = None) -> None:
         """Tell it of every list that is no longer as it knows it, until cancelled.
@@ -45,7 +52,7 @@ class Changes:
         version = 0
         while True:
             version = await self._router.catalog.after(version)
-            due = self._due(lists)
+            due = await self._due(lists)
             for method, views in due.items():
                 await send(Notification(method))
                 self._known |= views  # only now: a client that leaves in between has not been told
@@ -53,16 +60,13 @@ class Changes:
             if due:
                 await trio.sleep(SPACING)
 
-    def _due(self, lists: Collection[str] | None) -> dict[str, _Views]:
+    async def _due(self, lists: Collection[str] | None) -> dict[str, _Views]:
         """The notices that are due, and what the client knows once it has got them."""
         due: dict[str, _Views] = {}
         for kind, listing in LISTINGS.items():
             if lists is not None and listing.changed not in lists:
                 continue
-            now = self._view(kind)
+            now = (await self._router.view(self._caller, kind)).digest
             if self._known.get(kind) != now:
                 due.setdefault(listing.changed, {})[kind] = now
         return due
-
-    def _view(self, kind: Kind) -> tuple[bytes, ...]:
-        return self._router.view(self._caller, kind).definitions

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import trio
 from msgspec import Raw
 
-from host.downstream.changes import Changes
+from host.downstream.changes import open_changes
 from host.downstream.edge import cancel_when
 from host.downstream.stateless import Comer
 from host.downstream.tasks import Tasks, refuse_undeclared
@@ -83,7 +83,7 @@ async def listen(
     too slowly: what it then missed it finds by asking again. Cancelling this ends it without a word."""
     listener = _Listener(id, say)
     caller = comer.caller(abilities, listener)
-    changes = Changes(router, caller)
+    changes = await open_changes(router, caller)
     followed = tasks.watch(caller, wanted.tasks, listener.pass_on)
     try:
         async with trio.open_nursery() as nursery:

@@ -16,7 +16,7 @@ import trio
 from msgspec import Raw
 
 from host.asking import Asking
-from host.downstream.changes import Changes, Send
+from host.downstream.changes import Changes, Send, open_changes
 from host.downstream.guard import guarded, params_of
 from host.downstream.streams import EventStream, History
 from host.downstream.tasks import IN_HANDSHAKE, Tasks
@@ -341,7 +341,7 @@ class Session:
         self._caller = Caller(
             self._name, self.endpoint, self.identity, opened.abilities, self, outlet, self.mark, session=self.mark
         )
-        self._changes = Changes(self._router, self._caller)
+        self._changes = await open_changes(self._router, self._caller)
         self.opening = opened
         self._name = f"{self._name} ({sample(opened.client)})" if opened.client else self._name
         self._ready.set()

@@ -79,9 +79,7 @@ def _doubled(name: str) -> _Flaw:
 def _decode(data: bytes) -> None:
     _careful.decode(data.decode())
     if _may_be_deep(data):
-        _check_depth(
-            b"".join(text for outside, _ in _pieces(data) for text in outside).translate(_ALIKE, _NOT_BRACKETS)
-        )
+        _check_depth(b"".join(text for outside, _ in pieces(data) for text in outside).translate(_ALIKE, _NOT_BRACKETS))
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> None:
@@ -132,7 +130,7 @@ def _scan(data: bytes) -> None:
     deep = _may_be_deep(data)
     brackets: list[bytes] = []
     names = _Names()
-    for outside, strings in _pieces(data):
+    for outside, strings in pieces(data):
         text = b'"'.join(outside)
         if deep:
             brackets.append(text.translate(_ALIKE, _NOT_BRACKETS))
@@ -145,7 +143,7 @@ def _may_be_deep(data: bytes) -> bool:
     return data.count(b"{") + data.count(b"[") > MAX_DEPTH
 
 
-def _pieces(data: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
+def pieces(data: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """The texts outside strings, and each time the string that follows. The last string may be missing."""
     if b"\\" in data:
         data = data.replace(b"\\\\", _BACKSLASHES).replace(b'\\"', _QUOTE)

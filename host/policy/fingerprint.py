@@ -38,6 +38,8 @@ _MOST_MARKS = 20_000
 """Commas and opening brackets; what has more has no canonical form, since that takes some 4 µs for each."""
 _MOST_ARGUMENTS = 2_000
 """The same for arguments."""
+_MANY_MARKS = 1_500
+"""Commas and opening brackets; the fingerprint of what has more is for a worker thread."""
 _EFFORT = 60_000
 """Steps that a comparison may take before a coarser one is made: some 10 ms."""
 _MOST_WORDS = 200_000
@@ -61,6 +63,11 @@ _WORD = re.compile(r"\n *|\\.|\w+| +|.", re.DOTALL)
 def fingerprint(raw: bytes) -> str:
     """`sha256:` and the digest of JSON text in its canonical form (RFC 8785). Of what has none, of the bytes."""
     return f"sha256:{hashlib.sha256(_canonical(raw)).hexdigest()}"
+
+
+def is_long(raw: bytes) -> bool:
+    """Whether the fingerprint may take more than some 5 ms."""
+    return len(raw) > _MANY_MARKS and _MANY_MARKS < _marks(raw) <= _MOST_MARKS
 
 
 def arguments_digest(raw: bytes | None) -> str:

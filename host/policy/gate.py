@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import final
 
 import trio
@@ -31,9 +32,9 @@ from host.policy.caution import MAX_TEXT, cautious
 from host.policy.desk import LONGEST_AGREED, About, Desk, changed, described
 from host.policy.fingerprint import Launch, arguments_digest
 from host.policy.grants import Grant, Grants, Scope, Wish, new_id
-from host.policy.ledger import Deed, Ledger, Trace
+from host.policy.ledger import Deed, Ledger, Summary, Trace, summed
 from host.policy.limits import Meter
-from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Held, Pins, Standing
+from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Held, Pins, Reading, Standing
 from host.policy.predicates import decoded
 from host.policy.rules import Judgement, Rules
 from host.policy.uris import TooManyVariants, uri_variants
@@ -41,6 +42,7 @@ from host.protocol.abilities import Abilities
 from host.protocol.links import PAGE, without_page
 from host.protocol.methods import CALL, GET, Kind
 from host.protocol.questions import Question
+from host.slices import Steps, at_once
 
 _GATE = object()
 MAX_TOKENS = 10**9
@@ -77,6 +79,22 @@ class Permit:
             raise TypeError("only the gate makes permits")
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Observation:
+    """What comes of a list of a server, and what that was found out under: see `Gate.prepare` and `Gate.take`."""
+
+    server: str
+    kind: Kind
+    spec: ServerSpec | None
+    rules: Rules | None
+    launches: bool
+    claims: Mapping[str, tuple[str, ...]]
+    reading: Reading
+    summary: Summary | None
+    """Of its changes, if they are too many to be written down one by one."""
+
+
 class Gate:
     """Judges by the consent of each server. What it denies does not exist for whoever asks.
 
@@ -101,7 +119,7 @@ class Gate:
         self._rules: dict[str, Rules] = {}
         self._meters: dict[str, Meter] = {}
         self._templates: dict[str, tuple[str, ...]] = {}
-        self._claims: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._claims: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._spellings: tuple[int, dict[str, dict[str, str]]] = (-1, {})
         """Every URI that each resource which is held back may be known by, by server: as of an epoch."""
         self._rounds: dict[str, int] = {}
@@ -206,17 +224,41 @@ class Gate:
 
     # Definitions
 
-    def observe(self, server: str, kind: Kind, offered: Mapping[str, bytes]) -> bool:
-        """This is what the server lists now, as it wrote it. Must come before the catalog is told. Whether anything
-        stands otherwise than before."""
-        if kind is Kind.TEMPLATE:
-            self._templates[server] = tuple(offered)
+    def prepare(self, server: str, kind: Kind, offered: Mapping[str, bytes]) -> Steps[Observation]:
+        """Find out what comes of all that the server lists now, as it wrote it. Nothing is otherwise before `take`."""
+        spec, rules, launches = self._specs.get(server), self._rules.get(server), self.launches(server)
+        claims: dict[str, tuple[str, ...]] = {}
         if kind is Kind.TOOL:
-            self._claims = {key: each for key, each in self._claims.items() if key[0] != server}
             for name, raw in offered.items():
-                if b"nnotations" in raw or b"\\u" in raw:
-                    self._claims[server, name] = _claims(raw)
-        return self._tell_changes(self.pins.observe(server, kind.value, offered))
+                yield None
+                if (b"nnotations" in raw or b"\\u" in raw) and (said := _claims(raw)):
+                    claims[name] = said
+        reading = yield from self.pins.prepare(server, kind.value, offered)
+        summary = yield from summed(reading.changes)
+        return Observation(server, kind, spec, rules, launches, claims, reading, summary)
+
+    def would_show(self, observation: Observation, name: str) -> bool:
+        """Whether the entry, which is offered, may be listed once that is taken note of."""
+        server, kind = observation.server, observation.kind
+        known = observation.launches and self._may_be_known(server, kind, name)
+        return known and self._is_open(server, observation.reading.standing(name))
+
+    def take(self, observation: Observation) -> bool:
+        """What was prepared holds from now on; the catalog must be told without a pause. False if it was prepared under
+        another configuration, launch or decision than holds now: then it must be prepared again."""
+        server, kind = observation.server, observation.kind
+        ground = self._specs.get(server), self._rules.get(server), self.launches(server)
+        if not all(map(is_, ground, (observation.spec, observation.rules, observation.launches))):
+            return False
+        changes = self.pins.take(observation.reading)
+        if changes is None:
+            return False
+        if kind is Kind.TEMPLATE:
+            self._templates[server] = tuple(observation.reading.offered)
+        if kind is Kind.TOOL:
+            self._claims[server] = observation.claims
+        self._tell_changes(changes, observation.summary)
+        return True
 
     def shown(self, server: str, kind: Kind, definition: bytes) -> bytes:
         """A definition as it may be listed."""
@@ -224,10 +266,14 @@ class Gate:
             definition = bytes(without_page(Raw(definition)))
         return bytes(self.tidy(server, Raw(definition), MAX_TEXT))
 
-    def observe_instructions(self, server: str, text: str | None) -> None:
+    def observe_instructions(self, server: str, text: str | None) -> Steps[None]:
         """This is what the server says of itself now."""
         offered = {} if text is None else {"": bytes(encode(text))}
-        self._tell_changes(self.pins.observe(server, INSTRUCTIONS, offered))
+        while True:
+            changes = self.pins.take((yield from self.pins.prepare(server, INSTRUCTIONS, offered)))
+            if changes is not None:
+                self._tell_changes(changes)
+                return
 
     def observe_launch(self, server: str, launch: Launch) -> bool:
         """This is what is to be started or reached now; whether it may be."""
@@ -244,9 +290,12 @@ class Gate:
         while not self.launches(server):
             await self._decided.park()
 
-    def _tell_changes(self, changes: list[Change]) -> bool:
-        for change in changes:
-            self.ledger.changed(change, self._what(change))
+    def _tell_changes(self, changes: list[Change], summary: Summary | None = None) -> bool:
+        if summary is not None:
+            self.ledger.many_changed(summary, self._what(summary.first))
+        else:
+            for change in changes:
+                self.ledger.changed(change, self._what(change))
         if changes:
             self.epoch += 1
             self.desk.void(self._holds)
@@ -262,7 +311,16 @@ class Gate:
 
     def held(self) -> list[Held]:
         """All that waits for a person: of servers that are configured, and not what their rules deny anyhow."""
-        return [each for each in self.pins.held() if self._matters(each)]
+        return at_once(self.holding())
+
+    def holding(self) -> Steps[list[Held]]:
+        """The same in steps."""
+        found: list[Held] = []
+        for each in self.pins.holding():
+            yield None
+            if each is not None and self._matters(each):
+                found.append(each)
+        return found
 
     def _matters(self, held: Held) -> bool:
         if held.server not in self._rules:
@@ -536,6 +594,10 @@ class Gate:
             if permit.grant is None or wish is None or not self.grants.use(permit.grant, wish):
                 raise changed(server, kind.value, name)
         return permit.judgement, permit.grant
+
+    def depends_on_definition(self, permit: Permit) -> bool:
+        """Whether the permit is good for one definition of its entry only: where it is pinned, or a person agreed."""
+        return permit.wish is not None or self.trust(permit.server) is not Trust.TRUSTED
 
     def recheck(self, permit: Permit) -> None:
         """Before what was dispatched is sent once more: what it is for must still be open.
@@ -823,7 +885,7 @@ class Gate:
         return server if spec is None or spec.title is None else spec.title
 
     def _claimed(self, server: str, kind: Kind, name: str) -> tuple[str, ...]:
-        return self._claims.get((server, name), ()) if kind is Kind.TOOL else ()
+        return self._claims.get(server, {}).get(name, ()) if kind is Kind.TOOL else ()
 
 
 @final

@@ -7,8 +7,9 @@ is written if that is possible, and told in any case.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from host.policy.grants import Grant
 from host.policy.pins import Change, Standing
 from host.policy.predicates import LONGEST_DECODED, decoded
 from host.policy.rules import Judgement
+from host.slices import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,48 @@ class Trace:
     size: int = 0
     """Bytes of the result."""
     outcome: str = "answered"
+
+
+LONGEST_NAME = 200
+"""Characters of a name in a summary."""
+MOST_CHANGES = 20
+"""Changes of one list that are written down one by one; of more there is one record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Many changes of one list of a server. `digest` is a SHA-256 over all of them, in the server's order, each as the
+    canonical JSON of [name, fingerprint, former fingerprint, standing]: whoever has the definitions can prove by it
+    which ones were seen, and how they stood."""
+
+    first: Change
+    names: tuple[str, ...]
+    """Of the first MOST_CHANGES."""
+    counts: Mapping[str, int]
+    """How many stand how."""
+    known: int
+    """How many of them were seen before."""
+    digest: str
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts.values())
+
+
+def summed(changes: Sequence[Change]) -> Steps[Summary | None]:
+    """The summary of changes of one list; None if they are few enough to be written down one by one."""
+    if len(changes) <= MOST_CHANGES:
+        return None
+    digest, counts, known = hashlib.sha256(), Counter[str](), 0
+    for change in changes:
+        yield None
+        parts = [change.name, change.fingerprint, change.was or "", change.standing.value]
+        digest.update(json.dumps(parts, separators=(",", ":")).encode("ascii"))
+        counts[change.standing.value] += 1
+        known += not change.first
+    names = tuple(change.name[:LONGEST_NAME] for change in changes[:MOST_CHANGES])
+    first = next((change for change in changes if change.standing is not Standing.APPROVED), changes[0])
+    return Summary(first, names, counts, known, f"sha256:{digest.hexdigest()}")
 
 
 class Ledger:
@@ -166,6 +210,21 @@ class Ledger:
         )
         if not change.first:
             self._journal.note(DefinitionChanged(change.server, change.kind, change.name, what))
+
+    def many_changed(self, summary: Summary, what: str) -> None:
+        """A server offers much that is new or otherwise than before; `what` became of the first that is held back, or
+        of the first."""
+        first = summary.first
+        self.note(
+            "definitions",
+            server=first.server,
+            prim=first.kind,
+            items=summary.names,
+            counts=summary.counts,
+            digest=summary.digest,
+        )
+        if summary.known:
+            self._journal.note(DefinitionChanged(first.server, first.kind, first.name, what, summary.known))
 
     def deciding(self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
         """A person is about to decide about a definition; raises as `must` does."""

@@ -17,12 +17,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from itertools import islice
+from typing import TypeVar
 
 import msgspec
 
 from config import Trust
-from host.policy.fingerprint import Launch, fingerprint
-from host.state import Corrupt, Shared, StateError, Update
+from host.policy.fingerprint import Launch, fingerprint, is_long
+from host.slices import Steps, at_once
+from host.state import Corrupt, Identity, Shared, StateError, Update
 
 MOST_ITEMS = 20_000
 """Items kept of one server. What is beyond is held back and cannot be approved."""
@@ -39,6 +43,12 @@ BY_FIRST_SIGHT = "first sight"
 BY_CONFIGURATION = "configuration"
 
 _VERSION = 1
+_BATCH = 200
+"""Items that are encoded at once."""
+_LARGE = 256 * 1024
+"""Bytes; a larger file is read and written by a worker thread."""
+
+T = TypeVar("T")
 
 
 class Standing(Enum):
@@ -57,8 +67,7 @@ class Moved(Exception):
     """What was to be decided about is not there any more, or not as it was shown. The text is a sentence."""
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, gc=False):
     """Something to tell. `standing` is what came of it; `first`: the item was never seen before; `was` is the
     fingerprint of what was offered before, None if nothing was."""
 
@@ -99,23 +108,24 @@ class Pinned:
     by: str
 
 
-# What is in the file. None stands for a definition that was not kept.
+# What is in the file. None stands for a definition that was not kept. There may be many of these, and none is part of a
+# cycle: the collector, which stops everything, need not look at them.
 
 
-class _Approved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Approved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     fingerprint: str
     definition: str | None
     at: float
     by: str
 
 
-class _Offered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Offered(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     fingerprint: str
     definition: str | None
     since: float
 
 
-class _Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class _Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     approved: _Approved | None = None
     offered: _Offered | None = None
     """What is offered, where that is not what is approved."""
@@ -123,6 +133,11 @@ class _Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """The fingerprint that a person refused."""
     closed: bool = False
     """Nothing of this item is pinned by first sight or trust: a person has refused it, or what was known is lost."""
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether nobody ever decided about it, so that it may be forgotten while it is not offered."""
+        return self.approved is None and not self.closed
 
     @property
     def last(self) -> str | None:
@@ -141,10 +156,34 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
     """Servers whose pins were once lost with a broken file: for them there is no first sight any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
+class _Offer(msgspec.Struct, frozen=True, gc=False):
     raw: bytes
     fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a server lists of one kind, held against what is known of it: see `Pins.prepare` and `Pins.take`."""
+
+    server: str
+    kind: str
+    offered: Mapping[str, bytes]
+    trust: Trust
+    before: dict[str, _Offer] | None
+    """What it offered before; None if it never did."""
+    offers: dict[str, _Offer]
+    items: _Items
+    """What is in the file once this is taken note of."""
+    changes: list[Change]
+    problem: str | None
+    """Why nothing new could be written."""
+    broken: str | None
+    written: tuple[Identity | None, Identity, _Content] | None = None
+    """The version of the file that was written over, the one that was written, and its content."""
+
+    def standing(self, name: str) -> Standing:
+        """How an item that is offered stands once this is taken note of."""
+        return _standing(self.items.get(name), self.offers.get(name), self.trust, broken=self.broken is not None)
 
 
 class Pins:
@@ -164,13 +203,15 @@ class Pins:
         self._now: dict[tuple[str, str], dict[str, _Offer]] = {}
         self._raws: dict[tuple[str, str], Mapping[str, bytes]] = {}
         """What was offered when all of it was last looked at under the present trust."""
-        self._standings: dict[str, dict[tuple[str, str], Standing]] = {}
         self._moved: set[str] = set()
         self._broken: str | None = None
         self._unwritten: str | None = None
         self._kept = False
         """Whether there was a file: then it does not vanish by itself."""
-        self._take(file.read)
+        loaded: list[_Loaded] = []
+        _load(file, loaded)
+        file.seen, content = loaded[0]
+        at_once(self._taken(content))
         self._moved.clear()
 
     @property
@@ -183,14 +224,14 @@ class Pins:
         """From now on these hold. What they approve by themselves is approved with the next `observe`."""
         self._trusts = dict(trusts)
         self._raws.clear()
-        self._judge_all()
 
     # Looking up
 
     def standing(self, server: str, kind: str, name: str) -> Standing:
         """Where an item stands; what is not offered at the moment stands as it did."""
-        found = self._standings.get(server)
-        return Standing.UNKNOWN if found is None else found.get((kind, name), Standing.UNKNOWN)
+        offer = self._now.get((server, kind), {}).get(name)
+        item = self._item(server, kind, name)
+        return _standing(item, offer, self._trust(server), broken=self._broken is not None)
 
     def fingerprint(self, server: str, kind: str, name: str) -> str | None:
         """Of what is offered now; None if it is not."""
@@ -203,25 +244,30 @@ class Pins:
 
     def held(self) -> list[Held]:
         """All that waits for a person, and that a person can decide about."""
-        found: list[Held] = []
-        waiting = (
-            (server, kind, name, standing)
-            for server, standings in self._standings.items()
-            for (kind, name), standing in standings.items()
-            if standing is not Standing.APPROVED
-        )
-        for server, kind, name, standing in waiting:
-            item = self._item(server, kind, name)
-            offer = self._offer(server, kind, name, item)
-            if offer is None or (item is None and self._broken is None):
-                continue
-            item = item or _Item()
-            changed = standing is Standing.CHANGED and item.approved is not None
-            approved = _bytes(item.approved.definition) if changed and item.approved is not None else None
-            since = self._wall() if item.offered is None else item.offered.since
-            rejected = item.rejected == offer.fingerprint
-            found.append(Held(server, kind, name, standing, offer.fingerprint, offer.raw, approved, since, rejected))
-        return found
+        return list(filter(None, self.holding()))
+
+    def holding(self) -> Iterator[Held | None]:
+        """The same one by one, with None for each item that does not wait."""
+        servers = dict.fromkeys([*self._content.servers, *(server for server, _ in self._now)])
+        for server, kind in [(server, kind) for server in servers for kind in KINDS]:
+            items = self._content.servers.get(server, {}).get(kind, {})
+            for name in {**items, **self._now.get((server, kind), {})}:
+                yield self._held(server, kind, name)
+
+    def _held(self, server: str, kind: str, name: str) -> Held | None:
+        standing = self.standing(server, kind, name)
+        if standing in (Standing.APPROVED, Standing.UNKNOWN):
+            return None
+        item = self._item(server, kind, name)
+        offer = self._offer(server, kind, name, item)
+        if offer is None or (item is None and self._broken is None):
+            return None
+        item = item or _Item()
+        changed = standing is Standing.CHANGED and item.approved is not None
+        approved = _bytes(item.approved.definition) if changed and item.approved is not None else None
+        since = self._wall() if item.offered is None else item.offered.since
+        rejected = item.rejected == offer.fingerprint
+        return Held(server, kind, name, standing, offer.fingerprint, offer.raw, approved, since, rejected)
 
     def pinned(self) -> list[Pinned]:
         """All that is approved in the file, offered or not."""
@@ -236,23 +282,90 @@ class Pins:
     # What servers offer
 
     def observe(self, server: str, kind: str, offered: Mapping[str, bytes]) -> list[Change]:
-        """Take note of all that a server offers of one kind, JSON text by name; what is to be told of it.
+        """Take note at once of all that a server offers of one kind: for what is short, and for what starts it."""
+        while True:
+            changes = self.take(at_once(self.prepare(server, kind, offered)))
+            if changes is not None:
+                return changes
+
+    def prepare(self, server: str, kind: str, offered: Mapping[str, bytes]) -> Steps[Reading]:
+        """Find out what is to be told of all that a server offers of one kind, JSON text by name, and write it down.
+        Nothing stands otherwise before `take`.
 
         Writes at most once, and not at all if nothing is new. What cannot be written down is not approved by itself.
         """
-        self._refresh()
+        offered = dict(offered)
+        yield from self._refreshed()
         key = (server, kind)
-        if self._raws.get(key) == offered:
-            return []
-        before = self._now.get(key, {})
-        known = self._content.servers.get(server, {}).get(kind, {})
-        self._now[key] = {name: _known(raw, before.get(name), known.get(name)) for name, raw in offered.items()}
-        changes = self._settle(server, kind, before)
+        before = self._now.get(key)
+        trust, content, version, broken = self._trust(server), self._content, self._file.seen, self._broken
+        items = content.servers.get(server, {}).get(kind, {})
+        if before is not None and self._raws.get(key) == offered:
+            return Reading(server, kind, offered, trust, before, before, items, [], None, broken)
+        offers = yield from _offers(offered, before or {}, items)
+        after, problem, written = items, None, None
+        if broken is None:
+            try:
+                after = yield from self._after(content, server, kind, offers)
+                if after is not items:
+                    kinds = {**content.servers.get(server, {}), kind: after}
+                    content = _Content(servers={**content.servers, server: kinds}, lost=content.lost)
+                    large = max(self._file.size, sum(map(len, offered.values()))) > _LARGE
+                    there = yield from self._written(version, content, large=large)
+                    written = None if there is None else (version, there, content)
+            except StateError as error:
+                after, problem = items, f"{error}; what servers offer anew is held back"
+        reading = Reading(server, kind, offered, trust, before, offers, after, [], problem, broken, written)
+        stood = partial(_standing, trust=trust, broken=broken is not None)
+        for name, offer in offers.items():
+            yield None
+            item, old = items.get(name), None if before is None else before.get(name)
+            was = old.fingerprint if old is not None else None if item is None else item.last
+            standing = reading.standing(name)
+            if was != offer.fingerprint or stood(item, old) not in (standing, Standing.UNKNOWN):
+                reading.changes.append(Change(server, kind, name, standing, was is None, offer.fingerprint, was))
+        return reading
+
+    def _written(self, version: Identity | None, content: _Content, *, large: bool) -> Steps[Identity | None]:
+        """Write the content in the place of that version: the new version; None if the file is another by now."""
+        done: list[Identity | StateError | None] = []
+
+        def write() -> None:
+            try:
+                done.append(self._file.exchange(version, _pieces(content)))
+            except StateError as problem:
+                done.append(problem)
+
+        if large:
+            yield write
+        else:
+            write()
+        (result,) = done
+        if isinstance(result, StateError):
+            raise result
+        return result
+
+    def take(self, reading: Reading) -> list[Change] | None:
+        """What was prepared holds from now on; what is to be told of it. None if what it was held against is not so
+        any more (a person decided, another process wrote): then it must be prepared again. Short, however long the
+        list."""
+        server, kind = key = (reading.server, reading.kind)
+        if reading.written is not None and self._file.seen == reading.written[0]:
+            _, self._file.seen, self._content = reading.written
+            self._kept = True
+        items = self._content.servers.get(server, {}).get(kind, {})
+        same_items = items is reading.items or items == reading.items
+        same_ground = self._trust(server) is reading.trust and self._broken == reading.broken
+        if not (same_items and same_ground and self._now.get(key) is reading.before):
+            return None
+        self._now[key] = reading.offers
+        if reading.broken is None and reading.offers is not reading.before:
+            self._unwritten = reading.problem
         if self.problem is None:
-            self._raws[key] = dict(offered)
+            self._raws[key] = reading.offered
         else:
             self._raws.pop(key, None)
-        return changes
+        return reading.changes
 
     def observe_launch(self, server: str, launch: Launch) -> list[Change]:
         """Take note of what would be started as a server, or connected to.
@@ -273,7 +386,11 @@ class Pins:
     def reread(self) -> set[str]:
         """The servers of which something stands otherwise than when this was last asked, since another process
         decided about it. Costs next to nothing if none did."""
-        self._refresh()
+        return at_once(self.rereading())
+
+    def rereading(self) -> Steps[set[str]]:
+        """The same in steps."""
+        yield from self._refreshed()
         moved, self._moved = self._moved, set()
         return moved
 
@@ -362,7 +479,6 @@ class Pins:
         if self.problem is not None:
             self._raws.clear()  # all that is offered may stand otherwise now
         self._broken = self._unwritten = None
-        self._judge_all()
 
     def _latest(self, update: Update, *, mend: bool = False) -> _Content:
         """A content to change, as the file has it now. With `mend`, a new one in the place of a broken one, in which
@@ -372,7 +488,7 @@ class Pins:
             Corrupt: the file is broken, and is not to be mended.
         """
         if update.moved:
-            self._take(update.read)
+            self._refresh()
         if self._broken is None:
             return _Content(servers=dict(self._content.servers), lost=self._content.lost)
         if not mend:
@@ -380,66 +496,33 @@ class Pins:
         content = _Content(lost=sorted({*self._trusts, *(server for server, _ in self._now)}))
         for (server, kind), offers in self._now.items():
             kinds = content.servers.setdefault(server, {})
-            kinds[kind] = self._after(content, server, kind, offers)
+            kinds[kind] = at_once(self._after(content, server, kind, offers))
         return content
 
     # How an item comes to stand where it does
 
-    def _settle(self, server: str, kind: str, before: Mapping[str, _Offer]) -> list[Change]:
-        """Write down what has to be, and say what became of what is offered now."""
-        offers = self._now[server, kind]
-        items = self._content.servers.get(server, {}).get(kind, {})
-        stood = {name: self.standing(server, kind, name) for name in offers}
-        if self._broken is None:
-            try:
-                self._write_down(server, kind, offers)
-                self._unwritten = None
-            except Corrupt:
-                pass  # `_take` has seen to it
-            except StateError as problem:
-                self._unwritten = f"{problem}; what servers offer anew is held back"
-        self._judge_server(server)
-        changes: list[Change] = []
-        for name, offer in offers.items():
-            item = items.get(name)
-            old = before.get(name)
-            was = old.fingerprint if old is not None else None if item is None else item.last
-            standing = self.standing(server, kind, name)
-            if was != offer.fingerprint or stood[name] not in (standing, Standing.UNKNOWN):
-                changes.append(Change(server, kind, name, standing, was is None, offer.fingerprint, was))
-        return changes
-
-    def _write_down(self, server: str, kind: str, offers: Mapping[str, _Offer]) -> None:
-        items = self._content.servers.get(server, {}).get(kind, {})
-        if self._after(self._content, server, kind, offers) == items:
-            return
-        with self._file.updating() as update:
-            content = self._latest(update)
-            kinds = content.servers.get(server, {})
-            after = self._after(content, server, kind, offers)
-            if after != kinds.get(kind, {}):
-                content.servers[server] = {**kinds, kind: after}
-                update.write(content)
-        self._content = content
-        self._kept = True
-
-    def _after(self, content: _Content, server: str, kind: str, offers: Mapping[str, _Offer]) -> _Items:
-        """The items of a kind once these are offered."""
+    def _after(self, content: _Content, server: str, kind: str, offers: Mapping[str, _Offer]) -> Steps[_Items]:
+        """The items of a kind once these are offered; the same object if they are the same."""
         kinds = content.servers.get(server, {})
-        found = dict(kinds.get(kind, {}))
-        trust = self._trusts.get(server, Trust.UNTRUSTED)
+        before = kinds.get(kind, {})
+        found: _Items | None = None
+        trust = self._trust(server)
         unseen = _Item(closed=server in content.lost and trust is not Trust.TRUSTED)
         space: _Space | None = None
         for name, offer in offers.items():
-            item = found.get(name, unseen)
+            yield None
+            item = before.get(name, unseen)
             if item.approved is not None and item.approved.fingerprint == offer.fingerprint:
                 if item.offered is not None:
+                    found = dict(before) if found is None else found
                     found[name] = msgspec.structs.replace(item, offered=None)
                 continue
             passes = _passes(kind, item, offer, trust)
             if not passes and item.offered is not None and item.offered.fingerprint == offer.fingerprint:
                 continue
-            space = space or _Space(kinds)
+            found = dict(before) if found is None else found
+            if space is None:
+                space = yield from _space(kinds)
             if name not in found and not space.admits(name, found, offers):
                 continue
             text = space.keep(offer.raw)
@@ -448,55 +531,62 @@ class Pins:
             else:
                 offered = _Offered(offer.fingerprint, text, self._wall())
                 found[name] = msgspec.structs.replace(item, offered=offered)
-        return found
+        return before if found is None or found == before else found
 
     # What is known
 
     def _refresh(self) -> None:
-        if self._file.changed():
-            self._take(self._file.read)
+        at_once(self._refreshed())
 
-    def _take(self, read: Callable[[], object | None]) -> None:
-        """What the file says now, in the place of what it said."""
-        try:
-            self._content = _content(read(), self._kept)
+    def _refreshed(self) -> Steps[None]:
+        """Take up what another process has written meanwhile."""
+        while self._file.changed():
+            known, loaded = self._file.seen, list[_Loaded]()
+            load = partial(_load, self._file, loaded)
+            if self._file.size > _LARGE:
+                yield load
+            else:
+                load()
+            ((version, content),) = loaded
+            if self._file.seen == known:  # else somebody else took up what was newer
+                self._file.seen = version
+                yield from self._taken(content)
+
+    def _taken(self, found: _Content | Corrupt | None) -> Steps[None]:
+        """The content of the file holds from now on, in the place of what it said."""
+        before, was_broken = self._content, self._broken
+        expected = self._kept or self._file.was_there
+        if found is None and expected:
+            found = Corrupt("the file with the pins is gone")
+        if isinstance(found, Corrupt):
+            self._content = _Content()
+            self._broken = f"{found}; nothing is approved until a person approves something anew"
+        else:
+            self._content = found or _Content()
             self._kept = self._kept or self._content.servers != {}
             self._broken = None
-        except Corrupt as problem:
-            self._content = _Content()
-            self._broken = f"{problem}; nothing is approved until a person approves something anew"
-        before = self._standings
-        self._judge_all()
-        servers = before.keys() | self._standings.keys()
-        self._moved |= {server for server in servers if before.get(server) != self._standings.get(server)}
+        for server in dict.fromkeys([*before.servers, *self._content.servers, *(server for server, _ in self._now)]):
+            if server in self._moved:
+                continue
+            if (yield from self._stands_otherwise(server, before, was_broken is not None)):
+                self._moved.add(server)
 
-    def _judge_all(self) -> None:
-        self._standings = {}
-        for server in dict.fromkeys([*self._content.servers, *(server for server, _ in self._now)]):
-            self._judge_server(server)
-
-    def _judge_server(self, server: str) -> None:
-        kinds = self._content.servers.get(server, {})
-        trust = self._trusts.get(server, Trust.UNTRUSTED)
-        found: dict[tuple[str, str], Standing] = {}
+    def _stands_otherwise(self, server: str, before: _Content, was_broken: bool) -> Steps[bool]:
+        """Whether anything of the server stands otherwise than by that content."""
+        trust = self._trust(server)
         for kind in KINDS:
-            items, offers = kinds.get(kind, {}), self._now.get((server, kind), {})
-            for name in {**items, **offers}:
-                offer, item = offers.get(name), items.get(name)
-                offered = offer.fingerprint if offer is not None else None if item is None else item.last
-                found[kind, name] = self._judged(item, offered, trust)
-        self._standings[server] = found
+            former = before.servers.get(server, {}).get(kind, {})
+            items = self._content.servers.get(server, {}).get(kind, {})
+            offers = self._now.get((server, kind), {})
+            for name in {**former, **items, **offers}:
+                yield None
+                was = _standing(former.get(name), offers.get(name), trust, broken=was_broken)
+                if was is not _standing(items.get(name), offers.get(name), trust, broken=self._broken is not None):
+                    return True
+        return False
 
-    def _judged(self, item: _Item | None, offered: str | None, trust: Trust) -> Standing:
-        if self._broken is not None:
-            return Standing.NEW
-        if trust is Trust.TRUSTED:
-            return Standing.APPROVED
-        if item is None or item.approved is None:
-            return Standing.NEW
-        if trust is Trust.UNTRUSTED and item.approved.by in (BY_TRUST, BY_FIRST_SIGHT):
-            return Standing.NEW  # trusted more than now, it was looked at by nobody
-        return Standing.APPROVED if item.approved.fingerprint == offered else Standing.CHANGED
+    def _trust(self, server: str) -> Trust:
+        return self._trusts.get(server, Trust.UNTRUSTED)
 
     def _item(self, server: str, kind: str, name: str) -> _Item | None:
         return self._content.servers.get(server, {}).get(kind, {}).get(name)
@@ -530,25 +620,21 @@ def _by(kind: str, trust: Trust) -> str:
 
 
 class _Space:
-    """How much more of a server may be kept."""
+    """How much more of a server may be kept, beside so many items and bytes."""
 
-    def __init__(self, kinds: Mapping[str, _Items]) -> None:
-        self._items = sum(len(items) for items in kinds.values())
-        self._bytes = sum(
-            len(name) + sum(len(each.definition or "") for each in (item.approved, item.offered) if each is not None)
-            for items in kinds.values()
-            for name, item in items.items()
-        )
+    def __init__(self, items: int, size: int) -> None:
+        self._items = items
+        self._bytes = size
+        self._swept = False
 
     def admits(self, name: str, items: _Items, offers: Mapping[str, _Offer]) -> bool:
         """Whether an item more may be kept. If not, those make room that nobody ever decided about, and that are not
-        offered any more."""
-        if self._items >= MOST_ITEMS:
-            spare = [each for each, item in items.items() if each not in offers and item.approved is None]
-            for each in spare:
-                if not items[each].closed:
-                    del items[each]
-                    self._items -= 1
+        offered any more: all of them, once."""
+        if self._items >= MOST_ITEMS and not self._swept:
+            self._swept = True
+            for each in [each for each, item in items.items() if item.is_spare and each not in offers]:
+                self._bytes -= _size(each, items.pop(each))
+                self._items -= 1
         if self._items >= MOST_ITEMS or not _is_text(name) or self._bytes + len(name) > MOST_BYTES:
             return False
         self._items += 1
@@ -567,6 +653,20 @@ class _Space:
         return text
 
 
+def _space(kinds: Mapping[str, _Items]) -> Steps[_Space]:
+    count = size = 0
+    for items in kinds.values():
+        for name, item in items.items():
+            yield None
+            count += 1
+            size += _size(name, item)
+    return _Space(count, size)
+
+
+def _size(name: str, item: _Item) -> int:
+    return len(name) + sum(len(each.definition or "") for each in (item.approved, item.offered) if each is not None)
+
+
 def _is_text(name: str) -> bool:
     try:
         name.encode()
@@ -575,12 +675,23 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _content(found: object | None, expected: bool) -> _Content:
-    """The content of the file. Raises Corrupt if it has another form, or if there is none though one is expected."""
-    if found is None:
-        if expected:
-            raise Corrupt("the file with the pins is gone")
-        return _Content()
+_Loaded = tuple[Identity | None, _Content | Corrupt | None]
+
+
+def _load(file: Shared, into: list[_Loaded]) -> None:
+    """The version of the file and its content, for a worker thread."""
+    version, found = file.load()
+    if found is None or isinstance(found, Corrupt):
+        into.append((version, found))
+        return
+    try:
+        into.append((version, _content(found)))
+    except Corrupt as problem:
+        into.append((version, problem))
+
+
+def _content(found: object) -> _Content:
+    """The content of the file. Raises Corrupt if it has another form."""
     try:
         content = msgspec.convert(found, _Content)
     except msgspec.ValidationError as problem:
@@ -590,14 +701,74 @@ def _content(found: object | None, expected: bool) -> _Content:
     return content
 
 
-def _known(raw: bytes, before: _Offer | None, item: _Item | None) -> _Offer:
-    """What is offered, with its fingerprint, which is only computed for what is in no way known."""
+def _pieces(content: _Content) -> Iterator[bytes]:
+    """The content as JSON text, little enough at a time that no other thread waits for long."""
+    encode = msgspec.json.encode
+    yield b'{"version":%d,"lost":%b,"servers":{' % (content.version, encode(content.lost))
+    for server, kinds in content.servers.items():
+        yield b'%b"%b":{' % (b"" if server == next(iter(content.servers)) else b",", server.encode())
+        for kind, items in kinds.items():
+            yield b'%b"%b":{' % (b"" if kind == next(iter(kinds)) else b",", kind.encode())
+            for at, batch in enumerate(_batches(items.items(), _BATCH)):
+                yield (b"," if at else b"") + encode(dict(batch))[1:-1]
+            yield b"}"
+        yield b"}"
+    yield b"}}"
+
+
+def _batches(things: Iterable[T], size: int) -> Iterator[list[T]]:
+    rest = iter(things)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _standing(item: _Item | None, offer: _Offer | None, trust: Trust, *, broken: bool) -> Standing:
+    """Where an item stands that is in the file so, and is offered so."""
+    if item is None and offer is None:
+        return Standing.UNKNOWN
+    if broken:
+        return Standing.NEW
+    if trust is Trust.TRUSTED:
+        return Standing.APPROVED
+    if item is None or item.approved is None:
+        return Standing.NEW
+    if trust is Trust.UNTRUSTED and item.approved.by in (BY_TRUST, BY_FIRST_SIGHT):
+        return Standing.NEW  # trusted more than now, it was looked at by nobody
+    offered = item.last if offer is None else offer.fingerprint
+    return Standing.APPROVED if item.approved.fingerprint == offered else Standing.CHANGED
+
+
+def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _Items) -> Steps[dict[str, _Offer]]:
+    """What is offered, with fingerprints, which are only computed for what is in no way known; of what is long, in a
+    worker thread."""
+    found: dict[str, _Offer] = {}
+    long: list[str] = []
+    for name, raw in offered.items():
+        yield None
+        offer = _known(raw, before.get(name), items.get(name))
+        if offer is None and is_long(raw):
+            long.append(name)
+        elif offer is None:
+            offer = _Offer(raw, fingerprint(raw))
+        found[name] = offer or _Offer(raw, "")
+
+    def take_long() -> None:
+        for name in long:
+            found[name] = _Offer(offered[name], fingerprint(offered[name]))
+
+    if long:
+        yield take_long
+    return found
+
+
+def _known(raw: bytes, before: _Offer | None, item: _Item | None) -> _Offer | None:
+    """What is offered, if its fingerprint is known."""
     if before is not None and before.raw == raw:
         return before
     for each in () if item is None else (item.approved, item.offered):
         if each is not None and each.definition is not None and each.definition.encode() == raw:
-            return _Offer(bytes(raw), each.fingerprint)
-    return _Offer(bytes(raw), fingerprint(raw))
+            return _Offer(raw, each.fingerprint)
+    return None
 
 
 def _launch(item: _Item | None) -> Launch | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from msgspec import Raw
 
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members, string
+from host.jsonrpc.readable import why_unreadable
 from host.protocol.abilities import TASKS_EXTENSION, objects
 from host.protocol.identity import who
 from host.protocol.methods import COMPLETION_CAPABILITY, LISTINGS, LOGGING_CAPABILITY, Kind
@@ -36,6 +37,8 @@ class ServerOffer:
     runs_tasks: bool = False
     """Whether a call may become a task there."""
     cancels_tasks: bool = False
+    unreadable: bool = False
+    """Whether its instructions hold what no client could read, and are left out for that."""
 
     def offers(self, kind: Kind) -> bool:
         return LISTINGS[kind].capability in self.capabilities
@@ -67,6 +70,7 @@ def offer_of(revision: Revision, capabilities: Raw, instructions: Raw | None, se
         announces=frozenset(name for name in LISTED if _is_true(found, name, "listChanged")),
         runs_tasks=runs_tasks,
         cancels_tasks=cancels_tasks,
+        unreadable=instructions is not None and why_unreadable(bytes(instructions)) is not None,
     )
 
 

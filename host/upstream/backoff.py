@@ -69,17 +69,41 @@ class Restarts:
 
 SETTLE = 0.05
 SLOWEST = 10.0
+"""Seconds to wait at the most while a server goes on announcing changes of a list that does not change."""
+SHARE = 4.0
+"""A list is left alone for so many times as long as it took to read it."""
+CALM = 5.0
+"""Changes that cost no waiting."""
+SLOWEST_FLAPPING = 300.0
+"""Seconds to wait at the most while a list goes on changing."""
+HALF_LIFE = 900.0
+"""Seconds after which half of the changes are forgotten."""
 
 
 @dataclass
 class Pace:
     """How long to let a list settle before it is read again: at once if the last reading was long ago, ever slower
-    while a server goes on announcing changes."""
+    while a server goes on announcing changes. A list that changed more than a few times waits twice as long with each
+    change that is not forgotten: one that flaps for ever is read some thirty times an hour."""
 
     wait: float = SETTLE
+    changes: float = 0.0
+    counted: float = 0.0
 
-    def next(self, since_last: float) -> float:
-        """Seconds to wait now. `since_last`: seconds since the list was last read."""
+    def next(self, now: float, *, since_last: float, took: float) -> tuple[float, float]:
+        """Seconds to wait now: at the least, where somebody waits for the list, and otherwise. `since_last`: seconds
+        since the list was last read, and that `took` so many."""
         quiet = since_last > 2 * self.wait + 1.0
         self.wait = SETTLE if quiet else min(self.wait * 2, SLOWEST)
-        return self.wait
+        changes = self._remembered(now)
+        flapping = min(2.0 ** (changes - CALM), SLOWEST_FLAPPING) if changes > CALM else 0.0
+        least = min(max(SETTLE, took * SHARE), SLOWEST)
+        return least, max(self.wait, flapping - since_last, least)
+
+    def changed(self, now: float) -> None:
+        """What was read just now was something else than before."""
+        self.changes, self.counted = self._remembered(now) + 1.0, now
+
+    def _remembered(self, now: float) -> float:
+        forgotten: float = 0.5 ** ((now - self.counted) / HALF_LIFE)
+        return min(self.changes, 64.0) * forgotten

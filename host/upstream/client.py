@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,14 +26,21 @@ from host.errors import (
     UpstreamError,
 )
 from host.exchange import Answer, Answered, Outlet, Round
-from host.jsonrpc.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Id, Notification
+from host.jsonrpc.messages import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Id,
+    Notification,
+)
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string, value
+from host.jsonrpc.readable import why_unreadable_result
 from host.peer import Peer
 from host.policy.gate import Gate, Permit
 from host.protocol.abilities import ALL_ABILITIES, Abilities
 from host.protocol.handshake import declared
 from host.protocol.meta import TOKEN, for_next_hop, progress_token
-from host.protocol.methods import CALL, PROGRESS, with_target
+from host.protocol.methods import CALL, PROGRESS, Kind, with_target
 from host.protocol.mirror import Mirror, headers_for
 from host.protocol.offer import ServerOffer
 from host.protocol.questions import URL_REQUIRED, fit_elicitations
@@ -60,6 +67,15 @@ from host.wire.link import LinkLost
 REPORTS_A_SECOND = 20.0
 """Progress reports that are passed on for one call, after the first BURST; a server that sends more is heard less."""
 BURST = 100.0
+LONG_RESULT = 256 * 1024
+"""Bytes; what is longer is looked through in a worker thread."""
+DEFINED_BY = {
+    Kind.TOOL: (Kind.TOOL,),
+    Kind.PROMPT: (Kind.PROMPT,),
+    Kind.RESOURCE: (Kind.RESOURCE, Kind.TEMPLATE),
+    Kind.TEMPLATE: (Kind.TEMPLATE,),
+}
+"""The lists that have the definition of an entry."""
 DOUBT_PAUSE = 5.0
 """Seconds before a server may be doubted again."""
 DOUBTFUL = (UnsupportedVersion.code, INVALID_REQUEST, -32000, -32001)
@@ -72,11 +88,13 @@ other for the type of request). Nothing was carried out then."""
 @dataclass(frozen=True, slots=True)
 class Listed:
     """What a client must know of the lists of its server: a `tool` by its own name. `suspect` has the tools listed anew
-    soon, since the server does not know one of them; `read_again` at once, since it wants other headers for one."""
+    soon, since the server does not know one of them; `read_again` at once, since it wants other headers for one;
+    `until_read` waits while lists of these kinds are marked as changed, until they have been read."""
 
     tool: Callable[[str], Entry | None]
     suspect: Callable[[], None]
     read_again: Callable[[], Awaitable[None]]
+    until_read: Callable[[Iterable[Kind]], Awaitable[None]]
 
 
 class Client:
@@ -164,6 +182,11 @@ class Client:
         params = with_target(exchange.request.method, exchange.params, permit.target)
         token = progress_token(params)
         started = trio.current_time()
+        if self._gate.depends_on_definition(permit):
+            with trio.move_on_after(self._timeout) as waiting:
+                await self._listed.until_read(DEFINED_BY[permit.kind])
+            if waiting.cancelled_caught:
+                raise TimedOut(self.server, f"{self.server} did not list anew what it says has changed")
         origin = Origin(exchange, Patience(self._timeout))
         self._calls += 1
         try:
@@ -317,6 +340,8 @@ class Client:
             if _raises_doubt(problem, stateless=self.offer.revision.stateless):
                 self.doubted.set()
             failed = failure(self.server, problem)
+            if failed.data is not None and await _why_unreadable(failed.data) is not None:
+                failed.data = None
             failed.message = self._gate.tidy_text(self.server, failed.message)
             failed.data = None if failed.data is None else self._gate.tidy(self.server, failed.data)
             if origin.lacks is not None and isinstance(failed, Refused):
@@ -329,7 +354,17 @@ class Client:
             raise failed from None
         if not is_object(result):
             raise BrokeProtocol(self.server, f"{self.server} sent a result that is not an object")
+        why = await _why_unreadable(result)
+        if why is not None:
+            raise BrokeProtocol(self.server, f"{self.server} sent a result that clients could not read: {why}")
         return self._gate.tidy(self.server, result)
+
+
+async def _why_unreadable(result: Raw) -> str | None:
+    """`why_unreadable_result`; of what is long, in a worker thread."""
+    if len(result) <= LONG_RESULT:
+        return why_unreadable_result(result)
+    return await trio.to_thread.run_sync(why_unreadable_result, result)
 
 
 def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:

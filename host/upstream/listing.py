@@ -9,21 +9,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+from functools import partial
+from itertools import islice
 
 import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
-from host.catalog import Catalog, Definition, Hint, mirrors_in
+from host.catalog import Catalog, Definition, Hint, Part, mirrors_in
 from host.journal import Journal, LeftOut, sample
 from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode, items, members, one_line, string
+from host.jsonrpc.readable import why_unreadable
+from host.jsonrpc.strict import is_heavy
 from host.memory import Holding, OverBudget, Use, server
-from host.policy.gate import Gate
+from host.policy.gate import Gate, Observation
 from host.protocol.methods import LISTINGS, Kind, Listing
 from host.protocol.stateless import STALE, Freshness, freshest_common, freshness_of
 from host.protocol.tasks import Support, task_support
+from host.slices import Steps
 from host.upstream.backoff import Pace
 from host.upstream.client import Client
 from host.wire.link import LinkLost
@@ -33,6 +37,8 @@ MAX_ENTRIES = 10_000
 MAX_BYTES = 16 * 1024 * 1024
 """Of all pages of one list together: with its copies, what one server may keep of the usual budget."""
 MAX_DEFINITION = 1024 * 1024
+MOST_NAMED = 20
+"""Entries of one list that are named in the log, by what is wrong with them."""
 MAX_SECONDS = 30.0
 FIRST_AGAIN = 2.0
 LAST_AGAIN = 60.0
@@ -51,8 +57,15 @@ class Lister:
         self._journal = journal
         self._marked: set[Kind] = set()
         self._unread: set[Kind] = set()
+        self._begun, self._ended = Counter[Kind](), Counter[Kind]()
+        """How often a list that was marked was begun to be read, and had been read."""
+        self._over = False
         self._wake = trio.Event()
+        self._wanted = trio.Event()
+        self._read_one = trio.lowlevel.ParkingLot()
         self._pace = Pace()
+        self.left_out: dict[Kind, list[str]] = {}
+        """Which definitions of the present lists clients could not read, and why not."""
 
     def mark(self, kinds: Iterable[Kind]) -> None:
         """These lists may have changed: they are read again soon."""
@@ -63,6 +76,16 @@ class Lister:
         if self._marked:
             self._wake.set()
 
+    async def until_read(self, kinds: Iterable[Kind]) -> None:
+        """Wait until lists that are marked now have been read: a request that depends on a definition must not be
+        judged by a former one. They are read sooner for that. A list that could not be read stands as it was."""
+        for kind in kinds:
+            needed = self._begun[kind] + (kind in self._marked)
+            while self._ended[kind] < needed and not self._over:
+                if kind in self._marked:
+                    self._wanted.set()
+                await self._read_one.park()
+
     async def read_all(self) -> None:
         """Read every list once, side by side."""
         async with trio.open_nursery() as nursery:
@@ -71,31 +94,48 @@ class Lister:
 
     async def run(self) -> None:
         """Read again what was marked, and what could not be read, until cancelled."""
-        last = trio.current_time()
+        last = began = trio.current_time()
         patience = FIRST_AGAIN
-        while True:
-            with trio.move_on_after(patience if self._unread else math.inf):
-                await self._wake.wait()
-            await trio.sleep(self._pace.next(trio.current_time() - last))
-            self._wake = trio.Event()
-            again, due = bool(self._unread), self._marked | self._unread
-            self._marked, self._unread = set(), set()
-            for kind in sorted(due, key=lambda kind: kind.value):
-                await self.read(kind)
-            patience = min(2 * patience, LAST_AGAIN) if again and self._unread else FIRST_AGAIN
-            last = trio.current_time()
+        try:
+            while True:
+                with trio.move_on_after(patience if self._unread else math.inf):
+                    await self._wake.wait()
+                least, wait = self._pace.next(
+                    trio.current_time(), since_last=trio.current_time() - last, took=last - began
+                )
+                await trio.sleep(least)
+                with trio.move_on_after(wait - least):
+                    await self._wanted.wait()
+                self._wake, self._wanted = trio.Event(), trio.Event()
+                again, due = bool(self._unread), self._marked | self._unread
+                self._marked, self._unread = set(), set()
+                self._begun.update(due)
+                began, changed = trio.current_time(), False
+                for kind in sorted(due, key=lambda kind: kind.value):
+                    changed = await self.read(kind) or changed
+                    self._ended[kind] += 1
+                    self._read_one.unpark_all()
+                patience = min(2 * patience, LAST_AGAIN) if again and self._unread else FIRST_AGAIN
+                last = trio.current_time()
+                if changed:
+                    self._pace.changed(last)
+        finally:  # the connection ends, and nobody waits for its lists any more
+            self._over = True
+            self._read_one.unpark_all()
 
-    async def read(self, kind: Kind) -> None:
-        """Publish what the server lists now. If it cannot be read, what was listed stays, and it is tried again."""
-        if not await self._read(kind):
+    async def read(self, kind: Kind) -> bool:
+        """Publish what the server lists now: whether that is something else. If it cannot be read, what was listed
+        stays, and it is tried again."""
+        changed = await self._read(kind)
+        if changed is None:
             self._unread.add(kind)
             self._catalog.lapse(self._server, kind)
+        return bool(changed)
 
-    async def _read(self, kind: Kind) -> bool:
+    async def _read(self, kind: Kind) -> bool | None:
         listing = LISTINGS[kind]
         if not self._offer.offers(kind):
-            self._publish(kind, [], None)
-            return True
+            return await self._publish(kind, [], None)
         stateless = self._offer.revision.stateless
         found, hints = list[Raw](), list[Freshness]()
         began = trio.current_time()
@@ -111,58 +151,88 @@ class Lister:
         except PeerError as refusal:
             if refusal.error.code != METHOD_NOT_FOUND:
                 self._complain(f"{listing.method} failed: {sample(refusal.error.message)}")
-                return False
+                return None
         except (BrokenAnswer, ValueError) as problem:
             self._complain(f"{listing.method} gave no list: {problem}")
-            return False
+            return None
         except trio.TooSlowError:
             self._complain(f"{listing.method} took longer than {MAX_SECONDS:.0f} s; {len(found)} entries were read")
             if not found:
-                return False
+                return None
             hints.append(STALE)  # a part of it is not what the server vouches for
         except LinkLost as lost:
             if not self._client.peer.ended.is_set():  # over HTTP one exchange may break by itself
                 self._complain(f"{listing.method} failed: {lost}")
-            return False
-        definitions = self._usable(listing, found)
+            return None
+        definitions = await self._catalog.slices.run(self._usable(listing, found))
         size = sum(len(each.raw) for each in definitions)
         if reading.cancel_called or not self._catalog.has_memory(self._server, kind, size):
             self._complain(f"{listing.method} needs more memory than there is (memory); what was listed stays")
-            return False
+            return None
         hint = freshest_common(hints) if stateless else STALE
-        self._publish(kind, definitions, Hint(hint, began))
-        return True
+        return await self._publish(kind, definitions, Hint(hint, began))
 
-    def _publish(self, kind: Kind, definitions: list[Definition], hint: Hint | None) -> None:
-        """The gate sees what the server wrote, everybody else what may be seen of it, and nothing is between the
-        two."""
-        moved = self._gate.observe(self._server, kind, {each.name: each.raw for each in definitions})
-        shown = [replace(each, raw=self._gate.shown(self._server, kind, each.raw)) for each in definitions]
-        if not self._catalog.publish(self._server, kind, shown, hint) and moved:
-            self._catalog.reconsider((self._server,))
+    async def _publish(self, kind: Kind, definitions: list[Definition], hint: Hint | None) -> bool:
+        """The gate sees what the server wrote, everybody else what may be seen of it, and nothing is between the two:
+        all of it is made before, and holds in one step. What was made under a policy that is another by then is made
+        anew."""
+        while True:
+            observation, part = await self._catalog.slices.run(self._made(kind, definitions))
+            if self._gate.take(observation):
+                changed = self._catalog.publish(self._server, kind, part, hint)
+                return changed or bool(observation.reading.changes)
 
-    def _usable(self, listing: Listing, found: list[Raw]) -> list[Definition]:
+    def _made(self, kind: Kind, definitions: list[Definition]) -> Steps[tuple[Observation, Part]]:
+        gate, server = self._gate, self._server
+        offered = {each.name: each.raw for each in definitions}
+        observation = yield from gate.prepare(server, kind, offered)
+        shown: list[Definition] = []
+        for each in definitions:
+            yield None
+            shown.append(Definition(each.name, gate.shown(server, kind, each.raw), each.may_be_task))
+        part = yield from self._catalog.part(server, kind, shown, partial(gate.would_show, observation))
+        return observation, part
+
+    def _usable(self, listing: Listing, found: list[Raw]) -> Steps[list[Definition]]:
+        complaints = _Complaints(self._complain)
+        unreadable: list[str] = []
         definitions: list[Definition] = []
         for raw in found:
+            yield None
             try:
                 name = string(members(raw)[listing.key])
             except (ValueError, KeyError):
-                self._complain(f"a {listing.kind.value} without a {listing.key} is left out: {sample(bytes(raw))}")
+                if (problem := (yield from _unreadable(bytes(raw)))) is not None:
+                    unreadable.append(f"a {listing.kind.value} without a {listing.key} that can be read ({problem})")
+                    continue
+                complaints.add(f"a {listing.kind.value} without a {listing.key} is left out: {sample(bytes(raw))}")
                 continue
+            what = f"the {listing.kind.value} {sample(name)!r}"
             if not name or len(raw) > MAX_DEFINITION:
-                self._complain(f"the {listing.kind.value} {sample(name)!r} is left out: it has no name or is too long")
+                complaints.add(f"{what} is left out: it has no name or is too long")
+                continue
+            problem = yield from _unreadable(bytes(raw))
+            if problem is not None:
+                unreadable.append(f"{what} ({problem})")
                 continue
             if self._gate.tidy_text(self._server, name) != name:
-                self._complain(f"the {listing.kind.value} {sample(name)!r} is left out: its name cannot be seen whole")
+                complaints.add(f"{what} is left out: its name cannot be seen whole")
                 continue
             if listing.kind is Kind.TOOL and self._offer.revision.stateless and (why := _unmirrored(raw)) is not None:
-                self._complain(f"the tool {sample(name)!r} is left out: {why}")
+                complaints.add(f"{what} is left out: {why}")
                 continue
             definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
+        self.left_out[listing.kind] = unreadable
+        if unreadable:
+            more = f", and {len(unreadable) - MOST_NAMED} more" if len(unreadable) > MOST_NAMED else ""
+            text = f"left out, since clients could not read it: {', '.join(unreadable[:MOST_NAMED])}{more}"
+            self._journal.note(LeftOut(self._server, text, f"unreadable {listing.kind.value}"))
         named = Counter(definition.name for definition in definitions)
         for name, count in named.items():
+            yield None
             if count > 1:
-                self._complain(f"{count} entries are called {sample(name)!r}; all of them are left out")
+                complaints.add(f"{count} entries are called {sample(name)!r}; all of them are left out")
+        complaints.end()
         return [definition for definition in definitions if named[definition.name] == 1]
 
     def _may_be_task(self, kind: Kind, raw: Raw) -> bool:
@@ -173,6 +243,32 @@ class Lister:
 
     def _complain(self, what: str) -> None:
         self._journal.note(LeftOut(self._server, what))
+
+
+class _Complaints:
+    """What is wrong with the entries of one list: so many are told one by one, and the number of the others."""
+
+    def __init__(self, complain: Callable[[str], None]) -> None:
+        self._complain = complain
+        self._count = 0
+
+    def add(self, what: str) -> None:
+        self._count += 1
+        if self._count <= MOST_NAMED:
+            self._complain(what)
+
+    def end(self) -> None:
+        if self._count > MOST_NAMED:
+            self._complain(f"{self._count - MOST_NAMED} more entries of the same list are left out for such reasons")
+
+
+def _unreadable(definition: bytes) -> Steps[str | None]:
+    """`why_unreadable`; of what is heavy, in a worker thread."""
+    if not is_heavy(definition):
+        return why_unreadable(definition)
+    found: list[str | None] = []
+    yield lambda: found.append(why_unreadable(definition))
+    return found[0]
 
 
 Ask = Callable[[str, Raw | None], Awaitable[Raw]]
@@ -211,15 +307,17 @@ async def read_list(
             break
         page = members(result)
         hints.append(freshness_of(result))
-        found.extend(items(page[listing.member]) if listing.member in page else ())
+        found.extend(
+            islice(items(page[listing.member]) if listing.member in page else (), MAX_ENTRIES + 1 - len(found))
+        )
         cursor = bytes(page.get("nextCursor", Raw(b"null")))
+        if len(found) > MAX_ENTRIES:
+            break
         if cursor in ends:
             return
         if cursor in seen:
             complain(f"{listing.method} gave the same cursor twice; reading stopped there")
             return
-        if len(found) > MAX_ENTRIES:
-            break
         seen.add(cursor)
         params = encode({"cursor": Raw(cursor)})
     complain(

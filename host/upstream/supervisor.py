@@ -19,7 +19,8 @@ from config import Protocol, ServerSpec, Trust
 from host.catalog import Catalog
 from host.errors import Unavailable, first_of
 from host.exchange import Caller
-from host.journal import Crashed, Journal, ServerFailed, ServerReady, sample
+from host.journal import Crashed, Journal, LeftOut, ServerFailed, ServerReady, sample
+from host.jsonrpc.readable import LONE_SURROGATE
 from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
@@ -140,11 +141,25 @@ class Upstream:
     @property
     def listed(self) -> Listed:
         """What each client of this server knows of its lists."""
-        return Listed(partial(self._catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL), self._read_tools)
+        tool, suspect = partial(self._catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
+        return Listed(tool, suspect, self._read_tools, self._until_read)
 
     async def _read_tools(self) -> None:
         if self._lister is not None:
             await self._lister.read(Kind.TOOL)
+
+    async def _until_read(self, kinds: Iterable[Kind]) -> None:
+        if self._lister is not None:
+            await self._lister.until_read(kinds)
+
+    @property
+    def left_out(self) -> list[str]:
+        """What the server offers that clients could not read, in words."""
+        offer, lister = self.offer, self._lister
+        instructions = [f"its instructions ({LONE_SURROGATE})"] if offer is not None and offer.unreadable else []
+        return instructions + (
+            [] if lister is None else [each for kind in Kind for each in lister.left_out.get(kind, ())]
+        )
 
     def lapsed(self, kind: Kind) -> None:
         """Somebody uses a list that its server does not vouch for any more. If the server says when it changes, that is
@@ -259,7 +274,11 @@ class Upstream:
                 # It may have been greeted because it was slow, and may yet end for that: the next one is not.
                 self.manner = replace(self.manner, may_be_stateless=stateless, greets_silence=not stateless)
                 self.last_manner, self._came_up = self.manner, True
-                self._gate.observe_instructions(self.spec.id, client.offer.instructions)
+                if client.offer.unreadable:
+                    text = f"its instructions are left out, since clients could not read them: {LONE_SURROGATE}"
+                    self._journal.note(LeftOut(self.spec.id, text, "instructions"))
+                observing = self._gate.observe_instructions(self.spec.id, client.offer.instructions)
+                await self._catalog.slices.run(observing)
                 lister = Lister(client, self._catalog, self._gate, self._journal)
                 voice.changed = lister.mark
                 await lister.read_all()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from functools import partial
 
 import pytest
 import trio
@@ -13,6 +15,7 @@ from host.memory import Budget
 from host.memory import server as owner
 from host.protocol.methods import Kind
 from host.protocol.stateless import Freshness
+from host.slices import at_once
 
 
 def tool(name: str, **more: object) -> Definition:
@@ -28,6 +31,13 @@ def catalog() -> tuple[Catalog, list[Entry]]:
     return Catalog(["a", "b"], lambda server, kind, name: name != "hidden", collided.append), collided
 
 
+def publish(
+    shelves: Catalog, server: str, kind: Kind, definitions: Iterable[Definition], hint: Hint | None = None
+) -> bool:
+    shows = partial(shelves._shows, server, kind)
+    return shelves.publish(server, kind, at_once(shelves.part(server, kind, definitions, shows)), hint)
+
+
 def outward(shelves: Catalog, kind: Kind = Kind.TOOL) -> list[str]:
     return [entry.outward for entry in shelves.shelf(kind).entries]
 
@@ -41,14 +51,14 @@ def test_it_begins_empty() -> None:
 def test_entries_stand_in_the_order_of_the_configuration_then_of_the_server() -> None:
     """(rule 56)"""
     shelves, _ = catalog()
-    shelves.publish("b", Kind.TOOL, [tool("2"), tool("1")])
-    shelves.publish("a", Kind.TOOL, [tool("9")])
+    publish(shelves, "b", Kind.TOOL, [tool("2"), tool("1")])
+    publish(shelves, "a", Kind.TOOL, [tool("9")])
     assert outward(shelves) == ["a__9", "b__2", "b__1"]
 
 
 def test_an_entry_is_found_by_both_of_its_names() -> None:
     shelves, _ = catalog()
-    shelves.publish("a", Kind.RESOURCE, [resource("x://1")])
+    publish(shelves, "a", Kind.RESOURCE, [resource("x://1")])
     shelf = shelves.shelf(Kind.RESOURCE)
     (entry,) = shelf.entries
     assert (entry.kind, entry.server, entry.inward, entry.outward) == (Kind.RESOURCE, "a", "x://1", "a+x://1")
@@ -61,7 +71,7 @@ def test_only_the_names_of_a_definition_change_on_the_way_out() -> None:
     """(rules 4, 56)"""
     shelves, _ = catalog()
     raw = b'{"z":1.0,"name":"t","inputSchema":{"name":"t","\\u00e9":[ ]},"_meta":{"ui":{"resourceUri":"ui://p"}}}'
-    shelves.publish("a", Kind.TOOL, [Definition("t", raw)])
+    publish(shelves, "a", Kind.TOOL, [Definition("t", raw)])
     (entry,) = shelves.shelf(Kind.TOOL).entries
     assert entry.definition == raw
     assert entry.exported == raw.replace(b'"z":1.0,"name":"t"', b'"z":1.0,"name":"a__t"').replace(
@@ -72,21 +82,21 @@ def test_only_the_names_of_a_definition_change_on_the_way_out() -> None:
 def test_a_template_is_renamed_in_its_own_member() -> None:
     """(rule 65)"""
     shelves, _ = catalog()
-    shelves.publish("a", Kind.TEMPLATE, [Definition("x://{p}", b'{"uriTemplate":"x://{p}","name":"n"}')])
+    publish(shelves, "a", Kind.TEMPLATE, [Definition("x://{p}", b'{"uriTemplate":"x://{p}","name":"n"}')])
     assert shelves.shelf(Kind.TEMPLATE).entries[0].exported == b'{"uriTemplate":"a+x://{p}","name":"n"}'
 
 
 def test_half_an_emoji_in_the_name_of_a_member_does_not_matter() -> None:
     shelves, _ = catalog()
-    shelves.publish("a", Kind.TOOL, [Definition("t", b'{"name":"t","\\ud83d":1}')])
+    publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t","\\ud83d":1}')])
     assert shelves.shelf(Kind.TOOL).entries[0].exported == b'{"name":"a__t","\\ud83d":1}'
 
 
 def test_publishing_the_same_again_changes_nothing() -> None:
     shelves, _ = catalog()
-    assert shelves.publish("a", Kind.TOOL, [tool("1")])
+    assert publish(shelves, "a", Kind.TOOL, [tool("1")])
     before = shelves.shelf(Kind.TOOL)
-    assert not shelves.publish("a", Kind.TOOL, iter([tool("1")]))
+    assert not publish(shelves, "a", Kind.TOOL, iter([tool("1")]))
     assert shelves.shelf(Kind.TOOL) is before
     assert shelves.version == 1
 
@@ -94,16 +104,16 @@ def test_publishing_the_same_again_changes_nothing() -> None:
 @pytest.mark.parametrize("after", [[], [tool("1", title="t")], [tool("2")], [tool("2"), tool("1")]])
 def test_any_difference_is_a_new_version(after: list[Definition]) -> None:
     shelves, _ = catalog()
-    shelves.publish("a", Kind.TOOL, [tool("1"), tool("2")])
-    assert shelves.publish("a", Kind.TOOL, after)
+    publish(shelves, "a", Kind.TOOL, [tool("1"), tool("2")])
+    assert publish(shelves, "a", Kind.TOOL, after)
     assert shelves.shelf(Kind.TOOL).version == shelves.version == 2
 
 
 def test_a_change_of_one_kind_leaves_the_shelves_of_the_others() -> None:
     shelves, _ = catalog()
-    shelves.publish("a", Kind.TOOL, [tool("1")])
+    publish(shelves, "a", Kind.TOOL, [tool("1")])
     before = shelves.shelf(Kind.TOOL)
-    shelves.publish("a", Kind.PROMPT, [tool("1")])
+    publish(shelves, "a", Kind.PROMPT, [tool("1")])
     assert shelves.shelf(Kind.TOOL) is before
     assert shelves.shelf(Kind.PROMPT).version == 1
 
@@ -111,16 +121,16 @@ def test_a_change_of_one_kind_leaves_the_shelves_of_the_others() -> None:
 def test_a_server_that_listed_nothing_has_listed() -> None:
     shelves, _ = catalog()
     assert "a" not in shelves.shelf(Kind.TOOL).by_server
-    assert not shelves.publish("a", Kind.TOOL, [])
+    assert not publish(shelves, "a", Kind.TOOL, [])
     assert shelves.shelf(Kind.TOOL).by_server == {"a": ()}
     assert shelves.version == 0
 
 
 def test_a_shelf_that_was_taken_stays_as_it_was() -> None:
     shelves, _ = catalog()
-    shelves.publish("a", Kind.TOOL, [tool("1")])
+    publish(shelves, "a", Kind.TOOL, [tool("1")])
     taken = shelves.shelf(Kind.TOOL)
-    shelves.publish("a", Kind.TOOL, [tool("2")])
+    publish(shelves, "a", Kind.TOOL, [tool("2")])
     assert [entry.inward for entry in taken.entries] == ["1"]
     assert list(taken.by_outward) == ["a__1"]
     with pytest.raises(TypeError):
@@ -131,7 +141,7 @@ def test_a_shelf_that_was_taken_stays_as_it_was() -> None:
 def test_two_entries_with_one_outward_name_are_both_left_out_whoever_came_first(first: str) -> None:
     shelves, collided = catalog()
     for server in sorted("ab", reverse=first == "b"):
-        shelves.publish(server, Kind.RESOURCE, [resource("https://h/x"), resource("own://")])
+        publish(shelves, server, Kind.RESOURCE, [resource("https://h/x"), resource("own://")])
     shelf = shelves.shelf(Kind.RESOURCE)
     assert outward(shelves, Kind.RESOURCE) == ["a+own://", "b+own://"]
     assert {(entry.server, entry.outward) for entry in collided} == {("a", "https://h/x"), ("b", "https://h/x")}
@@ -142,14 +152,14 @@ def test_two_entries_with_one_outward_name_are_both_left_out_whoever_came_first(
 def test_a_collision_ends_with_its_cause() -> None:
     shelves, _ = catalog()
     for server in "ab":
-        shelves.publish(server, Kind.RESOURCE, [resource("https://h/x")])
-    shelves.publish("b", Kind.RESOURCE, [])
+        publish(shelves, server, Kind.RESOURCE, [resource("https://h/x")])
+    publish(shelves, "b", Kind.RESOURCE, [])
     assert outward(shelves, Kind.RESOURCE) == ["https://h/x"]
 
 
 def test_a_server_that_is_not_configured_is_not_exported() -> None:
     shelves, _ = catalog()
-    shelves.publish("stranger", Kind.TOOL, [tool("1")])
+    publish(shelves, "stranger", Kind.TOOL, [tool("1")])
     assert outward(shelves) == []
 
 
@@ -163,18 +173,18 @@ async def test_everybody_who_waits_wakes_at_a_change(nursery: trio.Nursery) -> N
     nursery.start_soon(wait)
     nursery.start_soon(wait)
     await trio.testing.wait_all_tasks_blocked()
-    shelves.publish("a", Kind.TOOL, [])
+    publish(shelves, "a", Kind.TOOL, [])
     await trio.testing.wait_all_tasks_blocked()
     assert woke == []
-    shelves.publish("a", Kind.TOOL, [tool("1")])
-    shelves.publish("a", Kind.PROMPT, [tool("1")])
+    publish(shelves, "a", Kind.TOOL, [tool("1")])
+    publish(shelves, "a", Kind.PROMPT, [tool("1")])
     await trio.testing.wait_all_tasks_blocked()
     assert woke == [2, 2], "many changes at once are one"
 
 
 async def test_nobody_waits_for_what_has_been() -> None:
     shelves, _ = catalog()
-    shelves.publish("a", Kind.TOOL, [tool("1")])
+    publish(shelves, "a", Kind.TOOL, [tool("1")])
     with trio.fail_after(1):
         assert await shelves.after(0) == 1
 
@@ -184,7 +194,7 @@ def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
     collided: list[Entry] = []
     catalog = Catalog(["a", "b"], lambda server, kind, name: server != "a", collided.append)
     for server in ("a", "b"):
-        catalog.publish(server, Kind.RESOURCE, [Definition("https://h/x", b'{"uri":"https://h/x"}')])
+        publish(catalog, server, Kind.RESOURCE, [Definition("https://h/x", b'{"uri":"https://h/x"}')])
     shelf = catalog.shelf(Kind.RESOURCE)
     assert [entry.server for entry in shelf.entries] == ["b"]
     assert shelf.by_outward["https://h/x"].server == "b"
@@ -194,7 +204,7 @@ def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
 def test_what_may_not_be_seen_is_still_known_by_its_name() -> None:
     """So that asking for it is answered without asking its server."""
     catalog = Catalog(["a"], lambda server, kind, name: False, lambda entry: None)
-    catalog.publish("a", Kind.TOOL, [Definition("x", b'{"name":"x"}')])
+    publish(catalog, "a", Kind.TOOL, [Definition("x", b'{"name":"x"}')])
     shelf = catalog.shelf(Kind.TOOL)
     assert shelf.entries == ()
     assert shelf.by_outward["a__x"].inward == "x"
@@ -213,11 +223,11 @@ def test_a_hint_is_replaced_with_its_list_and_changes_nothing_for_those_who_wait
     assert shelves.hint("a", Kind.TOOL) is None
     for ttl in (5000, 7000):
         hint = Hint(Freshness(ttl, public=True), 1.0)
-        assert shelves.publish("a", Kind.TOOL, [tool("1")], hint) is (ttl == 5000)
+        assert publish(shelves, "a", Kind.TOOL, [tool("1")], hint) is (ttl == 5000)
         assert shelves.hint("a", Kind.TOOL) is hint
         assert shelves.version == 1
     assert shelves.hint("a", Kind.PROMPT) is shelves.hint("b", Kind.TOOL) is None
-    shelves.publish("a", Kind.TOOL, [tool("1")])
+    publish(shelves, "a", Kind.TOOL, [tool("1")])
     assert shelves.hint("a", Kind.TOOL) is None
 
 
@@ -225,7 +235,7 @@ def test_an_entry_says_what_headers_repeat_of_its_arguments() -> None:
     """Its annotations stay in what clients see (rules 27, 35)."""
     shelves, _ = catalog()
     schema = {"type": "object", "properties": {"p": {"type": "string", "x-mcp-header": "Region"}}}
-    shelves.publish("a", Kind.TOOL, [tool("1", inputSchema=schema), tool("2"), tool("3", inputSchema=5)])
+    publish(shelves, "a", Kind.TOOL, [tool("1", inputSchema=schema), tool("2"), tool("3", inputSchema=5)])
     first, *others = shelves.shelf(Kind.TOOL).entries
     assert [(mirror.header, mirror.path) for mirror in first.mirrors or ()] == [("mcp-param-region", ("p",))]
     assert json.loads(first.exported)["inputSchema"] == schema
@@ -239,16 +249,16 @@ def test_annotations_that_are_not_allowed_are_none_of_an_entry_and_an_error_to_w
     with pytest.raises(ValueError, match="'p'"):
         mirrors_in(raw)
     shelves, _ = catalog()
-    shelves.publish("a", Kind.TOOL, [Definition("1", raw)])
+    publish(shelves, "a", Kind.TOOL, [Definition("1", raw)])
     assert shelves.shelf(Kind.TOOL).entries[0].mirrors is None
 
 
 def test_a_tool_that_may_become_a_task_by_now_is_another() -> None:
     """Its definition is the same: who is shown tasks is told all the same."""
     shelves, _ = catalog()
-    shelves.publish("a", Kind.TOOL, [Definition("t", b'{"name":"t"}')])
-    assert not shelves.publish("a", Kind.TOOL, [Definition("t", b'{"name":"t"}')])
-    assert shelves.publish("a", Kind.TOOL, [Definition("t", b'{"name":"t"}', may_be_task=True)])
+    publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t"}')])
+    assert not publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t"}')])
+    assert publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t"}', may_be_task=True)])
     found = shelves.tool("a", "t")
     assert found is not None
     assert found.may_be_task
@@ -267,7 +277,7 @@ def opening() -> tuple[Catalog, set[tuple[str, str]], list[Entry]]:
 def test_what_may_be_seen_by_now_is_seen_once_that_is_reconsidered() -> None:
     """And what may not is not. A view that was taken before stays what it was."""
     shelves, shown, _ = opening()
-    shelves.publish("a", Kind.TOOL, [tool("x"), tool("y")])
+    publish(shelves, "a", Kind.TOOL, [tool("x"), tool("y")])
     before = shelves.shelf(Kind.TOOL)
     assert (outward(shelves), shelves.version, before.version) == ([], 1, 1)
     shown.add(("a", "y"))
@@ -284,7 +294,7 @@ def test_reconsidering_what_is_as_it_was_wakes_nobody() -> None:
     """Nor does reconsidering others."""
     shelves, shown, _ = opening()
     shown.add(("a", "x"))
-    shelves.publish("a", Kind.TOOL, [tool("x"), tool("y")])
+    publish(shelves, "a", Kind.TOOL, [tool("x"), tool("y")])
     for servers in (["a"], ["b"], ["stranger"], []):
         shelves.reconsider(servers)
     shown.add(("a", "y"))
@@ -295,8 +305,8 @@ def test_reconsidering_what_is_as_it_was_wakes_nobody() -> None:
 def test_two_of_one_name_are_in_each_others_way_only_if_both_may_be_seen() -> None:
     shown, collided = {("a", "b__x")}, list[Entry]()
     shelves = Catalog(["a", "a__b"], lambda server, kind, name: (server, name) in shown, collided.append)
-    shelves.publish("a", Kind.TOOL, [tool("b__x")])
-    shelves.publish("a__b", Kind.TOOL, [tool("x")])
+    publish(shelves, "a", Kind.TOOL, [tool("b__x")])
+    publish(shelves, "a__b", Kind.TOOL, [tool("x")])
     assert (outward(shelves), collided) == (["a__b__x"], [])
     assert shelves.shelf(Kind.TOOL).by_outward["a__b__x"].server == "a"
     shown.add(("a__b", "x"))
@@ -311,7 +321,7 @@ def test_two_of_one_name_are_in_each_others_way_only_if_both_may_be_seen() -> No
 async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone() -> None:
     shelves = Catalog(["a", "b", "c"], lambda server, kind, name: True, lambda entry: None)
     for server in "abc":
-        shelves.publish(server, Kind.TOOL, [tool("x")], Hint(Freshness(5000, public=True), 1.0))
+        publish(shelves, server, Kind.TOOL, [tool("x")], Hint(Freshness(5000, public=True), 1.0))
     version = shelves.version
     async with trio.open_nursery() as nursery:
         nursery.start_soon(shelves.after, version)
@@ -322,7 +332,7 @@ async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone(
     assert (shelves.hint("b", Kind.TOOL), shelves.tool("b", "x")) == (None, None)
     assert shelves.hint("a", Kind.TOOL) is not None
     assert "b" not in shelves.shelf(Kind.TOOL).by_server
-    shelves.publish("new", Kind.TOOL, [tool("x")])
+    publish(shelves, "new", Kind.TOOL, [tool("x")])
     assert outward(shelves) == ["c__x", "new__x", "a__x"]
 
 

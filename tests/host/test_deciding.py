@@ -20,6 +20,7 @@ from host.policy.ledger import Ledger
 from host.policy.pins import Pins, Standing
 from host.protocol.methods import Kind
 from host.state import State, open_state
+from tests.kit.gates import observe
 
 TOOLS = {name: json.dumps({"name": name, "description": f"{name}\u202e"}).encode() for name in ("create", "get")}
 
@@ -46,7 +47,7 @@ def state(tmp_path: Path) -> State:
 @pytest.fixture
 def where(file: Path, state: State) -> Where:
     """What a host of this file left: two definitions that wait for a person, and a grant."""
-    inside(file, state, lambda gate: gate.observe("gh", Kind.TOOL, TOOLS))
+    inside(file, state, lambda gate: observe(gate, "gh", Kind.TOOL, TOOLS))
     return Where(state, file)
 
 

@@ -624,6 +624,8 @@ ODD = (
     b'{"z":1,"a":1.50,"e":1E400,"n":123456789012345678901234567890,"f":-0.0,"s":"\\ud83d","u":"\\u00e9 \xe2\x80\xa8",'
     b'"$ref":"#/$defs/x","x-mcp-header":"A","uri":"memo:1","name":"a__x","":{"deep":[[[{}]]]},  "spaced" :[ 1 ,2 ]}'
 )
+READABLE = ODD.replace(b"\\ud83d", b"\\u00e9")
+"""The same without half of an emoji, which clients do not get: many could not read the message."""
 """What a library would write differently: order, number text, escapes, spaces."""
 
 
@@ -697,7 +699,7 @@ async def test_every_byte_comes_back_that_is_not_a_uri(
     server = ScriptedServer("a", tools=["x"], prompts=["x"], resources=["x:1"])
     inward = "x:1" if method == "resources/read" else "x"
     outward = inward if endpoint else "a+x:1" if method == "resources/read" else "a__x"
-    filled = (ODD,) * 4
+    filled = (READABLE,) * 4
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(endpoint)
 
@@ -713,7 +715,7 @@ async def test_every_byte_comes_back_that_is_not_a_uri(
 
 async def test_every_byte_of_an_error_comes_back_that_is_not_its_uri() -> None:
     """(rules 4, 65)"""
-    odd = ODD.replace(b"\\ud83d", b"\\u00e9")
+    odd = READABLE
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
@@ -734,7 +736,8 @@ async def test_every_byte_of_an_error_comes_back_that_is_not_its_uri() -> None:
 
 async def test_a_definition_keeps_its_bytes_but_for_its_name_and_its_page() -> None:
     """Schemas are nobody's to tidy (rules 4, 56)."""
-    schema = b'{"$schema":"x","type":"object","properties":{"b":%s,"a":{"x-mcp-header":"A"}},"$defs":{}}' % ODD
+    odd = READABLE.replace(b"1E400", b"1E40")  # in a definition, numbers are such as every reader can hold
+    schema = b'{"$schema":"x","type":"object","properties":{"b":%s,"a":{"x-mcp-header":"A"}},"$defs":{}}' % odd
     whole = b'{"inputSchema":%s,"name":"%s","outputSchema":%s,"annotations":{"title":"T"},"icons":[],"_meta":{%s}}'
     page = b'"ui":{"resourceUri":"%s","v":1.50},"ui/resourceUri":"%s"'
 

@@ -73,7 +73,7 @@ def test_all_of_it_is_its_owners_alone(tmp_path: Path) -> None:
     for path in (state.path, state.configs, state.audit, state.run, kept.path):
         assert mode(path) == 0o700
     files = list(kept.path.iterdir())
-    assert {path.name for path in files} == {"file", "lock", "pins.json"}
+    assert {path.name for path in files} == {"file", "lock", "pins.json", "pins.json.seen"}
     assert {mode(path) for path in files} == {0o600}
 
 
@@ -285,7 +285,12 @@ def test_no_process_loses_what_another_wrote_or_reads_half_of_it(state: State) -
     content = shared.read()
     assert isinstance(content, dict)
     assert {name: content[name] for name in names} == dict.fromkeys(names, each)
-    assert sorted(path.name for path in shared.path.parent.iterdir()) == ["file", "lock", "numbers.json"]
+    assert sorted(path.name for path in shared.path.parent.iterdir()) == [
+        "file",
+        "lock",
+        "numbers.json",
+        "numbers.json.seen",
+    ]
 
 
 def test_a_process_that_is_killed_while_it_writes_leaves_a_whole_file(state: State) -> None:
@@ -301,3 +306,36 @@ def test_a_process_that_is_killed_while_it_writes_leaves_a_whole_file(state: Sta
         content = shared.read()
         assert isinstance(content, dict)
         write(shared, content)
+
+
+def test_a_file_that_was_deleted_is_told_from_one_that_never_was(state: State) -> None:
+    kept = state.for_config(Path("/config.yaml"))
+    assert not kept.file("pins.json").was_there
+    write(kept.file("pins.json"), {"a": 1})
+    (kept.path / "pins.json").unlink()
+    again = kept.file("pins.json")
+    assert again.read() is None
+    assert again.was_there
+    (kept.path / "pins.json.seen").unlink()
+    assert not kept.file("pins.json").was_there
+
+
+def test_a_file_that_was_read_is_known_to_have_been_there(state: State) -> None:
+    """Also one of a version that made no mark."""
+    kept = state.for_config(Path("/config.yaml"))
+    write(kept.file("pins.json"), {"a": 1})
+    (kept.path / "pins.json.seen").unlink()
+    assert kept.file("pins.json").read() == {"a": 1}
+    (kept.path / "pins.json").unlink()
+    assert kept.file("pins.json").was_there
+
+
+def test_a_version_is_exchanged_only_for_the_one_that_was_meant(state: State) -> None:
+    file, other = (state.for_config(Path("/config.yaml")).file("pins.json") for _ in range(2))
+    first = file.exchange(None, [b'{"a"', b":1}"])
+    assert file.load() == (first, {"a": 1})
+    assert file.seen is None, "what a worker thread does changes nothing here"
+    assert other.exchange(None, [b"{}"]) is None
+    second = other.exchange(first, [b'{"a":2}'])
+    assert file.exchange(first, [b'{"a":3}']) is None
+    assert file.load() == (second, {"a": 2})

@@ -17,6 +17,8 @@ from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.ledger import Ledger
 from host.policy.pins import Pins
+from host.protocol.methods import Kind
+from host.slices import at_once
 from host.state import open_state
 
 _IN_MEMORY = "/dev/shm"
@@ -62,6 +64,11 @@ def open_gate(
             trusts = {server: spec.trust for server, spec in servers.items()}
             gate = Gate(servers, Pins(kept.file("pins.json"), trusts), desk, ledger)
             yield gate
+
+
+def observe(gate: Gate, server: str, kind: Kind, offered: Mapping[str, bytes]) -> None:
+    """The server lists this now."""
+    assert gate.take(at_once(gate.prepare(server, kind, offered)))
 
 
 def approve_all(gate: Gate) -> None:

@@ -158,7 +158,8 @@ class MemoryOffice:
             "endpoint": "http://127.0.0.1:8808/mcp",
         }
 
-    def state(self, sections: Collection[str] | None = None) -> State:
+    async def state(self, sections: Collection[str] | None = None) -> State:
+        await trio.lowlevel.checkpoint()
         wanted = self._sections if sections is None else sections
         return {**self.hello(), **{name: list(self._sections[name]) for name in wanted}}
 

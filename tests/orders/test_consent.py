@@ -38,6 +38,7 @@ from host.jsonrpc.messages import Notification, Request, read, write
 from host.jsonrpc.raw import encode, members
 from host.policy.audit import Soundness, verify
 from host.policy.fingerprint import Launch, launch_of
+from host.slices import at_once
 from host.upstream.supervisor import Ready
 from host.wire.link import Link, LinkLost
 from tests.kit.memory import MemoryLink
@@ -806,7 +807,7 @@ class Machine:
     # Steps: people
 
     def answer(self, one: int, two: int) -> None:
-        questions = self.office.state()["questions"]
+        questions = at_once(self.office.telling(["questions"]))["questions"]
         if not questions:
             return
         question = questions[one % len(questions)]
@@ -824,7 +825,7 @@ class Machine:
         self.said.pop(question["id"], None)
 
     def decide(self, one: int, two: int) -> None:
-        held = self.office.state()["held"]
+        held = at_once(self.office.telling(["held"]))["held"]
         if not held or two % 4 == 3:
             self._take_back(one)
             return
@@ -852,7 +853,7 @@ class Machine:
             self.tally["approvals taken back"] += 1
 
     def revoke(self, one: int, two: int) -> None:
-        grants = self.office.state()["grants"]
+        grants = at_once(self.office.telling(["grants"]))["grants"]
         if grants:
             id = grants[one % len(grants)]["id"]
             with suppress(OfficeError):

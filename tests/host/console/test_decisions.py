@@ -15,7 +15,7 @@ from host.console.requests import OfficeError
 from host.policy.gate import Gate
 from host.policy.pins import Standing
 from host.protocol.methods import Kind
-from tests.kit.gates import kind, open_gate
+from tests.kit.gates import kind, observe, open_gate
 
 SERVERS = {
     "gh": HttpServer(
@@ -28,7 +28,7 @@ SERVERS = {
 def left(state: Path, **offered: bytes) -> Iterator[tuple[Gate, Decisions]]:
     with open_gate(SERVERS, state=state) as gate:
         if offered:
-            gate.observe("gh", Kind.TOOL, offered)
+            observe(gate, "gh", Kind.TOOL, offered)
         yield gate, Decisions(gate)
 
 

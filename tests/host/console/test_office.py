@@ -46,7 +46,7 @@ class Opened:
         caller = await self.world.client(**client)
         call = later(self._nursery, caller.call, "gh__create", arguments or {"owner": "acme"})
         await wait_all_tasks_blocked()
-        question: dict[str, Any] = self.office.state()["questions"][-1]
+        question: dict[str, Any] = (await self.office.state())["questions"][-1]
         return call, question
 
 
@@ -62,7 +62,7 @@ async def opened(*servers: ScriptedServer, ask: AskSpec | None = None) -> AsyncI
 
 async def test_servers_and_entries_are_shown_with_what_is_allowed_and_why() -> None:
     async with opened() as host:
-        state = host.office.state()
+        state = await host.office.state()
         assert json.loads(json.dumps(state)) == state
         (shown,) = state["servers"]
         assert (shown["id"], shown["state"], shown["trust"], shown["entries"]["tools"]) == (
@@ -82,12 +82,12 @@ async def test_servers_and_entries_are_shown_with_what_is_allowed_and_why() -> N
 
 async def test_rules_that_match_nothing_are_named() -> None:
     async with opened(server(consent=Consent(tools=kind(allow=["*"], ask=["creat_"])))) as host:
-        assert host.office.state()["servers"][0]["unmatched"] == ["tools.ask: creat_"]
+        assert (await host.office.state())["servers"][0]["unmatched"] == ["tools.ask: creat_"]
 
 
 async def test_a_server_that_is_not_trusted_and_not_confined_carries_a_warning() -> None:
     async with opened(server(trust=Trust.UNTRUSTED), ScriptedServer("other", tools=["x"])) as host:
-        first, second = host.office.state()["servers"]
+        first, second = (await host.office.state())["servers"]
         assert "unconfined" in first["warnings"][0]
         assert second["warnings"] == []
 
@@ -106,7 +106,7 @@ async def test_a_question_shows_everything_that_an_answer_is_bound_to() -> None:
         assert question["answers"] == ["deny", "once", "session", "time", "always"]
         assert host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)["done"].endswith("on now.")
         assert "isError" not in await call.comes()
-        assert host.office.state()["questions"] == []
+        assert (await host.office.state())["questions"] == []
 
 
 @pytest.mark.parametrize("answer", ["once", "session", "time", "always"])
@@ -116,7 +116,7 @@ async def test_every_answer_lets_the_call_pass_and_what_lasts_is_shown(answer: s
         seconds = 60 if answer == "time" else None
         host.office.answer(question["id"], answer, seconds, {"owner": {"in": ["acme"]}}, Channel.CONSOLE)
         assert "isError" not in await call.comes()
-        grants = host.office.state()["grants"]
+        grants = (await host.office.state())["grants"]
         assert [each["scope"] for each in grants] == ([] if answer == "once" else [answer])
         for each in grants:
             assert each["live"]
@@ -125,7 +125,7 @@ async def test_every_answer_lets_the_call_pass_and_what_lasts_is_shown(answer: s
             assert host.office.revoke(each["id"], Channel.CONSOLE)["done"]
             with pytest.raises(OfficeError):
                 host.office.revoke(each["id"], Channel.CONSOLE)
-        assert host.office.state()["grants"] == []
+        assert (await host.office.state())["grants"] == []
 
 
 async def test_no_is_told_to_the_caller() -> None:
@@ -151,7 +151,7 @@ async def test_conditions_that_cannot_be_read_allow_nothing(conditions: dict[str
         call, question = await host.asked()
         with pytest.raises(OfficeError):
             host.office.answer(question["id"], "always", None, conditions, Channel.CONSOLE)
-        assert (call.done, host.office.state()["grants"]) == (False, [])
+        assert (call.done, (await host.office.state())["grants"]) == (False, [])
 
 
 async def test_the_longest_arguments_that_a_person_can_agree_to_are_shown_in_full() -> None:
@@ -168,7 +168,7 @@ async def test_a_refused_question_stays_and_can_be_granted_for_the_next_call(aut
         call, question = await host.asked()
         await trio.sleep(60)
         assert (await call.comes())["isError"]
-        (refused,) = host.office.state()["questions"]
+        (refused,) = (await host.office.state())["questions"]
         assert (refused["id"], refused["state"], refused["waiting"]) == (question["id"], "refused", 0)
         said = host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)["done"]
         assert "the next call like it passes" in said
@@ -176,18 +176,18 @@ async def test_a_refused_question_stays_and_can_be_granted_for_the_next_call(aut
 
 async def test_what_is_held_back_is_shown_in_full_and_approved_as_it_was_shown() -> None:
     async with opened(server(tools=[tool("create", description="evil\u202e")], trust=Trust.UNTRUSTED)) as host:
-        (held,) = [each for each in host.office.state()["held"] if each["kind"] == "tool"]
+        (held,) = [each for each in (await host.office.state())["held"] if each["kind"] == "tool"]
         assert (held["standing"], held["rejected"]) == ("new", False)
         assert "evil⟨U+202E⟩" in held["text"]
-        assert host.office.state()["catalog"][0]["shown"] is False
+        assert (await host.office.state())["catalog"][0]["shown"] is False
         what = ("gh", "tool", "create")
         with pytest.raises(OfficeError):
             host.office.decide(*what, "sha256:another", "approve", Channel.CONSOLE)
         host.office.decide(*what, held["fingerprint"], "reject", Channel.CONSOLE)
-        assert host.office.state()["held"][0]["rejected"]
+        assert (await host.office.state())["held"][0]["rejected"]
         host.office.decide(*what, held["fingerprint"], "approve", Channel.CONSOLE)
-        assert host.office.state()["held"] == []
-        assert host.office.state()["catalog"][0]["shown"] is True
+        assert (await host.office.state())["held"] == []
+        assert (await host.office.state())["catalog"][0]["shown"] is True
 
 
 async def test_whoever_watches_hears_of_each_section_that_changed() -> None:
@@ -207,7 +207,7 @@ async def test_activity_is_kept_up_to_a_bound_and_as_text_that_can_be_seen() -> 
     async with opened() as host:
         for at in range(MAX_ACTIVITY + 5):
             host.world.journal.note(ServerFailed("gh", f"\x1b[2J {at}", 1.0))
-        activity = host.office.state()["activity"]
+        activity = (await host.office.state())["activity"]
         assert len(activity) == MAX_ACTIVITY
         assert activity[-1]["level"] == "warning"
         assert "\x1b" not in json.dumps([each["text"] for each in activity], ensure_ascii=False)
@@ -217,7 +217,7 @@ async def test_traffic_is_counted() -> None:
     async with opened() as host:
         client = await host.world.client()
         await client.call("gh__get_x")
-        (shown,) = host.office.state()["servers"]
+        (shown,) = (await host.office.state())["servers"]
         assert (shown["calls"], shown["failed"], shown["in_flight"]) == (1, 0, 0)
         assert shown["latency_ms"] >= 0
 

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent
-from host.downstream.changes import SPACING, Changes
+from host.downstream.changes import SPACING, Changes, open_changes
 from host.exchange import Caller
 from host.jsonrpc.messages import Notification
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED, Kind
@@ -21,9 +21,9 @@ from tests.kit.world import ScriptedServer, World, open_world, tool
 class Hearer:
     """A client that hears, as long as `telling` runs."""
 
-    def __init__(self, world: World, endpoint: str | None = None) -> None:
+    def __init__(self, changes: Changes) -> None:
         self.heard: list[str] = []
-        self.changes = Changes(world.router, Caller("t", endpoint))
+        self.changes = changes
 
     async def send(self, notice: Notification) -> None:
         self.heard.append(notice.method)
@@ -38,6 +38,11 @@ class Hearer:
             nursery.cancel_scope.cancel()
 
 
+async def hearing(world: World, endpoint: str | None = None) -> Hearer:
+    """Who knows every list as it is now."""
+    return Hearer(await open_changes(world.router, Caller("t", endpoint)))
+
+
 async def offers(server: ScriptedServer, *tools: str) -> None:
     """From now on; and Colonnade has read it."""
     server.lists["tools"] = [tool(name) for name in tools]
@@ -49,7 +54,7 @@ async def test_what_is_known_is_not_told(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
-        hearer = Hearer(world)
+        hearer = await hearing(world)
         async with hearer.telling():
             await trio.sleep(2)
             assert hearer.heard == []
@@ -64,7 +69,7 @@ async def test_what_changes_between_knowing_and_listening_is_told(autojump_clock
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
-        hearer = Hearer(world)
+        hearer = await hearing(world)
         await offers(server, "y")
         async with hearer.telling():
             await trio.sleep(1)
@@ -77,7 +82,8 @@ async def test_only_the_lists_that_are_wanted_are_told(autojump_clock: MockClock
     async with open_world(server) as world:
         await world.settled()
         hearers = {
-            wanted: (Hearer(world), wanted) for wanted in [(), (TOOLS_CHANGED,), (RESOURCES_CHANGED, PROMPTS_CHANGED)]
+            wanted: (await hearing(world), wanted)
+            for wanted in [(), (TOOLS_CHANGED,), (RESOURCES_CHANGED, PROMPTS_CHANGED)]
         }
         async with trio.open_nursery() as nursery:
             for hearer, wanted in hearers.values():
@@ -100,7 +106,7 @@ async def test_resources_and_templates_are_one_notice(autojump_clock: MockClock)
     server = ScriptedServer("a", resources=["x://y"], templates=["x://{z}"])
     async with open_world(server) as world:
         await world.settled()
-        hearer = Hearer(world)
+        hearer = await hearing(world)
         server.lists["resources"] = server.lists["resourceTemplates"] = []
         await server.notifies(RESOURCES_CHANGED)
         await trio.sleep(2)
@@ -116,7 +122,7 @@ async def test_what_was_told_and_never_asked_for_is_told_again_to_whoever_listen
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
-        hearer = Hearer(world)
+        hearer = await hearing(world)
         async with hearer.telling():
             await offers(server, "y")
         async with hearer.telling():
@@ -132,7 +138,7 @@ async def test_what_could_not_be_sent_is_not_taken_as_told(autojump_clock: MockC
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
-        hearer = Hearer(world)
+        hearer = await hearing(world)
 
         async def stuck(notice: Notification) -> None:
             await trio.sleep_forever()
@@ -151,7 +157,7 @@ async def test_what_changes_in_the_meantime_is_told_after_a_pause(autojump_clock
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
-        hearer = Hearer(world)
+        hearer = await hearing(world)
         async with hearer.telling():
             for number in range(12):
                 server.lists["tools"] = [tool(f"t{number}")]
@@ -161,7 +167,7 @@ async def test_what_changes_in_the_meantime_is_told_after_a_pause(autojump_clock
             await trio.sleep(5)
             assert during <= 12 / 3 + 1
             assert hearer.heard
-            assert hearer.changes._known[Kind.TOOL] == world.router.view(Caller("t", None), Kind.TOOL).definitions
+            assert hearer.changes._known[Kind.TOOL] == (await world.router.view(Caller("t", None), Kind.TOOL)).digest
 
 
 async def test_what_is_hidden_changes_nothing(autojump_clock: MockClock) -> None:
@@ -170,7 +176,7 @@ async def test_what_is_hidden_changes_nothing(autojump_clock: MockClock) -> None
     server, other = ScriptedServer("a", tools=["x"], consent=consent), ScriptedServer("b", tools=["x"])
     async with open_world(server, other) as world:
         await world.settled()
-        everywhere, at_b = Hearer(world), Hearer(world, "b")
+        everywhere, at_b = await hearing(world), await hearing(world, "b")
         async with everywhere.telling(), at_b.telling():
             await offers(server, "x", "hidden1")
             assert everywhere.heard == []

@@ -18,7 +18,7 @@ from host.policy.fingerprint import arguments_digest
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope, new_id
 from host.protocol.methods import Kind
-from tests.kit.gates import approve_all, open_gate
+from tests.kit.gates import approve_all, observe, open_gate
 
 WHEN = (Condition("/owner", (Check("in", ("acme",)),)),)
 CONSENT = Consent(
@@ -36,7 +36,7 @@ def explained(trust: Trust = Trust.STANDARD) -> Iterator[Gate]:
     limits = Limits(calls=Rate(60, 60.0), concurrent=8)
     spec = HttpServer(id="gh", url=Secret("https://x/mcp"), consent=CONSENT, trust=trust, limits=limits)
     with open_gate({"gh": spec}) as gate:
-        gate.observe("gh", Kind.TOOL, OFFERED)
+        observe(gate, "gh", Kind.TOOL, OFFERED)
         yield gate
 
 
@@ -70,7 +70,7 @@ def test_a_definition_that_is_held_back_is_said_to_be() -> None:
         assert "never approved" in told(gate, "create")["sentence"]
         approve_all(gate)
         assert "never approved" not in told(gate, "create")["sentence"]
-        gate.observe("gh", Kind.TOOL, {**OFFERED, "create": b'{"name":"create","title":"!"}'})
+        observe(gate, "gh", Kind.TOOL, {**OFFERED, "create": b'{"name":"create","title":"!"}'})
         found = told(gate, "create")
         assert (found["standing"], found["shown"]) == ("changed", False)
         assert "not the one that was approved" in found["sentence"]
@@ -103,7 +103,7 @@ def test_the_grant_that_would_be_used_is_named_and_not_used() -> None:
             assert "has allowed it already" in found["sentence"]
         assert told(gate, "create", {"owner": "acmf"})["grant"] is None
         assert grant_told(gate, grant)["arguments"].startswith("exactly sha256:")
-        gate.observe("gh", Kind.TOOL, {**OFFERED, "create": b'{"name":"create","title":"!"}'})
+        observe(gate, "gh", Kind.TOOL, {**OFFERED, "create": b'{"name":"create","title":"!"}'})
         shown = grant_told(gate, grant)
         assert (shown["live"], shown["why"]) == (False, "the definition is not the one that it was given for")
 
@@ -111,7 +111,7 @@ def test_the_grant_that_would_be_used_is_named_and_not_used() -> None:
 def test_what_is_held_back_is_told_with_its_difference() -> None:
     with explained(Trust.UNTRUSTED) as gate:
         approve_all(gate)
-        gate.observe("gh", Kind.TOOL, {**OFFERED, "create": b'{"name":"create","title":"send\\u200bit"}'})
+        observe(gate, "gh", Kind.TOOL, {**OFFERED, "create": b'{"name":"create","title":"send\\u200bit"}'})
         (held,) = gate.pins.held()
         shown = held_told(gate, held)
         assert (shown["name"], shown["standing"], shown["trust"]) == ("create", "changed", "untrusted")

@@ -42,8 +42,9 @@ from host.policy.pins import Standing
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
 from host.protocol.methods import Kind
 from host.protocol.questions import CannotAsk, Question
+from host.slices import at_once
 from tests.kit.bodies import ARGUMENTS
-from tests.kit.gates import approve_all, attended, kind, open_gate
+from tests.kit.gates import approve_all, attended, kind, observe, open_gate
 
 STRICT = Consent(tools=kind(allow=["get_*"], deny=["get_secret"]))
 ASKING = Consent(tools=kind(ask=["create_*"]), resources=kind(ask=["file:///**"]), prompts=kind(ask=["p*"]))
@@ -81,7 +82,7 @@ def call(arguments: object = None, caller: Caller = DESK, at: Round | None = Non
 
 def offers(opened: Gate, server: str, *names: str, kind: Kind = Kind.TOOL, **more: object) -> None:
     """The server lists these, each with `more` in its definition."""
-    opened.observe(server, kind, {name: json.dumps({"name": name, **more}).encode() for name in names})
+    observe(opened, server, kind, {name: json.dumps({"name": name, **more}).encode() for name in names})
 
 
 def with_server(id: str, **more: Any) -> dict[str, ServerSpec]:
@@ -318,11 +319,11 @@ async def test_instructions_reach_a_model_once_they_are_approved(trust: Trust) -
     with gate({"s": spec("s", trust=trust)}) as opened:
         said = "Ob\u200bey.\u202e"
         assert opened.instructions("s", None) is None
-        opened.observe_instructions("s", said)
+        at_once(opened.observe_instructions("s", said))
         assert opened.instructions("s", said) == (None if trust is Trust.UNTRUSTED else said)
         approve_all(opened)
         assert opened.instructions("s", said) == ("Obey." if trust is Trust.UNTRUSTED else said)
-        opened.observe_instructions("s", "Obey more.")
+        at_once(opened.observe_instructions("s", "Obey more."))
         assert opened.instructions("s", "Obey more.") == ("Obey more." if trust is Trust.TRUSTED else None)
 
 
@@ -618,7 +619,8 @@ async def test_new_definitions_void_the_questions_about_former_ones() -> None:
             for name in ("create_x", "create_y"):
                 nursery.start_soon(asked_quietly, opened, name)
             await wait_all_tasks_blocked()
-            opened.observe(
+            observe(
+                opened,
                 "asking",
                 Kind.TOOL,
                 {"create_x": b'{"name":"create_x","title":"X"}', "create_y": b'{"name":"create_y"}'},

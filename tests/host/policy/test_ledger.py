@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from msgspec import Raw
@@ -20,9 +21,10 @@ from host.journal import AuditFailed, Decided, DefinitionChanged, Event, Journal
 from host.policy.audit import Audit, files
 from host.policy.desk import About, Matter
 from host.policy.grants import Grant, Scope, Wish
-from host.policy.ledger import Deed, Ledger
+from host.policy.ledger import MOST_CHANGES, Deed, Ledger, summed
 from host.policy.pins import Change, Standing
 from host.policy.rules import Judgement
+from host.slices import at_once
 from tests.kit.gates import folder
 
 GIVEN = Raw(b'{"title": "a roof", "n": 3}')
@@ -196,3 +198,46 @@ def test_the_text_of_the_configuration_is_written_down_as_a_digest(written: Writ
     held, gone = written.records()
     assert held["policy"] == f"sha256:{hashlib.sha256(b'servers: {}').hexdigest()}"
     assert (gone["kind"], gone["policy"]) == ("config_rejected", "")
+
+
+def changes(count: int, standing: Standing = Standing.NEW) -> list[Change]:
+    return [Change("gh", "tool", f"t{at}", standing, False, f"sha256:{at}", "sha256:old") for at in range(count)]
+
+
+def test_so_many_changes_are_written_down_one_by_one_and_no_more() -> None:
+    for count in (0, MOST_CHANGES - 1, MOST_CHANGES):
+        assert at_once(summed(changes(count))) is None
+    assert at_once(summed(changes(MOST_CHANGES + 1))) is not None
+
+
+def test_many_changes_are_one_record_that_proves_all_of_them(written: Written) -> None:
+    many = [*changes(5000), *changes(1, Standing.APPROVED)]
+    summary = at_once(summed(many))
+    assert summary is not None
+    written.ledger.many_changed(summary, "held")
+    (record,) = written.records()
+    assert (record["kind"], record["server"], record["prim"]) == ("definitions", "gh", "tool")
+    assert record["counts"] == {"new": 5000, "approved": 1}
+    assert record["items"] == [f"t{at}" for at in range(MOST_CHANGES)]
+    digest = hashlib.sha256()
+    for each in many:
+        digest.update(
+            json.dumps([each.name, each.fingerprint, each.was, each.standing.value], separators=(",", ":")).encode()
+        )
+    assert record["digest"] == f"sha256:{digest.hexdigest()}"
+    (event,) = written.events
+    assert str(event) == (
+        "gh: tool t0 and 5000 more: not as it was approved; it is held back until a person approves it (colonnade pins)"
+    )
+
+
+@pytest.mark.parametrize(
+    "other", [{"name": "t9999"}, {"fingerprint": "sha256:x"}, {"was": None}, {"standing": Standing.CHANGED}]
+)
+def test_a_digest_is_another_if_anything_is(other: dict[str, Any]) -> None:
+    many = changes(100)
+    changed = [*many[:-1], Change(**{**msgspec.structs.asdict(many[-1]), **other})]
+    first, second = at_once(summed(many)), at_once(summed(changed))
+    assert first is not None
+    assert second is not None
+    assert first.digest != second.digest

@@ -27,6 +27,7 @@ from config import Trust
 from host.policy import pins as module
 from host.policy.fingerprint import Launch, fingerprint
 from host.policy.pins import INSTRUCTIONS, LAUNCH, Moved, Pins, Standing
+from host.slices import at_once
 from host.state import BROKEN, ConfigState, StateError, open_state
 
 APPROVED, NEW, CHANGED, UNKNOWN = Standing.APPROVED, Standing.NEW, Standing.CHANGED, Standing.UNKNOWN
@@ -993,3 +994,64 @@ class History(RuleBasedStateMachine):
 
 def test_in_any_history_only_what_was_approved_last_may_be_used() -> None:
     run_state_machine_as_test(History, settings=settings(max_examples=150, stateful_step_count=30, deadline=None))
+
+
+def test_pins_that_were_deleted_while_no_host_ran_are_not_approved_anew(kept: ConfigState, open_pins: Opener) -> None:
+    """Nobody knows any more what was approved, so a person looks at all of it again."""
+    open_pins(STANDARD, b=TRUSTED).observe("a", "tool", tools(x=1, y=1))
+    (kept.path / "pins.json").unlink()
+    open_pins(STANDARD, b=TRUSTED).observe("a", "tool", tools(x=2))
+    pins = open_pins(STANDARD, b=TRUSTED)
+    for _ in range(2):
+        pins.observe("a", "tool", tools(x=2, y=1))
+        assert stood(pins, "x", "y") == [NEW, NEW]
+        assert "the file with the pins is gone" in str(pins.problem)
+        assert not (kept.path / "pins.json").exists()
+    pins.approve("a", "tool", "y", fingerprint(tools(y=1)["y"]), "console")
+    again = open_pins(STANDARD)
+    again.observe("a", "tool", tools(x=2, y=1, z=1))
+    assert stood(again, "x", "y", "z") == [NEW, APPROVED, NEW]
+
+
+def test_what_was_prepared_does_not_hold_if_a_person_decided_meanwhile(open_pins: Opener) -> None:
+    pins = open_pins()
+    pins.observe("a", "tool", tools(x=1, y=1))
+    for decide in (
+        lambda: pins.revoke("a", "tool", "x"),
+        lambda: pins.set_trusts({"a": UNTRUSTED}),
+        lambda: pins.observe("a", "tool", tools(x=3)),
+    ):
+        pins.set_trusts({"a": STANDARD})
+        prepared = at_once(pins.prepare("a", "tool", tools(x=1, y=1, new=1)))
+        decide()
+        assert pins.take(prepared) is None
+        again = at_once(pins.prepare("a", "tool", tools(x=1, y=1, new=1)))
+        assert pins.take(again) is not None
+
+
+def test_what_another_process_writes_meanwhile_is_not_lost(open_pins: Opener) -> None:
+    pins, other = open_pins(), open_pins()
+    steps = pins.prepare("a", "tool", tools(x=1))
+    next(steps)
+    other.observe("a", "prompt", tools(y=1))
+    prepared = at_once(steps)
+    assert pins.take(prepared) is None
+    prepared = at_once(pins.prepare("a", "tool", tools(x=1)))
+    assert pins.take(prepared) is not None
+    assert {(pin.kind, pin.name) for pin in open_pins().pinned()} == {("tool", "x"), ("prompt", "y")}
+
+
+def test_what_does_not_fit_costs_no_more_than_what_does(open_pins: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a server is full, each name of its next list was once held against all of them."""
+    monkeypatch.setattr(module, "MOST_ITEMS", 4000)
+    took: list[float] = []
+    for count in (2000, 4000):
+        pins = open_pins(UNTRUSTED)
+        *former, last = [{f"t{turn}_{at}": b'{"x":%d}' % at for at in range(count)} for turn in range(3)]
+        for offered in former:
+            pins.observe("a", "tool", offered)
+        began = time.thread_time()
+        pins.observe("a", "tool", last)
+        took.append(time.thread_time() - began)
+        assert {held.name for held in pins.held()} >= last.keys()
+    assert took[1] < 3 * took[0]

@@ -23,7 +23,7 @@ from host.policy.uris import MAX_VARIANTS, MAX_VARIANTS_LENGTH, TooManyVariants,
 from host.protocol.methods import Kind
 from tests import uri_models
 from tests.host.policy.test_gate import spec
-from tests.kit.gates import approve_all, open_gate
+from tests.kit.gates import approve_all, observe, open_gate
 
 # What a URI may be read as
 
@@ -230,10 +230,12 @@ OFFERED = (*HELD, "file:///srv/d/a.md", "x://acme/a")
 
 
 def offer(gate: Gate, size: int) -> None:
-    gate.observe("a", Kind.TEMPLATE, {each: json.dumps({"uriTemplate": each}).encode() for each in ("file:///{path}",)})
+    observe(
+        gate, "a", Kind.TEMPLATE, {each: json.dumps({"uriTemplate": each}).encode() for each in ("file:///{path}",)}
+    )
     sizes = {each: size if each in HELD else 0 for each in OFFERED}
-    gate.observe(
-        "a", Kind.RESOURCE, {uri: json.dumps({"uri": uri, "size": size}).encode() for uri, size in sizes.items()}
+    observe(
+        gate, "a", Kind.RESOURCE, {uri: json.dumps({"uri": uri, "size": size}).encode() for uri, size in sizes.items()}
     )
 
 

@@ -9,11 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.upstream.backoff import (
+    CALM,
     FIRST,
+    HALF_LIFE,
     HEALTHY,
     LONGEST,
     MOST_STARTS,
     SETTLE,
+    SHARE,
     SLOWEST,
     WINDOW,
     Backoff,
@@ -104,20 +107,51 @@ def test_what_is_at_once_is_within_the_intensity_too(starts: int, since: float, 
     assert restarts.may_start(since) is may
 
 
+def waits(pace: Pace, now: float = 1e6, *, since_last: float, took: float = 0.0) -> float:
+    return pace.next(now, since_last=since_last, took=took)[1]
+
+
 def test_a_first_change_is_read_almost_at_once() -> None:
-    assert Pace().next(since_last=1e9) == SETTLE
-    assert Pace().next(since_last=1.2) == SETTLE
+    assert waits(Pace(), since_last=1e9) == SETTLE
+    assert waits(Pace(), since_last=1.2) == SETTLE
 
 
-def test_a_server_that_goes_on_changing_is_read_ever_slower() -> None:
+def test_a_server_that_goes_on_announcing_is_read_ever_slower() -> None:
     pace = Pace()
-    waits = [pace.next(since_last=0) for _ in range(12)]
-    assert waits[:3] == pytest.approx([0.1, 0.2, 0.4])
-    assert waits == sorted(waits)
-    assert waits[-1] == SLOWEST
+    waited = [waits(pace, since_last=0) for _ in range(12)]
+    assert waited[:3] == pytest.approx([0.1, 0.2, 0.4])
+    assert waited == sorted(waited)
+    assert waited[-1] == SLOWEST
 
 
 def test_quiet_is_longer_the_slower_the_pace() -> None:
     pace = Pace(wait=SLOWEST)
-    assert pace.next(since_last=2 * SLOWEST + 1.0) == SLOWEST
-    assert pace.next(since_last=2 * SLOWEST + 1.1) == SETTLE
+    assert waits(pace, since_last=2 * SLOWEST + 1.0) == SLOWEST
+    assert waits(pace, since_last=2 * SLOWEST + 1.1) == SETTLE
+
+
+@pytest.mark.parametrize("every", [0.1, 1.2, 10.0, 60.0])
+def test_a_list_that_flaps_for_ever_is_read_some_thirty_times_an_hour(every: float) -> None:
+    """However the server times it; and once it is quiet, it is read at once again."""
+    pace, now, last, read = Pace(), 0.0, 0.0, 0
+    while now < 10 * 3600:
+        now += every  # the next change is announced
+        now += waits(pace, now, since_last=now - last)
+        last, read = now, read + 1
+        pace.changed(now)
+    assert read <= 10 * 35 + 20
+    assert waits(pace, now + 3 * HALF_LIFE, since_last=3 * HALF_LIFE) == SETTLE
+
+
+def test_a_few_changes_in_a_row_wait_for_nothing() -> None:
+    pace = Pace()
+    for number in range(int(CALM)):
+        assert waits(pace, now=2.0 * number, since_last=2.0) == SETTLE
+        pace.changed(2.0 * number)
+
+
+def test_a_list_that_takes_long_to_read_is_left_alone_for_longer_whoever_waits() -> None:
+    assert Pace().next(0.0, since_last=100.0, took=0.0)[0] == SETTLE
+    least, wait = Pace().next(0.0, since_last=100.0, took=2.0)
+    assert least == wait == 2.0 * SHARE
+    assert Pace().next(0.0, since_last=100.0, took=1000.0)[0] == SLOWEST

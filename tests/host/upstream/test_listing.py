@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 import trio
 from msgspec import Raw
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Trust
+from config import Channel, Consent, Trust
 from host.asking import PeerError
 from host.journal import LeftOut
-from host.jsonrpc.messages import ErrorBody
+from host.jsonrpc.messages import ErrorBody, Notification
 from host.memory import Use, client
+from host.policy.desk import Answer
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream import listing
-from tests.kit.world import ScriptedServer, World, open_world, tool
+from tests.kit.gates import kind
+from tests.kit.world import ScriptedServer, World, later, open_world, tool
 
 
 def names(world: World, kind: Kind = Kind.TOOL) -> list[str]:
@@ -435,3 +437,125 @@ async def test_the_pages_of_an_untrusted_servers_tools_are_not_listed(trust: Tru
             assert (listed["_meta"], uris) == ({"v/k": 1.5}, ["x:1"])
         else:
             assert (listed["_meta"], uris) == (PAGE, ["ui://a/page", "x:1"])
+
+
+# Calls while a list is read anew
+
+CHANGED = "notifications/tools/list_changed"
+
+
+async def slowly(params: dict[str, Any]) -> object:
+    await trio.sleep(0.5)
+    return {"tools": [tool("x", description="another")]}
+
+
+async def test_calls_that_follow_a_change_are_judged_by_the_new_definition(autojump_clock: MockClock) -> None:
+    """However quickly they follow; of what was approved before, none reaches the server."""
+    called: list[object] = []
+
+    async def call(params: dict[str, Any]) -> object:
+        called.append(params)
+        return {"content": []}
+
+    server = ScriptedServer("a", tools=["x"], answers={"tools/call": call})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client = await world.client()
+        assert await client.call("a__x") == {"content": []}
+        server.answers["tools/list"] = slowly
+        server.sends(Notification(CHANGED))
+        await wait_all_tasks_blocked()
+        calls = [later(nursery, client.call, "a__x") for _ in range(600)]
+        for each in calls:
+            assert "changed" in (await each.comes())["content"][0]["text"]
+        assert len(called) == 1
+        world.approves()
+        assert await client.call("a__x") == {"content": []}
+
+
+async def test_a_call_that_began_before_the_change_and_was_not_sent_is_judged_anew(autojump_clock: MockClock) -> None:
+    """It waited for a person, who agreed to the former definition while the new one was on its way."""
+    server = ScriptedServer("a", tools=["x"], consent=Consent(tools=kind(ask=("x",))), answers={"tools/list": slowly})
+    server.answers.clear()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client = await world.client()
+        with world.gate.desk.attach(Channel.CONSOLE):
+            call = later(nursery, client.call, "a__x")
+            await wait_all_tasks_blocked()
+            server.answers["tools/list"] = slowly
+            server.sends(Notification(CHANGED))
+            await wait_all_tasks_blocked()
+            (matter,) = world.gate.desk.matters()
+            world.gate.desk.answer(matter.id, Answer.ONCE, Channel.CONSOLE)
+            assert (await call.comes())["isError"]
+        server.hears_nothing_more()
+
+
+async def test_where_nothing_depends_on_the_definition_a_call_goes_at_once(autojump_clock: MockClock) -> None:
+    async def call(params: dict[str, Any]) -> object:
+        return {"content": []}
+
+    server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED, answers={"tools/call": call})
+    async with open_world(server) as world:
+        await world.settled()
+        client = await world.client()
+        server.answers["tools/list"] = slowly
+        server.sends(Notification(CHANGED))
+        await wait_all_tasks_blocked()
+        before = trio.current_time()
+        assert await client.call("a__x") == {"content": []}
+        assert trio.current_time() == before
+
+
+async def test_a_call_waits_for_a_list_no_longer_than_for_its_answer(autojump_clock: MockClock) -> None:
+    async def never(params: dict[str, Any]) -> object:
+        return await trio.sleep_forever()
+
+    server = ScriptedServer("a", tools=["x"], timeout=20.0)
+    async with open_world(server) as world:
+        await world.settled()
+        client = await world.client()
+        server.answers["tools/list"] = never
+        server.sends(Notification(CHANGED))
+        await wait_all_tasks_blocked()
+        before = trio.current_time()
+        result = await client.call("a__x")
+        assert "did not list anew" in result["content"][0]["text"]
+        assert trio.current_time() - before == pytest.approx(20.0, abs=1.0)
+        server.hears_nothing_more()
+
+
+async def test_a_call_waits_for_a_list_that_flaps_no_longer_than_it_takes_to_read(autojump_clock: MockClock) -> None:
+    """Where somebody waits for it, it is read at once, however slow its pace."""
+
+    async def call(params: dict[str, Any]) -> object:
+        return {"content": []}
+
+    server = ScriptedServer("a", tools=["x"], answers={"tools/call": call})
+    async with open_world(server) as world:
+        await world.settled()
+        client = await world.client()
+        for turn in range(100):
+            server.lists["tools"] = [tool("x"), tool(f"y{turn}")]
+            server.sends(Notification(CHANGED))
+            await trio.sleep(5)
+        server.sends(Notification(CHANGED))
+        await wait_all_tasks_blocked()
+        before = trio.current_time()
+        assert await client.call("a__x") == {"content": []}
+        assert trio.current_time() - before < 1
+
+
+async def test_a_call_that_waits_for_a_list_hears_that_its_server_is_gone(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client = await world.client()
+        server.answers["tools/list"] = slowly
+        server.sends(Notification(CHANGED))
+        await wait_all_tasks_blocked()
+        call = later(nursery, client.call, "a__x")
+        await wait_all_tasks_blocked()
+        server.dies()
+        assert (await call.comes())["isError"]

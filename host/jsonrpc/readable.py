@@ -1,0 +1,60 @@
+"""What clients can read of what servers send: one message that a client refuses takes everything else in it along.
+
+A list is one message with the definitions of all servers, so they are held to what clients may send themselves. A
+result is the answer to one call: only what makes common readers refuse a whole message is looked for. Measured: the
+reader of the official Python SDK (jiter) refuses more than 200 levels, integers of more than 4,300 digits, and lone
+surrogates; serde_json (Rust) refuses 128 levels. Where text is long, these functions are for a worker thread.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+from host.jsonrpc.raw import REFUSALS
+from host.jsonrpc.strict import MAX_DIGITS, flaw, pieces
+
+MAX_RESULT_DEPTH = 100
+LONE_SURROGATE = "an escape stands for half a surrogate pair, which is no character"
+
+_ALIKE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"{}[]")
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_TOO_LONG = b"0" * (MAX_DIGITS + 1)
+
+
+def why_unreadable(definition: bytes) -> str | None:
+    """Why clients could not read a list that holds this definition; None if they can."""
+    return flaw(definition) or _lone_surrogate(definition)
+
+
+def why_unreadable_result(result: bytes | Raw) -> str | None:
+    """Why clients could not read an answer with this result, which is JSON; None if they can."""
+    data = bytes(result)
+    if data.count(b"{") + data.count(b"[") > MAX_RESULT_DEPTH and _is_deeper(data, MAX_RESULT_DEPTH):
+        return f"nested deeper than {MAX_RESULT_DEPTH} levels"
+    if _TOO_LONG in data.translate(_ZEROS) and _has_long_number(data):
+        return f"a number has more than {MAX_DIGITS} digits"
+    return _lone_surrogate(data)
+
+
+def _is_deeper(data: bytes, levels: int) -> bool:
+    outside = (b"".join(texts).translate(_ALIKE, _NO_BRACKETS) for texts, _ in pieces(data))
+    brackets = b"".join(outside)
+    for _ in range(levels):  # each time the innermost ones go
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+def _has_long_number(data: bytes) -> bool:
+    return any(_TOO_LONG in b" ".join(texts).translate(_ZEROS) for texts, _ in pieces(data))
+
+
+def _lone_surrogate(data: bytes) -> str | None:
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return None
+    try:
+        msgspec.json.decode(data, type=Raw)  # checks every escape, and makes nothing of them
+    except REFUSALS:
+        return LONE_SURROGATE
+    return None

@@ -1,0 +1,63 @@
+"""Long work in short slices: whatever grows with what a server sends is done a few milliseconds at a time.
+
+The work is a generator that yields wherever it may be interrupted: None, or a function that is too long for the loop
+and runs in a worker thread. The generator itself cannot wait, so it is tested without a loop. Work in Python is sliced
+and not put into a thread: a busy thread takes the interpreter for 5 ms at every system call of the loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeAlias, TypeVar
+
+import trio
+
+SLICE = 0.002
+"""Seconds of work between two checkpoints."""
+
+S = TypeVar("S")
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Callable[[], object] | None, None, T]
+
+
+class Slices:
+    """Runs sliced work of any number of tasks. All of it together gets one slice in each pass of the loop, in turns."""
+
+    def __init__(self) -> None:
+        self._turn = trio.Lock()
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Do the work to its end, and give what it returns. Nothing waits between its end and the return."""
+        while True:
+            async with self._turn:
+                until = time.perf_counter() + SLICE
+                try:
+                    while (aside := next(steps)) is None and time.perf_counter() < until:
+                        pass
+                except StopIteration as end:
+                    done: T = end.value
+                    return done
+            if aside is not None:
+                await trio.to_thread.run_sync(aside)
+
+
+def each_in_steps(change: Callable[[S], T], things: Iterable[S]) -> Steps[list[T]]:
+    """What `change` makes of each; of the things as they are now."""
+    found: list[T] = []
+    for thing in list(things):
+        yield None
+        found.append(change(thing))
+    return found
+
+
+def at_once(steps: Steps[T]) -> T:
+    """The same without a loop and without a pause."""
+    while True:
+        try:
+            aside = next(steps)
+        except StopIteration as end:
+            done: T = end.value
+            return done
+        if aside is not None:
+            aside()

@@ -1,0 +1,43 @@
+"""How long the loop is held: the processor time of each pass, of the loop's own thread."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
+
+class Passes(trio.abc.Instrument):
+    """`longest` and `total` are seconds, `count` is how many passes there were. A pass is all that runs between two
+    looks for what happened outside."""
+
+    def __init__(self) -> None:
+        self.longest = self.total = 0.0
+        self.count = 0
+        self._began = time.thread_time()
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._began = time.thread_time()
+
+    def before_io_wait(self, timeout: float) -> None:
+        took = time.thread_time() - self._began
+        self.longest = max(self.longest, took)
+        self.total += took
+        self.count += 1
+
+
+@contextmanager
+def passes() -> Iterator[Passes]:
+    """Of the block. What the tests themselves have made is no business of the collector meanwhile."""
+    gc.collect()
+    gc.freeze()
+    found = Passes()
+    trio.lowlevel.add_instrument(found)
+    try:
+        yield found
+    finally:
+        trio.lowlevel.remove_instrument(found)
+        gc.unfreeze()
