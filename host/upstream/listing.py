@@ -164,13 +164,13 @@ class Lister:
             if not self._client.peer.ended.is_set():  # over HTTP one exchange may break by itself
                 self._complain(f"{listing.method} failed: {lost}")
             return None
-        definitions = await self._catalog.slices.run(self._usable(listing, found))
-        size = sum(len(each.raw) for each in definitions)
-        if reading.cancel_called or not self._catalog.has_memory(self._server, kind, size):
-            self._complain(f"{listing.method} needs more memory than there is (memory); what was listed stays")
-            return None
-        hint = freshest_common(hints) if stateless else STALE
-        return await self._publish(kind, definitions, Hint(hint, began))
+        if not reading.cancel_called:
+            definitions = await self._catalog.slices.run(self._usable(listing, found))
+            if self._catalog.has_memory(self._server, kind, sum(len(each.raw) for each in definitions)):
+                hint = freshest_common(hints) if stateless else STALE
+                return await self._publish(kind, definitions, Hint(hint, began))
+        self._complain(f"{listing.method} needs more memory than there is (memory); what was listed stays")
+        return None
 
     async def _publish(self, kind: Kind, definitions: list[Definition], hint: Hint | None) -> bool:
         """The gate sees what the server wrote, everybody else what may be seen of it, and nothing is between the two:
