@@ -140,8 +140,8 @@ async def test_a_list_without_memory_is_not_read_and_tried_again(autojump_clock:
         await world.settled()
         kept = world.memory.by_use()["lists"]
         assert kept > 1000
-        server.answers["tools/list"] = large(100_000, 3, "n").answers["tools/list"]
-        world.memory.total = 200_000
+        server.answers["tools/list"] = large(80_000, 3, "n").answers["tools/list"]
+        world.memory.total = 160_000
         await server.notifies("notifications/tools/list_changed")
         await trio.sleep(10)
         assert names(world) == ["t0"]
@@ -150,7 +150,7 @@ async def test_a_list_without_memory_is_not_read_and_tried_again(autojump_clock:
         world.memory.total = 10_000_000
         await trio.sleep(120)
         assert names(world) == ["n0", "n1", "n2"]
-        assert world.memory.by_use()["lists"] > 1_200_000
+        assert world.memory.by_use()["lists"] > 960_000
         world.catalog.rearrange([])
         assert world.memory.by_use()["lists"] == 0
 
@@ -158,7 +158,7 @@ async def test_a_list_without_memory_is_not_read_and_tried_again(autojump_clock:
 async def test_a_list_gives_way_while_it_is_read(autojump_clock: MockClock) -> None:
     server = large(1000, 1)
     more = trio.Event()
-    read = large(400_000, 3, "n").answers["tools/list"]
+    read = large(80_000, 3, "n").answers["tools/list"]
 
     async def answer(params: dict[str, Any]) -> object:
         if "cursor" in params:
@@ -167,11 +167,11 @@ async def test_a_list_gives_way_while_it_is_read(autojump_clock: MockClock) -> N
 
     async with open_world(server) as world:
         await world.settled()
-        world.memory.total = 600_000
+        world.memory.total = 160_000
         server.answers["tools/list"] = answer
         await server.notifies("notifications/tools/list_changed")
         await trio.sleep(5)
-        held = world.memory.hold(client(None), Use.REQUESTS, 250_000, lambda: None)
+        held = world.memory.hold(client(None), Use.REQUESTS, 100_000, lambda: None)
         await trio.sleep(1)
         assert "needs more memory" in complaints(world)[0]
         held.release()
