@@ -51,12 +51,14 @@ class Restarts:
         """Count a start."""
         self.starts.append(now)
 
+    def within_intensity(self, now: float) -> bool:
+        """Whether fewer than MOST_STARTS were made within WINDOW."""
+        return len(self.starts) < MOST_STARTS or now - self.starts[0] >= WINDOW
+
     def may_start(self, now: float) -> bool:
         """Whether one more start is within the intensity. Of a server that failed again and again, only the one each
         minute is."""
-        if self.failures >= MOST_STARTS:
-            return False
-        return len(self.starts) < MOST_STARTS or now - self.starts[0] >= WINDOW
+        return self.failures < MOST_STARTS and self.within_intensity(now)
 
     def failed(self, ready_for: float, jitter: float, now: float) -> float:
         """Seconds to wait before the next start; see `Backoff.failed`."""

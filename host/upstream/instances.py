@@ -59,8 +59,8 @@ class _Instance:
 
 
 class _Setback:
-    """How the instances of one client, or of single calls, have failed. Only those that failed are counted as starts:
-    of the others there may be as many as there are calls."""
+    """How the instances of one caller have failed. Only those that failed are counted as starts: of the others there
+    may be as many as there are calls."""
 
     def __init__(self) -> None:
         self.restarts = Restarts()
@@ -95,8 +95,9 @@ class Instances:
         self._live: set[_Instance] = set()
         self._gone = trio.lowlevel.ParkingLot()
         self._setbacks: dict[Hashable | None, _Setback] = {}
+        """By `_culprit`."""
         self._failures: deque[float] = deque(maxlen=MOST_STARTS * spec.max_instances)
-        """The times at which instances failed lately, of whichever client."""
+        """The times at which instances failed to come up, of any caller, since one last came up."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -138,7 +139,7 @@ class Instances:
                 raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {instance.why}")
             yield Seat(instance.client, instance.watches)
             if instance.client is not None:
-                self._succeeded(key)
+                self._succeeded(exchange.caller)
         finally:
             guest.end()
             instance.guests.remove(guest)
@@ -166,24 +167,27 @@ class Instances:
             instance.watches.forget(caller)
             instance.life.cancel("its client is gone")
 
-    def _setback(self, key: Hashable | None) -> _Setback:
-        """How the starts for this client went, or for all single calls: what fails for one may work for another."""
-        if key not in self._setbacks:
+    def _setback(self, caller: Caller) -> _Setback:
+        """How the starts for this caller went: what fails for one may work for another."""
+        culprit = _culprit(caller)
+        if culprit not in self._setbacks:
             now = trio.current_time()
             self._setbacks = {key: each for key, each in self._setbacks.items() if each.until + FORGOTTEN > now}
-            self._setbacks[key] = _Setback()
-        return self._setbacks[key]
+            self._setbacks[culprit] = _Setback()
+        return self._setbacks[culprit]
 
-    def _succeeded(self, key: Hashable | None) -> None:
-        """An instance was used and is still there. Of single calls that makes up for those that failed; one of a client
-        must live for a while first."""
-        if key is None:
-            self._setbacks.pop(None, None)
-        elif key in self._setbacks:
-            self._setbacks[key].until = trio.current_time()
+    def _succeeded(self, caller: Caller) -> None:
+        """An instance was used and is still there: the next may be started, unless too many failed within WINDOW. Of
+        single calls that makes up for those that failed; one of a client must live for a while first."""
+        setback, now = self._setback(caller), trio.current_time()
+        if self.spec.isolation is Isolation.PER_CALL:
+            setback.restarts.failures = 0
+        if setback.restarts.within_intensity(now):
+            setback.until = now
 
     def _all_failed_until(self) -> float:
-        """The time until which none is started for anybody, since so many failed within WINDOW."""
+        """The time until which none is started for anybody, since so many did not come up within WINDOW. Those that
+        failed later do not count: a call may have ended them, and one caller must not stop the others."""
         full = len(self._failures) == self._failures.maxlen
         return self._failures[0] + WINDOW if full else 0.0
 
@@ -203,7 +207,7 @@ class Instances:
                 await self._gone.park()
 
     def _start(self, caller: Caller, key: Hashable | None) -> _Instance:
-        setback, now = self._setback(key), trio.current_time()
+        setback, now = self._setback(caller), trio.current_time()
         wait = max(setback.until - now, self._all_failed_until() - now)
         if wait > 0:
             text = f"{self.spec.id} is unavailable: its last instance failed; the next may be started in {wait:.1f} s"
@@ -258,20 +262,22 @@ class Instances:
             self._journal.note(Crashed(self.spec.id, group))
             why = "of an internal error"
         if not instance.pause:  # it was not lost while it was connected
-            instance.pause = self._failed(instance.key, 0.0 if instance.tried.is_set() else None)
+            instance.pause = self._failed(instance.caller, 0.0 if instance.tried.is_set() else None)
         self._lose(instance, why)
         self._journal.note(InstanceFailed(self.spec.id, why))
         return instance.pause
 
-    def _failed(self, key: Hashable | None, ready_for: float | None, *, misused: bool = False) -> float:
+    def _failed(self, caller: Caller, ready_for: float | None, *, misused: bool = False) -> float:
         """Count a failure; seconds to wait before the next start. `ready_for`: None if it never was; `misused`: another
         one would fare no better."""
-        setback, now = self._setback(key), trio.current_time()
+        setback, now = self._setback(caller), trio.current_time()
         setback.restarts.started(now)
-        self._failures.append(now)
+        if ready_for is None:
+            self._failures.append(now)
         delay = setback.restarts.failed(ready_for or 0.0, random.random(), now)
         # One that was connected may have failed by its call, and the next call is another. Several are a crash loop.
-        if ready_for is None or misused or setback.restarts.failures > 1:
+        several = setback.restarts.failures > 1 or not setback.restarts.within_intensity(now)
+        if ready_for is None or misused or several:
             setback.until = now + delay
         return delay
 
@@ -309,13 +315,14 @@ class Instances:
                     await trio.lowlevel.checkpoint()
                 instance.client = client
                 instance.tried.set()
+                self._failures.clear()
                 ready = trio.current_time()
                 nursery.start_soon(self._reap, instance)
                 await client.peer.ended.wait()
                 # At once: to end what is left of a child may take seconds, and the next call must not wait.
                 lost = client.peer.lost
                 # Counted here: the end of its call, which comes of this as well, cancels all that follows.
-                instance.pause = self._failed(instance.key, trio.current_time() - ready, misused=lost.misused)
+                instance.pause = self._failed(caller, trio.current_time() - ready, misused=lost.misused)
                 if len(instance.watches):
                     self._lose(instance, str(lost))
                 else:
@@ -329,3 +336,9 @@ class Instances:
             if instance.idle_for() >= self.spec.idle_timeout:
                 self._part(instance, "nobody used it")
                 instance.life.cancel("nobody uses it")
+
+
+def _culprit(caller: Caller) -> Hashable | None:
+    """Who is held back when instances fail. A token may have any number of sessions; without one a session stands for
+    itself, and all requests without a session count together."""
+    return caller.session if caller.identity is None else caller.identity

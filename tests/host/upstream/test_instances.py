@@ -561,6 +561,58 @@ async def test_instances_that_crash_for_many_clients_are_bounded_together(autoju
         assert server.connections - before <= MOST_STARTS * 4
 
 
+@pytest.mark.parametrize("identity", ["alice", None])
+@pytest.mark.parametrize("isolation", BOTH)
+async def test_a_caller_whose_calls_end_instances_is_held_back_and_no_other(
+    isolation: Isolation, identity: str | None, autojump_clock: MockClock
+) -> None:
+    """However many sessions a token has, and though other calls of the caller succeed in between."""
+    server = Stateful(isolation, max_instances=3)
+    async with open_world(server) as world:
+        other = await world.client(identity=None if identity is None else "bob")
+        caller = await world.client(identity=identity)
+        await world.settled()
+        crashed = 0
+        for _ in range(60):
+            if identity is not None:
+                caller.session.end()
+                caller = await world.client(identity=identity)
+            await caller.call("a__x", {"say": ""})
+            server.crashes = True
+            crashed -= len(server.calls)
+            await fails(caller)
+            crashed += len(server.calls)
+            server.crashes = False
+            await says(other)
+            newcomer = await world.client(identity="carol")
+            await says(newcomer)
+            newcomer.session.end()
+            await trio.sleep(0.5)
+        assert crashed == MOST_STARTS
+        await trio.sleep(80)
+        await says(caller)
+
+
+async def test_an_instance_that_comes_up_makes_up_for_those_that_did_not(autojump_clock: MockClock) -> None:
+    server = Stateful(max_instances=4)
+    async with open_world(server) as world:
+        await world.settled()
+
+        async def broken(params: dict[str, Any]) -> object:
+            return {}
+
+        for working in (False, True, False):
+            clients = [await world.client() for _ in range(MOST_STARTS * 4 - 1)]
+            if working:
+                del server.answers["initialize"]
+                await says(clients[0])
+                clients[0].session.end()
+            else:
+                server.answers["initialize"] = broken
+                for client in clients:
+                    assert "answered the handshake with something else" in await fails(client)
+
+
 async def test_one_clients_instance_that_does_not_start_bars_nobody_elses() -> None:
     """What fails for one, by what it can or where it is, may work for another."""
     server = Stateful()
