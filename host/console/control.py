@@ -36,6 +36,8 @@ from host.jsonrpc.raw import members, string
 from host.wire.descent import Peer, examine_peer, refuse
 
 MAX_CONNECTIONS = 16
+MAX_LINGERING = 16
+"""Refused connections that are kept open until the other side has read why; with more, each is closed at once."""
 REQUEST_PATIENCE = 10.0
 """Seconds in which the next request must be there."""
 WRITE_PATIENCE = 10.0
@@ -115,6 +117,7 @@ class _Server:
         self._hosts = hosts
         self._crashed = crashed
         self._open = 0
+        self._lingering = 0
         self._second = -math.inf
         self._recorded = 0
         self._unrecorded = 0
@@ -127,7 +130,6 @@ class _Server:
                 except OSError:  # EMFILE and its kin
                     await trio.sleep(_ACCEPT_PAUSE)
                     continue
-                self._open += 1
                 nursery.start_soon(self._serve, stream)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
@@ -137,27 +139,40 @@ class _Server:
                     await self._greet(stream)
             except Exception as problem:  # noqa: BLE001 - one connection's trouble is not another's
                 self._crashed(problem)
-            finally:
-                self._open -= 1
 
     async def _greet(self, stream: trio.SocketStream) -> None:
-        if self._open > MAX_CONNECTIONS:
-            await _dismiss(stream, f"this host speaks to {MAX_CONNECTIONS} terminals at once, not to more")
-            return
         try:
             peer = examine_peer(stream.socket)
         except OSError as problem:
-            await _dismiss(stream, str(problem))
+            await self._turn_away(stream, str(problem))
             return
         why = refuse(peer, self._hosts)
         if why is not None:
             self._record_refusal(peer, why)
-            await _dismiss(stream, why)
+            await self._turn_away(stream, why)
             return
-        lines = _Lines(stream)
-        while (line := await lines.next()) is not None:
-            if not await self._answer(line, lines, stream, peer):
-                return
+        # Counted from here on: connections that are refused must not keep those of terminals out.
+        if self._open >= MAX_CONNECTIONS:
+            await self._turn_away(stream, f"this host speaks to {MAX_CONNECTIONS} terminals at once, not to more")
+            return
+        self._open += 1
+        try:
+            lines = _Lines(stream)
+            while (line := await lines.next()) is not None:
+                if not await self._answer(line, lines, stream, peer):
+                    return
+        finally:
+            self._open -= 1
+
+    async def _turn_away(self, stream: trio.SocketStream, why: str) -> None:
+        if self._lingering >= MAX_LINGERING:
+            await _send(stream, {"error": why})
+            return
+        self._lingering += 1
+        try:
+            await _dismiss(stream, why)
+        finally:
+            self._lingering -= 1
 
     def _record_refusal(self, peer: Peer, why: str) -> None:
         """Record it, unless so many were in this second that they would fill the disk; the next record counts those."""

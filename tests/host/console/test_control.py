@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from host.console.control import MAX_CONNECTIONS, MAX_REFUSALS_RECORDED, address_of
+from host.console.control import MAX_CONNECTIONS, MAX_LINGERING, MAX_REFUSALS_RECORDED, address_of
 from host.console.requests import MAX_REQUEST
 from tests.real.running import until
 
@@ -275,3 +275,35 @@ def test_refused_attempts_beyond_the_limit_are_counted(tmp_path: Path) -> None:
             told.append(line)
         assert sum(1 + int(line.split()[3]) for line in told) <= count
         assert len(told) >= MAX_REFUSALS_RECORDED
+
+
+FLOODING = """
+import collections, glob, os, socket, sys
+path = glob.glob(sys.argv[1] + "/*.sock")[0]
+kept = collections.deque(maxlen=int(sys.argv[3]))
+made = 0
+while True:
+    try:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(path)
+        told = connection.makefile().readline()
+    except OSError:  # the host has ended
+        break
+    kept.append(connection)
+    made += 1
+    if made == kept.maxlen:
+        with open(sys.argv[2] + ".new", "w") as out:
+            out.write(told)
+        os.rename(sys.argv[2] + ".new", sys.argv[2])
+"""
+
+
+def test_refused_connections_keep_no_terminal_out(tmp_path: Path) -> None:
+    """Each is told why, also beyond those that may linger."""
+    folder, out = tmp_path / "run", tmp_path / "out"
+    folder.mkdir()
+    count = 2 * max(MAX_CONNECTIONS, MAX_LINGERING)
+    with running_host(folder, [FLOODING, str(folder), str(out), str(count)]) as host:
+        assert heard(out) == {"error": REFUSAL}
+        for _ in range(5):
+            assert "ok" in host.ask({"verb": "hello"})[0]
