@@ -22,6 +22,7 @@ import os
 import secrets
 import select
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Iterator, Sequence
@@ -118,10 +119,10 @@ def _line(pid: int) -> list[Process]:
 def _process(pid: int) -> tuple[Process, int]:
     """A process and the id of its parent."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-        end = stat.rindex(b")")  # the name may hold any byte, parentheses and blanks too
-        name = stat[stat.index(b"(") + 1 : end].decode(errors="replace")
-        fields = stat[end + 1 :].split()
+        line = Path(f"/proc/{pid}/stat").read_bytes()
+        end = line.rindex(b")")  # the name may hold any byte, parentheses and blanks too
+        name = line[line.index(b"(") + 1 : end].decode(errors="replace")
+        fields = line[end + 1 :].split()
         return Process(pid, int(fields[19]), name), int(fields[1])
     except (OSError, ValueError, IndexError) as problem:
         raise DescentUnknown from problem
@@ -219,31 +220,55 @@ def announce_host(folder: Path, config: Path) -> Iterator[None]:
 
 
 def running_hosts(folder: Path) -> list[HostRecord]:
-    """The hosts that hold a record in this folder. Records whose host has ended are removed.
+    """The hosts that hold a record in this folder. Records whose host has ended are removed. Entries that are no
+    regular files of this user are no records: no host makes such.
 
     Raises:
-        DescentUnknown: a record is held and cannot be read.
+        DescentUnknown: a record is held and cannot be read; the text names it and says what to do.
     """
     found: list[HostRecord] = []
     for path in sorted(folder.glob(f"*{RECORD_SUFFIX}")):
         try:
-            # Without O_NONBLOCK a named pipe in the folder would hold the caller for ever.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except FileNotFoundError:  # its host ended this moment
-            continue
-        except OSError as problem:
-            raise DescentUnknown from problem
-        try:
-            if _is_free(descriptor):
-                path.unlink(missing_ok=True)
-            else:
-                record = json.loads(os.read(descriptor, _RECORD_BYTES))
-                found.append(HostRecord(str(record["config"]), int(record["pid"]), int(record["started"])))
-        except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise DescentUnknown from problem
-        finally:
-            os.close(descriptor)
+            record = _record(path)
+        except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError) as problem:
+            why = problem.strerror if isinstance(problem, OSError) else "it holds something else"
+            raise DescentUnknown(
+                f"the host record {path.name!r} in the folder hosts of the state directory cannot be read ({why}), and "
+                "so it cannot be determined whether the caller descends from a host; stop the process that holds this "
+                "file (fuser shows it), or remove the file if no host holds it"
+            ) from problem
+        if record is not None:
+            found.append(record)
     return found
+
+
+def _record(path: Path) -> HostRecord | None:
+    """What a record says; None if no host holds it, or it is no record."""
+    try:
+        # Without O_NONBLOCK a named pipe in the folder would hold the caller for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:  # its host ended this moment
+        return None
+    except OSError:
+        with suppress(FileNotFoundError):
+            if _may_be_record(path.lstat()):
+                raise
+        return None
+    try:
+        if not _may_be_record(os.fstat(descriptor)):
+            return None
+        if _is_free(descriptor):
+            with suppress(OSError):  # one that cannot be removed is still nobody's
+                path.unlink()
+            return None
+        record = json.loads(os.read(descriptor, _RECORD_BYTES))
+        return HostRecord(str(record["config"]), int(record["pid"]), int(record["started"]))
+    finally:
+        os.close(descriptor)
+
+
+def _may_be_record(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _is_free(descriptor: int) -> bool:
@@ -263,12 +288,12 @@ def refuse(peer: Peer, hosts: Path) -> str | None:
     if peer.uid != os.geteuid():
         return "only the user whose host this is may ask it anything"
     try:
-        below = descends_from_host(peer.line, running_hosts(hosts))
-    except DescentUnknown:
-        below = None
-    if below is None or not peer.line:
+        running = running_hosts(hosts)
+    except DescentUnknown as problem:
+        return str(problem)
+    if not peer.line:
         return "it cannot be determined which processes the caller descends from, and so it is refused"
-    if below:
+    if descends_from_host(peer.line, running):
         return (
             "processes that a Colonnade host started, such as its servers, may not decide; "
             "decide in a terminal or on a console that none of them started"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -149,7 +150,18 @@ def test_the_record_of_a_killed_host_is_removed(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", ["", "no JSON", "[]", "{}", '{"config": "x", "pid": null, "started": 1}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "no JSON",
+        "[]",
+        "{}",
+        '{"config": "x", "pid": null, "started": 1}',
+        '{"config": "x", "pid": Infinity, "started": 1}',
+        "[" * 60_000,
+    ],
+)
 def test_a_record_that_is_held_and_cannot_be_read_refuses_everybody(tmp_path: Path, content: str) -> None:
     with announce_host(tmp_path, tmp_path / "c"):
         (path,) = tmp_path.iterdir()
@@ -159,16 +171,42 @@ def test_a_record_that_is_held_and_cannot_be_read_refuses_everybody(tmp_path: Pa
         why = refuse(this_process(), tmp_path)
         assert why is not None
         assert "cannot be determined" in why
+        assert repr(path.name) in why
+        assert "remove the file" in why
 
 
-def test_a_link_and_a_pipe_in_the_folder_hold_nobody_up(tmp_path: Path) -> None:
-    folder = tmp_path / "hosts"
-    folder.mkdir()
-    os.mkfifo(folder / "1.json")
-    assert running_hosts(folder) == []
-    (folder / "2.json").symlink_to("/etc/passwd")
-    with pytest.raises(DescentUnknown):
-        running_hosts(folder)
+def test_a_record_that_may_not_be_opened_refuses_everybody_and_is_named_in_printable_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1\x1b]0;x\u202e.json").touch()
+
+    def forbidden(*_: object) -> int:  # the superuser may open every file
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "open", forbidden)
+    why = refuse(this_process(), tmp_path)
+    assert why is not None
+    assert r"'1\x1b]0;x\u202e.json'" in why
+    assert "(Permission denied)" in why
+
+
+def test_what_is_no_regular_file_of_this_user_is_no_record_and_stays(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "1.json")
+    (tmp_path / "2.json").symlink_to("/etc/passwd")
+    (tmp_path / "3.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "4.json").symlink_to("4.json")
+    (tmp_path / "5.json").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "6.json"))
+    if os.geteuid() == 0:
+        (tmp_path / "7.json").touch()
+        os.chown(tmp_path / "7.json", 12345, 12345)
+    before = sorted(tmp_path.iterdir())
+    assert running_hosts(tmp_path) == []
+    assert refuse(this_process(), tmp_path) is None
+    assert sorted(tmp_path.iterdir()) == before
+    with announce_host(tmp_path, tmp_path / "c"):
+        assert "may not decide" in str(refuse(this_process(), tmp_path))
 
 
 # Who may decide
