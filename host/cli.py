@@ -1,19 +1,21 @@
 """The console script `colonnade`: what must hold before the rest of the program is loaded.
 
-Loading takes half a second, and many seconds on a busy machine. So this file imports nothing but a little of the
-standard library, hides the memory of the process, and sets the signal handlers that hold until the host listens for
-signals itself. A handler that raises would not do: an exception in the middle of an import can be swallowed by the code
-that is being imported, and then the signal is lost (measured), or it ends the process with a traceback.
+Loading takes half a second, and many seconds on a busy machine. So this file imports nothing but what it needs to set
+the signal handlers that hold until the host listens for signals itself, sets them, and hides the memory of the process.
+A handler that raises would not do: an exception in the middle of an import can be swallowed by the code that is being
+imported, and then the signal is lost (measured), or it ends the process with a traceback.
 """
 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import signal
 import sys
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes long to load, too
+    from types import FrameType
 
 DONE, INTERRUPTED = 0, 130
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -23,11 +25,11 @@ _SET_DUMPABLE = 4
 
 def main() -> None:
     """Run the command that the arguments name."""
-    hide_memory()
     if sys.argv[1:2] == ["serve"]:
         _prepare_serving()
     elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
+    hide_memory()
     from host import command_line
 
     if signal.getsignal(signal.SIGINT) is _interrupted:
@@ -42,6 +44,8 @@ def hide_memory() -> None:
     nothing is lost but these: COLONNADE_DEBUGGABLE=1 leaves them possible.
     """
     if sys.platform == "linux" and os.environ.get("COLONNADE_DEBUGGABLE") != "1":
+        import ctypes  # takes longer than all that comes before the signal handlers
+
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 

@@ -123,6 +123,27 @@ def test_no_import_swallows_a_signal(name: str, command: str, status: int) -> No
     assert (done.returncode, done.stderr) == (status, "")
 
 
+FIRST_IMPORT = """
+import os, re, signal, sys  # re: the console script imports it first
+class Killing:
+    def find_spec(self, name, path=None, target=None):
+        if name not in {{"__future__", "atexit", "host", "host.cli"}}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.{name})
+sys.meta_path.insert(0, Killing())
+from host.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "status"), [("SIGTERM", "serve", 0), ("SIGINT", "serve", 0), ("SIGINT", "check", 130)]
+)
+def test_the_signal_handlers_are_set_before_anything_else_is_imported(name: str, command: str, status: int) -> None:
+    done = run(FIRST_IMPORT.format(name=name), command, "/nowhere/colonnade.yaml")
+    assert (done.returncode, done.stderr) == (status, "")
+
+
 IN_TRIO = """
 import os, signal, trio
 from host import cli, commands
