@@ -409,8 +409,7 @@ class _Connection:
     @property
     def ends_after_answer(self) -> bool:
         """Whether the connection is given up with the present answer, to leave room for others."""
-        has_next = self._protocol.has_begun_head or self.has_unread_input
-        return self._server.slots.ends_after_answer(self, has_next=has_next)
+        return self._server.slots.ends_after_answer(self)
 
     # Ending
 

@@ -144,13 +144,14 @@ class Slots(Generic[C]):
             return False
         return True
 
-    def ends_after_answer(self, connection: C, *, has_next: bool) -> bool:
-        """Whether the connection is to be closed after the present answer. `has_next`: its next request has arrived."""
+    def ends_after_answer(self, connection: C) -> bool:
+        """Whether the connection is to be closed after the present answer, also when its next request has arrived:
+        pipelined requests would hold an anonymous connection open for as long as its client likes."""
         slot = self._slots.get(connection)
         if slot is None or slot.kind is not _Kind.REGULAR:
             return True
         nearly_full = len(self._kinds[_Kind.REGULAR]) > NEARLY_FULL * self._regular
-        return nearly_full and slot.owner is None and not has_next
+        return nearly_full and slot.owner is None
 
     def remove(self, connection: C) -> None:
         """Free the slot, for the extra connection that has waited longest. Nothing happens if it is free already."""

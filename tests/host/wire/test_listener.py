@@ -772,14 +772,16 @@ def _connect_now(site: Site) -> socket.socket:
     return socket.create_connection(("127.0.0.1", site.port))
 
 
-async def test_pipelined_requests_are_answered_although_the_listener_is_nearly_full() -> None:
+async def test_pipelined_requests_hold_no_anonymous_connection_open_while_the_listener_is_nearly_full() -> None:
     async with serving(by_name, max_connections=2) as site, clients(site) as connect:
         await connect()
-        stream = await connect()
-        await stream.send_all(GET + GET + GET)
-        answers = await everything(stream)
-        assert answers.count(b"got    0") == 3
-        assert answers.count(b"connection: close") == 1
+        for target, answered in (("/", 1), ("/?laptop", 3)):
+            stream = await connect()
+            last = get(target).replace(b"a\r\n", b"a\r\nConnection: close\r\n")
+            await stream.send_all(get(target) + get(target) + last)
+            answers = await everything(stream)
+            assert answers.count(b"got    0") == answered
+            assert answers.lower().count(b"connection: close") == 1
 
 
 async def test_anonymous_connections_of_a_nearly_full_listener_end_with_their_answer() -> None:

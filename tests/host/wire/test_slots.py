@@ -261,9 +261,9 @@ def test_an_extra_connection_gets_the_slot_that_was_freed() -> None:
     first, second = line.open(), line.open()
     assert not line.asks(second)
     line.slots.remove(busy)
-    assert line.asks(first)
-    assert not line.slots.ends_after_answer(first, has_next=True)
-    assert line.slots.ends_after_answer(second, has_next=True)
+    assert line.asks(first, "laptop")
+    assert not line.slots.ends_after_answer(first)
+    assert line.slots.ends_after_answer(second)
 
 
 def test_an_extra_connection_with_a_request_closes_an_idle_one() -> None:
@@ -302,12 +302,11 @@ def test_named_marked_requests_keep_their_slots() -> None:
 def test_anonymous_answers_end_their_connections_above_nine_tenths() -> None:
     line = Line(100)
     connections = [line.open() for _ in range(90)]
-    assert not line.slots.ends_after_answer(connections[0], has_next=False)
+    assert not line.slots.ends_after_answer(connections[0])
     line.open()
-    assert line.slots.ends_after_answer(connections[0], has_next=False)
-    assert not line.slots.ends_after_answer(connections[0], has_next=True)
+    assert line.slots.ends_after_answer(connections[0])
     line.asks(connections[0], "laptop")
-    assert not line.slots.ends_after_answer(connections[0], has_next=False)
+    assert not line.slots.ends_after_answer(connections[0])
 
 
 def test_a_connection_that_was_closed_to_make_room_claims_nothing() -> None:
