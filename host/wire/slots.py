@@ -12,9 +12,9 @@ The order in which connections are closed, each time the one that has waited lon
   2. one that has had `SLOW` seconds for a request head;
   3. an idle one, after `QUIET` seconds unless a complete request needs its slot;
   4. one that has had `SLOW` seconds for a request body, and is not being answered.
-Anonymous connections go before all others. Connections of a named owner go only for a named owner, those of the owner
-with the most connections first. A connection with unread input, or with a request that is being answered, is never
-closed.
+Anonymous connections go before all others. Connections of a named owner go only for the same owner, or for one that
+still has fewer with the new one; those of the owner with the most connections first, and none that was used within
+`RECENT` seconds. A connection with unread input, or with a request that is being answered, is never closed.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ QUIET = 0.1
 """Seconds that a client has for its first byte while others wait to be accepted: it is not closed on as it connects."""
 SLOW = 1.0
 """Seconds that a client has for an incomplete request while others wait for its slot."""
+RECENT = 5.0
+"""Seconds since its last use in which no connection of a named owner is closed for another one."""
 NEARLY_FULL = 0.9
 """Share of the regular slots beyond which no anonymous connection is kept open for another request."""
 
@@ -135,7 +137,7 @@ class Slots(Generic[C]):
         self._set_owner(connection, slot, owner)
         if slot.kind is not _Kind.EXTRA:
             return True
-        if self._free_regular([None] if owner is None else [None, *self._named()], now, 0.0):
+        if self._free_regular([None], now, 0.0) or self._free_regular(self._yielding_to(owner), now, RECENT):
             self._move(connection, slot, _Kind.REGULAR)
         elif reserved and self._free_reserved():
             self._move(connection, slot, _Kind.RESERVED)
@@ -162,6 +164,13 @@ class Slots(Generic[C]):
             for heir in self._kinds[kind]:
                 self._move(heir, self._slots[heir], _Kind.REGULAR)
                 return
+
+    def _yielding_to(self, owner: Hashable) -> list[Hashable]:
+        """The named owners whose connections may be closed for one of this owner, which is counted already. Two owners
+        with the same number would take each other's connections in turn."""
+        if owner is None:
+            return []
+        return [each for each in self._named() if each == owner or self._held(each) > self._held(owner)]
 
     def _named(self) -> list[Hashable]:
         """The named owners, that with the most connections first."""
@@ -201,7 +210,8 @@ class Slots(Generic[C]):
 
     def _victim(self, owner: Hashable, kinds: tuple[_Kind, ...], now: float, quiet: float) -> C | None:
         phases = self._phases.get(owner, {})
-        for phase, age in ((Phase.ENDING, 0.0), (Phase.HEAD, SLOW), (Phase.IDLE, quiet), (Phase.REQUEST, SLOW)):
+        slow = max(SLOW, quiet)
+        for phase, age in ((Phase.ENDING, 0.0), (Phase.HEAD, slow), (Phase.IDLE, quiet), (Phase.REQUEST, slow)):
             for connection in phases.get(phase, ()):
                 slot = self._slots[connection]
                 if now - slot.since < age:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from host.wire.slots import EXTRA, RESERVED, SERVED_EXTRA, SLOW, Phase, Slots
+from host.wire.slots import EXTRA, RECENT, RESERVED, SERVED_EXTRA, SLOW, Phase, Slots
 
 
 class Played:
@@ -186,18 +187,48 @@ def test_anonymous_connections_make_no_room_at_the_cost_of_named_ones() -> None:
 
 
 def test_a_named_newcomer_gets_the_slot_of_the_owner_with_the_most_once_no_anonymous_one_is_idle() -> None:
-    line = Line(4)
+    line = Line(6)
     desk = line.idle("desk")
-    laptop = [line.idle("laptop"), line.idle("laptop")]
+    laptop = [line.idle("laptop") for _ in range(4)]
     anonymous = line.idle()
+    line.now += RECENT
     line.busy("phone")
     assert anonymous.closed
     line.busy("phone")
-    assert [each.closed for each in (desk, *laptop)] == [False, True, False]
-    line.busy("phone")
-    line.busy("phone")
-    assert desk.closed
-    assert laptop[1].closed
+    assert [each.closed for each in (desk, *laptop)] == [False, True, False, False, False]
+    line.asks(line.open(), "phone")
+    assert [each.closed for each in (desk, *laptop)] == [False, True, False, False, False], "three are not fewer"
+
+
+def test_owners_with_one_connection_each_never_take_it_from_each_other() -> None:
+    """Three anonymous connections are being answered: nothing else could be closed."""
+    line = Line(5)
+    for _ in range(3):
+        line.busy()
+    desk, laptop = line.idle("desk"), line.idle("laptop")
+    line.now += RECENT
+    assert line.asks(line.open(), "phone"), "in an extra slot"
+    assert [each.closed for each in (desk, laptop)] == [False, False]
+
+
+def test_an_owner_gives_up_an_idle_connection_of_its_own() -> None:
+    line = Line(3)
+    first, second = line.idle("laptop"), line.idle("laptop")
+    line.busy()
+    line.now += RECENT
+    assert line.asks(line.open(), "laptop")
+    assert [each.closed for each in (first, second)] == [True, False]
+
+
+@pytest.mark.parametrize(("since", "closed"), [(RECENT - 0.01, False), (RECENT, True)])
+def test_no_named_connection_is_closed_within_seconds_of_its_use(since: float, closed: bool) -> None:
+    line = Line(4)
+    laptop = [line.idle("laptop") for _ in range(4)]
+    newcomer = line.open()
+    line.turn(newcomer, Phase.REQUEST)
+    used = line.slots._slots[laptop[0]].since
+    assert line.slots.claim(newcomer, "phone", used + since, reserved=False)
+    assert [each.closed for each in laptop] == [closed, False, False, False]
 
 
 def test_a_connection_belongs_to_the_owner_of_its_last_request() -> None:
