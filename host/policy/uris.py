@@ -13,15 +13,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 from config.globs import MAX_LENGTH, lowered
 
 MAX_VARIANTS = 128
 """Variants of one URI. No URI in use comes near it; only text made for it does."""
-MAX_VARIANTS_LENGTH = 8 * MAX_LENGTH
+MAX_VARIANTS_LENGTH = 2 * MAX_LENGTH
 """Characters of all variants of one URI together: each of them is matched against every pattern."""
+MAX_ESCAPES = 1024
+"""Percent signs in a URI that is not plain: a path of some hundred characters beyond ASCII has as many."""
+MAX_WORK = 48 * 1024
+"""Characters taken apart for the variants of one URI, where a slash or an escape counts as _PART_WORK characters and a
+text as _TEXT_WORK more."""
+
+_PART_WORK = 16
+_TEXT_WORK = 384
+_REMEMBERED = 64
+"""Requests judge the same URI several times: for the rules, for what is held back, and for the audit."""
 
 _PARTS = re.compile(r"([^:/?#]*:)?(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)
 _DEFAULT_PORTS = {"file": "", "ftp": ":21", "http": ":80", "https": ":443", "ws": ":80", "wss": ":443"}
@@ -34,7 +45,8 @@ _BLANKS = "".join(map(chr, range(0x21)))
 _LINE_ENDS = str.maketrans({"\t": None, "\r": None, "\n": None})
 # All parsers but Go's leave tabs and line ends out; those of WHATWG take a backslash for a slash besides.
 _AS_BROWSERS_DO = str.maketrans({"\\": "/", "\t": None, "\r": None, "\n": None})
-_DECODABLE = re.compile(r"[%\\\t\r\n]")
+_ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_DECODABLE = re.compile(r"%[0-9A-Fa-f]{2}|[\\\t\r\n]")
 # Schemes whose parameters, from a `;` in the last segment, `urllib.parse.urlparse` takes off the path.
 _PARAMETERS = ("ftp:", "hdl:", "http:", "https:", "prospero:", "rtsp:", "rtspu:", "sftp:", "shttp:", "sip:", "sips:")
 # What every parser reads in one way: nothing encoded, no empty segment, no dot at the end, no query or fragment.
@@ -66,7 +78,7 @@ class UriVariant(NamedTuple):
 
 
 class TooManyVariants(ValueError):
-    """The URI can be understood in more ways than MAX_VARIANTS or MAX_VARIANTS_LENGTH admit."""
+    """The URI can be understood in more ways than the limits of this file admit."""
 
 
 def uri_variants(uri: str) -> tuple[UriVariant, ...]:
@@ -75,12 +87,31 @@ def uri_variants(uri: str) -> tuple[UriVariant, ...]:
     Raises:
         TooManyVariants: there are too many to look at each of them.
     """
+    found = _variants(uri)
+    if found is None:
+        raise TooManyVariants("this URI can be read in too many ways")
+    return found
+
+
+@lru_cache(_REMEMBERED)
+def _variants(uri: str) -> tuple[UriVariant, ...] | None:
+    """See `uri_variants`; None if there are too many. An exception would not be remembered."""
     if _PLAIN.fullmatch(uri):
         return (UriVariant(lowered(uri)),)
+    if uri.count("%") > MAX_ESCAPES:
+        return None
+    try:
+        return _found(uri)
+    except TooManyVariants:
+        return None
+
+
+def _found(uri: str) -> tuple[UriVariant, ...]:
     found = _Variants()
     for text, twice in _written(uri):
         for head, cut_at, unusual in _heads(text):
             restrict_only = unusual or (twice and cut_at != "")
+            found.spend(head)
             for resolved in dict.fromkeys((head, _without_dot_segments(head))):
                 parts = _split(resolved)
                 found.add_forms(parts, cut_at, restrict_only)
@@ -95,6 +126,17 @@ class _Variants:
         self._found: dict[UriVariant, None] = {}
         self._seen: set[tuple[_Parts, str, bool]] = set()
         self._room = MAX_VARIANTS_LENGTH
+        self._work = MAX_WORK
+
+    def spend(self, text: str) -> None:
+        """Account for the work that a text makes before it is done.
+
+        Raises:
+            TooManyVariants: there was too much of it.
+        """
+        self._work -= _TEXT_WORK + len(text) + _PART_WORK * (text.count("/") + text.count("%"))
+        if self._work < 0:
+            raise TooManyVariants
 
     def reduced(self) -> tuple[UriVariant, ...]:
         """All variants but those that another one of the same text makes superfluous."""
@@ -112,7 +154,9 @@ class _Variants:
         if (parts, cut_at, restrict_only) in self._seen:
             return
         self._seen.add((parts, cut_at, restrict_only))
-        self._add("".join(parts), cut_at, restrict_only=restrict_only)
+        text = "".join(parts)
+        self.spend(text)
+        self._add(text, cut_at, restrict_only=restrict_only)
         scheme, authority, path, rest = parts
         resolved = _resolved(path)
         self._add_path(scheme, authority, resolved, rest, cut_at, restrict_only)
@@ -147,7 +191,7 @@ class _Variants:
         self._found[variant] = None
         self._room -= len(text)
         if len(self._found) > MAX_VARIANTS or self._room < 0:
-            raise TooManyVariants("this URI can be read in too many ways")
+            raise TooManyVariants
 
 
 def _written(uri: str) -> Iterator[tuple[str, bool]]:
@@ -164,14 +208,19 @@ def _decoded(text: str) -> tuple[str, ...]:
     """The text percent-decoded, as it stands and with the characters replaced that parsers replace."""
     if not _DECODABLE.search(text):
         return ()
-    decoded = unquote(text)
+    decoded = _unquoted(text)
     return decoded, decoded.translate(_LINE_ENDS), decoded.translate(_AS_BROWSERS_DO)
+
+
+def _unquoted(text: str) -> str:
+    """The text as `urllib.parse.unquote` decodes it, which takes a hundred times as long for `%` without digits."""
+    return _ESCAPES.sub(lambda found: unquote_to_bytes(found[0]).decode("utf-8", "replace"), text)
 
 
 def _decoded_parts(parts: _Parts) -> Iterator[_Parts]:
     """The parts, each decoded for itself; see `_decoded`. Some programs leave the authority as it is."""
     if any(map(_DECODABLE.search, parts)):
-        scheme, authority, path, rest = map(unquote, parts)
+        scheme, authority, path, rest = map(_unquoted, parts)
         yield scheme, parts[1], path, rest
         yield scheme, authority, path, rest
         scheme, authority, path, rest = (part.translate(_AS_BROWSERS_DO) for part in (scheme, authority, path, rest))

@@ -11,15 +11,17 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config import Consent, KindConsent, Rule, Trust, Verdict
+from config.globs import lowered
 from host.policy.gate import Gate
 from host.policy.rules import Rules
-from host.policy.uris import MAX_VARIANTS, MAX_VARIANTS_LENGTH, TooManyVariants, uri_variants
+from host.policy.uris import MAX_ESCAPES, MAX_VARIANTS, MAX_VARIANTS_LENGTH, TooManyVariants, uri_variants
 from host.protocol.methods import Kind
 from tests import uri_models
 from tests.host.policy.test_gate import spec
@@ -136,6 +138,51 @@ def test_the_number_of_readings_is_limited_and_so_is_their_length() -> None:
     with pytest.raises(TooManyVariants):
         uri_variants(room + "#" + room)
     assert len(uri_variants("https://u@h:443/a%20b/../c;v=1?q=%3Fx&r=/../#a/b")) < MAX_VARIANTS
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///srv/d/" + "/" * 7900 + "%41?#",
+        "file:///srv/d/" + "a%2fb/" * 1300,
+        "file:///srv/d/" + "%61/./" * 1300,
+        "file:///srv/d/%2561/%61" + "/..;%5c" * 900 + "?#x",
+        "x:" + "//" * 4000 + "?#;@",
+        "x://h/" + "%" * 8000,
+        "http://....%09:%00./%00:#..%252f:%09%5c\\bb.//.#..%09//%5c%5c." + "a/" * 400,
+    ],
+)
+def test_text_that_takes_long_to_read_is_not_read(uri: str) -> None:
+    with pytest.raises(TooManyVariants):
+        uri_variants(uri)
+    assert rules(("**",)).judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///srv/d/" + "a/" * 4000 + "a",
+        "x://h/a?q=" + "b" * 8000,
+        "x://h/a?q=" + "%62" * 1000,
+        "file:///srv/d/" + "%E3%81%82" * 110,
+        "file:///srv/d" + "/some folder/a%20file" * 40,
+    ],
+)
+def test_long_uris_in_use_are_read(uri: str) -> None:
+    assert uri_variants(uri)
+    assert uri_variants(uri) is uri_variants(uri)
+
+
+def test_the_number_of_escapes_is_limited() -> None:
+    for count in (MAX_ESCAPES - 1, MAX_ESCAPES):
+        assert uri_variants("x:" + "%41" * count)
+    with pytest.raises(TooManyVariants):
+        uri_variants("x:" + "%41" * (MAX_ESCAPES + 1))
+
+
+@pytest.mark.parametrize("text", ["%41%", "%%41", "%zz", "%e3%81%82", "%e3%81x", "%c3a%a9", "é%c3%a9%", "%ff%fe", ""])
+def test_escapes_are_decoded_as_the_standard_library_decodes_them(text: str) -> None:
+    assert lowered(f"x://h/{unquote(text)}") in texts(f"x://h/{text}")
 
 
 # Against four models of servers
