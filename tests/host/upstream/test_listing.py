@@ -167,11 +167,11 @@ async def test_a_list_gives_way_while_it_is_read(autojump_clock: MockClock) -> N
 
     async with open_world(server) as world:
         await world.settled()
-        world.memory.total = 160_000
+        world.memory.total = 140_000
         server.answers["tools/list"] = answer
         await server.notifies("notifications/tools/list_changed")
         await trio.sleep(5)
-        held = world.memory.hold(client(None), Use.REQUESTS, 100_000, lambda: None)
+        held = world.memory.hold(client(None), Use.REQUESTS, 69_000, lambda: None)
         await trio.sleep(1)
         assert "needs more memory" in complaints(world)[0]
         held.release()
