@@ -40,6 +40,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
 
 DEFERRED = {  # may be imported in a function; why is said there
     ("host.cli", "command_line"),
+    ("host.cli", "ctypes"),
     ("host.command_line", "commands"),
     ("host.command_line", "deciding"),
 }
