@@ -70,6 +70,8 @@ def template_makes(template: str, uri: str) -> bool:
     This finds the owner of a URI, it does not take the URI apart, so the operators of RFC 6570 make no difference.
     Time is linear: with anything allowed in between, the leftmost place of each literal is as good as any other.
     """
+    if not uri.startswith(template.partition("{")[0]):  # for most of many templates nothing else is looked at
+        return False
     first, *middle = _EXPRESSION.split(template)
     if not middle:
         return uri == template

@@ -37,7 +37,7 @@ from host.policy.limits import Meter
 from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Held, Pins, Reading, Standing
 from host.policy.predicates import decoded
 from host.policy.rules import Judgement, Rules
-from host.policy.uris import TooManyVariants, uri_variants
+from host.policy.uris import TooManyVariants, is_plain, uri_variants
 from host.protocol.abilities import Abilities
 from host.protocol.links import PAGE, without_page
 from host.protocol.methods import CALL, GET, Kind
@@ -49,6 +49,10 @@ MAX_TOKENS = 10**9
 """Tokens that a question to a model may ask for; what asks for more, or for none, counts as asking for all of them."""
 MAX_ROOTS = 1_000
 """Roots of a client that are judged one by one."""
+MAX_HELD_SPELLINGS = 500
+"""Resources of a server that are held back, and are no plain URIs, of which all spellings are known."""
+MAX_HELD_MATCHES = 10_000
+"""Templates held back, times the readings of a URI, that are tried on one another."""
 MOST_ROUNDS = 10
 """Times that a server may have a call sent again that a person has agreed to once."""
 RETRY_LIFE = 3600.0
@@ -120,8 +124,10 @@ class Gate:
         self._meters: dict[str, Meter] = {}
         self._templates: dict[str, tuple[str, ...]] = {}
         self._claims: dict[str, Mapping[str, tuple[str, ...]]] = {}
-        self._spellings: tuple[int, dict[str, dict[str, str]]] = (-1, {})
-        """Every URI that each resource which is held back may be known by, by server: as of an epoch."""
+        self._spellings: dict[str, tuple[int, _Spellings]] = {}
+        """Of the resources of each server that are held back: as of an epoch."""
+        self._held_templates: dict[str, tuple[int, list[str]]] = {}
+        """The templates of each server that are held back: as of an epoch."""
         self._rounds: dict[str, int] = {}
         """How often the call of a grant has gone on already."""
         self._decided = trio.lowlevel.ParkingLot()
@@ -255,6 +261,7 @@ class Gate:
             return False
         if kind is Kind.TEMPLATE:
             self._templates[server] = tuple(observation.reading.offered)
+            self._held_templates.pop(server, None)
         if kind is Kind.TOOL:
             self._claims[server] = observation.claims
         self._tell_changes(changes, observation.summary)
@@ -392,10 +399,9 @@ class Gate:
         held_maker = self._held_maker(server, uri)
         approved, makers = [], []
         for template in self._templates.get(server, ()):
-            standing = self.pins.standing(server, Kind.TEMPLATE.value, template)
             if template_makes(template, uri) or template == uri:
                 makers.append(template)
-                if standing is Standing.APPROVED:
+                if self.pins.standing(server, Kind.TEMPLATE.value, template) is Standing.APPROVED:
                     approved.append(template)
         if held_spelling is not None:
             return Kind.RESOURCE.value, held_spelling
@@ -413,8 +419,11 @@ class Gate:
 
     def _held_maker(self, server: str, uri: str) -> str | None:
         """The template that is held back and that makes what this URI may be another spelling of."""
-        templates = self._templates.get(server, ())
-        held = [each for each in templates if self.pins.standing(server, "template", each) is not Standing.APPROVED]
+        epoch, held = self._held_templates.get(server, (-1, []))
+        if epoch != self.epoch:
+            templates = self._templates.get(server, ())
+            held = [each for each in templates if self.pins.standing(server, "template", each) is not Standing.APPROVED]
+            self._held_templates[server] = self.epoch, held
         if not held:
             return None
         try:
@@ -423,29 +432,18 @@ class Gate:
             texts = []
         if not texts:
             return held[0]  # it may be made by any of them
+        if len(texts) * len(held) > MAX_HELD_MATCHES:
+            return held[0]
         makers = [each for text in texts for each in held if template_makes(each, text)]
         return min(makers, default=None)
 
     def _held_spelling(self, server: str, uri: str) -> str | None:
         """The resource that is held back and that this URI, which no list names, may be another spelling of."""
-        epoch, by_server = self._spellings
-        if epoch != self.epoch:
-            by_server = {}
-            for held in self.pins.held():
-                if held.kind == Kind.RESOURCE.value:
-                    known = by_server.setdefault(held.server, {})
-                    known.update((text, held.name) for text in _identities(held.name))
-            self._spellings = self.epoch, by_server
-        known = by_server.get(server, {})
-        if not known:
-            return None
-        try:
-            if len(uri) <= MAX_LENGTH:
-                texts = [each.text for each in uri_variants(uri)]
-                return min([known[text] for text in texts if text in known], default=None)
-        except TooManyVariants:
-            pass
-        return next(iter(known.values()))  # it may be any of them
+        epoch, spellings = self._spellings.get(server, (-1, None))
+        if spellings is None or epoch != self.epoch:
+            spellings = _Spellings(self.pins.held_names(server, Kind.RESOURCE.value), spellings)
+            self._spellings[server] = self.epoch, spellings
+        return spellings.find(uri)
 
     def _is_open(self, server: str, standing: Standing) -> bool:
         """Whether what stands so may be reached. What no list ever named has no definition that could be approved: of
@@ -912,6 +910,43 @@ def launch_text(server: str) -> str:
         f"the command of {server} stands for another program than the one that was approved, so it is not started. "
         f"A person can approve it on the console (`colonnade console`) or with `colonnade pins`."
     )
+
+
+class _Spellings:
+    """The URIs that each of these resources of one server may be known by.
+
+    What was worked out for `former` is taken over. Of more than MAX_HELD_SPELLINGS that are not plain, the spellings of
+    the rest stay unknown, and so every URI may be one of them.
+    """
+
+    def __init__(self, names: Iterable[str], former: _Spellings | None) -> None:
+        known = {} if former is None else former._identities
+        self._identities: dict[str, set[str]] = {}
+        self._by_text: dict[str, str] = {}
+        self._any: str | None = None
+        several = 0
+        for name in names:
+            plain = is_plain(name)
+            several += not plain
+            if several > MAX_HELD_SPELLINGS and not plain:
+                self._any = self._any or name
+                continue
+            found = known.get(name)
+            self._identities[name] = found = _identities(name) if found is None else found
+            self._by_text.update(dict.fromkeys(found, name))
+
+    def find(self, uri: str) -> str | None:
+        """The resource that the URI may be another spelling of."""
+        if not self._by_text:
+            return None
+        try:
+            texts = [each.text for each in uri_variants(uri)] if len(uri) <= MAX_LENGTH else []
+        except TooManyVariants:
+            texts = []
+        found = min((self._by_text[text] for text in texts if text in self._by_text), default=None)
+        if found is None and not texts:
+            return next(iter(self._by_text.values()), self._any)  # it may be any of them
+        return found or self._any
 
 
 def _identities(uri: str) -> set[str]:

@@ -269,6 +269,13 @@ class Pins:
         rejected = item.rejected == offer.fingerprint
         return Held(server, kind, name, standing, offer.fingerprint, offer.raw, approved, since, rejected)
 
+    def held_names(self, server: str, kind: str) -> list[str]:
+        """The names of a server's items of one kind that are held back."""
+        items = self._content.servers.get(server, {}).get(kind, {})
+        names = {**items, **self._now.get((server, kind), {})}
+        open_ones = (Standing.APPROVED, Standing.UNKNOWN)
+        return [name for name in names if self.standing(server, kind, name) not in open_ones]
+
     def pinned(self) -> list[Pinned]:
         """All that is approved in the file, offered or not."""
         return [

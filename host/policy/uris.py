@@ -93,10 +93,15 @@ def uri_variants(uri: str) -> tuple[UriVariant, ...]:
     return found
 
 
+def is_plain(uri: str) -> bool:
+    """Whether the URI is of the form that everybody reads in one way, which takes little time to find out."""
+    return _PLAIN.fullmatch(uri) is not None
+
+
 @lru_cache(_REMEMBERED)
 def _variants(uri: str) -> tuple[UriVariant, ...] | None:
     """See `uri_variants`; None if there are too many. An exception would not be remembered."""
-    if _PLAIN.fullmatch(uri):
+    if is_plain(uri):
         return (UriVariant(lowered(uri)),)
     if uri.count("%") > MAX_ESCAPES:
         return None

@@ -34,9 +34,10 @@ from host.errors import AuditUnavailable, BrokeProtocol, Changed, Forbidden, Una
 from host.exchange import Caller, Exchange, Nobody, Round
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode
+from host.policy import uris
 from host.policy.desk import LONGEST_AGREED, Answer, Matter
 from host.policy.fingerprint import Launch
-from host.policy.gate import MAX_ROOTS, MOST_ROUNDS, Gate, Permit
+from host.policy.gate import MAX_HELD_MATCHES, MAX_HELD_SPELLINGS, MAX_ROOTS, MOST_ROUNDS, Gate, Permit
 from host.policy.grants import Scope
 from host.policy.pins import Standing
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
@@ -891,6 +892,47 @@ async def test_what_a_template_makes_that_is_held_back_is_held_back_in_every_spe
                 await opened.admit(call(), "a", Kind.RESOURCE, uri)
         approve_all(opened)
         assert await opened.admit(call(), "a", Kind.RESOURCE, spelling) is not None
+
+
+@pytest.mark.parametrize(("more", "open_else"), [(-1, True), (0, True), (1, False)])
+async def test_beside_very_many_held_spellings_no_unlisted_uri_is_open(more: int, open_else: bool) -> None:
+    with gate({"a": spec("a", Consent(resources=kind(default="allow")), Trust.STANDARD)}) as opened:
+        held = [f"file:///a/{each}%20.md?x" for each in range(MAX_HELD_SPELLINGS + more)]
+        plain = [f"file:///b/{each}" for each in range(1_000)]
+        for size in (1, 2):
+            offers(opened, "a", *held, *plain, kind=Kind.RESOURCE, size=size)
+        assert opened.shows("a", Kind.RESOURCE, "file:///c") is open_else
+        for uri in ("file:///a/7 .md", "file:///b/./7", "file:///b/999?", f"file:///a/{len(held) - 1} .md"):
+            assert not opened.shows("a", Kind.RESOURCE, uri)
+        approve_all(opened)
+        assert opened.shows("a", Kind.RESOURCE, "file:///c")
+
+
+async def test_spellings_of_what_is_held_back_are_worked_out_once() -> None:
+    with gate({"a": spec("a", Consent(resources=kind(default="allow")), Trust.STANDARD)}) as opened:
+        names = [f"file:///a/{each}%20.md" for each in range(200)]
+        for size in (1, 2):
+            offers(opened, "a", *names, kind=Kind.RESOURCE, size=size)
+        assert opened.shows("a", Kind.RESOURCE, "file:///c")
+        worked_out = uris._variants.cache_info().misses
+        for count in range(1, 4):
+            epoch = opened.epoch
+            offers(opened, "a", *(f"file:///b/{each}" for each in range(count)), kind=Kind.PROMPT)
+            assert opened.epoch > epoch
+            assert not opened.shows("a", Kind.RESOURCE, f"file:///a/{count} .md")
+        assert uris._variants.cache_info().misses <= worked_out + 6
+
+
+@pytest.mark.parametrize(("more", "is_open"), [(0, True), (1, False)])
+async def test_beside_very_many_held_templates_no_unlisted_uri_is_open(more: int, is_open: bool) -> None:
+    uri = "http://u@h:80/a;b/..;/c%5cd/?q=1"
+    count = MAX_HELD_MATCHES // len(uris.uri_variants(uri)) + more
+    with gate({"a": spec("a", Consent(resources=kind(default="allow")), Trust.STANDARD)}) as opened:
+        for title in ("One.", "Other."):
+            offers(opened, "a", *(f"x://{each}/{{id}}" for each in range(count)), kind=Kind.TEMPLATE, title=title)
+        assert opened.shows("a", Kind.RESOURCE, uri) is is_open
+        assert opened.shows("a", Kind.RESOURCE, "file:///c")
+        assert not opened.shows("a", Kind.RESOURCE, "x://7/./a")
 
 
 async def test_a_call_that_was_agreed_to_once_goes_on_so_often_and_then_it_is_asked_about_anew() -> None:
