@@ -273,6 +273,7 @@ class _Lists:
             key = "never allowed"
         else:
             key = "" if variant.text.startswith("file:") else variant.cut_at
+            key += "/" if variant.trimmed else ""
         automaton = self._automata.get(key)
         if automaton is None:
             automaton = self._automata[key] = self._automaton(key)
@@ -286,8 +287,11 @@ class _Lists:
                 patterns.append((pattern, line))
             elif key != "never allowed":
                 # Who allows `x://a/` has `x://a` in mind.
-                beginnings = [pattern, *(pattern[:at] for at, char in enumerate(pattern) if char == key)]
-                patterns += [(each, line) for begin in beginnings for each in {begin, begin.removesuffix("/")}]
+                beginnings = [pattern, *(pattern[:at] for at, char in enumerate(pattern) if char == key[:1] != "/")]
+                # Who allows `x://h/a/**` has the folder itself in mind where it is written with a slash.
+                ends = ("", "/", "/**") if key.endswith("/") else ("", "/")
+                found = dict.fromkeys(begin.removesuffix(end) for begin in beginnings for end in ends)
+                patterns += [(each, line) for each in found]
         return _Automaton(patterns, uris=self._uris)
 
     def _decide(self, variant: UriVariant, arguments: object) -> _Line | None:

@@ -41,7 +41,9 @@ _FILE = re.compile(r"(?://(?![A-Za-z][:|](?:[/?#]|$))([^/?#]*))?/?(.*)", re.DOTA
 _HOST = re.compile(r"([^/?#]*)(.*)", re.DOTALL)
 _DRIVE = re.compile(r"[A-Za-z][:|]")
 _ESCAPED_DOT = re.compile("%2e", re.IGNORECASE)
-_BLANKS = "".join(map(chr, range(0x21)))
+_CONTROLS = "".join(map(chr, range(0x21)))
+# What `str.strip` of Python, `trim` of JavaScript and `url.parse` of Node.js take off besides.
+_BLANKS = _CONTROLS + "".join(filter(str.isspace, map(chr, range(0x21, 0x3001)))) + "\ufeff"
 _LINE_ENDS = str.maketrans({"\t": None, "\r": None, "\n": None})
 # All parsers but Go's leave tabs and line ends out; those of WHATWG take a backslash for a slash besides.
 _AS_BROWSERS_DO = str.maketrans({"\\": "/", "\t": None, "\r": None, "\n": None})
@@ -170,8 +172,10 @@ class _Variants:
         everything = f"{authority[2:]}{path}{rest}"
         if not {".", ".."}.isdisjoint(everything.split("/")):
             # A server that does not parse the URI takes all of it for a path: the host is a folder, `?` ends nothing.
+            # For dot segments of a query alone that is unusual, but of a file.
+            unusual = scheme.lower() != "file:" and {".", ".."}.isdisjoint(f"{authority[2:]}{path}".split("/"))
             begin, everything = f"{scheme}{authority[:2]}", _resolved(everything)
-            self._add(begin + everything, cut_at, restrict_only=restrict_only)
+            self._add(begin + everything, cut_at, restrict_only=restrict_only or unusual)
             self._add(begin + everything.rstrip("/"), cut_at, restrict_only=True)
 
     def _add_path(self, scheme: str, authority: str, path: str, rest: str, cut_at: str, restrict_only: bool) -> None:
@@ -203,10 +207,18 @@ def _written(uri: str) -> Iterator[tuple[str, bool]]:
     """The URI, decoded and decoded twice, as it stands and as WHATWG parsers write it; with whether it is decoded
     twice."""
     decoded = _decoded(uri)
-    once = [each for text in (uri, *decoded) for each in (text, _cleaned(text), _as_parsers_write(text))]
+    once = [each for text in (uri, *decoded) for each in _spelled(text)]
     yield from ((text, False) for text in dict.fromkeys(once))
     again = dict.fromkeys(each for text in decoded for each in _decoded(text))
     yield from ((text, True) for text in again if text not in once)
+
+
+def _spelled(text: str) -> Iterator[str]:
+    yield text
+    for blanks in (_CONTROLS, _BLANKS):
+        cleaned = text.translate(_LINE_ENDS).strip(blanks)
+        yield cleaned
+        yield _as_parsers_write(cleaned)
 
 
 def _decoded(text: str) -> tuple[str, ...]:
@@ -232,11 +244,6 @@ def _decoded_parts(parts: _Parts) -> Iterator[_Parts]:
         yield scheme, authority, path, rest
 
 
-def _cleaned(uri: str) -> str:
-    """The URI without what parsers leave out before they begin."""
-    return uri.translate(_LINE_ENDS).strip(_BLANKS)
-
-
 def _heads(text: str) -> Iterator[tuple[str, str, bool]]:
     """The text, and what is left of it before a character at which it may be split: with that character, and whether
     that is unusual."""
@@ -257,10 +264,9 @@ def _heads(text: str) -> Iterator[tuple[str, str, bool]]:
         yield before, nul, False
 
 
-def _as_parsers_write(uri: str) -> str:
-    """The URI as WHATWG parsers write it down ("URL writing"), as far as that can make two spellings one: servers look
-    resources up by it. Dot segments are left."""
-    cleaned = _cleaned(uri)
+def _as_parsers_write(cleaned: str) -> str:
+    """The URI, stripped of what parsers leave out, as WHATWG parsers write it down ("URL writing"), as far as that can
+    make two spellings one: servers look resources up by it. Dot segments are left."""
     scheme, colon, rest = cleaned.partition(":")
     scheme = scheme.lower()
     if scheme not in _DEFAULT_PORTS or not colon:

@@ -185,6 +185,49 @@ def test_escapes_are_decoded_as_the_standard_library_decodes_them(text: str) -> 
     assert lowered(f"x://h/{unquote(text)}") in texts(f"x://h/{text}")
 
 
+@pytest.mark.parametrize("blank", [*filter(str.isspace, map(chr, range(0x3001))), "\ufeff"])
+def test_blanks_at_either_end_lead_around_no_deny(blank: str) -> None:
+    for uri in (f"file:///srv/d/.env{blank}", f"{blank}file:///srv/d/.env", f"{blank} file:///srv/d/.env {blank}"):
+        assert rules(None, "file:///srv/d/.env").judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
+
+
+@pytest.mark.parametrize(
+    ("allow", "uri", "is_allowed"),
+    [
+        ("file:///home/me/proj/**", "file:///home/me/proj/", True),
+        ("file:///home/me/proj/**", "file:///home/me/proj/.", True),
+        ("https://h/api/**", "https://h/api/", True),
+        ("https://h/api/**", "https://h/api/?q", True),
+        ("file:///home/me/proj/**", "file:///home/me/proj", False),
+        ("file:///home/me/proj/**", "file:///home/me/proj?/", False),
+        ("file:///home/me/proj/**", "file:///home/me/proj%2F..", False),
+        ("file:///home/me/proj/*", "file:///home/me/proj/", False),
+        ("https://h/api/**", "https://h/api", False),
+        ("https://h/api/**", "https://h/api?/", False),
+    ],
+)
+def test_what_is_below_a_folder_includes_it_with_a_slash(allow: str, uri: str, is_allowed: bool) -> None:
+    assert (rules((allow,)).judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("allow", "uri", "is_allowed"),
+    [
+        ("x://list?**", "x://list?p=a/../b", True),
+        ("https://h/api/**", "https://h/api/x?next=../login", True),
+        ("https://h/api/**", "https://h/api/x?next=/../../login", True),
+        ("https://h/api/**", "https://h/api/x#/a/../../../b", True),
+        ("https://h/api/**", "https://h/api/../x?q=a", False),
+        ("https://h/api/**", "https://h/api/x%3F/../../../b", False),
+        ("file:///d/**", "file:///d/x?a/../../../b", False),
+    ],
+)
+def test_dots_in_a_query_are_no_part_of_the_path_for_an_allow(allow: str, uri: str, is_allowed: bool) -> None:
+    assert (rules((allow,)).judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW) is is_allowed
+    if "next=/" in uri:
+        assert rules(None, "https://h/login").judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
+
+
 # Against four models of servers
 
 SPELLINGS = 2_500
@@ -210,15 +253,20 @@ def below(folder: str) -> Callable[[str], bool]:
     return lambda identity: identity.startswith(folder + "/") and identity != folder + "/"
 
 
+def within(folder: str) -> Callable[[str], bool]:
+    """The folder too, as it may be written with a slash, which an identity is without."""
+    return lambda identity: identity == folder or below(folder)(identity)
+
+
 SCENES = (
     Scene(
         rules(("file:///srv/d/**",), "**/.env", "file:///srv/d/private/**"),
         (
             *("file:///srv/d/.env", "file:///srv/d/a/.env", "file:///srv/d/private/k", "file:///srv/d/a.md"),
-            *("file:///srv/d/a/b c.md", "file:///etc/passwd", "file:///srv/d"),
+            *("file:///srv/d/a/b c.md", "file:///etc/passwd", "file:///srv/d/"),
         ),
         lambda identity: (
-            below("file:///srv/d")(identity)
+            within("file:///srv/d")(identity)
             and not identity.endswith("/.env")
             and not below("file:///srv/d/private")(identity)
         ),
@@ -236,7 +284,7 @@ SCENES = (
     Scene(
         rules(("x://acme/pub/**", "x://list?*")),
         ("x://acme/pub/a", "x://acme/secret", "x://list?a=1", "x://evil/pub/a"),
-        lambda identity: below("x://acme/pub")(identity) or identity.startswith("x://list"),
+        lambda identity: within("x://acme/pub")(identity) or identity.startswith("x://list"),
     ),
     Scene(
         rules(None, "https://host/x", "https://host/private/**"),
@@ -265,7 +313,8 @@ def test_no_spelling_that_a_server_takes_for_something_denied_passes(part: int) 
 
 
 @pytest.mark.parametrize(
-    ("scene", "uri"), [(scene, uri) for scene in SCENES for uri in scene.plain if scene.is_open(uri.partition("?")[0])]
+    ("scene", "uri"),
+    [(scene, uri) for scene in SCENES for uri in scene.plain if scene.is_open(uri.partition("?")[0].rstrip("/"))],
 )
 def test_a_plain_uri_that_is_allowed_stays_allowed(scene: Scene, uri: str) -> None:
     assert scene.rules.judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW
