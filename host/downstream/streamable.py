@@ -157,6 +157,9 @@ class StreamableFace:
             async with trio.open_nursery() as nursery:
                 for request, scope in requests:
                     nursery.start_soon(_answer_one, session, request, scope, reply)
+                    # Judging takes milliseconds: others take their turns between two requests. All have to be started,
+                    # so that each ends what `_begin` began.
+                    await trio.lowlevel.cancel_shielded_checkpoint()
                 for refusal in refusals:
                     await reply.add(refusal)
         await reply.finish(called_off(None) if dropping.cancelled_caught else None, visit.charge)

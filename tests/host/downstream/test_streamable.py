@@ -494,6 +494,34 @@ async def test_a_batch_is_answered_message_by_message_each_as_its_own_event() ->
         assert answers == {"1": None, "'1'": None, "2": None, "3": -32601, "4": -32600, "None": -32600}
 
 
+class Passes(trio.abc.Instrument):
+    """How many requests of a batch take their first step in one pass of the event loop, at most."""
+
+    def __init__(self) -> None:
+        self.seen: set[trio.lowlevel.Task] = set()
+        self.before = self.most = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task.name.endswith("._answer_one"):
+            self.seen.add(task)
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.most = max(self.most, len(self.seen) - self.before)
+        self.before = len(self.seen)
+
+
+async def test_others_take_their_turns_between_the_requests_of_a_batch() -> None:
+    passes = Passes()
+    async with open_face(ScriptedServer("a", tools=["x"])) as (_, connection):
+        await connection.open(revision="2025-03-26")
+        trio.lowlevel.add_instrument(passes)
+        answer = connection.send("POST", body=batch(*({"id": each, "method": "ping"} for each in range(50))))
+        await answer.whole.wait()
+        trio.lowlevel.remove_instrument(passes)
+        assert len(answer.events()) == len(passes.seen) == 50
+        assert passes.most == 1
+
+
 async def test_an_answer_in_a_batch_does_not_wait_for_the_others() -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_face(server) as (_, connection):
