@@ -66,6 +66,7 @@ _CHUNK = 64 * 1024
 _READ_AHEAD = 64 * 1024
 _BODY_QUEUE = 10  # parts of at most _CHUNK bytes
 _FULL_PAUSE = 0.1
+_ACCEPTED_AT_ONCE = 4  # one in each pass of a busy loop would leave a client behind an attacker's connections
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 _SAID_OF = {
@@ -109,7 +110,7 @@ async def serve_http(
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
     async with listener, trio.open_nursery() as connections:
         async with trio.open_nursery() as accepting:
-            accepting.start_soon(server.accept, listener, connections)
+            accepting.start_soon(server.accept, listener, bound, connections)
             task_status.started()
             if stop is None:
                 await trio.sleep_forever()
@@ -147,8 +148,8 @@ class _Server:
         self._room = trio.lowlevel.ParkingLot()
         self._complained = -math.inf
 
-    async def accept(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
-        """Take connections until cancelled or until the listener is closed."""
+    async def accept(self, listener: trio.SocketListener, bound: socket.socket, nursery: trio.Nursery) -> None:
+        """Take connections until cancelled or until the listener is closed, which is on the socket `bound`."""
         while True:
             try:
                 await self._until_room(listener)
@@ -161,9 +162,18 @@ class _Server:
                 if error.errno not in _NO_DESCRIPTOR or not self.slots.make_room(trio.current_time()):
                     await trio.sleep(_FULL_PAUSE)
                 continue
-            connection = _Connection(self, stream)
-            self.slots.add(connection, trio.current_time())
-            nursery.start_soon(self._run, connection)
+            self._begin(stream, nursery)
+            with suppress(OSError):  # either nobody waits, or the next `accept` fails in the same way
+                for _ in range(_ACCEPTED_AT_ONCE - 1):
+                    if self.slots.full:
+                        break
+                    accepted, _ = bound.accept()
+                    self._begin(trio.SocketStream(trio.socket.from_stdlib_socket(accepted)), nursery)
+
+    def _begin(self, stream: trio.SocketStream, nursery: trio.Nursery) -> None:
+        connection = _Connection(self, stream)
+        self.slots.add(connection, trio.current_time())
+        nursery.start_soon(self._run, connection)
 
     async def _until_room(self, listener: trio.SocketListener) -> None:
         while self.slots.full:

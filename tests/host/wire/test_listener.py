@@ -848,6 +848,28 @@ async def test_a_refused_client_that_still_sends_gets_its_answer() -> None:
         assert (await everything(stream)).endswith(b"full")
 
 
+async def test_a_client_behind_many_others_is_accepted_after_a_few_passes_of_the_loop() -> None:
+    passes = 0
+
+    async def count() -> None:
+        nonlocal passes
+        while True:
+            await trio.lowlevel.checkpoint()
+            passes += 1
+
+    async with serving(by_name) as site, trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        before = [_connect_now(site) for _ in range(200)]
+        async with trio.SocketStream(trio.socket.from_stdlib_socket(_connect_now(site))) as last:
+            await last.send_all(get("/"))
+            passes = 0
+            await read_to(last, b"got    0")
+        for each in before:
+            each.close()
+        assert passes < 100
+        nursery.cancel_scope.cancel()
+
+
 @pytest.fixture
 def many_files() -> Iterator[None]:
     """Both ends of a thousand connections are open in this process."""
