@@ -25,6 +25,7 @@ from .running import (
     COLONNADE,
     ROOT,
     SERVERS,
+    STOP,
     Running,
     beside,
     colonnade,
@@ -277,6 +278,32 @@ def test_serve_prints_its_address_and_the_states(here: Setting) -> None:
     assert re.fullmatch(r"Colonnade \S+ serves 1 server at http://127\.0\.0\.1:[1-9]\d*/mcp", said[0])
     assert re.fullmatch(r"  a +ready +\(10 tools, [0-9.]+ s\)", said[1])
     assert COLOUR not in "".join(said)
+
+
+@pytest.mark.parametrize("command", [["serve"], ["serve", "--stdio"]])
+def test_what_was_imported_is_left_out_of_garbage_collections(command: list[str], tmp_path: Path) -> None:
+    """A full collection of all of it would hold up everybody for more than 100 ms."""
+    program = """
+import atexit, gc, os, sys
+atexit.register(lambda: print("frozen", os.getpid(), gc.get_freeze_count(), file=sys.stderr))
+from host.cli import main
+main()
+"""
+    file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log")})
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *command, str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=beside(file),
+    ) as host:
+        until(lambda: (tmp_path / "a.log").exists(), "its server is asked")
+        host.send_signal(signal.SIGTERM)
+        _, errors = host.communicate(timeout=STOP)
+    frozen = re.search(rf"^frozen {host.pid} (\d+)$", errors, re.MULTILINE)  # its children freeze, too
+    assert frozen, errors
+    assert int(frozen[1]) > 10_000
 
 
 def test_a_port_in_use_is_exit_code_2(tmp_path: Path) -> None:
