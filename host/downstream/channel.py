@@ -104,7 +104,7 @@ class Channel:
 
     def _called_either_way(self, request: Request, stateless: StatelessStdio, charge: Charge) -> None:
         try:
-            way = way_over_stdio(request.method, envelope=states(request.params), greeted=self._greeted)
+            way = way_over_stdio(request.method, envelope=states(request.opened), greeted=self._greeted)
         except ColonnadeError as error:
             charge.release()
             self._say(Failure(as_it_is(error), request.id))

@@ -10,7 +10,6 @@ from msgspec import Raw
 from host.errors import OUR_FAULT, ColonnadeError, InvalidParams
 from host.journal import Crashed, Journal
 from host.jsonrpc.messages import INTERNAL_ERROR, ErrorBody, Failure, Request, Success
-from host.jsonrpc.raw import members
 
 
 def params_of(request: Request) -> dict[str, Raw]:
@@ -19,10 +18,9 @@ def params_of(request: Request) -> dict[str, Raw]:
     Raises:
         InvalidParams: they are no object.
     """
-    try:
-        return members(request.params) if request.params is not None else {}
-    except ValueError:
-        raise InvalidParams("params is not an object") from None
+    if request.opened is None:
+        raise InvalidParams("params is not an object")
+    return dict(request.opened)
 
 
 def as_it_is(error: ColonnadeError) -> ErrorBody:

@@ -333,7 +333,7 @@ class Session:
     async def _initialize(self, request: Request) -> Raw:
         if self._begun:
             raise InvalidRequest("initialize was sent already")
-        opened = opening(request.params)
+        opened = opening(request.opened)
         self._begun = True
         await self._router.settled(self.endpoint)
         instructions = self._router.instructions(self.endpoint)

@@ -296,7 +296,7 @@ def _way(visit: Visit, message: Message | Malformed) -> Way:
             raise _unusable(message)
         return Way.SESSION
     method = None if isinstance(message, Success | Failure) else message.method
-    envelope = None if isinstance(message, Success | Failure) else version_of(message.params)
+    envelope = None if isinstance(message, Success | Failure) else version_of(message.opened)
     headers = visit.headers
     try:
         return way_over_http(

@@ -7,13 +7,15 @@ send batches is for the caller to know.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
-from host.jsonrpc.raw import REFUSALS, is_object, items, members, pick, string
-from host.jsonrpc.strict import MAX_TOKENS, flaw, tokens
+from host.jsonrpc.raw import REFUSALS, is_object, is_plain, items, members, pick, string
+from host.jsonrpc.strict import MAX_TOKENS, flaw, structure, tokens
 
 Id: TypeAlias = int | str
 
@@ -27,20 +29,40 @@ INTERNAL_ERROR = -32603
 MAX_ID_BYTES = 256
 MAX_BATCH = 100
 MAX_BESIDE = 10_000
-"""Structural characters of params besides `arguments`. The rest of params is opened again and again on the event loop;
-arguments are only passed on."""
+"""Structural characters of params, besides `arguments` and outside strings. The rest of params is opened again and again
+on the event loop; arguments are only passed on."""
+MAX_SURROGATES_BESIDE = 64 * 1024
+"""Bytes of params besides the `arguments` of a request up to which these may hold escaped lone surrogates: msgspec
+refuses them, and the way around it is slow."""
 MAX_SERVER_BATCH = 1000
 
 
-class Request(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
+def _opened(params: Raw | None) -> Mapping[str, Raw] | None:
+    try:
+        return {} if params is None else members(params)
+    except ValueError:
+        return None
+
+
+class Request(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
     id: Id
     method: str
     params: Raw | None = None
 
+    @cached_property
+    def opened(self) -> Mapping[str, Raw] | None:
+        """The members of the params, opened once; None if the params are no object."""
+        return _opened(self.params)
 
-class Notification(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
+
+class Notification(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
     method: str
     params: Raw | None = None
+
+    @cached_property
+    def opened(self) -> Mapping[str, Raw] | None:
+        """The members of the params, opened once; None if the params are no object."""
+        return _opened(self.params)
 
 
 class Success(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
@@ -171,11 +193,25 @@ def _bounded(message: Message | Malformed) -> Message | Malformed:
         return message
     marks = tokens(bytes(message.params))
     if marks > MAX_BESIDE:
-        marks -= tokens(bytes(_arguments(message.params)))
-    if marks <= MAX_BESIDE:
-        return message
-    why = f"params hold more than {MAX_BESIDE} structural characters besides arguments"
-    return Malformed(INVALID_PARAMS, why, message.id if isinstance(message, Request) else None)
+        marks = structure(bytes(message.params))  # a text may hold any number of commas
+    if marks > MAX_BESIDE:
+        marks -= structure(bytes(_arguments(message.params)))
+    id = message.id if isinstance(message, Request) else None
+    if marks > MAX_BESIDE:
+        why = f"params hold more than {MAX_BESIDE} structural characters besides arguments"
+        return Malformed(INVALID_PARAMS, why, id)
+    if len(bytes(message.params)) > MAX_SURROGATES_BESIDE and _is_slow(message):
+        why = f"params besides arguments hold a lone surrogate and more than {MAX_SURROGATES_BESIDE} bytes"
+        return Malformed(INVALID_PARAMS, why, id)
+    return message
+
+
+def _is_slow(message: Request | Notification) -> bool:
+    """Whether the params, which this opens, hold too much that takes long to open again."""
+    exempt = "arguments" if isinstance(message, Request) else None
+    beside = {name: each for name, each in (message.opened or {}).items() if name != exempt}
+    size = sum(len(name) + len(bytes(each)) for name, each in beside.items())
+    return size > MAX_SURROGATES_BESIDE and not is_plain(beside)
 
 
 def _arguments(params: Raw) -> Raw:

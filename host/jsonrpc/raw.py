@@ -29,6 +29,10 @@ EMPTY_OBJECT = Raw(b"{}")
 _SPELLED_OUT = re.compile(rb"\\u00")
 """What every character of ASCII begins with as an escape."""
 
+_NO_SURROGATES = bytes.maketrans(b"dD", b"cC")
+"""Turns JSON into other JSON, and text that is none into text that is none: outside strings neither letter can stand,
+and inside escapes both are nothing but digits."""
+
 # What msgspec raises for text that is not JSON, not UTF-8, not of the wanted type, or nested too deep.
 REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -42,10 +46,11 @@ class _Veil:
         token = b"~" + secrets.token_hex(8).encode()
         while token in text:
             token = b"~" + secrets.token_hex(8).encode()
+        self._token = token.decode()
         self._lower, self._upper, self._pair = token + b"l", token + b"u", token + b"b"
         text = text.replace(rb"\\", self._pair)  # else the end of one would look like the beginning of an escape
         self.text = text.replace(rb"\ud", self._lower + rb"\u0").replace(rb"\uD", self._upper + rb"\u0")
-        self._name = re.compile(f"{token.decode()}(?:b|[lu](.))", re.DOTALL)
+        self._name = re.compile(f"{self._token}(?:b|[lu](.))", re.DOTALL)
 
     def lifted(self, piece: Raw) -> Raw:
         """A piece of the text, as it was."""
@@ -54,6 +59,8 @@ class _Veil:
 
     def lifted_name(self, name: str) -> str:
         """The decoded name of a member, as it would be without the veil."""
+        if self._token not in name:
+            return name
         found = self._name.sub(lambda match: "\\" if match[1] is None else chr(0xD000 + ord(match[1])), name)
         return found.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
@@ -66,18 +73,19 @@ def _veil(text: bytes | Raw) -> _Veil | None:
 
 def is_json(text: bytes) -> bool:
     """Whether UTF-8 text is JSON. RecursionError if it is nested too deep for that to be said."""
-    veil = None
     try:
-        _any.decode(text)
+        _any.decode(text.translate(_NO_SURROGATES))
     except msgspec.DecodeError:
-        veil = _veil(text)
-        if veil is None:
-            return False
-    if veil is not None:
-        try:
-            _any.decode(veil.text)
-        except msgspec.DecodeError:
-            return False
+        return False
+    return True
+
+
+def is_plain(found: Mapping[str, Raw]) -> bool:
+    """Whether no name and no value holds an escaped lone surrogate."""
+    try:
+        _any.decode(_encoder.encode(found))
+    except (UnicodeEncodeError, *REFUSALS):
+        return False
     return True
 
 
@@ -87,7 +95,7 @@ def members(raw: bytes | Raw) -> dict[str, Raw]:
         return _members.decode(raw)
     except REFUSALS as problem:
         refusal = ValueError("expected an object")
-        veil = _veil(raw)
+        veil = _veil(raw) if is_object(raw) else None
         if veil is None:
             raise refusal from problem
     try:
@@ -144,7 +152,7 @@ def items(raw: bytes | Raw) -> list[Raw]:
         return _items.decode(raw)
     except REFUSALS as problem:
         refusal = ValueError("expected an array")
-        veil = _veil(raw)
+        veil = _veil(raw) if is_array(raw) else None
         if veil is None:
             raise refusal from problem
     try:

@@ -44,6 +44,11 @@ def tokens(data: bytes) -> int:
     return data.count(b"{") + data.count(b"[") + data.count(b",")
 
 
+def structure(data: bytes) -> int:
+    """The number of structural characters outside strings of valid JSON."""
+    return sum(tokens(b"".join(outside)) for outside, _ in _pieces(data))
+
+
 def flaw(data: bytes) -> str | None:
     """The reason to refuse the text, or None. Cheap checks come first: a bomb must not be parsed to be found out."""
     if tokens(data) > MAX_TOKENS:

@@ -37,7 +37,7 @@ from msgspec import Raw
 
 from host.errors import AuditUnavailable
 from host.hygiene import visible
-from host.jsonrpc.raw import is_object, members
+from host.jsonrpc.raw import is_object, members, pick
 from host.jsonrpc.raw import value as json_value
 from host.jsonrpc.strict import tokens
 
@@ -86,6 +86,11 @@ def shape_of_long(arguments: Raw) -> object:
     """The same of arguments that are too long to be decoded: of large members it says the bytes."""
     if tokens(bytes(arguments)) > _MARKS or not is_object(arguments):
         return _long_word(arguments)
+    if len(bytes(arguments)) > _DECODED:
+        try:
+            pick(arguments, frozenset())
+        except ValueError:  # a lone surrogate, for which it would take long to open them
+            return _long_word(arguments)
     return _shape(members(arguments), _long_word)
 
 

@@ -38,14 +38,14 @@ class WrongRevision(ValueError):
     """The server answered with a revision that Colonnade does not speak."""
 
 
-def opening(params: Raw | None) -> Opening:
+def opening(params: Raw | Mapping[str, Raw] | None) -> Opening:
     """What the client's `initialize` asks for.
 
     Raises:
         InvalidParams: `protocolVersion` is missing or no string, or `capabilities` or `clientInfo` is no object.
     """
     try:
-        found = members(params or b"")
+        found = params if isinstance(params, Mapping) else members(params or b"")
         asked = string(found["protocolVersion"])
     except (ValueError, KeyError):
         raise InvalidParams("initialize needs an object with a protocolVersion") from None

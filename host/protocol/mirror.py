@@ -19,7 +19,8 @@ from functools import lru_cache
 from msgspec import Raw
 
 from host.errors import HeaderMismatch, InvalidParams
-from host.jsonrpc.raw import members, pick, string
+from host.jsonrpc.raw import is_object, members, pick, string
+from host.jsonrpc.strict import tokens
 from host.protocol.methods import TARGETED
 from host.protocol.versions import Revision
 
@@ -47,6 +48,10 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _EXACT = 2**53 - 1
 """The largest integer that every JSON library reads exactly."""
+
+_MAX_SLOW_BYTES = 16 * 1024
+_MAX_SLOW_TOKENS = 1000
+"""Size of an object up to which it is opened whole to find an argument beside a lone surrogate."""
 
 _CACHED_SCHEMAS = 256
 _CACHED_BYTES = 65_536
@@ -220,7 +225,7 @@ def headers_for(
     """The headers of a request that we send. `mirrors` are those of the tool that it calls.
 
     Raises:
-        InvalidParams: what a header must repeat is missing, or no text.
+        InvalidParams: what a header must repeat is missing, no text, or beside too much with a lone surrogate.
     """
     made = [(_VERSION, revision.name), (_METHOD, method)]
     name = name_of(method, params)
@@ -267,7 +272,7 @@ def check_params(params: Mapping[str, Raw], mirrors: Iterable[Mirror], header: H
     Raises:
         HeaderMismatch: an argument without its header, a header without its argument, or one that is repeated,
             malformed, or says something else.
-        InvalidParams: an argument that must be repeated is no text.
+        InvalidParams: an argument that must be repeated is no text, or beside too much with a lone surrogate.
     """
     for mirror, argument in _arguments(params, mirrors):
         said = None if argument is None else _said(argument, mirror)
@@ -321,12 +326,19 @@ def _arguments(params: Mapping[str, Raw], mirrors: Iterable[Mirror]) -> Iterator
 
 
 def _opened(raw: Raw | None, names: frozenset[str]) -> dict[str, Raw]:
-    """The members of these names; nothing if there is no such object."""
+    """The members of these names; nothing if there is no such object.
+
+    Raises:
+        InvalidParams: the object holds a lone surrogate, and is too large to be opened the slow way.
+    """
     if raw is None:
         return {}
     try:
         return pick(raw, names)
     except ValueError:  # perhaps only for a lone surrogate somewhere in it
+        if is_object(raw) and (len(bytes(raw)) > _MAX_SLOW_BYTES or tokens(bytes(raw)) > _MAX_SLOW_TOKENS):
+            why = f"more than {_MAX_SLOW_BYTES} bytes or {_MAX_SLOW_TOKENS} members, with a lone surrogate"
+            raise InvalidParams(f"arguments that headers repeat cannot be found in {why}") from None
         try:
             return members(raw)
         except ValueError:

@@ -13,11 +13,12 @@ from config import Check, Condition, Consent, KindConsent, Rule
 from host.downstream import reading
 from host.downstream.reading import AT_ONCE, PATIENCE, MessageReader
 from host.errors import Crowded
-from host.jsonrpc.messages import Received, Request, receive
+from host.jsonrpc.messages import Received, Request, read_each, receive
 from host.jsonrpc.strict import LIGHT_TOKENS
-from tests.kit.asgi import open_face
-from tests.kit.bodies import ARGUMENTS, call
-from tests.kit.world import ScriptedServer
+from tests.kit import memory
+from tests.kit.asgi import IO, LATEST, open_face
+from tests.kit.bodies import ARGUMENTS, LONGEST, call
+from tests.kit.world import ScriptedServer, tool
 
 HEAVY = call(b"[" + b"1," * LIGHT_TOKENS + b"1]")
 
@@ -139,3 +140,46 @@ async def test_no_body_holds_the_loop(body: str, tool: bytes) -> None:
         (message,) = answer.messages()
         assert message.get("error", {}).get("code") == (-32602 if tool == b"a__unknown" else None)
         assert passes.longest < 0.15
+
+
+LONE: dict[str, bytes] = {
+    "names": b"{%b}" % b",".join(rb'"\ud8%02x%d":1' % (n % 256, n) for n in range(180_000)),
+    "one text": rb'{"a":"%b"}' % (rb"\ud800" * ((LONGEST - 1024) // 6)),
+    "backslashes": rb'{"a":"\ud800%b"}' % (rb"\\" * ((LONGEST - 1024) // 2)),
+}
+"""Arguments with lone surrogates, which msgspec refuses."""
+
+
+@pytest.mark.parametrize("arguments", LONE)
+@pytest.mark.parametrize("way", ["session", "stateless", "stateless with headers"])
+async def test_no_lone_surrogate_holds_the_loop(arguments: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they took 0.2 to 2.3 s at once, since the params were opened in several places."""
+    # The scripted server reads in the same loop, which is not to be measured.
+    monkeypatch.setattr(
+        memory, "read_each", lambda data, batches: read_each(data.replace(LONE[arguments], b"{}"), batches)
+    )
+    annotated = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    schema = annotated if way == "stateless with headers" else {"type": "object"}
+    server = ScriptedServer("a", tools=[tool("x", inputSchema=schema)])
+    async with open_face(server) as (_, connection):
+        headers = None
+        data = call(LONE[arguments])
+        if way == "session":
+            await connection.open()
+        else:
+            headers = {"mcp-protocol-version": LATEST, "mcp-method": "tools/call", "mcp-name": "a__x"}
+            meta = b'"_meta":{"%bprotocolVersion":"%b","%bclientCapabilities":{}},"name"'
+            data = data.replace(b'"name"', meta % (IO.encode(), LATEST.encode(), IO.encode()), 1)
+        passes = Passes()
+        trio.lowlevel.add_instrument(passes)
+        answer = connection.send("POST", body=data, headers=headers)
+        with trio.fail_after(20):
+            if way != "stateless with headers":
+                passed_on = await server.hears_whole("tools/call")
+                assert isinstance(passed_on, Request)
+                server.says(passed_on.id, {"content": []})
+            await answer.whole.wait()
+        trio.lowlevel.remove_instrument(passes)
+        (message,) = answer.messages()
+        assert message.get("error", {}).get("code") == (-32602 if way == "stateless with headers" else None)
+        assert passes.longest < 0.1

@@ -18,6 +18,7 @@ from host.jsonrpc.messages import (
     MAX_BESIDE,
     MAX_ID_BYTES,
     MAX_SERVER_BATCH,
+    MAX_SURROGATES_BESIDE,
     PARSE_ERROR,
     ErrorBody,
     Failure,
@@ -549,6 +550,24 @@ def test_params_besides_arguments_are_bounded(arguments: bytes, more: int) -> No
     beside = MAX_BESIDE - 1 + more - arguments.startswith(b",")  # beside two brackets, and the comma before arguments
     found = read_strictly(call(b'{"_meta":[' + b",".join([b"1"] * beside) + b"]" + arguments + b"}"))
     if more > 0:
+        assert isinstance(found, Malformed)
+        assert (found.code, found.id) == (INVALID_PARAMS, 1)
+    else:
+        assert isinstance(found, Request)
+
+
+def test_commas_in_texts_are_no_structure() -> None:
+    text = rb"\\" + rb"\"," * (MAX_BESIDE + 1)
+    data = call(b'{"inputResponses":{"a":{"content":"%b"}},"arguments":{"a":[%b1]}}' % (text, b"1," * MAX_BESIDE))
+    assert isinstance(read_strictly(data), Request)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_large_params_beside_arguments_hold_no_lone_surrogate(more: int) -> None:
+    name, surrogate = "_meta", rb"\ud800"
+    text = surrogate + b"x" * (MAX_SURROGATES_BESIDE + more - len(name) - len(surrogate) - len('""'))
+    found = read_strictly(call(b'{"%b":"%b","arguments":"%b"}' % (name.encode(), text, text * 2)))
+    if more:
         assert isinstance(found, Malformed)
         assert (found.code, found.id) == (INVALID_PARAMS, 1)
     else:

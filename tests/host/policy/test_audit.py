@@ -631,6 +631,8 @@ def test_long_arguments_have_a_shape_that_costs_little() -> None:
     many = b"{" + b",".join(b'"%d":1' % n for n in range(190_000)) + b"}"
     assert shape_of_long(Raw(many)) == f"obj[{len(many)} bytes]"
     assert shape_of_long(Raw(rb'{"a":"\ud800"}')) == {"a": "unreadable"}
+    lone = rb'{"a":"\ud800%b"}' % (b"x" * 100_000)
+    assert shape_of_long(Raw(lone)) == f"obj[{len(lone)} bytes]"
 
 
 def test_shapes_are_small_and_in_ascii() -> None:
