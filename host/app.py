@@ -142,7 +142,7 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
         gate = Gate(config.servers, Pins(kept.file("pins.json"), trusts), desk, ledger)
         ledger.configured("config", config.source)
         gate.void_unruled()
-        catalog = Catalog(list(config.servers), gate.shows, collided, memory)
+        catalog = Catalog(list(config.servers), gate.lists, collided, memory)
         gate.moved = catalog.reconsider
         become_subreaper()
         async with open_keeper() as keeper:

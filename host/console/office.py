@@ -354,7 +354,7 @@ class HostOffice(Decisions):
         judgement = self._gate.rules(entry.server).judge(entry.kind, entry.inward)
         standing = self._gate.standing(entry.server, entry.kind, entry.inward)
         found = members(entry.definition)
-        shown = self._gate.shows(entry.server, entry.kind, entry.inward)
+        shown = self._gate.lists(entry.server, entry.kind, entry.inward)
         hidden = judgement.verdict is Verdict.ALLOW and not shown and standing is Standing.APPROVED
         return {
             "server": entry.server,

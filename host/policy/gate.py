@@ -246,7 +246,7 @@ class Gate:
     def would_show(self, observation: Observation, name: str) -> bool:
         """Whether the entry, which is offered, may be listed once that is taken note of."""
         server, kind = observation.server, observation.kind
-        known = observation.launches and self._may_be_known(server, kind, name)
+        known = observation.launches and self._may_be_known(server, kind, name, listing=True)
         return known and self._is_open(server, observation.reading.standing(name))
 
     def take(self, observation: Observation) -> bool:
@@ -459,6 +459,11 @@ class Gate:
         is_open = self._is_open(server, self.standing(server, kind, name))
         return self.launches(server) and known and is_open
 
+    def lists(self, server: str, kind: Kind, name: str) -> bool:
+        """The same for whoever makes whole lists; see `Rules.lists`."""
+        known = self._may_be_known(server, kind, name, listing=True)
+        return known and self.launches(server) and self._is_open(server, self.standing(server, kind, name))
+
     def has(self, server: str, kind: Kind, name: str) -> bool:
         """Whether the entry may be known to exist: also one that was approved and is held back now."""
         known = self._may_be_known(server, kind, name)
@@ -466,12 +471,13 @@ class Gate:
         is_open = self._is_open(server, standing)
         return known and (standing is Standing.CHANGED or is_open)
 
-    def _may_be_known(self, server: str, kind: Kind, name: str) -> bool:
+    def _may_be_known(self, server: str, kind: Kind, name: str, *, listing: bool = False) -> bool:
         if server not in self._rules:
             return False
         if kind in (Kind.RESOURCE, Kind.TEMPLATE) and name[: len(PAGE)].lower() == PAGE and not self.shows_apps(server):
             return False
-        return self._rules[server].shows(kind, name)
+        rules = self._rules[server]
+        return rules.lists(kind, name) if listing else rules.shows(kind, name)
 
     # Requests
 

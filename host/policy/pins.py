@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -47,6 +47,8 @@ _BATCH = 200
 """Items that are encoded at once."""
 _LARGE = 256 * 1024
 """Bytes; a larger file is read and written by a worker thread."""
+
+_NOTHING: Mapping[Any, Any] = {}
 
 T = TypeVar("T")
 
@@ -229,9 +231,10 @@ class Pins:
 
     def standing(self, server: str, kind: str, name: str) -> Standing:
         """Where an item stands; what is not offered at the moment stands as it did."""
-        offer = self._now.get((server, kind), {}).get(name)
-        item = self._item(server, kind, name)
-        return _standing(item, offer, self._trust(server), broken=self._broken is not None)
+        offer = self._now.get((server, kind), _NOTHING).get(name)
+        item = self._content.servers.get(server, _NOTHING).get(kind, _NOTHING).get(name)
+        trust = self._trusts.get(server, Trust.UNTRUSTED)
+        return _standing(item, offer, trust, broken=self._broken is not None)
 
     def fingerprint(self, server: str, kind: str, name: str) -> str | None:
         """Of what is offered now; None if it is not."""

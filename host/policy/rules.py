@@ -24,6 +24,8 @@ from host.policy.uris import TooManyVariants, UriVariant, uri_variants
 from host.protocol.methods import Kind
 from host.protocol.questions import Question
 
+MOST_LISTED = 40_000
+"""Names whose verdict for lists is remembered: of four full lists of a server."""
 ONLY_PAGES = "only https pages"
 """The rule by which no server that is not trusted may send anybody to what is no such page. On this machine http will
 do."""
@@ -82,12 +84,23 @@ class Rules:
         self._sampling = _by_word("sampling", consent.sampling, trust, _COSTLY)
         self._form = _by_word("elicitation.form", consent.form, trust, _HARMLESS)
         self._only_pages = trust is not Trust.TRUSTED
+        self._listed: dict[tuple[Kind, str], bool] = {}
         self._best = {Question.URL: self._pages.best(), Question.ROOTS: self._roots.best()}
 
     def shows(self, kind: Kind, name: str) -> bool:
         """Whether the entry may be listed: whether some call of it may come out other than denied. `name` is the
         server's own name, URI or URI template."""
         return self._lists[kind].shows(name)
+
+    def lists(self, kind: Kind, name: str) -> bool:
+        """The verdict of `shows`, remembered: a list is made anew as a whole whenever one of its entries stands
+        otherwise. Not for requests, whose time would tell which names were judged before."""
+        verdict = self._listed.get((kind, name))
+        if verdict is None:
+            if len(self._listed) >= MOST_LISTED:
+                self._listed.clear()
+            verdict = self._listed[kind, name] = self.shows(kind, name)
+        return verdict
 
     def judge(self, kind: Kind, name: str, arguments: object = None) -> Judgement:
         """What becomes of a request for the entry. `arguments` is the decoded object, None if the request has none, and

@@ -548,7 +548,7 @@ async def open_world(
     with open_gate(specs, journal, ask=ask, state=state) as gate:
         memory = Budget(now=trio.current_time)
         catalog = Catalog(
-            list(by_id), gate.shows, lambda entry: journal.note(LeftOut(entry.server, entry.outward)), memory
+            list(by_id), gate.lists, lambda entry: journal.note(LeftOut(entry.server, entry.outward)), memory
         )
         async with open_roster(specs, start_grace, open_link, catalog, gate, journal, alone=alone) as roster:
 

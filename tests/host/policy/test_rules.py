@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
 from config.globs import MAX_LENGTH, Globs
+from host.policy import rules as module
 from host.policy.rules import ONLY_PAGES, UNREADABLE, Judgement, Rules
 from host.protocol.methods import Kind
 from host.protocol.questions import Question
@@ -866,3 +867,13 @@ def test_what_is_left_of_a_uri_is_explained() -> None:
     deny, allow, rest = judge.tried(Kind.RESOURCE, "file:///d/.env?x")
     assert (deny.matched, deny.why) == (True, "the URI fits in 1 of the 2 ways it may be read")
     assert (allow.matched, allow.why, rest.matched) == (True, "the URI fits", False)
+
+
+def test_what_is_remembered_for_lists_is_what_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no more is remembered than may be."""
+    monkeypatch.setattr(module, "MOST_LISTED", 3)
+    rules = Rules(Consent(tools=KindConsent(allow=(Rule("get_*"),), deny=(Rule("*_all"),))))
+    for name in ("get_x", "get_all", "wipe", "get_x", "get_y", "get_z", "get_all"):
+        for _ in range(2):
+            assert rules.lists(Kind.TOOL, name) == rules.shows(Kind.TOOL, name)
+        assert len(rules._listed) <= 3
