@@ -135,6 +135,7 @@ class Lister:
     async def _read(self, kind: Kind) -> bool | None:
         listing = LISTINGS[kind]
         if not self._offer.offers(kind):
+            self._catalog.has_memory(self._server, kind, 0)
             return await self._publish(kind, [], None)
         stateless = self._offer.revision.stateless
         found, hints = list[Raw](), list[Freshness]()

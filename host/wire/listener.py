@@ -63,7 +63,8 @@ GRACE = 2.0
 
 _LINGER = 1.0  # seconds to read what a refused client still sends: closing on unread bytes would reset away the answer
 _CHUNK = 64 * 1024
-_READ_AHEAD = 64 * 1024
+_READ_AHEAD = MAX_HEAD
+"""Bytes of pipelined requests that a connection holds; no budget counts them, and a thousand connections may."""
 _BODY_QUEUE = 10  # parts of at most _CHUNK bytes
 _FULL_PAUSE = 0.1
 _ACCEPTED_AT_ONCE = 4  # one in each pass of a busy loop would leave a client behind an attacker's connections
@@ -306,7 +307,7 @@ class _Connection:
         while True:
             await trio.lowlevel.wait_readable(self._stream.socket)
             with suppress(BlockingIOError):
-                return os.read(self._stream.socket.fileno(), _CHUNK)
+                return os.read(self._stream.socket.fileno(), _CHUNK if self._busy else _READ_AHEAD)
 
     async def read_ahead(self) -> None:
         """Watch the client while a pipelined request waits for its turn.
@@ -321,7 +322,7 @@ class _Connection:
                 if len(self._ahead) >= _READ_AHEAD:
                     await trio.sleep_forever()
                 try:
-                    data = await self._stream.receive_some(_CHUNK)
+                    data = await self._stream.receive_some(_READ_AHEAD - len(self._ahead))
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     self.close()
                     raise _Over from None

@@ -19,7 +19,9 @@ import pytest
 import trio
 import trio.testing
 
+from host.wire import listener
 from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
+from host.wire.head import MAX_HEAD
 from host.wire.listener import MAX_CONNECTIONS, affordable, serve_http
 from host.wire.port import bind
 from host.wire.slots import EXTRA, SLOW
@@ -770,6 +772,40 @@ async def test_a_request_that_arrives_as_its_connection_is_chosen_is_served() ->
 def _connect_now(site: Site) -> socket.socket:
     """A connection that is in the backlog when this returns."""
     return socket.create_connection(("127.0.0.1", site.port))
+
+
+async def test_of_pipelined_requests_little_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a request is worked on, no more than a head of the next ones: no budget counts them. All of them are
+    answered."""
+    connections: list[listener._Connection] = []
+
+    class Seen(listener._Connection):
+        async def run(self) -> None:
+            connections.append(self)
+            await super().run()
+
+    monkeypatch.setattr(listener, "_Connection", Seen)
+    working, go_on = trio.Event(), trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        working.set()
+        await go_on.wait()
+        await hello(scope, receive, send)
+
+    request = b"GET / HTTP/1.1\r\nhost: x\r\npad: " + b"p" * 4000 + b"\r\n\r\n"
+    async with serving(app) as site, await site.connect() as stream, trio.open_nursery() as nursery:
+        nursery.start_soon(stream.send_all, request * 200)
+        await working.wait()
+        await trio.sleep(0.1)  # the kernel takes its time
+        (connection,) = connections
+        parsed = len(connection._protocol.connection.trailing_data[0])
+        assert 0 < len(connection._ahead) <= MAX_HEAD
+        assert parsed <= MAX_HEAD
+        go_on.set()
+        heard = b""
+        with trio.fail_after(20):
+            while heard.count(b"got    0") < 200:
+                heard += await stream.receive_some()
 
 
 async def test_pipelined_requests_hold_no_anonymous_connection_open_while_the_listener_is_nearly_full() -> None:
