@@ -208,18 +208,18 @@ async def test_kept_answers_are_forgotten_where_memory_is_needed(autojump_clock:
 async def test_an_open_stream_that_is_not_read_is_cut_off(autojump_clock: MockClock) -> None:
     """And its session goes on."""
     async with open_face(server()) as (world, connection):
-        world.memory.total = 12 * MIB
+        world.memory.total = 120 * 1024
         await connection.open(revision="2025-03-26")
         stuck = connection.another(connection.session)
         await stuck.get("POST", body={"jsonrpc": "2.0", "id": 7, "method": "ping"})
         stuck.reads = trio.Event()
-        answer = stuck.send("POST", body=[call(7 * MIB)])
+        answer = stuck.send("POST", body=[call(70 * 1024)])
         await wait_all_tasks_blocked()
-        assert world.memory.by_use()["streams"] > 7 * MIB
+        assert world.memory.by_use()["streams"] > 70 * 1024
         await trio.sleep(1)
         other = connection.another()
         await other.open()
-        assert "result" in await other.ask("tools/call", {"name": "a__x", "arguments": {"size": 7 * MIB}})
+        assert "result" in await other.ask("tools/call", {"name": "a__x", "arguments": {"size": 70 * 1024}})
         assert not answer.whole.is_set()
         assert world.memory.by_use()["streams"] == 0
         assert (await connection.ask("ping"))["result"] == {}
