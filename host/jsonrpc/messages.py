@@ -29,8 +29,8 @@ INTERNAL_ERROR = -32603
 MAX_ID_BYTES = 256
 MAX_BATCH = 100
 MAX_BESIDE = 10_000
-"""Structural characters of params, besides `arguments` and outside strings. The rest of params is opened again and again
-on the event loop; arguments are only passed on."""
+"""Structural characters of params, besides `arguments` and outside strings. The rest of params is opened again and
+again on the event loop; arguments are only passed on."""
 MAX_SURROGATES_BESIDE = 64 * 1024
 """Bytes of params besides the `arguments` of a request up to which these may hold escaped lone surrogates: msgspec
 refuses them, and the way around it is slow."""

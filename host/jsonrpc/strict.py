@@ -46,7 +46,7 @@ def tokens(data: bytes) -> int:
 
 def structure(data: bytes) -> int:
     """The number of structural characters outside strings of valid JSON."""
-    return sum(tokens(b"".join(outside)) for outside, _ in _pieces(data))
+    return sum(tokens(b"".join(outside)) for outside, _ in pieces(data))
 
 
 def flaw(data: bytes) -> str | None:
