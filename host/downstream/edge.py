@@ -99,8 +99,10 @@ async def read_body(receive: Receive, charge: Charge) -> bytes:
     raise Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR)
 
 
-async def read_message(receive: Receive, reader: MessageReader, charge: Charge) -> Received:
-    """The message, or the batch, that is the body.
+async def read_message(
+    receive: Receive, reader: MessageReader, charge: Charge, identity: str | None = None
+) -> Received:
+    """The message, or the batch, that is the body. For `identity` see `MessageReader.read`.
 
     Raises:
         Rejected: the body is too long or too slow, there is no memory for it, or too many large ones are being read.
@@ -123,7 +125,7 @@ async def read_message(receive: Receive, reader: MessageReader, charge: Charge) 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(leave)
             try:
-                read = await reader.read(data)
+                read = await reader.read(data, identity=identity)
             except Crowded as problem:
                 read = problem
             nursery.cancel_scope.cancel()

@@ -8,6 +8,9 @@ shares the interpreter with the loop, so it must give it back often: see `host/j
 from __future__ import annotations
 
 import sys
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -15,8 +18,13 @@ from host.errors import Crowded
 from host.jsonrpc.messages import Received, receive
 from host.jsonrpc.strict import is_heavy
 
-AT_ONCE = 4
-"""Heavy messages that are read at once."""
+LARGE_BYTES = 512 * 1024
+"""Heavy messages of this size or more are large; the others are read beside them, and never wait for them."""
+LARGE_AT_ONCE = 3
+LARGE_OF_ONE = 2
+"""Large messages that are read at once; of one identity."""
+SMALL_AT_ONCE = 1
+"""Heavy messages below LARGE_BYTES that are read at once."""
 PATIENCE = 10.0
 """Seconds that a heavy message waits for its turn."""
 SWITCH_INTERVAL = 0.001
@@ -29,20 +37,72 @@ def share_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
 
 
+class _Turns:
+    """Slots that identities take in turns."""
+
+    def __init__(self, at_once: int, of_one: int) -> None:
+        self._free = at_once
+        self._of_one = of_one
+        self._taken: Counter[str | None] = Counter()
+        self._waiting: dict[str | None, deque[trio.Event]] = {}
+        """By identity; the first has the next turn, and goes to the end when it has had it."""
+
+    @asynccontextmanager
+    async def slot(self, identity: str | None, patience: float) -> AsyncIterator[None]:
+        """Hold a slot inside the block.
+
+        Raises:
+            Crowded: none was free for `patience` seconds.
+        """
+        turn = trio.Event()
+        self._waiting.setdefault(identity, deque()).append(turn)
+        self._admit()
+        try:
+            with trio.move_on_after(patience):
+                await turn.wait()
+            if not turn.is_set():
+                raise Crowded("too many large messages are being read; send this one again later")
+            yield
+        finally:
+            if turn.is_set():
+                self._free += 1
+                self._taken -= Counter((identity,))
+            else:
+                self._waiting[identity].remove(turn)
+                if not self._waiting[identity]:
+                    del self._waiting[identity]
+            self._admit()
+
+    def _admit(self) -> None:
+        while admissible := [each for each in self._waiting if self._free and self._taken[each] < self._of_one]:
+            identity = admissible[0]
+            turns = self._waiting.pop(identity)
+            turns.popleft().set()
+            if turns:
+                self._waiting[identity] = turns
+            self._free -= 1
+            self._taken[identity] += 1
+
+
 class MessageReader:
     """One for the whole host."""
 
     def __init__(self) -> None:
-        self._limiter = trio.CapacityLimiter(AT_ONCE)
+        self._large = _Turns(LARGE_AT_ONCE, LARGE_OF_ONE)
+        self._small = _Turns(SMALL_AT_ONCE, SMALL_AT_ONCE)
+        self._limiter = trio.CapacityLimiter(LARGE_AT_ONCE + SMALL_AT_ONCE)
 
-    async def read(self, data: bytes, patience: float = PATIENCE) -> Received:
+    async def read(self, data: bytes, patience: float = PATIENCE, identity: str | None = None) -> Received:
         """Read what a client sent. A wait for a turn can be cancelled; a reading that has begun cannot.
+
+        Args:
+            identity: the name of the client's token; all clients without one share None.
 
         Raises:
             Crowded: too many heavy messages were being read for `patience` seconds.
         """
         if not is_heavy(data):
             return receive(data)
-        with trio.move_on_after(patience):
+        turns = self._large if len(data) >= LARGE_BYTES else self._small
+        async with turns.slot(identity, patience):
             return await trio.to_thread.run_sync(receive, data, limiter=self._limiter)
-        raise Crowded("too many large messages are being read; send this one again later")

@@ -108,7 +108,7 @@ class SseFace:
             await self._answer_alone(visit)
             return
         self._find(visit, named)
-        received = await read_message(visit.receive, self._reader, visit.charge)
+        received = await read_message(visit.receive, self._reader, visit.charge, visit.identity)
         session, channel = self._find(visit, named)  # again: it may have ended meanwhile
         message = received.message
         if isinstance(message, Malformed) and not message.answers and not session.sends_batches:
@@ -125,7 +125,7 @@ class SseFace:
     async def _answer_alone(self, visit: Visit) -> None:
         """A message of nobody's session: who sends it can be told nothing but the answer, and nowhere else, so a client
         that leaves calls its request off."""
-        message = (await read_message(visit.receive, self._reader, visit.charge)).message
+        message = (await read_message(visit.receive, self._reader, visit.charge, visit.identity)).message
         if isinstance(message, Malformed) and not message.answers:
             raise Rejected(Refusal(400, message.why), message.code, message.id)
         if not isinstance(message, Request):

@@ -106,7 +106,7 @@ class StreamableFace:
         refusal = refuse_body(visit.headers) or refuse_accept(visit.headers, "application/json", "text/event-stream")
         if refusal is not None:
             raise Rejected(refusal)
-        received = await read_message(visit.receive, self._reader, visit.charge)
+        received = await read_message(visit.receive, self._reader, visit.charge, visit.identity)
         message = received.message
         if _way(visit, message) is Way.STATELESS:
             await self._serve_stateless(visit, message)

@@ -144,7 +144,7 @@ async def test_a_client_that_leaves_ends_the_reading_of_its_message() -> None:
     events: list[Event] = [{"type": "http.request", "body": heavy, "more_body": False}, {"type": "http.disconnect"}]
 
     class Endless(MessageReader):
-        async def read(self, data: bytes, patience: float = 10.0) -> Received:
+        async def read(self, data: bytes, patience: float = 10.0, identity: str | None = None) -> Received:
             await trio.sleep_forever()
             raise AssertionError
 
@@ -167,7 +167,7 @@ async def test_a_client_that_leaves_ends_the_reading_of_its_message() -> None:
 
 async def test_too_many_large_messages_are_refused_with_a_status(autojump_clock: MockClock) -> None:
     class Full(MessageReader):
-        async def read(self, data: bytes, patience: float = 10.0) -> Received:
+        async def read(self, data: bytes, patience: float = 10.0, identity: str | None = None) -> Received:
             raise Crowded("too many")
 
     events: list[Event] = [{"type": "http.request", "body": call(b"[" + b"1," * 20_000 + b"1]"), "more_body": False}]

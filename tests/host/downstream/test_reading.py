@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Check, Condition, Consent, KindConsent, Rule
 from host.downstream import reading
-from host.downstream.reading import AT_ONCE, PATIENCE, MessageReader
+from host.downstream.reading import LARGE_AT_ONCE, LARGE_BYTES, LARGE_OF_ONE, PATIENCE, MessageReader
 from host.errors import Crowded
 from host.jsonrpc.messages import Received, Request, read_each, receive
 from host.jsonrpc.strict import LIGHT_TOKENS
@@ -21,6 +21,7 @@ from tests.kit.bodies import ARGUMENTS, LONGEST, call
 from tests.kit.world import ScriptedServer, tool
 
 HEAVY = call(b"[" + b"1," * LIGHT_TOKENS + b"1]")
+LARGE = call(b"[%b1]" % (b" " * LARGE_BYTES))
 
 
 class Slow:
@@ -31,14 +32,17 @@ class Slow:
         self.threads: list[threading.Thread] = []
         self.at_once = 0
         self.full = threading.Event()
+        self.four = threading.Event()
         self._now = 0
 
     def __call__(self, data: bytes) -> Received:
         self.threads.append(threading.current_thread())
         self._now += 1
         self.at_once = max(self.at_once, self._now)
-        if self._now == AT_ONCE:
+        if self._now == LARGE_OF_ONE:
             self.full.set()
+        if self._now == 4:
+            self.four.set()
         self.goes_on.wait(20)
         self._now -= 1
         return receive(data)
@@ -61,28 +65,52 @@ async def test_a_light_message_is_read_in_the_loop_and_a_heavy_one_is_not(slow: 
     assert heavy is not threading.current_thread()
 
 
-async def test_four_heavy_messages_are_read_at_once_and_the_others_wait(slow: Slow) -> None:
+async def test_one_identity_has_two_large_messages_read_at_once_and_the_others_wait(slow: Slow) -> None:
     reader = MessageReader()
     async with trio.open_nursery() as nursery:
-        for _ in range(3 * AT_ONCE):
-            nursery.start_soon(reader.read, HEAVY)
+        for _ in range(10):
+            nursery.start_soon(reader.read, LARGE)
         await trio.to_thread.run_sync(slow.full.wait, 20)
         await wait_all_tasks_blocked()
         slow.goes_on.set()
-    assert slow.at_once == AT_ONCE == 4
-    assert len(slow.threads) == 3 * AT_ONCE
+    assert slow.at_once == LARGE_OF_ONE == 2
+    assert len(slow.threads) == 10
+
+
+async def test_no_identity_waits_for_all_that_another_has_sent(slow: Slow) -> None:
+    reader = MessageReader()
+    order: list[str] = []
+
+    async def read(identity: str, data: bytes = LARGE) -> None:
+        await reader.read(data, identity=identity)
+        order.append(identity)
+
+    async with trio.open_nursery() as nursery:
+        for identity in ("alice", "bob"):
+            for _ in range(20):
+                nursery.start_soon(read, identity)
+            await wait_all_tasks_blocked()
+        nursery.start_soon(read, "carol")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(read, "dave", HEAVY)
+        await trio.to_thread.run_sync(slow.four.wait, 20)  # the small one is read beside the large
+        assert order == []
+        slow.goes_on.set()
+    assert slow.at_once == LARGE_AT_ONCE + 1 == 4
+    assert order.index("carol") < 10
+    assert 3 <= order[:15].count("bob") <= 12
 
 
 async def test_the_wait_for_a_turn_has_an_end(slow: Slow, autojump_clock: MockClock) -> None:
     autojump_clock.autojump_threshold = 0.1  # threads are no tasks: the clock must not jump before they begin
     reader = MessageReader()
     async with trio.open_nursery() as nursery:
-        for _ in range(AT_ONCE):
-            nursery.start_soon(reader.read, HEAVY)
+        for _ in range(LARGE_OF_ONE):
+            nursery.start_soon(reader.read, LARGE)
         await wait_all_tasks_blocked()
         began = trio.current_time()
         with pytest.raises(Crowded):
-            await reader.read(HEAVY)
+            await reader.read(LARGE)
         assert trio.current_time() - began == pytest.approx(PATIENCE)
         slow.goes_on.set()
 
@@ -90,14 +118,14 @@ async def test_the_wait_for_a_turn_has_an_end(slow: Slow, autojump_clock: MockCl
 async def test_whoever_leaves_waits_no_longer(slow: Slow) -> None:
     reader = MessageReader()
     async with trio.open_nursery() as nursery:
-        for _ in range(AT_ONCE):
-            nursery.start_soon(reader.read, HEAVY)
+        for _ in range(LARGE_OF_ONE):
+            nursery.start_soon(reader.read, LARGE)
         await wait_all_tasks_blocked()
         with trio.move_on_after(0) as scope:
-            await reader.read(HEAVY)
+            await reader.read(LARGE)
         assert scope.cancelled_caught
         slow.goes_on.set()
-    assert len(slow.threads) == AT_ONCE
+    assert len(slow.threads) == LARGE_OF_ONE
 
 
 class Passes(trio.abc.Instrument):
@@ -160,7 +188,11 @@ async def test_no_lone_surrogate_holds_the_loop(arguments: str, way: str, monkey
     )
     annotated = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     schema = annotated if way == "stateless with headers" else {"type": "object"}
-    server = ScriptedServer("a", tools=[tool("x", inputSchema=schema)])
+
+    async def answered(_: dict[str, object]) -> object:
+        return {"content": []}
+
+    server = ScriptedServer("a", tools=[tool("x", inputSchema=schema)], answers={"tools/call": answered})
     async with open_face(server) as (_, connection):
         headers = None
         data = call(LONE[arguments])
@@ -172,13 +204,7 @@ async def test_no_lone_surrogate_holds_the_loop(arguments: str, way: str, monkey
             data = data.replace(b'"name"', meta % (IO.encode(), LATEST.encode(), IO.encode()), 1)
         passes = Passes()
         trio.lowlevel.add_instrument(passes)
-        answer = connection.send("POST", body=data, headers=headers)
-        with trio.fail_after(20):
-            if way != "stateless with headers":
-                passed_on = await server.hears_whole("tools/call")
-                assert isinstance(passed_on, Request)
-                server.says(passed_on.id, {"content": []})
-            await answer.whole.wait()
+        answer = await connection.get("POST", body=data, headers=headers)
         trio.lowlevel.remove_instrument(passes)
         (message,) = answer.messages()
         assert message.get("error", {}).get("code") == (-32602 if way == "stateless with headers" else None)
