@@ -692,7 +692,7 @@ async def test_t20_no_text_of_an_untrusted_server_moves_a_terminal_or_hides_from
     async with open_world(server) as world:
         await world.settled()
         office = office_of(world)
-        said = [json.dumps(office.state(), ensure_ascii=False)]
+        said = [json.dumps(await office.state(), ensure_ascii=False)]
         world.approves()
         await wait_all_tasks_blocked()
         client = await world.client()
@@ -700,7 +700,7 @@ async def test_t20_no_text_of_an_untrusted_server_moves_a_terminal_or_hides_from
         said.append(json.dumps(await client.request("tools/list"), ensure_ascii=False))
         with world.attended(Answer.ONCE):
             said.append(json.dumps(await client.call("gh__create", {"a": HOSTILE}), ensure_ascii=False))
-        said.append(json.dumps(office.state(), ensure_ascii=False))
+        said.append(json.dumps(await office.state(), ensure_ascii=False))
         said += [str(event) for event in world.events]
         for each in said:
             for text in _texts(json.loads(each) if each[:1] in "{[" else each):
