@@ -949,7 +949,8 @@ class _Spellings:
             texts = [each.text for each in uri_variants(uri)] if len(uri) <= MAX_LENGTH else []
         except TooManyVariants:
             texts = []
-        found = min((self._by_text[text] for text in texts if text in self._by_text), default=None)
+        # Without a generator, which would take another step for each text that is found.
+        found = min(filter(None, map(self._by_text.get, texts)), default=None)
         if found is None and not texts:
             return next(iter(self._by_text.values()), self._any)  # it may be any of them
         return found or self._any

@@ -172,10 +172,8 @@ class _Variants:
         everything = f"{authority[2:]}{path}{rest}"
         if not {".", ".."}.isdisjoint(everything.split("/")):
             # A server that does not parse the URI takes all of it for a path: the host is a folder, `?` ends nothing.
-            # For dot segments of a query alone that is unusual, but of a file.
-            unusual = scheme.lower() != "file:" and {".", ".."}.isdisjoint(f"{authority[2:]}{path}".split("/"))
             begin, everything = f"{scheme}{authority[:2]}", _resolved(everything)
-            self._add(begin + everything, cut_at, restrict_only=restrict_only or unusual)
+            self._add(begin + everything, cut_at, restrict_only=restrict_only)
             self._add(begin + everything.rstrip("/"), cut_at, restrict_only=True)
 
     def _add_path(self, scheme: str, authority: str, path: str, rest: str, cut_at: str, restrict_only: bool) -> None:

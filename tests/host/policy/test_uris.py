@@ -210,24 +210,6 @@ def test_what_is_below_a_folder_includes_it_with_a_slash(allow: str, uri: str, i
     assert (rules((allow,)).judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW) is is_allowed
 
 
-@pytest.mark.parametrize(
-    ("allow", "uri", "is_allowed"),
-    [
-        ("x://list?**", "x://list?p=a/../b", True),
-        ("https://h/api/**", "https://h/api/x?next=../login", True),
-        ("https://h/api/**", "https://h/api/x?next=/../../login", True),
-        ("https://h/api/**", "https://h/api/x#/a/../../../b", True),
-        ("https://h/api/**", "https://h/api/../x?q=a", False),
-        ("https://h/api/**", "https://h/api/x%3F/../../../b", False),
-        ("file:///d/**", "file:///d/x?a/../../../b", False),
-    ],
-)
-def test_dots_in_a_query_are_no_part_of_the_path_for_an_allow(allow: str, uri: str, is_allowed: bool) -> None:
-    assert (rules((allow,)).judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW) is is_allowed
-    if "next=/" in uri:
-        assert rules(None, "https://h/login").judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
-
-
 # Against four models of servers
 
 SPELLINGS = 2_500
