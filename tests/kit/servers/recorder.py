@@ -20,12 +20,12 @@ from typing import Any
 
 # Everything a number, a string or a member can be that a decoder and an encoder would not give back.
 ODD = (
-    b'{"content":[{"type":"text","text":"\\ud83d cut, \\u00e9 and \xc3\xa9, \\/ and /"}],'
+    b'{"content":[{"type":"text","text":"\\ud83d\\ude00 cut, \\u00e9 and \xc3\xa9, \\/ and /"}],'
     b'"structuredContent": {"price":1.10,"huge":1E400,"long":12345678901234567890123,"less":-0.0,"tiny":1e-400},'
-    b'"vendor/unknown":[ null,{"b":1,"a":2.50 } ],"_meta":{"io.example/trace":"\\ud83d"}}'
+    b'"vendor/unknown":[ null,{"b":1,"a":2.50 } ],"_meta":{"io.example/trace":"\\ud83d\\ude00"}}'
 )
 LINKED = (
-    b'{"content":[{"type":"resource_link","uri":"memo://1","name":"one","size":1.0,"unknown":"\\ud83d"}],'
+    b'{"content":[{"type":"resource_link","uri":"memo://1","name":"one","size":1.0,"unknown":"\\ud83d\\ude00"}],'
     b'"structuredContent":{"uri":"memo://1","n":12345678901234567890123}}'
 )
 
