@@ -57,6 +57,11 @@ class Behind(Generic[T]):
         return self._asking.subject_of(id)
 
     @property
+    def is_over(self) -> bool:
+        """Whether the transport says which request of ours it belongs to, and that one is over."""
+        return self.exact and not self.open
+
+    @property
     def abandoned(self) -> set[Hashable]:
         return set() if self.exact else self._asking.abandoned()
 

@@ -278,8 +278,8 @@ class Voice:
             caller = origins[-1].exchange.caller
         elif question is Question.ROOTS and owner is not None and owner.abilities is NO_ABILITIES:
             return _no_roots  # there is nobody to be asked outside a request
-        elif owner is not None and (question is Question.ROOTS or not behind.abandoned):
-            caller = owner  # it may be asked out of the blue, but not for a request that it has just called off
+        elif owner is not None and (question is Question.ROOTS or not (behind.abandoned or behind.is_over)):
+            caller = owner  # it may be asked out of the blue, but not for a request that is over or just called off
         elif question is Question.ROOTS:
             return _no_roots  # servers ask as soon as they are greeted, when there is no client yet
         else:
