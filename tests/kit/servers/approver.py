@@ -101,7 +101,9 @@ def decide(state: str, out: str, way: str) -> None:
 def ask(path: Path) -> object:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
-        connection.connect(str(path))
+        folder = os.open(path.parent, os.O_PATH)  # a state directory may be deeper than the 107 bytes of an address
+        connection.connect(f"/proc/self/fd/{folder}/{path.name}")
+        os.close(folder)
         lines = connection.makefile("rwb", buffering=0)
         lines.write(b'{"verb": "state"}\n')
         said = json.loads(lines.readline() or b"null")
