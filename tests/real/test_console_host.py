@@ -490,10 +490,11 @@ def test_a_hostile_server_runs_no_script(tmp_path: Path, context: BrowserContext
                     call.result(PATIENCE)
             for name in ("form", "visit"):
                 call = portal.start_task_soon(connected.call_tool, f"bad__{name}", {})
-                expect(asked(page, name)).to_be_visible()
-                press(asked(page, name), "Allow once")
-                expect(page.locator("#questions")).to_contain_text("<img src=x")  # what the server asks back
-                press(page.locator("#questions article"), "Deny")
+                cards = page.locator("#questions article")  # both of these carry the name of the tool
+                press(cards.filter(has_text="wants to call a tool"), "Allow once")
+                asks_back = cards.filter(has_text="wants to put a form" if name == "form" else "to visit a page")
+                expect(asks_back).to_contain_text("<img src=x")
+                press(asks_back, "Deny")
                 call.cancel()
 
         offer(script, **hostile("Harmless."))
