@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 import time
@@ -29,6 +30,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import AskSpec, Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rule, Trust, Verdict
 from config.diff import difference
 from config.model import Limits
+from host.console import office
 from host.console.office import HostOffice
 from host.console.requests import OfficeError
 from host.errors import ColonnadeError
@@ -944,13 +946,11 @@ def _number(matter: Any) -> int:
 
 @contextmanager
 def clock_of(clock: MockClock) -> Iterator[None]:
-    """The wall clock goes with the clock of the script for the block."""
-    real = time.time
-    time.time = lambda: 1_800_000_000.0 + clock.current_time()
-    try:
+    """The wall clock goes with the clock of the script for the block, and no work is cut short by the real one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: 1_800_000_000.0 + clock.current_time())
+        patch.setattr(office, "COMPARE", math.inf)
         yield
-    finally:
-        time.time = real
 
 
 def play(script: list[Step], client_answers: bool) -> Machine:
