@@ -457,7 +457,7 @@ class Router:
         pages = pages_of(refusal.data)
         if pages is None:
             raise BrokeProtocol(permit.server, f"{permit.server} wants pages to be visited and does not say which")
-        if len(pages) > MAX_KEYS or len(bytes(refusal.data or b"")) > MAX_STATE:  # the caller carries them for us
+        if len(pages) > MAX_KEYS or len(refusal.data or b"") > MAX_STATE:  # the caller carries them for us
             raise BrokeProtocol(permit.server, f"{permit.server} wants too many pages to be visited at once")
         if not permit.exchange.caller.abilities.url:
             data = encode({"requiredCapabilities": capability_of(Question.URL)})

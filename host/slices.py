@@ -1,23 +1,39 @@
 """Long work in short slices: whatever grows with what a server sends is done a few milliseconds at a time.
 
-The work is a generator that yields wherever it may be interrupted: None, or a function that is too long for the loop
-and runs in a worker thread. The generator itself cannot wait, so it is tested without a loop. Work in Python is sliced
-and not put into a thread: a busy thread takes the interpreter for 5 ms at every system call of the loop.
+The work is a generator that yields wherever it may be interrupted: None; a function that waits for the disk, which runs
+in a worker thread; or a function that is too long for the loop, which runs in another process (`in_process`). The
+generator itself cannot wait, so it is tested without a loop.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable
-from typing import TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar, cast
 
 import trio
+
+from host.aside import run_aside
 
 SLICE = 0.002
 """Seconds of work between two checkpoints."""
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+
+class InProcess(Generic[T]):
+    """A function of a module and its arguments, to be run in another process. Calling it runs it here."""
+
+    def __init__(self, function: Callable[..., T], arguments: tuple[object, ...]) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.result: T | None = None
+
+    def __call__(self) -> None:
+        self.result = self.function(*self.arguments)
+
+
 Steps: TypeAlias = Generator[Callable[[], object] | None, None, T]
 
 
@@ -38,8 +54,17 @@ class Slices:
                 except StopIteration as end:
                     done: T = end.value
                     return done
-            if aside is not None:
+            if isinstance(aside, InProcess):
+                aside.result = await run_aside(aside.function, *aside.arguments)
+            elif aside is not None:
                 await trio.to_thread.run_sync(aside)
+
+
+def in_process(function: Callable[..., T], *arguments: object) -> Steps[T]:
+    """What the function returns, run in another process; see `run_aside`."""
+    work = InProcess(function, arguments)
+    yield work
+    return cast("T", work.result)
 
 
 def each_in_steps(change: Callable[[S], T], things: Iterable[S]) -> Steps[list[T]]:

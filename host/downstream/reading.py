@@ -1,8 +1,7 @@
-"""Reading of clients' messages. Light ones are read at once; heavy ones in a worker thread, a few at a time.
+"""Reading of clients' messages. Light ones are read at once; heavy ones are checked in another process, some at a time.
 
-Reading a heavy message takes up to half a second of processor time, which the event loop has not got. A worker thread
-shares the interpreter with the loop, so it must give it back often: see `host/jsonrpc/strict.py` for its steps, and
-`share_interpreter` for the interval.
+Checking a heavy message takes up to half a second of processor time, which the event loop has not got, nor the
+interpreter for so long: see `host/aside.py`. What the check leaves to be done is short, and a worker thread does it.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from host.aside import run_aside
 from host.errors import Crowded
-from host.jsonrpc.messages import Received, receive
+from host.jsonrpc.messages import Received, receive, receive_judged, refusals
 from host.jsonrpc.strict import is_heavy
 
 LARGE_BYTES = 512 * 1024
@@ -105,4 +105,5 @@ class MessageReader:
             return receive(data)
         turns = self._large if len(data) >= LARGE_BYTES else self._small
         async with turns.slot(identity, patience):
-            return await trio.to_thread.run_sync(receive, data, limiter=self._limiter)
+            refused = await run_aside(refusals, data)
+            return await trio.to_thread.run_sync(receive_judged, data, refused, limiter=self._limiter)

@@ -329,7 +329,7 @@ def _accepted(answer: Raw) -> bool:
 
 
 def _canonical(raw: Raw) -> str:
-    if len(bytes(raw)) > MAX_CANONICAL:  # its client sends it again as it was
+    if len(raw) > MAX_CANONICAL:  # its client sends it again as it was
         return hashlib.sha256(bytes(raw)).hexdigest()
     try:
         return msgspec.json.encode(value(raw), order="sorted").decode()

@@ -166,6 +166,37 @@ class Received(NamedTuple):
     """The messages of the batch; None if the text is no array."""
 
 
+class Refusals(NamedTuple):
+    """Which messages of a `Received` are none; None stands for each that is one."""
+
+    message: Malformed | None
+    batch: list[Malformed | None] | None
+
+
+def refusals(data: bytes) -> Refusals:
+    """What `receive` refuses of `data`. This is all of its work that takes long where the text is long."""
+    found = receive(data)
+    batch = None if found.batch is None else [_refused(each) for each in found.batch]
+    return Refusals(_refused(found.message), batch)
+
+
+def _refused(message: Message | Malformed) -> Malformed | None:
+    return message if isinstance(message, Malformed) else None
+
+
+def receive_judged(data: bytes, refused: Refusals) -> Received:
+    """The same as `receive(data)`, given the refusals of `data`; params are opened."""
+    message = refused.message or _of_client(data)
+    batch: list[Message | Malformed] | None = None
+    if refused.batch is not None:
+        read = _read_items(data, MAX_BATCH, bare_id_answers=False) if None in refused.batch else []
+        batch = [why or read[at] for at, why in enumerate(refused.batch)]
+    for each in (message, *(batch or ())):
+        if isinstance(each, Request | Notification):
+            _ = each.opened
+    return Received(message, batch)
+
+
 def receive(data: bytes) -> Received:
     """Read what a client sent: it must be bounded, with nothing that two parsers could read differently.
 
@@ -200,7 +231,7 @@ def _bounded(message: Message | Malformed) -> Message | Malformed:
     if marks > MAX_BESIDE:
         why = f"params hold more than {MAX_BESIDE} structural characters besides arguments"
         return Malformed(INVALID_PARAMS, why, id)
-    if len(bytes(message.params)) > MAX_SURROGATES_BESIDE and _is_slow(message):
+    if len(message.params) > MAX_SURROGATES_BESIDE and _is_slow(message):
         why = f"params besides arguments hold a lone surrogate and more than {MAX_SURROGATES_BESIDE} bytes"
         return Malformed(INVALID_PARAMS, why, id)
     return message
@@ -210,7 +241,7 @@ def _is_slow(message: Request | Notification) -> bool:
     """Whether the params, which this opens, hold too much that takes long to open again."""
     exempt = "arguments" if isinstance(message, Request) else None
     beside = {name: each for name, each in (message.opened or {}).items() if name != exempt}
-    size = sum(len(name) + len(bytes(each)) for name, each in beside.items())
+    size = sum(len(name) + len(each) for name, each in beside.items())
     return size > MAX_SURROGATES_BESIDE and not is_plain(beside)
 
 

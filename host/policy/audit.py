@@ -57,7 +57,8 @@ _OWN_KINDS = frozenset(("start", "checkpoint", "stop"))
 _MEMBERS = 32
 _NAME = 64
 _MARKS = 5_000
-"""Structural characters up to which the members of long arguments are looked at."""
+_LOOKED_INTO = 1024 * 1024
+"""Structural characters and bytes up to which the members of long arguments are looked at: 1 MiB takes some 10 ms."""
 _DECODED = 64 * 1024
 """Bytes of one of them up to which it is decoded."""
 _TAIL = re.compile(rb',"hash":"(sha256:[0-9a-f]{64})"}')
@@ -82,11 +83,11 @@ def shape_of(arguments: object) -> object:
     return _shape(arguments, _word) if isinstance(arguments, Mapping) else _word(arguments)
 
 
-def shape_of_long(arguments: Raw) -> object:
+def shape_of_long(arguments: bytes) -> object:
     """The same of arguments that are too long to be decoded: of large members it says the bytes."""
-    if tokens(bytes(arguments)) > _MARKS or not is_object(arguments):
+    if len(arguments) > _LOOKED_INTO or tokens(arguments) > _MARKS or not is_object(arguments):
         return _long_word(arguments)
-    if len(bytes(arguments)) > _DECODED:
+    if len(arguments) > _DECODED and (rb"\ud" in arguments or rb"\uD" in arguments):
         try:
             pick(arguments, frozenset())
         except ValueError:  # a lone surrogate, for which it would take long to open them
@@ -102,11 +103,10 @@ def _shape(found: Mapping[str, T], word: Callable[[T], str]) -> dict[str, str]:
     return shown if len(found) <= _MEMBERS else {**shown, "...": f"obj[{len(found)}]"}
 
 
-def _long_word(raw: Raw) -> str:
-    text = bytes(raw)
-    if len(text) > _DECODED:
-        kind = {b"{": "obj", b"[": "arr", b'"': "str"}.get(text[:1], "num")
-        return f"{kind}[{len(text)} bytes]"
+def _long_word(raw: bytes | Raw) -> str:
+    if len(raw) > _DECODED:
+        kind = {b"{": "obj", b"[": "arr", b'"': "str"}.get(bytes(memoryview(raw)[:1]), "num")
+        return f"{kind}[{len(raw)} bytes]"
     try:
         return _word(json_value(raw))
     except ValueError:

@@ -72,7 +72,7 @@ def cautious(question: Question, params: Mapping[str, Raw], trust: Trust) -> dic
     found = dict(params)
     if trust is Trust.TRUSTED:
         return found
-    if sum(len(bytes(each)) for each in found.values()) > MAX_QUESTION:
+    if sum(len(each) for each in found.values()) > MAX_QUESTION:
         raise CannotAsk(INVALID_PARAMS, f"a question is at most {MAX_QUESTION} bytes")
     if question is Question.SAMPLING:
         if "tools" in found or "toolChoice" in found:

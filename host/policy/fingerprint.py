@@ -39,7 +39,8 @@ _MOST_MARKS = 20_000
 _MOST_ARGUMENTS = 2_000
 """The same for arguments."""
 _MANY_MARKS = 1_500
-"""Commas and opening brackets; the fingerprint of what has more is for a worker thread."""
+_MANY_BYTES = 256 * 1024
+"""Commas and opening brackets, and bytes; the fingerprint of what has more is for another process."""
 _EFFORT = 60_000
 """Steps that a comparison may take before a coarser one is made: some 10 ms."""
 _MOST_WORDS = 200_000
@@ -67,7 +68,7 @@ def fingerprint(raw: bytes) -> str:
 
 def is_long(raw: bytes) -> bool:
     """Whether the fingerprint may take more than some 5 ms."""
-    return len(raw) > _MANY_MARKS and _MANY_MARKS < _marks(raw) <= _MOST_MARKS
+    return len(raw) > _MANY_BYTES or (len(raw) > _MANY_MARKS and _MANY_MARKS < _marks(raw) <= _MOST_MARKS)
 
 
 def arguments_digest(raw: bytes | None) -> str:

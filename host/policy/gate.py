@@ -978,7 +978,7 @@ def _given(exchange: Exchange) -> Raw:
 
 def _may_be_agreed(given: Raw) -> bool:
     """Whether a person can read what would be sent, and so agree to it."""
-    return len(bytes(given)) <= LONGEST_AGREED
+    return len(given) <= LONGEST_AGREED
 
 
 def _digest(given: Raw) -> str:
@@ -988,7 +988,7 @@ def _digest(given: Raw) -> str:
 
 def _too_long(wish: Wish, given: Raw) -> Forbidden:
     text = (
-        f"{described(wish)} needs a person's consent, and its {len(bytes(given))} bytes are more than a person can "
+        f"{described(wish)} needs a person's consent, and its {len(given)} bytes are more than a person can "
         f"agree to ({LONGEST_AGREED}). Send less, or have the rule changed."
     )
     return Forbidden(wish.server, text)

@@ -275,7 +275,7 @@ class Ledger:
         given = bytes(deed.given)
         arguments: dict[str, object] = {
             "digest": f"sha256:{hashlib.sha256(given).hexdigest()}",  # of the very bytes that are sent
-            "shape": shape_of(decoded(deed.given)) if len(given) <= LONGEST_DECODED else shape_of_long(deed.given),
+            "shape": shape_of(decoded(deed.given)) if len(given) <= LONGEST_DECODED else shape_of_long(given),
         }
         if self.full:
             arguments["json"] = given.decode(errors="replace")

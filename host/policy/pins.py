@@ -25,7 +25,7 @@ import msgspec
 
 from config import Trust
 from host.policy.fingerprint import Launch, fingerprint, is_long
-from host.slices import Steps, at_once
+from host.slices import Steps, at_once, in_process
 from host.state import Corrupt, Identity, Shared, StateError, Update
 
 MOST_ITEMS = 20_000
@@ -749,25 +749,15 @@ def _standing(item: _Item | None, offer: _Offer | None, trust: Trust, *, broken:
 
 
 def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _Items) -> Steps[dict[str, _Offer]]:
-    """What is offered, with fingerprints, which are only computed for what is in no way known; of what is long, in a
-    worker thread."""
+    """What is offered, with fingerprints, which are only computed for what is in no way known; of what is long, in
+    another process."""
     found: dict[str, _Offer] = {}
-    long: list[str] = []
     for name, raw in offered.items():
         yield None
         offer = _known(raw, before.get(name), items.get(name))
         if offer is None and is_long(raw):
-            long.append(name)
-        elif offer is None:
-            offer = _Offer(raw, fingerprint(raw))
-        found[name] = offer or _Offer(raw, "")
-
-    def take_long() -> None:
-        for name in long:
-            found[name] = _Offer(offered[name], fingerprint(offered[name]))
-
-    if long:
-        yield take_long
+            offer = _Offer(raw, (yield from in_process(fingerprint, raw)))
+        found[name] = offer or _Offer(raw, fingerprint(raw))
     return found
 
 

@@ -103,7 +103,7 @@ class LongArguments:
 
 def decoded(given: Raw) -> object:
     """The arguments of a request as they are judged; UNREADABLE if they cannot be decoded."""
-    if len(bytes(given)) > LONGEST_DECODED:
+    if len(given) > LONGEST_DECODED:
         return LongArguments(given)
     try:
         return value(given)

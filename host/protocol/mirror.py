@@ -336,7 +336,7 @@ def _opened(raw: Raw | None, names: frozenset[str]) -> dict[str, Raw]:
     try:
         return pick(raw, names)
     except ValueError:  # perhaps only for a lone surrogate somewhere in it
-        if is_object(raw) and (len(bytes(raw)) > _MAX_SLOW_BYTES or tokens(bytes(raw)) > _MAX_SLOW_TOKENS):
+        if is_object(raw) and (len(raw) > _MAX_SLOW_BYTES or tokens(bytes(raw)) > _MAX_SLOW_TOKENS):
             why = f"more than {_MAX_SLOW_BYTES} bytes or {_MAX_SLOW_TOKENS} members, with a lone surrogate"
             raise InvalidParams(f"arguments that headers repeat cannot be found in {why}") from None
         try:

@@ -11,6 +11,7 @@ from functools import partial
 import trio
 from msgspec import Raw
 
+from host.aside import run_aside
 from host.asking import AnswerTooLong, BrokenAnswer, PeerError
 from host.catalog import Entry
 from host.errors import (
@@ -68,7 +69,7 @@ REPORTS_A_SECOND = 20.0
 """Progress reports that are passed on for one call, after the first BURST; a server that sends more is heard less."""
 BURST = 100.0
 LONG_RESULT = 256 * 1024
-"""Bytes; what is longer is looked through in a worker thread."""
+"""Bytes; what is longer is looked through in another process."""
 DEFINED_BY = {
     Kind.TOOL: (Kind.TOOL,),
     Kind.PROMPT: (Kind.PROMPT,),
@@ -193,7 +194,7 @@ class Client:
             with self._gate.dispatch(permit) as trace:
                 with origin.patience.scope:
                     answer = await self._reported(permit, params, origin, token)
-                    trace.size = len(bytes(answer.result)) if isinstance(answer, Answered) else 0
+                    trace.size = len(answer.result) if isinstance(answer, Answered) else 0
                     return answer
                 raise too_late(self.server, trio.current_time() - started)
         finally:
@@ -361,10 +362,10 @@ class Client:
 
 
 async def _why_unreadable(result: Raw) -> str | None:
-    """`why_unreadable_result`; of what is long, in a worker thread."""
+    """`why_unreadable_result`; of what is long, in another process."""
     if len(result) <= LONG_RESULT:
         return why_unreadable_result(result)
-    return await trio.to_thread.run_sync(why_unreadable_result, result)
+    return await run_aside(why_unreadable_result, bytes(result))
 
 
 def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:

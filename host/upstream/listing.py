@@ -27,7 +27,7 @@ from host.policy.gate import Gate, Observation
 from host.protocol.methods import LISTINGS, Kind, Listing
 from host.protocol.stateless import STALE, Freshness, freshest_common, freshness_of
 from host.protocol.tasks import Support, task_support
-from host.slices import Steps
+from host.slices import Steps, in_process
 from host.upstream.backoff import Pace
 from host.upstream.client import Client
 from host.wire.link import LinkLost
@@ -264,12 +264,10 @@ class _Complaints:
 
 
 def _unreadable(definition: bytes) -> Steps[str | None]:
-    """`why_unreadable`; of what is heavy, in a worker thread."""
+    """`why_unreadable`; of what is heavy, in another process."""
     if not is_heavy(definition):
         return why_unreadable(definition)
-    found: list[str | None] = []
-    yield lambda: found.append(why_unreadable(definition))
-    return found[0]
+    return (yield from in_process(why_unreadable, definition))
 
 
 Ask = Callable[[str, Raw | None], Awaitable[Raw]]

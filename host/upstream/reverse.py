@@ -59,9 +59,9 @@ from host.protocol.rounds import RETRIED, elicitation_cancelled
 from host.protocol.subscriptions import ACKNOWLEDGED, untagged
 from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFIED, related_to
 from host.protocol.versions import LATEST_LEGACY, Revision
-from host.upstream.noise import Noise, TooNoisy
 from host.upstream.origin import Hold, Origin
 from host.wire.link import LinkLost
+from host.wire.noise import Noise, TooNoisy
 
 ANSWER_PATIENCE = 600.0
 """Seconds that a question waits for its answer."""
@@ -163,7 +163,7 @@ class Voice:
             self._count_useless()
 
     def _count_useless(self) -> None:
-        if not self._noise.one_more(trio.current_time()) and self.lose is not None:
+        if not self._noise.more(trio.current_time()) and self.lose is not None:
             self.lose(TooNoisy())
 
     # Notifications

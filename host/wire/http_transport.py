@@ -36,6 +36,7 @@ from host.version import VERSION
 from host.wire.framing import DISCARDING
 from host.wire.http_network import MAX_INTERIM, Backend, TooManyInterim
 from host.wire.link import LinkLost, NoMemory
+from host.wire.noise import Noise, TooNoisy
 from host.wire.sse import Event, EventParser, EventTooLong
 from host.wire.turns import Turns
 
@@ -204,8 +205,10 @@ class Answer:
         Raises:
             OverLimit: an event is too long, and cannot be assigned to a request.
             NoMemory: there is no memory for an event.
+            TooNoisy: too many comments came, or events without data.
         """
         events.restart()
+        noise, counted = Noise(trio.current_time()), events.meaningless
         enough = lingering = no_memory = False
         too_long: EventTooLong | None = None
         discarding = None
@@ -233,6 +236,9 @@ class Answer:
                     except EventTooLong as problem:
                         too_long = problem
                         reading.cancel()
+                    if not noise.more(trio.current_time(), events.meaningless - counted) and not enough:
+                        raise TooNoisy
+                    counted = events.meaningless
                     if enough and not lingering:
                         lingering, reading.deadline = True, trio.current_time() + LINGER
                     elif not enough and events.discarding is not discarding:

@@ -23,6 +23,7 @@ import fcntl
 import logging
 import math
 import os
+import random
 import resource
 import socket
 import struct
@@ -67,6 +68,11 @@ _READ_AHEAD = MAX_HEAD
 """Bytes of pipelined requests that a connection holds; no budget counts them, and a thousand connections may."""
 _BODY_QUEUE = 10  # parts of at most _CHUNK bytes
 _FULL_PAUSE = 0.1
+_CROWD = 64
+_SPREAD = 0.25
+"""With more connections than _CROWD, the end of one is read at a moment within so many seconds, by chance."""
+_LONGEST_LINE = 64
+"""Bytes of a line up to which its parts are kept from the parser."""
 _ACCEPTED_AT_ONCE = 4  # one in each pass of a busy loop would leave a client behind an attacker's connections
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
@@ -234,6 +240,10 @@ class _Connection:
         self._waiting_for_turn = trio.CancelScope()
         self._deadline = trio.current_time() + server.head_timeout
         self._in_head = True
+        self._head_begun = False
+        """Whether a part of a head has come, and more of it must."""
+        self._line = b""
+        """The part of a line that has come of it since."""
         self._busy = False
         self._ahead = bytearray()
         self._hung_up = False
@@ -276,6 +286,7 @@ class _Connection:
             if data is None:
                 return
             await self._protocol.handle(RawData(data))
+            self._head_begun = not self._busy
             if not data:
                 return
 
@@ -306,8 +317,19 @@ class _Connection:
         # since it looks idle, would lose a request that has arrived.
         while True:
             await trio.lowlevel.wait_readable(self._stream.socket)
-            with suppress(BlockingIOError):
-                return os.read(self._stream.socket.fileno(), _CHUNK if self._busy else _READ_AHEAD)
+            if len(self._server.slots) > _CROWD and not self._unread():
+                # A thousand connections that a client ends at once must not all be taken down in one pass.
+                await trio.sleep(random.random() * _SPREAD)
+            try:
+                data = os.read(self._stream.socket.fileno(), _CHUNK if self._busy else _READ_AHEAD)
+            except BlockingIOError:
+                continue
+            # The parser can do nothing with a part of a line. A thousand connections may send a byte each at once.
+            if data and self._head_begun and b"\n" not in data and len(self._line) < _LONGEST_LINE:
+                self._line += data
+                continue
+            data, self._line = self._line + data, b""
+            return data
 
     async def read_ahead(self) -> None:
         """Watch the client while a pipelined request waits for its turn.
@@ -408,6 +430,10 @@ class _Connection:
         """Bytes of the client that the parser has not seen wait here, or in the kernel."""
         if self._closed or self._ahead:
             return bool(self._ahead)
+        return self._unread()
+
+    def _unread(self) -> bool:
+        """Whether bytes wait in the kernel."""
         count = fcntl.ioctl(self._stream.socket.fileno(), termios.FIONREAD, bytes(4))
         return count != bytes(4)
 
@@ -415,7 +441,7 @@ class _Connection:
         """See `slots.Connection`."""
         if self._closed or (self._busy and not self._hung_up and not self._protocol.awaits_body):
             return False
-        return self._hung_up or not self.has_unread_input
+        return self._hung_up or self._head_begun or not self.has_unread_input
 
     @property
     def ends_after_answer(self) -> bool:

@@ -14,7 +14,8 @@ The order in which connections are closed, each time the one that has waited lon
   4. one that has had `SLOW` seconds for a request body, and is not being answered.
 Anonymous connections go before all others. Connections of a named owner go only for the same owner, or for one that
 still has fewer with the new one; those of the owner with the most connections first, and none that was used within
-`RECENT` seconds. A connection with unread input, or with a request that is being answered, is never closed.
+`RECENT` seconds. A connection with a request that is being answered is never closed, nor one with unread input, unless
+that is a further part of a head.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Phase(Enum):
 
 class Connection(Protocol):
     def waits_for_client(self) -> bool:
-        """Whether only its client can continue: the connection is open, no received byte is unread, and no request is
-        being answered."""
+        """Whether only its client can continue: the connection is open, no received byte is unread but of a head that
+        comes in parts, and no request is being answered."""
         ...
 
     def close(self) -> None: ...

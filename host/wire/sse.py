@@ -44,6 +44,8 @@ class EventParser:
         """The id to resume after: that of the last event that ended, with data or without; empty if there is none."""
         self.retry: float | None = None
         """Seconds to wait before connecting again, as the stream asked; None if it did not."""
+        self.meaningless = 0
+        """Comments, and events without data, so far."""
         self._limit = limit
         self.restart()
 
@@ -157,6 +159,7 @@ class EventParser:
 
     def _field(self, line: bytes) -> None:
         if line[0] == _COLON:
+            self.meaningless += 1
             return
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
@@ -178,6 +181,8 @@ class EventParser:
         if self.discarding is not None:
             discarding, self.discarding = self.discarding, None
             return discarding.end()
+        if len(self._data) <= 1:  # a line end, if there was a line of data
+            self.meaningless += 1
         if not self._data:
             return None
         del self._data[-1]

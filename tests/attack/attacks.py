@@ -43,6 +43,8 @@ class Attack:
     Args:
         check: what is wrong with the host while the attack is in force, since that moment; what it found is counted.
         seconds: how long the attack lasts at least, at scale 1.
+        own_work: for the second phase, what gives the servers of the host under test the same work without the attack;
+            None where the attack on another host does.
         yardstick: attacks of a family with the same one keep the same processes busy in the same way. Below scale 1
             their second phase is measured once.
         full_size: it is left out below scale 1, since another attack of the family is the same and more.
@@ -53,6 +55,7 @@ class Attack:
     start: Start
     check: Callable[[Host, float, Counted], list[str]] = lambda host, since, counted: []
     seconds: float = 0.0
+    own_work: Start | None = None
     yardstick: str = ""
     full_size: bool = False
 
@@ -67,6 +70,8 @@ class Family:
         client: options of the good client.
         more: the rest of the configuration.
         web: whether there is a server over HTTP, `web`.
+        calls: calls of the good client in each phase at the least; for attacks of the same size at every scale, whose
+            bursts must not be a larger share of a shorter phase.
     """
 
     name: str
@@ -76,6 +81,7 @@ class Family:
     client: tuple[str, ...] = ()
     more: Mapping[str, Any] | None = None
     web: bool = False
+    calls: int = 0
 
 
 def program(behaviour: str, name: str, control: Path | None = None, **more: object) -> dict[str, object]:
@@ -275,6 +281,9 @@ FAMILIES = (
                 "9 MB answers",
                 "two calls at a time with answers of 9 MB, of the server that the good client uses",
                 client("call", tool="bulk__echo", arguments={"bytes": 9_000_000}, connections=2, pause=0.5),
+                own_work=client(
+                    "call", tool="bulk__echo", arguments={"bytes": 9_000_000, "sink": True}, connections=2, pause=0.5
+                ),
             ),
         ),
         with_bulk,
@@ -306,6 +315,7 @@ FAMILIES = (
         lambda control: {},
         client=("--token", GOOD, "--fresh", "--listen"),
         more=TOKENS,
+        calls=500,
     ),
     Family(
         "memory",

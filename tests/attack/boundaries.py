@@ -10,6 +10,7 @@ import json
 import random
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -225,6 +226,7 @@ def bad_definition(scale: Scale, place: Path) -> Outcome:
 
         with attack.good_calls(host.url) as calls:
             for kind in BAD:
+                began = time.monotonic()
                 with host.ordered({"kind": kind}):
                     until(partial(host.noted, f"listed {kind}"), f"the bad definition is listed ({kind})")
                     with suppress(AssertionError):  # a host that leaves the definition out shows nothing of it
@@ -234,17 +236,13 @@ def bad_definition(scale: Scale, place: Path) -> Outcome:
                 attack.remarks.append(f"{kind}: {len(listed)} tools" if sound == 10 else f"{kind}: {listed[0][:150]}")
                 if sound != 10 or "good__echo" not in listed:
                     attack.broken.append(f"{kind}: the SDK's client got {sound} of 10 sound tools")
-                seen = host.noted("listed")
-                until(partial(_quiet, host, seen), "the list is sound again")
+                until(partial(host.noted, "at rest", began), "the attack has ended")
+                until(lambda: _entries(host) == 10, "the list is sound again")
         return attack.outcome(calls)
 
 
 def _entries(host: Host) -> int:
     return int((host.status()["bad"].get("entries") or {}).get("tools", 0))
-
-
-def _quiet(host: Host, seen: int) -> bool:
-    return _entries(host) == 10 and host.noted("listed") == seen
 
 
 BOUNDARIES: dict[str, Callable[[Scale, Path], Outcome]] = {

@@ -349,7 +349,7 @@ def slow_heads(target: Target, count: int) -> None:
         f"POST {target.path} HTTP/1.1\r\nX-Slow: ".encode(),
         each_second=b"a",
         again=count / 5,
-        settle=SETTLED,
+        settle=2 * SETTLED,  # as long as a host lets heads that come slowly stand, and a second more
     ).run()
 
 

@@ -43,6 +43,7 @@ class Scale:
 
     factor: float
     repeats: bool = True
+    least_calls: int = LEAST_CALLS
 
     @property
     def is_full(self) -> bool:
@@ -50,7 +51,7 @@ class Scale:
 
     @property
     def calls(self) -> int:
-        return max(LEAST_CALLS, round(MOST_CALLS * self.factor))
+        return max(self.least_calls, round(MOST_CALLS * self.factor))
 
     @property
     def timeout(self) -> float:
@@ -120,6 +121,7 @@ def run_family(
     family: Family, attacks: Sequence[Attack], scale: Scale, folder: Path, show: Callable[[Outcome], None]
 ) -> None:
     """Measure these attacks of a family, one after the other; `show` gets each outcome when it is there."""
+    scale = replace(scale, least_calls=max(scale.least_calls, family.calls))
     with ExitStack() as stack:
         stage = Stage(family, folder, stack)
         alone = stage.measure_alone(scale)
@@ -148,7 +150,8 @@ def _measured_once(attack: Attack, stage: Stage, scale: Scale, alone: Calls) -> 
     if shared is not None:
         outcome = replace(outcome, elsewhere=shared)
     else:
-        with _carried_out() as trouble, attack.start(stage.other, scale.factor, {}):
+        start, host = (attack.start, stage.other) if attack.own_work is None else (attack.own_work, stage.host)
+        with _carried_out() as trouble, start(host, scale.factor, {}):
             outcome = replace(outcome, elsewhere=scale.phase(stage.client))
         if trouble or outcome.elsewhere is None:
             stage.replace_client()

@@ -294,6 +294,7 @@ class BadDefinition(Server):
 
     def rest(self) -> None:
         self._bad = None
+        self.note("at rest")
         self.changed()
 
 
@@ -319,12 +320,10 @@ class Noise(Server):
     def _flood(self, line: bytes) -> None:
         block = line * (BLOCK // len(line))
         blocks = 0
+        self.note("in force")  # before: the host may end a connection that says too much which means nothing
         while self.orders() is not None:
-            for _ in range(4):
-                self.write(block)
-            blocks += 4
-            if blocks == 4:
-                self.note("in force")
+            self.write(block)
+            blocks += 1
         self.note(f"messages {blocks * (BLOCK // len(line))}")
 
     def call(self, name: str, arguments: Message, message: Message) -> object:

@@ -19,9 +19,9 @@ from host.journal import Dropped, Journal, ServerFailed
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Success
 from host.jsonrpc.raw import EMPTY_OBJECT, encode
 from host.upstream.connect import open_link
-from host.upstream.noise import USELESS_A_SECOND, Noise
 from host.upstream.supervisor import Failed, Ready
 from host.wire.link import Link
+from host.wire.noise import USELESS_A_SECOND, Noise
 from host.wire.process import Keeper, open_keeper
 from host.wire.turns import Turns
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world
@@ -35,12 +35,12 @@ def failures(world: World) -> list[str]:
 
 def test_the_budget_is_for_one_second_and_comes_back() -> None:
     noise = Noise(100.0)
-    assert all(noise.one_more(100.0) for _ in range(USELESS_A_SECOND))
-    assert not noise.one_more(100.0)
+    assert all(noise.more(100.0) for _ in range(USELESS_A_SECOND))
+    assert not noise.more(100.0)
     noise = Noise(100.0)
     for second in range(100, 110):
-        assert all(noise.one_more(float(second)) for _ in range(USELESS_A_SECOND))
-    assert not noise.one_more(109.0)
+        assert all(noise.more(float(second)) for _ in range(USELESS_A_SECOND))
+    assert not noise.more(109.0)
 
 
 Send = Callable[[ScriptedServer], None]

@@ -1,4 +1,5 @@
-"""The budget of one connection for messages that mean nothing: no JSON-RPC, methods nobody knows, answers to nothing.
+"""The budget of one connection for messages that mean nothing: no JSON-RPC, methods nobody knows, answers to nothing;
+and that of one event stream for comments and for events without data.
 
 A program that writes its banner or its log to standard output sends some hundred of them at once and then few. Each
 costs some ten microseconds, so the budget is about one percent of a processor; who goes on beyond it is not meant to be
@@ -29,9 +30,9 @@ class Noise:
         self._left = float(USELESS_A_SECOND)
         self._counted = now
 
-    def one_more(self, now: float) -> bool:
-        """Count a useless message; False if it is one too many."""
+    def more(self, now: float, count: int = 1) -> bool:
+        """Count useless messages; False if they are too many."""
         refill = (now - self._counted) * USELESS_A_SECOND
-        self._left = min(self._left + refill, float(USELESS_A_SECOND)) - 1
+        self._left = min(self._left + refill, float(USELESS_A_SECOND)) - count
         self._counted = now
         return self._left >= 0
