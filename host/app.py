@@ -33,7 +33,7 @@ from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.status import status
 from host.downstream.stdio import own_stdout, serve_stdio
 from host.downstream.tasks import Tasks
-from host.heap import give_back, tune
+from host.heap import collect, give_back, tune
 from host.journal import Crashed, Journal, LeftOut, NoConsole, Reloaded, sample
 from host.memory import Budget
 from host.policy.audit import open_audit
@@ -164,6 +164,7 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
                     )
                     nursery.start_soon(office.run)
                     nursery.start_soon(give_back, memory)
+                    nursery.start_soon(collect)
                     async with open_control(office, state.run, state.hosts, partial(crashed, "the control socket")):
                         yield host
                     nursery.cancel_scope.cancel()

@@ -3,7 +3,6 @@ them)."""
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import socket
@@ -22,6 +21,7 @@ from host.asking import BrokenAnswer, PeerError
 from host.background import BackgroundStream
 from host.errors import AuditUnavailable, ColonnadeError, first_of
 from host.exchange import Answered, Caller, Exchange, Nobody
+from host.heap import spare_collections
 from host.journal import Journal
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, members, value
@@ -79,10 +79,7 @@ def serve_until_stopped(
 ) -> int:
     """Serve at the bound socket, which is known as `url`, or on standard input and output; states go to `out`. The exit
     code."""
-    gc.freeze()  # what was imported stays: a full collection need not look at it, and holds the loop for less
-    # Beside a thousand connections a full collection takes 120 ms. It is left to every seventh million of objects that
-    # stay: nearly all cycles die young.
-    gc.set_threshold(700, 10, 1000)
+    spare_collections()
     journal = open_log(log_level)
     states = States(Terminal(out))
     journal.subscribe(states.note)

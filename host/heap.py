@@ -1,4 +1,8 @@
-"""The C library's heap: freed memory goes back to the system.
+"""The heap: garbage is collected when that is cheap, and freed memory goes back to the system.
+
+Python makes a full collection of garbage for every 70,000 objects that stay, which takes 120 ms beside a thousand
+connections. Nearly all cycles die young, so the automatic one is made ten times less often, and another one while few
+tasks run.
 
 Python takes objects of more than 512 bytes from the C library. That of GNU keeps what was freed, and once a large block
 was freed it no longer maps large blocks one by one (mallopt(3), M_MMAP_THRESHOLD). Measured: of 400 MiB that a host had
@@ -9,6 +13,7 @@ leave behind goes with `malloc_trim`. Other C libraries are left as they are.
 from __future__ import annotations
 
 import ctypes
+import gc
 from functools import cache, partial
 
 import trio
@@ -28,12 +33,33 @@ _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
 
+FEW_TASKS = 256
+"""Tasks up to which a full collection takes some milliseconds."""
+COLLECT_EVERY = 5.0
+"""Seconds between two looks at whether one is due."""
+
+
+def spare_collections() -> None:
+    """Have fewer full collections, for the rest of the process; to be called once all is imported."""
+    gc.freeze()  # what was imported stays: a collection need not look at it
+    gc.set_threshold(700, 10, 100)
+
+
 def tune() -> None:
     """Set the heap up, before threads are started. No effect where the C library is another."""
     library = _glibc()
     if library is not None:
         library.mallopt(_M_MMAP_THRESHOLD, LARGE)
         library.mallopt(_M_ARENA_MAX, ARENAS)
+
+
+async def collect() -> None:
+    """Collect garbage while few tasks run, until cancelled."""
+    while True:
+        await trio.sleep(COLLECT_EVERY)
+        has_survivors = gc.get_count()[2] > 0
+        if has_survivors and trio.lowlevel.current_statistics().tasks_living <= FEW_TASKS:
+            gc.collect()
 
 
 async def give_back(memory: Budget) -> None:

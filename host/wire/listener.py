@@ -47,6 +47,7 @@ from hypercorn.utils import parse_socket_addr
 from .asgi import CLAIM, ASGIApp, Event, Scope
 from .head import MAX_HEAD, Refusal, head_of, refuse
 from .slots import EXTRA, RESERVED, Phase, Slots
+from .turns import Turns
 
 MAX_CONNECTIONS = 1000
 """Connections at a time, besides the extra and reserved ones of slots.py."""
@@ -152,6 +153,8 @@ class _Server:
         self.context = WorkerContext(None)
         self.config = _hypercorn_config()
         self.slots: Slots[_Connection] = Slots(max_connections)
+        self.turns = Turns()
+        """Of bodies that are received: all of them together have their share of each pass of the loop."""
         self._room = trio.lowlevel.ParkingLot()
         self._complained = -math.inf
 
@@ -240,6 +243,7 @@ class _Connection:
         self._waiting_for_turn = trio.CancelScope()
         self._deadline = trio.current_time() + server.head_timeout
         self._in_head = True
+        self._share = server.turns.turn()
         self._head_begun = False
         """Whether a part of a head has come, and more of it must."""
         self._line = b""
@@ -285,10 +289,13 @@ class _Connection:
             data = await self._receive()
             if data is None:
                 return
+            self._share.begin()
             await self._protocol.handle(RawData(data))
             self._head_begun = not self._busy
             if not data:
                 return
+            if self._busy:
+                await self._share.give_way()
 
     async def _receive(self) -> bytes | None:
         """The next bytes, b"" after the last ones, None when nothing is to be fed any more."""
@@ -317,7 +324,7 @@ class _Connection:
         # since it looks idle, would lose a request that has arrived.
         while True:
             await trio.lowlevel.wait_readable(self._stream.socket)
-            if len(self._server.slots) > _CROWD and not self._unread():
+            if len(self._server.slots) > _CROWD and not self._closed and not self._unread():
                 # A thousand connections that a client ends at once must not all be taken down in one pass.
                 await trio.sleep(random.random() * _SPREAD)
             try:
@@ -325,10 +332,10 @@ class _Connection:
             except BlockingIOError:
                 continue
             # The parser can do nothing with a part of a line. A thousand connections may send a byte each at once.
+            self._line += data
             if data and self._head_begun and b"\n" not in data and len(self._line) < _LONGEST_LINE:
-                self._line += data
                 continue
-            data, self._line = self._line + data, b""
+            data, self._line = self._line, b""
             return data
 
     async def read_ahead(self) -> None:
