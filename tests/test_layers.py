@@ -18,6 +18,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
         "host.version",
         "host.background",
         "host.seal",
+        "host.aside",
         "host.slices",
         "host.state",
         "host.hygiene",

@@ -209,7 +209,7 @@ class Answer:
         """
         events.restart()
         noise, counted = Noise(trio.current_time()), events.meaningless
-        enough = lingering = no_memory = False
+        enough = lingering = no_memory = too_noisy = False
         too_long: EventTooLong | None = None
         discarding = None
         turn = self._turns.turn()
@@ -236,8 +236,9 @@ class Answer:
                     except EventTooLong as problem:
                         too_long = problem
                         reading.cancel()
-                    if not noise.more(trio.current_time(), events.meaningless - counted) and not enough:
-                        raise TooNoisy
+                    if not noise.more(trio.current_time(), events.meaningless - counted):
+                        too_noisy = True
+                        reading.cancel()
                     counted = events.meaningless
                     if enough and not lingering:
                         lingering, reading.deadline = True, trio.current_time() + LINGER
@@ -248,6 +249,8 @@ class Answer:
             await self._response.aclose()
         if no_memory and not enough:
             raise NoMemory
+        if too_noisy and not enough:
+            raise TooNoisy
         if too_long is not None and not enough:
             raise OverLimit(f"it sent {too_long} (limits.message)")
         if reading.cancelled_caught and not enough:

@@ -327,16 +327,17 @@ class _Connection:
             if len(self._server.slots) > _CROWD and not self._closed and not self._unread():
                 # A thousand connections that a client ends at once must not all be taken down in one pass.
                 await trio.sleep(random.random() * _SPREAD)
+            if self._closed:
+                raise trio.ClosedResourceError
             try:
                 data = os.read(self._stream.socket.fileno(), _CHUNK if self._busy else _READ_AHEAD)
             except BlockingIOError:
                 continue
-            # The parser can do nothing with a part of a line. A thousand connections may send a byte each at once.
             self._line += data
-            if data and self._head_begun and b"\n" not in data and len(self._line) < _LONGEST_LINE:
-                continue
-            data, self._line = self._line, b""
-            return data
+            # The parser can do nothing with a part of a line. A thousand connections may send a byte each at once.
+            if not data or not self._head_begun or b"\n" in data or len(self._line) >= _LONGEST_LINE:
+                data, self._line = self._line, b""
+                return data
 
     async def read_ahead(self) -> None:
         """Watch the client while a pipelined request waits for its turn.

@@ -20,7 +20,6 @@ import pytest
 import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
 
 from host.errors import AuditUnavailable
 from host.policy.audit import (
@@ -574,7 +573,8 @@ def test_records_by_what_one_looks_for(folder: Path) -> None:
     assert found(caller="bob") == [("b", "decision")]
     assert len(found(caller="x")) == 2
     assert found(caller="x", server="a", kind="decision") == [("a", "decision")]
-    assert [record["kind"] for record in records(folder, since=middle)] == ["outcome", "stop", "stop"]
+    since = sorted(str(record["kind"]) for record in records(folder, since=middle))  # of one millisecond in any order
+    assert since == ["outcome", "stop", "stop"]
     assert one.path is not None
     assert {record["server"] for record in records([one.path], kind="decision")} == {"a"}
     assert list(records(folder / "nowhere")) == []
@@ -627,12 +627,12 @@ def test_shapes_say_what_it_looks_like() -> None:
 
 def test_long_arguments_have_a_shape_that_costs_little() -> None:
     small = b'{"title":"abc","labels":[1,2],"fill":"%b"}' % (b"x" * 100_000)
-    assert shape_of_long(Raw(small)) == {"title": "str[3]", "labels": "arr[2]", "fill": "str[100002 bytes]"}
+    assert shape_of_long(small) == {"title": "str[3]", "labels": "arr[2]", "fill": "str[100002 bytes]"}
     many = b"{" + b",".join(b'"%d":1' % n for n in range(190_000)) + b"}"
-    assert shape_of_long(Raw(many)) == f"obj[{len(many)} bytes]"
-    assert shape_of_long(Raw(rb'{"a":"\ud800"}')) == {"a": "unreadable"}
+    assert shape_of_long(many) == f"obj[{len(many)} bytes]"
+    assert shape_of_long(rb'{"a":"\ud800"}') == {"a": "unreadable"}
     lone = rb'{"a":"\ud800%b"}' % (b"x" * 100_000)
-    assert shape_of_long(Raw(lone)) == f"obj[{len(lone)} bytes]"
+    assert shape_of_long(lone) == f"obj[{len(lone)} bytes]"
 
 
 def test_shapes_are_small_and_in_ascii() -> None:

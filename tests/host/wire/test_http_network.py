@@ -11,6 +11,7 @@ import trio
 from host.wire.http_client import HttpLink, open_http
 from host.wire.http_network import LINE_ENDS, MAX_HEAD, MAX_INTERIM, _some_lines
 from host.wire.link import Arrival, LinkLost
+from host.wire.noise import USELESS_A_SECOND
 from host.wire.turns import SHARE, Turns
 from tests.host.wire.http_servers import Heard, Script, Wire, answer, ask, serving
 
@@ -116,7 +117,7 @@ async def test_an_interim_response_without_an_end_fails_the_exchange() -> None:
 )
 async def test_others_run_while_a_stream_of_nothing_is_read(noise: bytes, line_ends: int) -> None:
     """Each pass gives no more than LINE_ENDS of it, however much one read of the socket holds."""
-    count = 4000
+    count = USELESS_A_SECOND // 3
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     event = b"data: %s\n\n" % answer()
     last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
@@ -125,6 +126,31 @@ async def test_others_run_while_a_stream_of_nothing_is_read(noise: bytes, line_e
         await link.send(ask())
         assert len(arrived) == 1
         assert turns.pauses >= count * line_ends // LINE_ENDS
+
+
+@pytest.mark.parametrize("noise", [b"data:\n\n", b":\n", b"id: 1\n\n", b"retry: 1\n\n"])
+async def test_a_stream_that_says_nothing_too_often_fails_its_request(noise: bytes) -> None:
+    """And only that: the connection serves others."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    calls = 0
+
+    async def script(heard: Heard, wire: Wire) -> None:
+        nonlocal calls
+        if heard.method != "POST":
+            await wire.say(405)
+            return
+        calls += 1
+        if calls > 1:
+            await wire.say(200, answer(2))
+        else:
+            await wire.write(head + noise * (2 * USELESS_A_SECOND))
+            await wire.wait_closed()
+
+    async with linked(script, Dear()) as (link, arrived):
+        with trio.fail_after(20), pytest.raises(LinkLost, match="mean nothing"):
+            await link.send(ask())
+        await link.send(ask(2))
+        assert len(arrived) == 1
 
 
 async def test_a_large_body_takes_few_turns() -> None:
@@ -151,7 +177,7 @@ async def test_a_cancelled_request_ends_in_the_middle_of_what_was_received() -> 
         if calls > 1:
             await wire.say(200, answer(2))
         else:
-            await wire.write(head + b"1\r\n\n\r\n" * 10_000)
+            await wire.write(head + b"1\r\nx\r\n" * 10_000)
             await wire.wait_closed()
 
     turns = Dear()
