@@ -6,7 +6,8 @@ instead of some 300, and a median of 1.5 s for whoever sends 125 a second.
 
 The processes are started when they are first needed and kept until the loop ends. Each reads `(function, arguments)`
 from its standard input and writes what came of it, pickled, with its length of 8 bytes before it; the end of its input
-ends it, which the kernel closes also for a host that was killed. They have no environment, and a low priority.
+ends it, which the kernel closes also for a host that was killed. They have no environment, a low priority, and memory
+that no other process of the user can read.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ NICENESS = 10
 
 _LENGTH = struct.Struct(">Q")
 _ROOT = str(Path(__file__).parents[1])
-_COMMAND = f"import sys; sys.path.insert(0, {_ROOT!r}); from host.aside import serve; serve()"
+_COMMAND = (
+    f"import sys; sys.path.insert(0, {_ROOT!r}); from host.cli import hide_memory; hide_memory(); "
+    "from host.aside import serve; serve()"
+)
 
 T = TypeVar("T")
 

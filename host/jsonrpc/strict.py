@@ -1,7 +1,7 @@
 """The checks on JSON text that clients send: it is bounded, and no two parsers can read it differently.
 
 Short text is decoded with hooks. Long text is scanned instead: no values are built, and the work is divided into steps
-of some milliseconds at the most, since a worker thread that stays in one call into C stops every other thread. Both
+of some milliseconds at the most, since a signal must not wait for the end of a long call into C. Both
 give the same verdict. This file knows nothing of messages, threads or time.
 """
 

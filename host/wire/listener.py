@@ -322,13 +322,13 @@ class _Connection:
     async def _receive_ready(self) -> bytes:
         # `SocketStream.receive_some` can yield with the bytes in hand. A connection that is closed in that moment,
         # since it looks idle, would lose a request that has arrived.
-        while True:
+        while not self._closed:
             await trio.lowlevel.wait_readable(self._stream.socket)
             if len(self._server.slots) > _CROWD and not self._closed and not self._unread():
                 # A thousand connections that a client ends at once must not all be taken down in one pass.
                 await trio.sleep(random.random() * _SPREAD)
             if self._closed:
-                raise trio.ClosedResourceError
+                break
             try:
                 data = os.read(self._stream.socket.fileno(), _CHUNK if self._busy else _READ_AHEAD)
             except BlockingIOError:
@@ -338,6 +338,7 @@ class _Connection:
             if not data or not self._head_begun or b"\n" in data or len(self._line) >= _LONGEST_LINE:
                 data, self._line = self._line, b""
                 return data
+        raise trio.ClosedResourceError
 
     async def read_ahead(self) -> None:
         """Watch the client while a pipelined request waits for its turn.

@@ -1,8 +1,9 @@
 """Carries out the attacks and judges the host by them.
 
-    .venv/bin/python -m tests.attack [--scale 0.1] [--only NAME …] [--once] [--list]
+    .venv/bin/python -m tests.attack [--scale 0.1] [--only NAME …] [--once] [--tell-timing] [--list]
 
-Exits with 1 if an attack failed. What each criterion is: figures.py; how to read the table: docs/contributing.md.
+Exits with 1 if an attack failed; with --tell-timing, not if it failed by its timing alone. What each criterion is:
+figures.py; how to read the table: docs/contributing.md.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="1 is the full size; 0.1 takes under three minutes")
     parser.add_argument("--only", metavar="NAME", action="append", help="this attack or family; may be repeated")
     parser.add_argument("--once", action="store_true", help="do not measure again what failed by its timing")
+    parser.add_argument(
+        "--tell-timing",
+        action="store_true",
+        help="print what fails by its timing, and do not fail by it: for machines that do something else, too",
+    )
     parser.add_argument("--list", action="store_true", help="name the attacks and do nothing")
     arguments = parser.parse_args()
     names = {*BOUNDARIES, *(family.name for family in FAMILIES), *(a.name for f in FAMILIES for a in f.attacks)}
@@ -67,7 +73,8 @@ def main() -> int:
                 with _carried_out(family.name, show):
                     run_family(family, chosen, scale, place / family.name.replace(" ", "-"), show)
     print(f"{summary(outcomes)} in {time.monotonic() - began:.0f} s")
-    return 1 if any(outcome.failures() for outcome in outcomes) else 0
+    pardoned = Outcome.timing_failures if arguments.tell_timing else lambda outcome: []
+    return 1 if any(set(outcome.failures()) - set(pardoned(outcome)) for outcome in outcomes) else 0
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -90,6 +91,7 @@ def test_the_processes_have_no_environment_and_end_with_the_loop() -> None:
         assert _environment_of(pid) == b""
         assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
         assert await run_aside(_variables) == {}
+        assert await run_aside(_can_be_read) == 0
 
     try:
         trio.run(main)
@@ -122,6 +124,10 @@ def _variables() -> dict[str, str]:
 def test_a_message_that_was_judged_elsewhere_is_read_as_one_that_was_not(data: bytes) -> None:
     found: Received = receive_judged(data, refusals(data))
     assert found == receive(data)
+
+
+def _can_be_read() -> int:
+    return ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)  # type: ignore[no-any-return]  # PR_GET_DUMPABLE
 
 
 def _environment_of(pid: int) -> bytes:
