@@ -322,12 +322,12 @@ class _Connection:
     async def _receive_ready(self) -> bytes:
         # `SocketStream.receive_some` can yield with the bytes in hand. A connection that is closed in that moment,
         # since it looks idle, would lose a request that has arrived.
-        while not self._closed:
+        while not self._is_closed():
             await trio.lowlevel.wait_readable(self._stream.socket)
-            if len(self._server.slots) > _CROWD and not self._closed and not self._unread():
+            if len(self._server.slots) > _CROWD and not self._is_closed() and not self._unread():
                 # A thousand connections that a client ends at once must not all be taken down in one pass.
                 await trio.sleep(random.random() * _SPREAD)
-            if self._closed:
+            if self._is_closed():
                 break
             try:
                 data = os.read(self._stream.socket.fileno(), _CHUNK if self._busy else _READ_AHEAD)
@@ -339,6 +339,10 @@ class _Connection:
                 data, self._line = self._line, b""
                 return data
         raise trio.ClosedResourceError
+
+    def _is_closed(self) -> bool:
+        """Whether it has been closed here: other tasks do that while this one waits."""
+        return self._closed
 
     async def read_ahead(self) -> None:
         """Watch the client while a pipelined request waits for its turn.

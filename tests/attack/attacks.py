@@ -47,7 +47,7 @@ class Attack:
             None where the attack on another host does.
         yardstick: attacks of a family with the same one keep the same processes busy in the same way. Below scale 1
             their second phase is measured once.
-        full_size: it is left out below scale 1, since another attack of the family is the same and more.
+        full_size: it is left out below scale 1, since another attack takes the same way through the host.
     """
 
     name: str
@@ -234,15 +234,28 @@ FAMILIES = (
                 "unknown", "unknown notifications of one server", noise("unknown"), yardstick="noise", full_size=True
             ),
             Attack("unknown x4", "unknown notifications of four servers", noise("unknown", 4)),
-            Attack("malformed", "lines that are no JSON, of one server", noise("malformed"), yardstick="noise"),
+            Attack(
+                "malformed",
+                "lines that are no JSON, of one server",
+                noise("malformed"),
+                yardstick="noise",
+                full_size=True,
+            ),
             Attack(
                 "stray answers",
                 "answers with an id never sent, of one server",
                 noise("stray answers"),
                 yardstick="noise",
+                full_size=True,
             ),
             Attack("logs", "log messages of one server", noise("logs"), yardstick="noise"),
-            Attack("late progress", "progress of no call, of one server", noise("late progress"), yardstick="noise"),
+            Attack(
+                "late progress",
+                "progress of no call, of one server",
+                noise("late progress"),
+                yardstick="noise",
+                full_size=True,
+            ),
             Attack("progress", "progress of a call under way", progress),
             Attack("list changed", "list_changed of one server", noise("list changed"), yardstick="noise"),
         ),
@@ -253,7 +266,9 @@ FAMILIES = (
         (
             Attack("100 continue", "endless 100 Continue in four answers", flood("continue"), yardstick="flood"),
             Attack("empty events", "endless empty events in four answers", flood("empty events"), yardstick="flood"),
-            Attack("comments", "endless comments in four answers", flood("comments"), yardstick="flood"),
+            Attack(
+                "comments", "endless comments in four answers", flood("comments"), yardstick="flood", full_size=True
+            ),
         ),
         lambda control: {},
         web=True,
@@ -266,7 +281,7 @@ FAMILIES = (
     ),
     Family(
         "paged",
-        (Attack("paged", "22,000 tools in 100 pages, all renamed in each reading", listed, readings),),
+        (Attack("paged", "22,000 tools in 100 pages, all renamed in each reading", listed, readings, full_size=True),),
         lambda control: {"paged": program("paged", "paged", control)},
     ),
     Family(
@@ -293,7 +308,9 @@ FAMILIES = (
         "bodies",
         (
             Attack("members", "190,000 members in an object, 4 connections", body("members"), yardstick="bodies"),
-            Attack("objects", "66,000 small objects, 4 connections", body("objects"), yardstick="bodies"),
+            Attack(
+                "objects", "66,000 small objects, 4 connections", body("objects"), yardstick="bodies", full_size=True
+            ),
             Attack("integers", "900 integers of 4,200 digits, 4 connections", body("integers"), yardstick="bodies"),
             Attack("escapes", "4 MiB of escapes to an `ask` tool, 4 connections", body("escapes", "asked__echo")),
             Attack("mutated", "mutated requests on 4 connections", client("mutated", connections=4, seed=1)),
@@ -315,7 +332,7 @@ FAMILIES = (
         lambda control: {},
         client=("--token", GOOD, "--fresh", "--listen"),
         more=TOKENS,
-        calls=500,
+        calls=400,
     ),
     Family(
         "memory",
