@@ -1,11 +1,14 @@
-"""The C library's heap, in a process of its own: what it is told holds for all of the process."""
+"""The heap: settings that hold for all of a process, in a process of its own, and when garbage is collected."""
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from host import heap
 
@@ -64,3 +67,26 @@ def test_the_library_takes_the_settings() -> None:
     script = "from host import heap; heap.tune(); print(heap._glibc().mallopt(-3, heap.LARGE))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True)
     assert done.stdout == "1\n"
+
+
+def test_there_are_fewer_full_collections() -> None:
+    script = (
+        "import gc; from host import heap; heap.spare_collections(); print(gc.get_threshold(), gc.get_freeze_count())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True)
+    threshold, _, frozen = done.stdout.rpartition(" ")
+    assert threshold == "(700, 10, 100)"
+    assert int(frozen) > 10_000
+
+
+@pytest.mark.parametrize(("few", "survivors", "collections"), [(1000, 1, 3), (1000, 0, 0), (0, 1, 0)])
+async def test_garbage_is_collected_while_few_tasks_run(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, few: int, survivors: int, collections: int
+) -> None:
+    made: list[float] = []
+    monkeypatch.setattr(heap, "FEW_TASKS", few)
+    monkeypatch.setattr(gc, "get_count", lambda: (0, 0, survivors))
+    monkeypatch.setattr(gc, "collect", lambda: made.append(trio.current_time()))
+    with trio.move_on_after(3.5 * heap.COLLECT_EVERY):
+        await heap.collect()
+    assert len(made) == collections

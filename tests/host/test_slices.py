@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
 import trio
 
-from host.slices import SLICE, Slices, Steps, at_once, each_in_steps
+from host.slices import SLICE, Slices, Steps, at_once, each_in_steps, in_process
 
 
 def counting(to: int, reached: list[int]) -> Steps[int]:
@@ -115,3 +116,22 @@ async def test_work_that_fails_frees_its_turn() -> None:
         scope.cancel()
         await slices.run(counting(3, []))
     assert await slices.run(counting(3, [])) == 3
+
+
+def process_and_length(text: bytes) -> tuple[int, int]:
+    return os.getpid(), len(text)
+
+
+def heavier() -> Steps[tuple[int, int]]:
+    yield None
+    return (yield from in_process(process_and_length, b"abc"))
+
+
+def test_without_a_loop_it_is_done_in_this_process() -> None:
+    assert at_once(heavier()) == (os.getpid(), 3)
+
+
+async def test_what_takes_the_interpreter_is_done_in_another_process() -> None:
+    pid, length = await Slices().run(heavier())
+    assert pid != os.getpid()
+    assert length == 3

@@ -22,7 +22,7 @@ import trio.testing
 from host.wire import listener
 from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
 from host.wire.head import MAX_HEAD
-from host.wire.listener import MAX_CONNECTIONS, affordable, serve_http
+from host.wire.listener import _CROWD, _LONGEST_LINE, _SPREAD, MAX_CONNECTIONS, affordable, serve_http
 from host.wire.port import bind
 from host.wire.slots import EXTRA, SLOW
 
@@ -458,6 +458,33 @@ async def test_a_head_that_comes_slowly_is_cut() -> None:
             assert await everything(stream) == b""
             nursery.cancel_scope.cancel()
         assert 0.3 < trio.current_time() - started < 1
+
+
+async def test_a_head_that_comes_byte_by_byte_is_answered_and_so_is_what_follows_it() -> None:
+    """Parts of a line are kept from the parser: none is lost, and none is left over for the next request."""
+    long = GET.replace(b"\r\n\r\n", b"\r\nX-Long: " + b"a" * 3 * _LONGEST_LINE + b"\r\n\r\n")
+    async with serving(hello) as site, await site.connect() as stream:
+        for request in (GET, long, GET):
+            for byte in request:
+                await stream.send_all(bytes([byte]))
+                await trio.lowlevel.checkpoint()
+            assert b" 200 " in await read_to(stream, b"got    0")
+
+
+async def test_connections_that_end_at_once_are_gone_soon() -> None:
+    async with serving(hello) as site:
+        await lives_on(site)
+        before = len(os.listdir("/proc/self/fd"))
+        streams = [await site.connect() for _ in range(2 * _CROWD)]
+        for stream in streams:
+            await stream.send_all(GET)
+            await read_to(stream, b"got    0")
+        for stream in streams:
+            await stream.aclose()
+        with trio.fail_after(5):
+            while len(os.listdir("/proc/self/fd")) > before:  # noqa: ASYNC110 - the listener tells nobody
+                await trio.sleep(_SPREAD / 5)
+        await lives_on(site)
 
 
 async def test_the_next_head_has_its_own_deadline_and_the_time_before_it_another() -> None:

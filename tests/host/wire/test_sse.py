@@ -283,3 +283,22 @@ def test_an_event_over_the_limit_that_cannot_be_assigned_ends_the_stream(lines: 
     with pytest.raises(EventTooLong, match="more than 100 bytes"):
         feed()
     assert list(parser.feed(b"data: 1\n\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (b": ping\n\n", 2),
+        (b":\n:\n", 2),
+        (b"data:\n\n", 1),
+        (b"id: 1\nretry: 5\ndata:\n\n", 1),
+        (b"data: x\n\n", 0),
+        (b"data: x\n\n\n\n", 2),
+    ],
+)
+def test_comments_and_events_without_data_are_counted(text: bytes, count: int) -> None:
+    parser = EventParser()
+    for _ in range(3):
+        for _ in parser.feed(text):
+            pass
+    assert parser.meaningless == 3 * count
