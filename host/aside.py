@@ -4,10 +4,11 @@ A worker thread is no help here: it shares the interpreter with the loop, which 
 to wait for it each time. Measured on two cores with four bodies of 4 MiB being checked in threads: 60 calls a second
 instead of some 300, and a median of 1.5 s for whoever sends 125 a second.
 
-The processes are started when they are first needed and kept until the loop ends. Each reads `(function, arguments)`
-from its standard input and writes what came of it, pickled, with its length of 8 bytes before it; the end of its input
-ends it, which the kernel closes also for a host that was killed. They have no environment, a low priority, and memory
-that no other process of the user can read.
+The processes are started when they are first needed and kept until the loop ends. Each reads orders from its standard
+input and writes what came of them to its standard output: a number of parts (4 bytes, big endian), their lengths (8
+bytes each), and the parts. The first part is a pickle, the others are long texts that belong into it, of which no copy
+is made here. The end of its input ends a process, which the kernel closes also for a host that was killed. They have no
+environment, a low priority, and memory that no other process of the user can read.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import trio
+from msgspec import Raw
 
 AT_ONCE = 4
 """Processes at the most."""
 NICENESS = 10
 
-_LENGTH = struct.Struct(">Q")
+_COUNT = struct.Struct(">I")
+_LONG = 64 * 1024
+"""Bytes of a text from which on it is sent by itself."""
 _ROOT = str(Path(__file__).parents[1])
 _COMMAND = (
     f"import sys; sys.path.insert(0, {_ROOT!r}); from host.cli import hide_memory; hide_memory(); "
@@ -49,7 +53,7 @@ async def run_aside(function: Callable[..., T], *arguments: object) -> T:
     async with processes.limiter:
         with trio.CancelScope(shield=True):
             try:
-                result, problem = await processes.run(pickle.dumps((function, arguments), pickle.HIGHEST_PROTOCOL))
+                result, problem = await processes.run(_packed((function, tuple(map(_by_itself, arguments)))))
             except (OSError, trio.BrokenResourceError, EOFError):  # it was killed, or cannot be started
                 return await trio.to_thread.run_sync(function, *arguments)
     if problem is not None:
@@ -75,14 +79,16 @@ class _Processes:
                 for process in list(self._all):
                     await self._end(process)
 
-    async def run(self, order: bytes) -> tuple[Any, Exception | None]:
+    async def run(self, order: list[bytes | memoryview]) -> tuple[Any, Exception | None]:
         process = self._idle.pop() if self._idle else await self._start()
         try:
             assert process.stdin is not None
-            await process.stdin.send_all(_LENGTH.pack(len(order)))
-            await process.stdin.send_all(order)
-            (size,) = _LENGTH.unpack(await _exactly(process, _LENGTH.size))
-            result, problem = pickle.loads(await _exactly(process, size))
+            for part in order:
+                await process.stdin.send_all(part)
+            (count,) = _COUNT.unpack(await _exactly(process, _COUNT.size))
+            sizes = struct.unpack(f">{count}Q", await _exactly(process, 8 * count))
+            head, *parts = [await _exactly(process, size) for size in sizes]
+            result, problem = pickle.loads(head, buffers=parts)
         except BaseException:
             await self._end(process)
             raise
@@ -129,6 +135,18 @@ async def _exactly(process: trio.Process, size: int) -> bytes:
     return bytes(found)
 
 
+def _by_itself(argument: object) -> object:
+    return pickle.PickleBuffer(argument) if isinstance(argument, bytes | Raw) and len(argument) >= _LONG else argument
+
+
+def _packed(thing: object) -> list[bytes | memoryview]:
+    """What is to be written for it, one after the other."""
+    texts: list[memoryview] = []
+    head = pickle.dumps(thing, pickle.HIGHEST_PROTOCOL, buffer_callback=lambda text: texts.append(text.raw()))
+    sizes = [len(head), *map(len, texts)]
+    return [_COUNT.pack(len(sizes)), struct.pack(f">{len(sizes)}Q", *sizes), head, *texts]
+
+
 # In the other process
 
 
@@ -137,15 +155,16 @@ def serve() -> None:
     os.nice(NICENESS)
     orders, results = sys.stdin.buffer, sys.stdout.buffer
     with suppress(KeyboardInterrupt, BrokenPipeError):
-        while head := orders.read(_LENGTH.size):
-            _carry_out(orders.read(*_LENGTH.unpack(head)), results)
+        while count := orders.read(_COUNT.size):
+            sizes = struct.unpack(f">{_COUNT.unpack(count)[0]}Q", orders.read(8 * _COUNT.unpack(count)[0]))
+            function, arguments = pickle.loads(orders.read(sizes[0]), buffers=[orders.read(size) for size in sizes[1:]])
+            for part in _packed(_outcome(function, arguments)):
+                results.write(part)
+            results.flush()
 
 
-def _carry_out(order: bytes, results: BinaryIO) -> None:
-    function, arguments = pickle.loads(order)
+def _outcome(function: Callable[..., object], arguments: tuple[object, ...]) -> tuple[object, Exception | None]:
     try:
-        result = pickle.dumps((function(*arguments), None), pickle.HIGHEST_PROTOCOL)
+        return function(*arguments), None
     except Exception as problem:  # noqa: BLE001 - it is raised where somebody waits for it
-        result = pickle.dumps((None, problem), pickle.HIGHEST_PROTOCOL)
-    results.write(_LENGTH.pack(len(result)) + result)
-    results.flush()
+        return None, problem

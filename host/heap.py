@@ -1,7 +1,7 @@
 """The heap: garbage is collected when that is cheap, and freed memory goes back to the system.
 
 Python makes a full collection of garbage for every 70,000 objects that stay, which takes 120 ms beside a thousand
-connections. Nearly all cycles die young, so the automatic one is made ten times less often, and another one while few
+connections. Nearly all cycles die young, so the automatic one is made three times less often, and another one while few
 tasks run.
 
 Python takes objects of more than 512 bytes from the C library. That of GNU keeps what was freed, and once a large block
@@ -35,14 +35,14 @@ _M_ARENA_MAX = -8
 
 FEW_TASKS = 256
 """Tasks up to which a full collection takes some milliseconds."""
-COLLECT_EVERY = 5.0
+COLLECT_EVERY = 1.0
 """Seconds between two looks at whether one is due."""
 
 
 def spare_collections() -> None:
     """Have fewer full collections, for the rest of the process; to be called once all is imported."""
     gc.freeze()  # what was imported stays: a collection need not look at it
-    gc.set_threshold(700, 10, 100)
+    gc.set_threshold(700, 10, 30)
 
 
 def tune() -> None:

@@ -11,7 +11,6 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.aside import run_aside
 from host.asking import AnswerTooLong, BrokenAnswer, PeerError
 from host.catalog import Entry
 from host.errors import (
@@ -69,7 +68,7 @@ REPORTS_A_SECOND = 20.0
 """Progress reports that are passed on for one call, after the first BURST; a server that sends more is heard less."""
 BURST = 100.0
 LONG_RESULT = 256 * 1024
-"""Bytes; what is longer is looked through in another process."""
+"""Bytes; what is longer is looked through in a worker thread."""
 DEFINED_BY = {
     Kind.TOOL: (Kind.TOOL,),
     Kind.PROMPT: (Kind.PROMPT,),
@@ -362,10 +361,10 @@ class Client:
 
 
 async def _why_unreadable(result: Raw) -> str | None:
-    """`why_unreadable_result`; of what is long, in another process."""
+    """`why_unreadable_result`; of what is long, in a worker thread."""
     if len(result) <= LONG_RESULT:
         return why_unreadable_result(result)
-    return await run_aside(why_unreadable_result, bytes(result))
+    return await trio.to_thread.run_sync(why_unreadable_result, result)
 
 
 def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:

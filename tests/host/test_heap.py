@@ -75,7 +75,7 @@ def test_there_are_fewer_full_collections() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True)
     threshold, _, frozen = done.stdout.rpartition(" ")
-    assert threshold == "(700, 10, 100)"
+    assert threshold == "(700, 10, 30)"
     assert int(frozen) > 10_000
 
 
