@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 
 async def run_aside(function: Callable[..., T], *arguments: object) -> T:
-    """What the function, which a module has under its name, returns or raises for these arguments. Once it has begun
-    this cannot be cancelled: the work is bounded, and a process that is killed would have to be started again."""
+    """Run a function, which must be found in its module by its name, in another process; its result, or its exception.
+    Once it has begun it is not cancelled: the work is bounded, and a killed process would have to be started again."""
     processes = _processes.get(None)
     if processes is None:
         processes = _Processes()
@@ -140,7 +140,7 @@ def _by_itself(argument: object) -> object:
 
 
 def _packed(thing: object) -> list[bytes | memoryview]:
-    """What is to be written for it, one after the other."""
+    """The parts to be written for a thing, in their order."""
     texts: list[memoryview] = []
     head = pickle.dumps(thing, pickle.HIGHEST_PROTOCOL, buffer_callback=lambda text: texts.append(text.raw()))
     sizes = [len(head), *map(len, texts)]
@@ -155,9 +155,10 @@ def serve() -> None:
     os.nice(NICENESS)
     orders, results = sys.stdin.buffer, sys.stdout.buffer
     with suppress(KeyboardInterrupt, BrokenPipeError):
-        while count := orders.read(_COUNT.size):
-            sizes = struct.unpack(f">{_COUNT.unpack(count)[0]}Q", orders.read(8 * _COUNT.unpack(count)[0]))
-            function, arguments = pickle.loads(orders.read(sizes[0]), buffers=[orders.read(size) for size in sizes[1:]])
+        while begun := orders.read(_COUNT.size):
+            (count,) = _COUNT.unpack(begun)
+            head, *parts = [orders.read(size) for size in struct.unpack(f">{count}Q", orders.read(8 * count))]
+            function, arguments = pickle.loads(head, buffers=parts)
             for part in _packed(_outcome(function, arguments)):
                 results.write(part)
             results.flush()

@@ -61,7 +61,7 @@ class Slices:
 
 
 def in_process(function: Callable[..., T], *arguments: object) -> Steps[T]:
-    """What the function returns, run in another process; see `run_aside`."""
+    """The result of the function, which runs in another process; see `run_aside`."""
     work = InProcess(function, arguments)
     yield work
     return cast("T", work.result)

@@ -29,7 +29,7 @@ PATIENCE = 10.0
 """Seconds that a heavy message waits for its turn."""
 SWITCH_INTERVAL = 0.001
 """Seconds that a worker thread may keep the interpreter. The loop gives it up at every system call and has to get it
-back each time, so Python's 5 ms would cost each request tens of milliseconds while four messages are read."""
+back each time, so Python's 5 ms would cost each request tens of milliseconds while a large result is looked through."""
 
 
 def share_interpreter() -> None:
@@ -90,7 +90,6 @@ class MessageReader:
     def __init__(self) -> None:
         self._large = _Turns(LARGE_AT_ONCE, LARGE_OF_ONE)
         self._small = _Turns(SMALL_AT_ONCE, SMALL_AT_ONCE)
-        self._limiter = trio.CapacityLimiter(LARGE_AT_ONCE + SMALL_AT_ONCE)
 
     async def read(self, data: bytes, patience: float = PATIENCE, identity: str | None = None) -> Received:
         """Read what a client sent. A wait for a turn can be cancelled; a reading that has begun cannot.
@@ -106,4 +105,4 @@ class MessageReader:
         turns = self._large if len(data) >= LARGE_BYTES else self._small
         async with turns.slot(identity, patience):
             refused = await run_aside(refusals, data)
-            return await trio.to_thread.run_sync(receive_judged, data, refused, limiter=self._limiter)
+            return await trio.to_thread.run_sync(receive_judged, data, refused)

@@ -174,7 +174,7 @@ class Refusals(NamedTuple):
 
 
 def refusals(data: bytes) -> Refusals:
-    """What `receive` refuses of `data`. This is all of its work that takes long where the text is long."""
+    """The messages of `data` that `receive` refuses. Of its work, only this takes long where the text is long."""
     found = receive(data)
     batch = None if found.batch is None else [_refused(each) for each in found.batch]
     return Refusals(_refused(found.message), batch)

@@ -1,8 +1,8 @@
 """The checks on JSON text that clients send: it is bounded, and no two parsers can read it differently.
 
 Short text is decoded with hooks. Long text is scanned instead: no values are built, and the work is divided into steps
-of some milliseconds at the most, since a signal must not wait for the end of a long call into C. Both
-give the same verdict. This file knows nothing of messages, threads or time.
+of some milliseconds at the most: a worker thread, which does it where no other process can, stops every other thread
+while it stays in one call into C. Both give the same verdict. This file knows nothing of messages, threads or time.
 """
 
 from __future__ import annotations

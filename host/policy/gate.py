@@ -125,7 +125,7 @@ class Gate:
         self._templates: dict[str, tuple[str, ...]] = {}
         self._claims: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._spellings: dict[str, tuple[int, _Spellings]] = {}
-        """Of the resources of each server that are held back: as of an epoch."""
+        """Spellings of the resources of each server that are held back: as of an epoch."""
         self._held_templates: dict[str, tuple[int, list[str]]] = {}
         """The templates of each server that are held back: as of an epoch."""
         self._rounds: dict[str, int] = {}
@@ -921,7 +921,7 @@ def launch_text(server: str) -> str:
 class _Spellings:
     """The URIs that each of these resources of one server may be known by.
 
-    What was worked out for `former` is taken over. Of more than MAX_HELD_SPELLINGS that are not plain, the spellings of
+    The results for `former` are taken over. Of more than MAX_HELD_SPELLINGS that are not plain, the spellings of
     the rest stay unknown, and so every URI may be one of them.
     """
 

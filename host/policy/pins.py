@@ -749,8 +749,8 @@ def _standing(item: _Item | None, offer: _Offer | None, trust: Trust, *, broken:
 
 
 def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _Items) -> Steps[dict[str, _Offer]]:
-    """What is offered, with fingerprints, which are only computed for what is in no way known; of what is long, in
-    another process."""
+    """The definitions offered, with fingerprints, which are only computed for those that are not known; for long ones,
+    in another process."""
     found: dict[str, _Offer] = {}
     for name, raw in offered.items():
         yield None

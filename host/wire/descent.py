@@ -243,7 +243,7 @@ def running_hosts(folder: Path) -> list[HostRecord]:
 
 
 def _record(path: Path) -> HostRecord | None:
-    """What a record says; None if no host holds it, or it is no record."""
+    """The content of a record; None if no host holds it, or it is no record."""
     try:
         # Without O_NONBLOCK a named pipe in the folder would hold the caller for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -154,7 +154,7 @@ class _Server:
         self.config = _hypercorn_config()
         self.slots: Slots[_Connection] = Slots(max_connections)
         self.turns = Turns()
-        """Of bodies that are received: all of them together have their share of each pass of the loop."""
+        """The share that all bodies being received have together in each pass of the loop."""
         self._room = trio.lowlevel.ParkingLot()
         self._complained = -math.inf
 

@@ -128,10 +128,8 @@ async def test_others_run_while_a_stream_of_nothing_is_read(noise: bytes, line_e
         assert turns.pauses >= count * line_ends // LINE_ENDS
 
 
-@pytest.mark.parametrize("noise", [b"data:\n\n", b":\n", b"id: 1\n\n", b"retry: 1\n\n"])
-async def test_a_stream_that_says_nothing_too_often_fails_its_request(noise: bytes) -> None:
-    """And only that: the connection serves others."""
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+def sending_first(data: bytes) -> Script:
+    """Answers the first request with this and no end, and the second as it should be."""
     calls = 0
 
     async def script(heard: Heard, wire: Wire) -> None:
@@ -143,9 +141,17 @@ async def test_a_stream_that_says_nothing_too_often_fails_its_request(noise: byt
         if calls > 1:
             await wire.say(200, answer(2))
         else:
-            await wire.write(head + noise * (2 * USELESS_A_SECOND))
+            await wire.write(data)
             await wire.wait_closed()
 
+    return script
+
+
+@pytest.mark.parametrize("noise", [b"data:\n\n", b":\n", b"id: 1\n\n", b"retry: 1\n\n"])
+async def test_a_stream_that_says_nothing_too_often_fails_its_request(noise: bytes) -> None:
+    """And only that: the connection serves others."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    script = sending_first(head + noise * (2 * USELESS_A_SECOND))
     async with linked(script, Dear()) as (link, arrived):
         with trio.fail_after(20), pytest.raises(LinkLost, match="mean nothing"):
             await link.send(ask())
@@ -166,20 +172,7 @@ async def test_a_large_body_takes_few_turns() -> None:
 async def test_a_cancelled_request_ends_in_the_middle_of_what_was_received() -> None:
     """From within, as the transport needs it: nothing is left half read, and the next request is answered."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-    calls = 0
-
-    async def script(heard: Heard, wire: Wire) -> None:
-        nonlocal calls
-        if heard.method != "POST":
-            await wire.say(405)
-            return
-        calls += 1
-        if calls > 1:
-            await wire.say(200, answer(2))
-        else:
-            await wire.write(head + b"1\r\nx\r\n" * 10_000)
-            await wire.wait_closed()
-
+    script = sending_first(head + b"1\r\nx\r\n" * 10_000)
     turns = Dear()
     async with linked(script, turns) as (link, arrived):
         with trio.CancelScope() as scope:
