@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 import trio
@@ -140,6 +141,7 @@ class HostOffice(Decisions):
         self._told_problems: list[str] = []
         self._compares = False
         """Whether some of what is held back is still to be compared."""
+        self._became_ready = trio.open_memory_channel[str](inf)
         journal.subscribe(self._heard)
         self._desk.changed = lambda: self.moved("questions", "grants", "servers")
 
@@ -149,12 +151,18 @@ class HostOffice(Decisions):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_catalog)
             nursery.start_soon(self._follow_others)
+            nursery.start_soon(self._tell_unmatched)
 
     async def _follow_catalog(self) -> None:
         seen = self._catalog.version
         while True:
             seen = await self._catalog.after(seen)
             self.moved("catalog", "held", "servers")
+
+    async def _tell_unmatched(self) -> None:
+        async for server in self._became_ready[1]:
+            for rule in await self._catalog.slices.run(unmatched(self._gate, self._catalog, server)):
+                self._journal.note(RuleUnused(server, rule))
 
     async def _follow_others(self) -> None:
         while True:
@@ -222,8 +230,11 @@ class HostOffice(Decisions):
 
     def _servers(self) -> Steps[list[dict[str, Any]]]:
         waiting = Counter(held.server for held in (yield from self._gate.holding()) if not held.rejected)
-        upstreams = self._roster.upstreams.values()
-        return (yield from each_in_steps(lambda each: self._server(each, waiting[each.spec.id]), upstreams))
+        found = []
+        for upstream in list(self._roster.upstreams.values()):
+            left = yield from self._unmatched(upstream)
+            found.append(self._server(upstream, waiting[upstream.spec.id], left))
+        return found
 
     def version(self) -> dict[str, int]:
         return dict(self._versions)
@@ -290,7 +301,7 @@ class HostOffice(Decisions):
             sections += ["questions", "grants"]
         elif isinstance(event, ServerReady):
             sections += ["catalog", "held", "grants", "problems"]
-            self._tell_unmatched(event.server)
+            self._became_ready[0].send_nowait(event.server)
         elif isinstance(event, Reloaded):
             sections += ["catalog", "held", "grants", "problems"]
         elif isinstance(event, AuditFailed):
@@ -309,15 +320,11 @@ class HostOffice(Decisions):
             self._activity.append(told)
         self.moved(*sections)
 
-    def _tell_unmatched(self, server: str) -> None:
-        for rule in unmatched(self._gate, self._catalog, server):
-            self._journal.note(RuleUnused(server, rule))
-
     def _all(self, kind: Kind) -> list[Entry]:
         by_server = self._catalog.shelf(kind).by_server
         return [entry for server in self._roster.upstreams for entry in by_server.get(server, ())]
 
-    def _server(self, upstream: Upstream, held: int) -> dict[str, Any]:
+    def _server(self, upstream: Upstream, held: int, unmatched: list[str]) -> dict[str, Any]:
         spec, state = upstream.spec, upstream.state
         traffic = self._traffic.get(spec.id, _Traffic())
         word = {Ready: "ready", Failed: "failed", Connecting: "starting", Disabled: "disabled", NotStarted: "held"}
@@ -339,16 +346,16 @@ class HostOffice(Decisions):
             "bytes_in": traffic.size,
             "in_flight": self._gate.ledger.in_flight[spec.id],
             "held": held,
-            "unmatched": self.unmatched(upstream),
+            "unmatched": unmatched,
             "left_out": [visible(each) for each in upstream.left_out[:MOST_LEFT_OUT]],
             "warnings": warnings_of(spec),
         }
 
-    def unmatched(self, upstream: Upstream) -> list[str]:
+    def _unmatched(self, upstream: Upstream) -> Steps[list[str]]:
         """The rules that match nothing of what a ready server offers."""
         if not isinstance(upstream.state, Ready):
             return []
-        return unmatched(self._gate, self._catalog, upstream.spec.id)
+        return (yield from unmatched(self._gate, self._catalog, upstream.spec.id))
 
     def _entry(self, entry: Entry) -> dict[str, Any]:
         judgement = self._gate.rules(entry.server).judge(entry.kind, entry.inward)

@@ -21,6 +21,7 @@ from host.policy.pins import Held, Standing
 from host.policy.predicates import decoded
 from host.policy.rules import Judgement, written_when
 from host.protocol.methods import Kind
+from host.slices import Steps
 
 LONGEST_KEPT = 32 * 1024
 """Bytes of a definition whose difference is kept."""
@@ -140,7 +141,7 @@ def _arguments(grant: Grant) -> str:
     return f"when {visible(written_when(grant.when))}" if grant.when else "any"
 
 
-def unmatched(gate: Gate, catalog: Catalog, server: str) -> list[str]:
+def unmatched(gate: Gate, catalog: Catalog, server: str) -> Steps[list[str]]:
     """The rules of a server that match nothing of what it lists. A rule for resources may be for one that no list
     names, if the server has templates that make such."""
     rules = gate.rules(server)
@@ -149,5 +150,5 @@ def unmatched(gate: Gate, catalog: Catalog, server: str) -> list[str]:
         names = [entry.inward for entry in catalog.shelf(kind).by_server.get(server, ())]
         if kind is Kind.RESOURCE and catalog.shelf(Kind.TEMPLATE).by_server.get(server, ()):
             continue
-        found += [visible(rule) for rule in rules.unmatched(kind, names)]
+        found += [visible(rule) for rule in (yield from rules.unmatched(kind, names))]
     return found

@@ -23,6 +23,7 @@ from host.policy.predicates import address_of, holds, reason, shown_path
 from host.policy.uris import TooManyVariants, UriVariant, uri_variants
 from host.protocol.methods import Kind
 from host.protocol.questions import Question
+from host.slices import Steps
 
 MOST_LISTED = 40_000
 """Names whose verdict for lists is remembered: of four full lists of a server."""
@@ -147,7 +148,7 @@ class Rules:
         found += [each for of, each in words.items() if kind in (None, of)]
         return any(each.rule == rule and each.verdict is Verdict.ASK for each in found)
 
-    def unmatched(self, kind: Kind, names: Collection[str]) -> list[str]:
+    def unmatched(self, kind: Kind, names: Iterable[str]) -> Steps[list[str]]:
         """The rules of the kind, as in `Judgement.rule`, whose patterns match none of these names or URIs."""
         return self._lists[kind].unmatched(names)
 
@@ -251,16 +252,20 @@ class _Lists:
         """All that may come out, but for what is too long or no page."""
         return [line.judgement for line in (*self._lines, self._rest)]
 
-    def unmatched(self, names: Collection[str]) -> list[str]:
-        matched = {
-            line.text
-            for name in names
-            if not isinstance(variants := self._variants(name), str)
-            for variant in variants
-            for line in self._matching(variant)
-            if line.verdict is not Verdict.ALLOW or variant.is_whole
-        }
-        return [line.text for line in self._lines if line.text not in matched]
+    def unmatched(self, names: Iterable[str]) -> Steps[list[str]]:
+        left = {line.text for line in self._lines}
+        for name in names:
+            if not left:
+                break
+            yield None
+            if not isinstance(variants := self._variants(name), str):
+                left -= {
+                    line.text
+                    for variant in variants
+                    for line in self._matching(variant)
+                    if line.verdict is not Verdict.ALLOW or variant.is_whole
+                }
+        return [line.text for line in self._lines if line.text in left]
 
     def _variants(self, name: str) -> Collection[UriVariant] | str:
         """What the name may be read as; or why it is not held against patterns."""

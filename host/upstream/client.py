@@ -11,6 +11,7 @@ from functools import partial
 import trio
 from msgspec import Raw
 
+from host.aside import run_aside
 from host.asking import AnswerTooLong, BrokenAnswer, PeerError
 from host.catalog import Entry
 from host.errors import (
@@ -35,6 +36,7 @@ from host.jsonrpc.messages import (
 )
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string, value
 from host.jsonrpc.readable import why_unreadable_result
+from host.memory import Hold, OverBudget
 from host.peer import Peer
 from host.policy.gate import Gate, Permit
 from host.protocol.abilities import ALL_ABILITIES, Abilities
@@ -62,13 +64,13 @@ from host.upstream.reverse import Voice
 from host.upstream.rounds import Rounds
 from host.upstream.tasks import TASK_LIFE, Ask, TaskCall
 from host.version import VERSION
-from host.wire.link import LinkLost
+from host.wire.link import LinkLost, NoMemory
 
 REPORTS_A_SECOND = 20.0
 """Progress reports that are passed on for one call, after the first BURST; a server that sends more is heard less."""
 BURST = 100.0
 LONG_RESULT = 256 * 1024
-"""Bytes; what is longer is looked through in a worker thread."""
+"""Bytes; what is longer is looked through in another process."""
 DEFINED_BY = {
     Kind.TOOL: (Kind.TOOL,),
     Kind.PROMPT: (Kind.PROMPT,),
@@ -89,12 +91,14 @@ other for the type of request). Nothing was carried out then."""
 class Listed:
     """What a client must know of the lists of its server: a `tool` by its own name. `suspect` has the tools listed anew
     soon, since the server does not know one of them; `read_again` at once, since it wants other headers for one;
-    `until_read` waits while lists of these kinds are marked as changed, until they have been read."""
+    `until_read` waits while lists of these kinds are marked as changed, until they have been read. `hold` charges the
+    server for what it sent."""
 
     tool: Callable[[str], Entry | None]
     suspect: Callable[[], None]
     read_again: Callable[[], Awaitable[None]]
     until_read: Callable[[Iterable[Kind]], Awaitable[None]]
+    hold: Hold
 
 
 class Client:
@@ -340,7 +344,7 @@ class Client:
             if _raises_doubt(problem, stateless=self.offer.revision.stateless):
                 self.doubted.set()
             failed = failure(self.server, problem)
-            if failed.data is not None and await _why_unreadable(failed.data) is not None:
+            if failed.data is not None and await self._why_unreadable(failed.data) is not None:
                 failed.data = None
             failed.message = self._gate.tidy_text(self.server, failed.message)
             failed.data = None if failed.data is None else self._gate.tidy(self.server, failed.data)
@@ -354,17 +358,28 @@ class Client:
             raise failed from None
         if not is_object(result):
             raise BrokeProtocol(self.server, f"{self.server} sent a result that is not an object")
-        why = await _why_unreadable(result)
+        why = await self._why_unreadable(result)
         if why is not None:
             raise BrokeProtocol(self.server, f"{self.server} sent a result that clients could not read: {why}")
         return self._gate.tidy(self.server, result)
 
+    async def _why_unreadable(self, result: Raw) -> str | None:
+        """`why_unreadable_result`; of what is long, in another process, and charged to the server until that is known.
 
-async def _why_unreadable(result: Raw) -> str | None:
-    """`why_unreadable_result`; of what is long, in a worker thread."""
-    if len(result) <= LONG_RESULT:
-        return why_unreadable_result(result)
-    return await trio.to_thread.run_sync(why_unreadable_result, result)
+        Raises:
+            TooLarge: there is no memory for it.
+        """
+        if len(result) <= LONG_RESULT:
+            return why_unreadable_result(result)
+
+        def drop() -> None:
+            held.release()
+            checking.cancel("its memory is needed elsewhere")
+
+        with suppress(OverBudget), trio.CancelScope() as checking, self._listed.hold(drop) as held:
+            held.grow(len(result))
+            return await run_aside(why_unreadable_result, result)
+        raise failure(self.server, NoMemory())
 
 
 def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:

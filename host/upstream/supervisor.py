@@ -21,6 +21,7 @@ from host.errors import Unavailable, first_of
 from host.exchange import Caller
 from host.journal import Crashed, Journal, LeftOut, ServerFailed, ServerReady, sample
 from host.jsonrpc.readable import LONE_SURROGATE
+from host.memory import Use, server
 from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
@@ -142,7 +143,8 @@ class Upstream:
     def listed(self) -> Listed:
         """What each client of this server knows of its lists."""
         tool, suspect = partial(self._catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
-        return Listed(tool, suspect, self._read_tools, self._until_read)
+        hold = partial(self._catalog.memory.hold, server(self.spec.id), Use.MESSAGES, 0)
+        return Listed(tool, suspect, self._read_tools, self._until_read, hold)
 
     async def _read_tools(self) -> None:
         if self._lister is not None:

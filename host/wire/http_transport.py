@@ -209,19 +209,23 @@ class Answer:
         """
         events.restart()
         noise, counted = Noise(trio.current_time()), events.meaningless
-        enough = lingering = no_memory = too_noisy = False
-        too_long: EventTooLong | None = None
+        enough = lingering = False
+        problem: LinkLost | None = None
         discarding = None
         turn = self._turns.turn()
 
-        def drop() -> None:
-            nonlocal no_memory
-            no_memory = True
+        def stop(reason: LinkLost) -> None:
+            nonlocal problem
+            problem = problem or reason
             held.release()
-            reading.cancel("its memory is needed elsewhere")
+            reading.cancel(str(reason))
 
         try:
-            with trio.CancelScope() as reading, self._hold(drop) as held, suppress(httpx.HTTPError):
+            with (
+                trio.CancelScope() as reading,
+                self._hold(lambda: stop(NoMemory())) as held,
+                suppress(httpx.HTTPError),
+            ):
                 async for chunk in self._chunks():
                     turn.begin()
                     try:
@@ -232,13 +236,11 @@ class Answer:
                                 break  # the next read is cancelled, from within
                         held.resize(events.pending)
                     except OverBudget:
-                        drop()
-                    except EventTooLong as problem:
-                        too_long = problem
-                        reading.cancel()
+                        stop(NoMemory())
+                    except EventTooLong as too_long:
+                        stop(OverLimit(f"it sent {too_long} (limits.message)"))
                     if not noise.more(trio.current_time(), events.meaningless - counted):
-                        too_noisy = True
-                        reading.cancel()
+                        stop(TooNoisy())
                     counted = events.meaningless
                     if enough and not lingering:
                         lingering, reading.deadline = True, trio.current_time() + LINGER
@@ -247,14 +249,10 @@ class Answer:
                         reading.deadline = inf if discarding is None else trio.current_time() + DISCARDING
         finally:
             await self._response.aclose()
-        if no_memory and not enough:
-            raise NoMemory
-        if too_noisy and not enough:
-            raise TooNoisy
-        if too_long is not None and not enough:
-            raise OverLimit(f"it sent {too_long} (limits.message)")
-        if reading.cancelled_caught and not enough:
-            raise OverLimit("it sent an event that is too long (limits.message), and did not end it in time")
+        if reading.cancelled_caught and problem is None:
+            problem = OverLimit("it sent an event that is too long (limits.message), and did not end it in time")
+        if problem is not None and not enough:
+            raise problem
 
     async def discard(self) -> None:
         """Read what is left if that is quickly done, so that the connection can be used again; then close."""

@@ -38,13 +38,13 @@ def test_the_clock_sees_the_processor_time_of_a_pass_and_no_waiting() -> None:
     async def work() -> None:
         burn(0.05)
         await trio.sleep(0.2)
-        await trio.to_thread.run_sync(burn, 0.08)  # another thread's time is not the loop's
+        await trio.to_thread.run_sync(burn, 0.3)  # another thread's time is not the loop's
         burn(0.02)
         await trio.lowlevel.checkpoint()
 
     trio.run(work, instruments=[clock])
     passes = read_passes(clock.report().splitlines(), 0, time.monotonic())
-    assert 0.05 <= passes.longest < 0.08
+    assert 0.05 <= passes.longest < 0.3
 
 
 def test_a_pass_that_lasts_is_reported_while_it_lasts() -> None:

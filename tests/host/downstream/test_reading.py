@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -19,6 +18,7 @@ from host.jsonrpc.strict import LIGHT_TOKENS
 from tests.kit import memory
 from tests.kit.asgi import IO, LATEST, open_face
 from tests.kit.bodies import ARGUMENTS, LONGEST, call
+from tests.kit.passes import assert_holds_nobody_up
 from tests.kit.world import ScriptedServer, tool
 
 HEAVY = call(b"[" + b"1," * LIGHT_TOKENS + b"1]")
@@ -130,21 +130,6 @@ async def test_whoever_leaves_waits_no_longer(slow: Slow) -> None:
     assert len(slow.threads) == LARGE_OF_ONE
 
 
-class Passes(trio.abc.Instrument):
-    """The longest pass of the loop, in processor time of its thread."""
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-        self._began: float | None = None
-
-    def after_io_wait(self, timeout: float) -> None:
-        self._began = time.thread_time()
-
-    def before_io_wait(self, timeout: float) -> None:
-        if self._began is not None:
-            self.longest = max(self.longest, time.thread_time() - self._began)
-
-
 @pytest.mark.parametrize(
     ("body", "tool"),
     [
@@ -163,13 +148,12 @@ async def test_no_body_holds_the_loop(body: str, tool: bytes) -> None:
     async with open_face(ScriptedServer("a", tools=["conditional", "asked"], consent=consent)) as (_, connection):
         await connection.open()
         data = call(ARGUMENTS[body](), tool)
-        passes = Passes()
-        trio.lowlevel.add_instrument(passes)
-        answer = await connection.get("POST", body=data)
-        trio.lowlevel.remove_instrument(passes)
-        (message,) = answer.messages()
-        assert message.get("error", {}).get("code") == (-32602 if tool == b"a__unknown" else None)
-        assert passes.longest < 0.15
+
+        async def ask() -> None:
+            (message,) = (await connection.get("POST", body=data)).messages()
+            assert message.get("error", {}).get("code") == (-32602 if tool == b"a__unknown" else None)
+
+        await assert_holds_nobody_up(ask, 0.15)
 
 
 LONE: dict[str, bytes] = {
@@ -204,10 +188,9 @@ async def test_no_lone_surrogate_holds_the_loop(arguments: str, way: str, monkey
             headers = {"mcp-protocol-version": LATEST, "mcp-method": "tools/call", "mcp-name": "a__x"}
             meta = b'"_meta":{"%bprotocolVersion":"%b","%bclientCapabilities":{}},"name"'
             data = data.replace(b'"name"', meta % (IO.encode(), LATEST.encode(), IO.encode()), 1)
-        passes = Passes()
-        trio.lowlevel.add_instrument(passes)
-        answer = await connection.get("POST", body=data, headers=headers)
-        trio.lowlevel.remove_instrument(passes)
-        (message,) = answer.messages()
-        assert message.get("error", {}).get("code") == (-32602 if way == "stateless with headers" else None)
-        assert passes.longest < 0.1
+
+        async def ask() -> None:
+            (message,) = (await connection.get("POST", body=data, headers=headers)).messages()
+            assert message.get("error", {}).get("code") == (-32602 if way == "stateless with headers" else None)
+
+        await assert_holds_nobody_up(ask, 0.1)
