@@ -16,6 +16,8 @@ from config.model import Config, ServerSpec
 _JUDGED = frozenset({"consent", "questions", "trust", "limits"})
 _ONLY_JUDGED = frozenset({"consent", "limits"})  # what trust says of texts and instructions, a connection is made with
 _FIXED = ("listen", "start_grace", "console")
+_AT_ONCE = {"ask": "ask", "audit": "audit_arguments", "memory": "memory"}
+"""Keys of the file that hold as soon as it is read, and the fields they come to."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,15 @@ class Difference:
     """The ids of servers, in the order of the file they are in, and what cannot change while the host runs.
 
     `added` and `removed` are in one file only. Of those in both, `restart` must begin anew, and `judged` have another
-    consent, trust or limits; one server may be both. `fixed` are sentences for whoever changed the file.
+    consent, trust or limits; one server may be both. `at_once` and `fixed` are sentences for whoever changed the file:
+    what else holds now, and what does not.
     """
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     restart: tuple[str, ...] = ()
     judged: tuple[str, ...] = ()
+    at_once: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
 
 
@@ -44,6 +48,9 @@ def difference(old: Config, new: Config) -> Difference:
         removed=tuple(server for server in old.servers if server not in new.servers),
         restart=tuple(server for server, keys in both.items() if keys - _ONLY_JUDGED),
         judged=tuple(server for server, keys in both.items() if keys & _JUDGED),
+        at_once=tuple(
+            f"{key} has changed" for key, field in _AT_ONCE.items() if getattr(old, field) != getattr(new, field)
+        ),
         fixed=tuple(
             f"{key} has changed: that takes effect with the next start"
             for key in _FIXED

@@ -109,6 +109,7 @@ class Host:
             *(f"{server} removed" for server in found.removed),
             *(f"{server} begins anew" for server in found.restart),
             *(f"{server} is judged anew" for server in found.judged if server not in found.restart),
+            *found.at_once,
             *since_start.fixed,
         ]
         self.journal.note(Reloaded("; ".join(changes) or "nothing has changed", accepted=True))

@@ -523,6 +523,8 @@ class Router:
         _, name = target_of(method, exchange.params)
         if method == UNSUBSCRIBE:
             return self._unwatch(exchange, name)
+        # Before the gate is asked: else what is denied would be answered otherwise than what is not there.
+        self._roster.check_subscribes(self._find(exchange, Kind.RESOURCE, name)[0])
         permit = self._permit_unasked(exchange, name)
 
         def changed(uri: str, notice: dict[str, Raw]) -> None:
@@ -544,9 +546,10 @@ class Router:
         """Whether the server of the resource that the exchange names says that it tells of changes."""
         try:
             permit = self._permit_unasked(exchange, target_of(SUBSCRIBE, exchange.params)[1])
-            return self._roster.ready(permit.server).offer.subscribes
+            self._roster.check_subscribes(permit.server)
         except ColonnadeError:
             return False
+        return True
 
     def _permit_unasked(self, exchange: Exchange, name: str) -> Permit:
         server, inward, _ = self._find(exchange, Kind.RESOURCE, name)

@@ -21,7 +21,7 @@ from config.globs import MAX_LENGTH, lowered
 
 MAX_VARIANTS = 128
 """Variants of one URI. No URI in use comes near it; only text made for it does."""
-MAX_VARIANTS_LENGTH = 2 * MAX_LENGTH
+MAX_VARIANTS_LENGTH = 2 * MAX_LENGTH + 1
 """Characters of all variants of one URI together: each of them is matched against every pattern."""
 MAX_ESCAPES = 1024
 """Percent signs in a URI that is not plain: a path of some hundred characters beyond ASCII has as many."""
@@ -312,8 +312,11 @@ def _other_authorities(scheme: str, authority: str, path: str) -> Iterator[tuple
     elif not host and path.startswith("/"):
         if not authority or scheme.lower() != "file:":
             yield "" if authority else "//", path
-    elif scheme and path and not authority:
-        yield f"//{path.partition('/')[0]}", "".join(path.partition("/")[1:])
+    elif path and not authority:
+        if scheme:
+            yield f"//{path.partition('/')[0]}", "".join(path.partition("/")[1:])
+        else:  # a path, relative to a folder that the server knows
+            yield "", f"/{path}"
 
 
 def _split(uri: str) -> _Parts:

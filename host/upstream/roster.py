@@ -175,6 +175,14 @@ class Roster:
             return nullcontext(upstream.seat())
         return self.instances[server].seat(exchange)
 
+    def check_subscribes(self, server: str) -> None:
+        """
+        Raises:
+            Unavailable: it is not connected.
+            MethodNotFound: it does not offer subscriptions.
+        """
+        _check_subscribes(self.ready(server))
+
     async def watch(self, permit: Permit, tell: Tell) -> None:
         """Whoever has the permit hears of changes to its resource, through `tell`, until it unwatches it or is gone.
         Where every call has an instance of its own, the one that lists is watched.
@@ -187,8 +195,7 @@ class Roster:
         lasting = upstream.spec.isolation is not Isolation.PER_CALL and permit.exchange.caller.instance is not None
         seat = self.seat(permit.server, permit.exchange) if lasting else nullcontext(upstream.seat())
         async with seat as found:
-            if not found.client.offer.subscribes:
-                raise MethodNotFound(f"{permit.server} does not offer subscriptions to resources")
+            _check_subscribes(found.client)
             await found.watches.watch(permit, tell)
 
     def unwatch(self, server: str, uri: str, caller: Caller) -> None:
@@ -251,6 +258,11 @@ def _manner_of(upstream: Upstream) -> Manner:
 async def _tell_roots_changed(client: Client) -> None:
     with suppress(LinkLost):
         await client.peer.notify(ROOTS_CHANGED)
+
+
+def _check_subscribes(client: Client) -> None:
+    if not client.offer.subscribes:
+        raise MethodNotFound(f"{client.server} does not offer subscriptions to resources")
 
 
 @asynccontextmanager

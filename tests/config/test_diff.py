@@ -109,17 +109,27 @@ def test_types_in_conditions_are_told_apart(tmp_path: Path, before: str, after: 
         ("start_grace", "", "start_grace: 1s"),
         ("console", "", "console: off"),
         ("console", "console: off", "console: {address: '127.0.0.1:0'}"),
-        ("", "", "ask: {timeout: 2s}"),
-        ("", "", "audit: {arguments: full}"),
-        ("", "", "memory: 64MiB"),
     ],
 )
 def test_what_is_fixed_is_said(tmp_path: Path, key: str, before: str, after: str) -> None:
-    """The endpoint and the console stay where they are; the rest of the top needs no sentence."""
+    """The endpoint and the console stay where they are."""
     environ = {"S": "0123456789abcdef", "T": "abcdef0123456789"}
     old, new = (read(tmp_path, "a: command: x", top=top, environ=environ) for top in (before, after))
-    said = (f"{key} has changed: that takes effect with the next start",) if key else ()
-    assert difference(old, new) == Difference(fixed=said)
+    assert difference(old, new) == Difference(fixed=(f"{key} has changed: that takes effect with the next start",))
+
+
+@pytest.mark.parametrize(
+    ("key", "after"),
+    [
+        ("ask", "ask: {timeout: 2s}"),
+        ("ask", "ask: {answers: [terminal]}"),
+        ("audit", "audit: {arguments: full}"),
+        ("memory", "memory: 64MiB"),
+    ],
+)
+def test_what_holds_at_once_for_all_servers_is_said(tmp_path: Path, key: str, after: str) -> None:
+    old, new = (read(tmp_path, "a: command: x", top=top) for top in ("", after))
+    assert difference(old, new) == Difference(at_once=(f"{key} has changed",))
 
 
 IDS = st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1)

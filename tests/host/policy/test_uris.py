@@ -66,6 +66,8 @@ def test_a_plain_uri_has_one_reading(uri: str) -> None:
         ("file://h/a", {"file://h/a": "", "file:///a": "restrict only", "file:///h/a": "restrict only"}),
         ("file:///c|/a", {"file:///c|/a": "", "file:///c:/a": ""}),
         ("file:///a%3Fx", {"file:///a%3fx": "", "file:///a?x": "", "file:///a": "?"}),
+        ("a", {"a": "", "/a": "restrict only"}),
+        ("/a", {"/a": "", "///a": "restrict only"}),
         ("x:a", {"x:a": "", "x://a": "restrict only", "x://a/": "restrict only"}),
     ],
 )
