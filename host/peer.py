@@ -17,10 +17,31 @@ from msgspec import Raw
 from host.asking import Asking, Late, PeerError
 from host.errors import LIMITED, TOO_LARGE
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
-from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
+from host.jsonrpc.messages import (
+    INVALID_PARAMS,
+    ErrorBody,
+    Failure,
+    Id,
+    Malformed,
+    Notification,
+    Request,
+    Success,
+)
+from host.jsonrpc.strict import has_more_tokens
 from host.protocol.methods import PROGRESS
 from host.wire.link import Arrival, Link, LinkLost, Parcel
 
+MAX_NOTICE = 128 * 1024
+"""Bytes of the params of a notification."""
+MAX_NOTICE_TOKENS = 2_000
+"""Structural characters there, outside strings: all of it may have to be cleaned in the event loop."""
+MAX_TOKENS = 10_000
+"""Structural characters in the params of a request and in the data of an error, which are opened in the event loop: a
+microsecond for each."""
+MAX_DATA = 512 * 1024
+"""Bytes of the data of an error."""
+MAX_MESSAGE = 16 * 1024
+"""Characters of the message of an error; what is longer is cut."""
 MAX_SERVED = 64
 """Requests of the other side that are served at once; more are refused, and more than as many refusals are dropped."""
 
@@ -154,8 +175,10 @@ class Peer(Generic[T]):
             return
         self.last_heard = trio.current_time()
         message = arrival.message
-        if isinstance(message, Success | Failure):
+        if isinstance(message, Success):
             self._answered(message)
+        elif isinstance(message, Failure):
+            self._answered(_bounded(message))
         elif isinstance(message, Notification):
             self._told(message, arrival.about)
         elif isinstance(message, Request):
@@ -176,7 +199,9 @@ class Peer(Generic[T]):
             self._refuse_soon(message.id, TOO_LARGE, message.why)
 
     def _told(self, notice: Notification, about: Id | None) -> None:
-        if notice.method == PROGRESS:
+        if notice.params is not None and _is_large(notice.params, MAX_NOTICE, MAX_NOTICE_TOKENS):
+            self._handler.dropped("notification too large", f"{notice.method:.80}")
+        elif notice.method == PROGRESS:
             self._progressed(notice)
         elif notice.method == CANCELLED:
             scope = self._serving.named_by(notice)
@@ -204,6 +229,8 @@ class Peer(Generic[T]):
             self._handler.dropped("request repeated", f"{request.method:.80}")
         elif len(self._serving) >= MAX_SERVED:
             self._refuse_soon(request.id, LIMITED, f"more than {MAX_SERVED} requests at once")
+        elif request.params is not None and has_more_tokens(bytes(request.params), MAX_TOKENS):
+            self._refuse_soon(request.id, INVALID_PARAMS, f"params hold more than {MAX_TOKENS} structural characters")
         else:
             scope = trio.CancelScope()
             self._serving.begin(request.id, scope)
@@ -238,6 +265,19 @@ class Peer(Generic[T]):
             await self._link.send(Parcel(answer, about))
         except LinkLost:
             return  # whoever asked is gone; the link itself reports its end
+
+
+def _is_large(raw: Raw, size: int, tokens: int) -> bool:
+    return len(raw) > size or has_more_tokens(bytes(raw), tokens)
+
+
+def _bounded(failure: Failure) -> Failure:
+    """The same, without data that are too large and with a message that is not."""
+    error = failure.error
+    is_large = error.data is not None and _is_large(error.data, MAX_DATA, MAX_TOKENS)
+    if not is_large and len(error.message) <= MAX_MESSAGE:
+        return failure
+    return Failure(ErrorBody(error.code, error.message[:MAX_MESSAGE], None if is_large else error.data), failure.id)
 
 
 @asynccontextmanager

@@ -12,9 +12,19 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
-from host.jsonrpc.raw import REFUSALS, is_object, is_plain, items, members, pick, string
+from host.errors import TOO_LARGE
+from host.jsonrpc.raw import (
+    REFUSALS,
+    is_object,
+    is_plain,
+    items,
+    members,
+    pick,
+    string,
+    without_surrogates,
+)
 from host.jsonrpc.strict import MAX_TOKENS, flaw, structure, tokens
 
 Id: TypeAlias = int | str
@@ -35,6 +45,8 @@ MAX_SURROGATES_BESIDE = 64 * 1024
 """Bytes of params besides the `arguments` of a request up to which these may hold escaped lone surrogates: msgspec
 refuses them, and the way around it is slow."""
 MAX_SERVER_BATCH = 1000
+MAX_SURROGATES = 128 * 1024
+"""Bytes of a server's message that may hold escaped lone surrogates."""
 
 
 def _opened(params: Raw | None) -> Mapping[str, Raw] | None:
@@ -116,7 +128,15 @@ class _Error(Struct):
     data: Raw = _ABSENT
 
 
+class _Skimmed(Struct):
+    """An envelope as `without_surrogates` leaves it."""
+
+    id: Id | None = field(name="ic", default=None)
+    method: Raw = field(name="methoc", default=_ABSENT)
+
+
 _envelope = msgspec.json.Decoder(_Envelope)
+_skimmed = msgspec.json.Decoder(_Skimmed)
 _id = msgspec.json.Decoder(Id)
 _error = msgspec.json.Decoder(_Error)
 _encoder = msgspec.json.Encoder()
@@ -302,6 +322,8 @@ def _read_items(data: bytes, most: int, *, bare_id_answers: bool) -> list[Messag
 
 def _reread(data: bytes, problem: Exception, bare_id_answers: bool) -> Message | Malformed:
     """The slow way, for text that JSON allows and msgspec does not, and for saying what is wrong."""
+    if bare_id_answers and len(data) > MAX_SURROGATES and (skimmed := _skim(data)) is not None:
+        return skimmed
     try:
         found = members(data)
     except ValueError:
@@ -312,6 +334,17 @@ def _reread(data: bytes, problem: Exception, bare_id_answers: bool) -> Message |
         return Malformed(PARSE_ERROR, f"not JSON: {type(problem).__name__}")
     envelope = _Envelope(**{name: found[name] for name in _Envelope.__struct_fields__ if name in found})
     return _classify(envelope, bare_id_answers)
+
+
+def _skim(data: bytes) -> Malformed | None:
+    """Whose answer it is, of a text that is too long for the slow way; None if it is no object at all."""
+    try:
+        found = _skimmed.decode(without_surrogates(data))
+    except REFUSALS:
+        return None
+    id = found.id if isinstance(found.id, int) and _acceptable(found.id) else None  # a text may be another one now
+    why = f"a message of more than {MAX_SURROGATES} bytes holds an escape of half a surrogate pair"
+    return Malformed(TOO_LARGE, why, id, answers=not len(found.method))
 
 
 def _classify(envelope: _Envelope, bare_id_answers: bool) -> Message | Malformed:

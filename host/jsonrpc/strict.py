@@ -49,6 +49,11 @@ def structure(data: bytes) -> int:
     return sum(tokens(b"".join(outside)) for outside, _ in pieces(data))
 
 
+def has_more_tokens(data: bytes, most: int) -> bool:
+    """Whether valid JSON holds more structural characters outside strings."""
+    return tokens(data) > most and structure(data) > most
+
+
 def flaw(data: bytes) -> str | None:
     """The reason to refuse the text, or None. Cheap checks come first: a bomb must not be parsed to be found out."""
     if tokens(data) > MAX_TOKENS:

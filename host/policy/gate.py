@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import is_
 from typing import final
 
@@ -24,8 +25,8 @@ from config import Channel, ServerSpec, Trust, Verdict
 from config.globs import MAX_LENGTH
 from host.errors import BrokeProtocol, Changed, ColonnadeError, Forbidden
 from host.exchange import Caller, Exchange, Nobody
-from host.hygiene import clean, clean_json, visible
-from host.jsonrpc.messages import Request
+from host.hygiene import clean, clean_json, is_light, visible
+from host.jsonrpc.messages import INVALID_PARAMS, Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, items, members, string, value
 from host.names import template_makes
 from host.policy.caution import MAX_TEXT, cautious
@@ -41,8 +42,8 @@ from host.policy.uris import TooManyVariants, is_plain, uri_variants
 from host.protocol.abilities import Abilities
 from host.protocol.links import PAGE, without_page
 from host.protocol.methods import CALL, GET, Kind
-from host.protocol.questions import Question
-from host.slices import Steps, at_once
+from host.protocol.questions import CannotAsk, Question
+from host.slices import Steps, at_once, in_process
 
 _GATE = object()
 MAX_TOKENS = 10**9
@@ -267,11 +268,16 @@ class Gate:
         self._tell_changes(changes, observation.summary)
         return True
 
-    def shown(self, server: str, kind: Kind, definition: bytes) -> bytes:
+    def shown(self, server: str, kind: Kind, definition: bytes) -> Steps[bytes]:
         """A definition as it may be listed."""
         if kind is Kind.TOOL and not self.shows_apps(server):
             definition = bytes(without_page(Raw(definition)))
-        return bytes(self.tidy(server, Raw(definition), MAX_TEXT))
+        if not self.cleans(server):
+            return definition
+        if is_light(definition):
+            return clean_json(definition, limit=MAX_TEXT)
+        cleaned: bytes = yield from in_process(partial(clean_json, limit=MAX_TEXT), definition)
+        return cleaned
 
     def observe_instructions(self, server: str, text: str | None) -> Steps[None]:
         """This is what the server says of itself now."""
@@ -736,7 +742,12 @@ class Gate:
         """
         trust = self.trust(server)
         found = cautious(question, params, trust)
-        return members(clean_json(bytes(encode_object(found)), limit=MAX_TEXT)) if trust is Trust.UNTRUSTED else found
+        if trust is not Trust.UNTRUSTED:
+            return found
+        said = bytes(encode_object(found))
+        if not is_light(said):
+            raise CannotAsk(INVALID_PARAMS, "it is long and holds characters that nobody would see")
+        return members(clean_json(said, limit=MAX_TEXT))
 
     def judge_question(self, server: str, question: Question, uri: str | None = None) -> Judgement:
         return self._rules[server].question(question, uri)
@@ -873,14 +884,17 @@ class Gate:
             return None
         return clean(text, limit=MAX_TEXT) if self.trust(server) is Trust.UNTRUSTED else text
 
-    def tidy(self, server: str, raw: Raw, limit: int | None = None) -> Raw:
-        """What a server says as it may reach a model or a terminal: of an untrusted one, without what cannot be
-        seen."""
-        return raw if self.trust(server) is not Trust.UNTRUSTED else Raw(clean_json(bytes(raw), limit=limit))
+    def cleans(self, server: str) -> bool:
+        """Whether what the server says reaches models and terminals without what cannot be seen."""
+        return self.trust(server) is Trust.UNTRUSTED
+
+    def tidy(self, server: str, raw: Raw) -> Raw:
+        """What a server says, which is short, as it may reach a model or a terminal."""
+        return Raw(clean_json(bytes(raw))) if self.cleans(server) else raw
 
     def tidy_text(self, server: str, text: str) -> str:
         """The same for a text that is not JSON."""
-        return text if self.trust(server) is not Trust.UNTRUSTED else clean(text, limit=MAX_TEXT)
+        return clean(text, limit=MAX_TEXT) if self.cleans(server) else text
 
     # Within
 

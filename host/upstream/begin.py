@@ -20,7 +20,8 @@ from msgspec import Raw
 from host.asking import BrokenAnswer, PeerError
 from host.errors import HeaderMismatch, UnsupportedVersion
 from host.jsonrpc.raw import encode_object, members
-from host.peer import Peer
+from host.jsonrpc.strict import has_more_tokens
+from host.peer import MAX_TOKENS, Peer
 from host.protocol.handshake import WrongRevision, greeting, offer
 from host.protocol.methods import DISCOVER, INITIALIZE, INITIALIZED, PING
 from host.protocol.mirror import Mirror, headers_for
@@ -172,7 +173,7 @@ class _Probe:
         params = discover_params(revision, self._asks, VERSION)
         headers = tuple(headers_for(DISCOVER, params, revision))
         try:
-            return judge_answer(await self._peer.request(DISCOVER, encode_object(params), headers=headers))
+            return judge_answer(_small(await self._peer.request(DISCOVER, encode_object(params), headers=headers)))
         except PeerError as refusal:
             return judge_error(refusal.error.code, refusal.error.data, asked=revision.name, again=again)
         except BrokenAnswer:
@@ -231,7 +232,7 @@ async def shake_hands(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> 
 async def _shaken(link: Link, peer: Peer[T], answer: Raw) -> ServerOffer:
     """Conclude the handshake with a server that has answered the greeting; raises as `shake_hands` does."""
     try:
-        offered = offer(answer)
+        offered = offer(_small(answer))
     except WrongRevision as problem:
         raise WrongRevision(f"it speaks {problem}") from None
     except ValueError as problem:
@@ -239,6 +240,17 @@ async def _shaken(link: Link, peer: Peer[T], answer: Raw) -> ServerOffer:
     link.settle(offered.revision)
     await peer.notify(INITIALIZED)
     return offered
+
+
+def _small(answer: Raw) -> Raw:
+    """The same answer.
+
+    Raises:
+        BrokenAnswer: it holds too much to be opened in the event loop.
+    """
+    if has_more_tokens(bytes(answer), MAX_TOKENS):
+        raise BrokenAnswer(f"it holds more than {MAX_TOKENS} structural characters")
+    return answer
 
 
 async def ask(

@@ -27,6 +27,7 @@ from host.errors import (
     UpstreamError,
 )
 from host.exchange import Answer, Answered, Outlet, Round
+from host.hygiene import is_light
 from host.jsonrpc.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -60,6 +61,7 @@ from host.protocol.stateless import (
 from host.protocol.tasks import TASKS_CANCEL, Support, is_created, read_created, task_params, with_task
 from host.upstream.begin import ask, other_now, still_shakes_hands, still_stateless
 from host.upstream.origin import Origin, Patience
+from host.upstream.results import fit_result, is_heavy_result
 from host.upstream.reverse import Voice
 from host.upstream.rounds import Rounds
 from host.upstream.tasks import TASK_LIFE, Ask, TaskCall
@@ -69,8 +71,8 @@ from host.wire.link import LinkLost, NoMemory
 REPORTS_A_SECOND = 20.0
 """Progress reports that are passed on for one call, after the first BURST; a server that sends more is heard less."""
 BURST = 100.0
-LONG_RESULT = 256 * 1024
-"""Bytes; what is longer is looked through in another process."""
+MAX_REPORT = 8 * 1024
+"""Bytes of a report; of a longer one only the numbers are passed on."""
 DEFINED_BY = {
     Kind.TOOL: (Kind.TOOL,),
     Kind.PROMPT: (Kind.PROMPT,),
@@ -344,10 +346,8 @@ class Client:
             if _raises_doubt(problem, stateless=self.offer.revision.stateless):
                 self.doubted.set()
             failed = failure(self.server, problem)
-            if failed.data is not None and await self._why_unreadable(failed.data) is not None:
-                failed.data = None
             failed.message = self._gate.tidy_text(self.server, failed.message)
-            failed.data = None if failed.data is None else self._gate.tidy(self.server, failed.data)
+            failed.data = None if failed.data is None else self._fit_data(failed.data)
             if origin.lacks is not None and isinstance(failed, Refused):
                 raise _missing(self.server, origin.lacks) from None
             if failed.code == URL_REQUIRED:
@@ -358,27 +358,39 @@ class Client:
             raise failed from None
         if not is_object(result):
             raise BrokeProtocol(self.server, f"{self.server} sent a result that is not an object")
-        why = await self._why_unreadable(result)
-        if why is not None:
-            raise BrokeProtocol(self.server, f"{self.server} sent a result that clients could not read: {why}")
-        return self._gate.tidy(self.server, result)
+        return await self._fit(result)
 
-    async def _why_unreadable(self, result: Raw) -> str | None:
-        """`why_unreadable_result`; of what is long, in another process, and charged to the server until that is known.
+    def _fit_data(self, data: Raw) -> Raw | None:
+        """The data of an error, as they are passed on; None if they cannot be."""
+        if why_unreadable_result(data) is not None or (self._gate.cleans(self.server) and not is_light(bytes(data))):
+            return None
+        return self._gate.tidy(self.server, data)
+
+    async def _fit(self, result: Raw) -> Raw:
+        """The result as it is passed on. One that is heavy is looked through in another process, and charged to the
+        server meanwhile.
 
         Raises:
+            BrokeProtocol: clients could not read it.
             TooLarge: there is no memory for it.
         """
-        if len(result) <= LONG_RESULT:
-            return why_unreadable_result(result)
+        cleans = self._gate.cleans(self.server)
+        if is_heavy_result(result, cleans=cleans):
+            why, fit = await self._fit_aside(result, cleans)
+        else:
+            why, fit = fit_result(result, cleans=cleans)
+        if why is not None:
+            raise BrokeProtocol(self.server, f"{self.server} sent a result that clients could not read: {why}")
+        return result if fit is None else Raw(fit)
 
+    async def _fit_aside(self, result: Raw, cleans: bool) -> tuple[str | None, bytes | None]:
         def drop() -> None:
             held.release()
             checking.cancel("its memory is needed elsewhere")
 
         with suppress(OverBudget), trio.CancelScope() as checking, self._listed.hold(drop) as held:
             held.grow(len(result))
-            return await run_aside(why_unreadable_result, result)
+            return await run_aside(partial(fit_result, cleans=cleans), result)
         raise failure(self.server, NoMemory())
 
 
@@ -452,6 +464,8 @@ class _Relay:
             return
         self._last = progress
         self._patience.progressed()
+        if sum(map(len, found.values())) > MAX_REPORT:
+            found = {name: found[name] for name in ("progress", "total") if name in found}
         now = trio.current_time()
         self._allowance = min(self._allowance + (now - self._counted) * REPORTS_A_SECOND, BURST)
         self._counted = now

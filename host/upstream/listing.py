@@ -10,18 +10,18 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from itertools import islice
 
 import trio
 from msgspec import Raw
 
+from host.aside import run_aside
 from host.asking import BrokenAnswer, PeerError
 from host.catalog import Catalog, Definition, Hint, Part, mirrors_in
 from host.journal import Journal, LeftOut, sample
 from host.jsonrpc.messages import METHOD_NOT_FOUND
-from host.jsonrpc.raw import encode, items, members, one_line, string
+from host.jsonrpc.raw import encode, members, one_line, pick, string
 from host.jsonrpc.readable import why_unreadable
-from host.jsonrpc.strict import is_heavy
+from host.jsonrpc.strict import has_more_tokens, is_heavy
 from host.memory import Holding, OverBudget, Use, server
 from host.policy.gate import Gate, Observation
 from host.protocol.methods import LISTINGS, Kind, Listing
@@ -30,6 +30,7 @@ from host.protocol.tasks import Support, task_support
 from host.slices import Steps, in_process
 from host.upstream.backoff import Pace
 from host.upstream.client import Client
+from host.upstream.results import is_heavy_page, opened_page
 from host.wire.link import LinkLost
 
 MAX_PAGES = 100
@@ -37,6 +38,8 @@ MAX_ENTRIES = 10_000
 MAX_BYTES = 16 * 1024 * 1024
 """Of all pages of one list together: with its copies, what one server may keep of the usual budget."""
 MAX_DEFINITION = 1024 * 1024
+MAX_DEFINITION_TOKENS = 50_000
+"""Structural characters outside strings: definitions are opened in the event loop."""
 MOST_NAMED = 20
 """Entries of one list that are named in the log, by what is wrong with them."""
 MAX_SECONDS = 30.0
@@ -190,7 +193,8 @@ class Lister:
         shown: list[Definition] = []
         for each in definitions:
             yield None
-            shown.append(Definition(each.name, gate.shown(server, kind, each.raw), each.may_be_task))
+            raw = yield from gate.shown(server, kind, each.raw)
+            shown.append(Definition(each.name, raw, each.may_be_task))
         part = yield from self._catalog.part(server, kind, shown, partial(gate.would_show, observation))
         return observation, part
 
@@ -200,21 +204,22 @@ class Lister:
         definitions: list[Definition] = []
         for raw in found:
             yield None
-            try:
-                name = string(members(raw)[listing.key])
-            except (ValueError, KeyError):
-                if (problem := (yield from _unreadable(bytes(raw)))) is not None:
-                    unreadable.append(f"a {listing.kind.value} without a {listing.key} that can be read ({problem})")
-                    continue
-                complaints.add(f"a {listing.kind.value} without a {listing.key} is left out: {sample(bytes(raw))}")
-                continue
-            what = f"the {listing.kind.value} {sample(name)!r}"
-            if not name or len(raw) > MAX_DEFINITION:
-                complaints.add(f"{what} is left out: it has no name or is too long")
+            if len(raw) > MAX_DEFINITION:
+                complaints.add(f"a {listing.kind.value} of {len(raw)} bytes is left out: it is too long")
                 continue
             problem = yield from _unreadable(bytes(raw))
+            name = _named(raw, listing.key)
+            if name is None and problem is None:
+                complaints.add(f"a {listing.kind.value} without a {listing.key} is left out: {sample(bytes(raw))}")
+                continue
+            what = f"a {listing.kind.value} without a {listing.key} that can be read"
+            if name is not None:
+                what = f"the {listing.kind.value} {sample(name)!r}"
             if problem is not None:
                 unreadable.append(f"{what} ({problem})")
+                continue
+            if not name:
+                complaints.add(f"{what} is left out: it has no name")
                 continue
             if self._gate.tidy_text(self._server, name) != name:
                 complaints.add(f"{what} is left out: its name cannot be seen whole")
@@ -264,10 +269,20 @@ class _Complaints:
 
 
 def _unreadable(definition: bytes) -> Steps[str | None]:
-    """`why_unreadable`; of what is heavy, in another process."""
+    """`why_unreadable`, or that the definition holds too much; of what is heavy, in another process."""
     if not is_heavy(definition):
         return why_unreadable(definition)
+    if (yield from in_process(has_more_tokens, definition, MAX_DEFINITION_TOKENS)):
+        return f"it holds more than {MAX_DEFINITION_TOKENS} structural characters"
     return (yield from in_process(why_unreadable, definition))
+
+
+def _named(definition: Raw, key: str) -> str | None:
+    try:
+        found = pick(definition, frozenset({key})) if is_heavy(bytes(definition)) else members(definition)
+        return string(found[key])
+    except (ValueError, KeyError):
+        return None
 
 
 Ask = Callable[[str, Raw | None], Awaitable[Raw]]
@@ -304,12 +319,14 @@ async def read_list(
         charge(len(result))
         if size > MAX_BYTES:
             break
-        page = members(result)
-        hints.append(freshness_of(result))
-        found.extend(
-            islice(items(page[listing.member]) if listing.member in page else (), MAX_ENTRIES + 1 - len(found))
-        )
-        cursor = bytes(page.get("nextCursor", Raw(b"null")))
+        room = MAX_ENTRIES + 1 - len(found)
+        if is_heavy_page(result):
+            entries, beside = await run_aside(opened_page, result, listing.member, room)
+        else:
+            entries, beside = opened_page(result, listing.member, room)
+        found.extend(map(Raw, entries))
+        hints.append(freshness_of(Raw(beside)))
+        cursor = bytes(members(beside).get("nextCursor", b"null"))
         if len(found) > MAX_ENTRIES:
             break
         if cursor in ends:

@@ -73,7 +73,9 @@ MAX_QUESTIONS = 8
 MAX_ELICITATIONS = 1000
 """Visits to pages that one connection remembers; of older ones nobody hears that they are done."""
 LOGS_A_SECOND = 200
-USELESS = frozenset({"invalid message", "unknown id", "unexpected notification"})
+LOG_SIZE = 1024
+"""Bytes of a log message that is to be cleaned which count as one message more."""
+USELESS = frozenset({"invalid message", "notification too large", "unknown id", "unexpected notification"})
 """The reasons for dropping a message that count against the budget of the connection (`noise`)."""
 NO_ROOTS = Raw(b'{"roots":[]}')
 SEVERAL = (
@@ -205,7 +207,10 @@ class Voice:
         """A log message goes where its request goes; one that belongs to none, to whoever asked for log messages."""
         second, count = self._logs
         now = int(trio.current_time())
-        self._logs = now, count + 1 if now == second else 1
+        cost = 1
+        if notice.params is not None and self._gate.cleans(self._server):
+            cost += len(notice.params) // LOG_SIZE
+        self._logs = now, count + cost if now == second else cost
         if self._logs[1] > LOGS_A_SECOND:
             self.dropped("too many log messages", f"more than {LOGS_A_SECOND} in one second")
             return
@@ -213,17 +218,24 @@ class Voice:
         if len(found) > 1 and found[-1].exchange.caller.abilities.retries:
             return  # each request of such a client has a stream of its own, and nothing says which one is meant
         if found:
-            self._say(notice, found[-1].exchange.caller, found[-1].exchange.outlet)
+            caller = found[-1].exchange.caller
+            self._tell_log(self._fit(notice), caller, found[-1].exchange.outlet)
             return
         owner = self._owner()
         if owner is None and (behind.exact or self.spoken.stateless):
             return  # it belongs to one request, which is over or cannot be told: nobody else's affair
-        for caller in list(self._listeners()) if owner is None else [owner]:
-            self._say(notice, caller, caller.outlet)
+        callers = list(self._listeners()) if owner is None else [owner]
+        if callers:
+            notice = self._fit(notice)
+        for caller in callers:
+            self._tell_log(notice, caller, caller.outlet)
 
-    def _say(self, notice: Notification, caller: Caller, outlet: Outlet) -> None:
-        if notice.params is not None:
-            notice = Notification(notice.method, self._gate.tidy(self._server, notice.params))
+    def _fit(self, notice: Notification) -> Notification:
+        if notice.params is None:
+            return notice
+        return Notification(notice.method, self._gate.tidy(self._server, notice.params))
+
+    def _tell_log(self, notice: Notification, caller: Caller, outlet: Outlet) -> None:
         # At a server's own endpoint nothing is renamed.
         outlet.tell(named(notice, self._server) if caller.endpoint is None else notice)
 

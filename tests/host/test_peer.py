@@ -16,7 +16,17 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from host.asking import AnswerTooLong, BrokenAnswer, PeerError
 from host.errors import TOO_LARGE
 from host.jsonrpc.messages import ErrorBody, Id, Malformed, Notification, Request
-from host.peer import MAX_SERVED, Behind, Peer, open_peer
+from host.peer import (
+    MAX_DATA,
+    MAX_MESSAGE,
+    MAX_NOTICE,
+    MAX_NOTICE_TOKENS,
+    MAX_SERVED,
+    MAX_TOKENS,
+    Behind,
+    Peer,
+    open_peer,
+)
 from host.wire.link import Arrival, LinkLost, Parcel
 from tests.kit.memory import MemoryLink, memory_links
 from tests.kit.world import later
@@ -501,3 +511,51 @@ async def test_once_the_connection_is_lost_nothing_more_is_taken() -> None:
         far.says(method="b")
         await wait_all_tasks_blocked()
         assert listener.notices == ["a"]
+
+
+# What would take long to open
+
+WIDE = {"x": [0] * MAX_NOTICE_TOKENS}
+LONG = {"x": "x" * MAX_NOTICE}
+PROSE = {"x": "a, b, " * (MAX_NOTICE // 8)}
+
+
+@pytest.mark.parametrize("method", ["notifications/x", "notifications/progress", "notifications/cancelled"])
+async def test_a_notification_that_is_large_is_dropped(method: str) -> None:
+    async with open_pair() as (_, far, listener):
+        far.says(method=method, params=WIDE)
+        far.says(method=method, params=LONG)
+        await wait_all_tasks_blocked()
+        assert listener.complaints == ["notification too large"] * 2
+        far.says(method="notifications/y", params=PROSE)
+        await wait_all_tasks_blocked()
+        assert listener.notices == ["notifications/y"], "commas in a text are no members"
+
+
+async def test_a_request_with_very_many_members_is_refused() -> None:
+    async with open_pair() as (_, far, listener):
+        listener.may_answer.set()
+        far.says(id=1, method="x", params={"x": [0] * (MAX_TOKENS + 1)})
+        assert (await far.hears())["error"] == {
+            "code": -32602,
+            "message": f"params hold more than {MAX_TOKENS} structural characters",
+        }
+        far.says(id=2, method="x", params={"x": "a, b, " * 2_000_000})
+        assert (await far.hears())["result"] == {"served": True}
+
+
+@pytest.mark.parametrize("data", [{"x": [0] * MAX_TOKENS}, {"x": "x" * MAX_DATA}])
+async def test_an_error_keeps_its_code_and_no_more_data_than_can_be_opened(data: object) -> None:
+    refusals: list[ErrorBody] = []
+    async with open_pair() as (peer, far, _), trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            try:
+                await peer.request("x")
+            except PeerError as refusal:
+                refusals.append(refusal.error)
+
+        nursery.start_soon(ask)
+        id = (await far.hears())["id"]
+        far.says(id=id, error={"code": 5, "message": "m" * (MAX_MESSAGE + 1), "data": data})
+    assert refusals == [ErrorBody(5, "m" * MAX_MESSAGE)]

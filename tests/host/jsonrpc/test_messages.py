@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from host.errors import TOO_LARGE
 from host.jsonrpc.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -18,6 +19,7 @@ from host.jsonrpc.messages import (
     MAX_BESIDE,
     MAX_ID_BYTES,
     MAX_SERVER_BATCH,
+    MAX_SURROGATES,
     MAX_SURROGATES_BESIDE,
     PARSE_ERROR,
     ErrorBody,
@@ -148,6 +150,26 @@ def test_a_bomb_is_found_out_in_a_fraction_of_a_second(data: bytes) -> None:
     begun = time.process_time()
     assert isinstance(read_strictly(data), Malformed)
     assert time.process_time() - begun < 1
+
+
+HALF = b'{"x":"' + rb"\ud800" * 30_000 + b'"}'
+
+
+@pytest.mark.parametrize(
+    ("message", "id", "answers"),
+    [
+        (b'{"jsonrpc":"2.0","result":%b,"id":7}' % HALF, 7, True),
+        (b'{"id":7,"error":{"code":1,"message":"m","data":%b},"jsonrpc":"2.0"}' % HALF, 7, True),
+        (b'{"jsonrpc":"2.0","method":"m","id":7,"params":%b}' % HALF, 7, False),
+        (b'{"jsonrpc":"2.0","method":"m","params":%b}' % HALF, None, False),
+        (b'{"jsonrpc":"2.0","result":%b,"id":"d"}' % HALF, None, True),
+    ],
+)
+def test_of_a_long_message_with_half_characters_it_is_known_whose_it_is(
+    message: bytes, id: int | None, answers: bool
+) -> None:
+    why = f"a message of more than {MAX_SURROGATES} bytes holds an escape of half a surrogate pair"
+    assert read(message) == Malformed(TOO_LARGE, why, id, answers)
 
 
 # What is JSON and no message

@@ -8,18 +8,21 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Trust
+from config import Consent, Trust
 from host.asking import AnswerTooLong, PeerError
 from host.errors import TooLarge
 from host.exchange import Answered
-from host.jsonrpc.messages import ErrorBody, Notification
+from host.jsonrpc.messages import ErrorBody, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.protocol.versions import LATEST
 from host.upstream.client import BURST, REPORTS_A_SECOND, failure
 from host.wire.http_transport import OverLimit
 from host.wire.link import NoMemory
+from tests.kit.gates import kind
+from tests.kit.passes import assert_holds_nobody_up
 from tests.kit.world import Refusal, ScriptedServer, later, open_world
 
 
@@ -493,3 +496,49 @@ def test_an_answer_without_memory_fails_its_call_and_says_that_it_was_carried_ou
     error = failure("a", NoMemory())
     assert (type(error), error.code) == (TooLarge, 413)
     assert error.message.startswith("a carried this out")
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        pytest.param(b"{%b}" % b",".join(b'"%d":1' % at for at in range(600_000)), "more than 10000", id="members"),
+        pytest.param(b'{"content":[%b]}' % b",".join([b"{}"] * 600_000), "more than 10000", id="items"),
+        pytest.param(b'{"content":["%b"]}' % (rb"\ud800" * 600_000), "half a surrogate pair", id="half characters"),
+        pytest.param(
+            b'{"content":[],"structuredContent":{"x":[%b]}}' % b",".join([rb'"\u200b"'] * 300_000), "", id="invisible"
+        ),
+    ],
+)
+async def test_no_hostile_result_holds_anybody_up(result: bytes, said: str) -> None:
+    async def answer(params: dict[str, Any]) -> Raw:
+        return Raw(result)
+
+    allowed = Consent(tools=kind(allow=["x"]))
+    answers = {"tools/call": answer}
+    server = ScriptedServer("a", tools=["x"], trust=Trust.UNTRUSTED, consent=allowed, answers=answers)
+    async with open_world(server) as world:
+        await world.settled()
+        world.approves()
+        client = await world.client()
+
+        async def ask() -> None:
+            answer = await client.answer(Request(1, "tools/call", Raw(b'{"name":"a__x"}')))
+            assert isinstance(answer, Success)
+            text = bytes(answer.result).decode()
+            assert said in text, text[:300]
+            assert len(text) < 2_000_000
+
+        await assert_holds_nobody_up(ask, 0.1)
+
+
+async def test_of_a_long_report_the_numbers_are_passed_on() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.request, "tools/call", {"name": "a__x", "_meta": {"progressToken": 1}})
+        asked = await server.hears("tools/call")
+        report = {"progressToken": asked["_meta"]["progressToken"], "progress": 1, "total": 2, "message": "m" * 9000}
+        await server.notifies("notifications/progress", report)
+        await wait_all_tasks_blocked()
+        assert client.told == [("notifications/progress", {"progressToken": 1, "progress": 1, "total": 2})]
+        server.says(asked["id"], {"content": []})

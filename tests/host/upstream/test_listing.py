@@ -668,6 +668,48 @@ async def test_what_a_list_takes_grows_with_its_length_and_no_faster() -> None:
     assert took[1] < 3 * took[0]
 
 
+INVISIBLE = b'{"name":"t%d","inputSchema":{"type":"object","enum":[%b]}}'
+
+
+@pytest.mark.parametrize(
+    ("entries", "names", "complaint"),
+    [
+        pytest.param(b"1," * 1_500_000 + b"1", [], "more than 1000000 structural characters", id="numbers"),
+        pytest.param(
+            b",".join(INVISIBLE % (at, b",".join([rb'"\u200b"'] * 40_000)) for at in range(3)),
+            ["t0", "t1", "t2"],
+            None,
+            id="invisible texts",
+        ),
+        pytest.param(
+            b'{"name":"t0",%b}' % b",".join(b'"%d":1' % at for at in range(90_000)),
+            [],
+            "the tool 't0' (it holds more than 50000 structural characters)",
+            id="members",
+        ),
+        pytest.param(b'{"name":"%b"}' % (b"x" * 2_000_000), [], "a tool of 2000011 bytes is left out", id="one name"),
+    ],
+)
+async def test_no_hostile_page_holds_anybody_up(entries: bytes, names: list[str], complaint: str | None) -> None:
+    server = ScriptedServer("big", tools=["x"], trust=Trust.UNTRUSTED, start_timeout=600.0)
+    async with open_world(server) as world:
+        await world.settled()
+
+        async def reads() -> None:
+            world.events.clear()
+            server.answers["tools/list"] = page
+            await server.notifies("notifications/tools/list_changed")
+            if complaint is None:
+                await until(lambda: {held.name for held in world.gate.pins.held()} >= set(names))
+            else:
+                await until(lambda: any(complaint in str(event) for event in world.events))
+
+        async def page(params: dict[str, Any]) -> Raw:
+            return Raw(b'{"tools":[%b]}' % entries)
+
+        await assert_holds_nobody_up(reads, LONGEST)
+
+
 @pytest.mark.parametrize("pages", [1, 3])
 async def test_no_page_takes_a_list_beyond_its_limit(pages: int) -> None:
     """Not even the last one."""

@@ -30,6 +30,7 @@ from host.protocol.versions import LATEST
 from host.upstream.origin import CEILING
 from host.upstream.reverse import (
     ANSWER_PATIENCE,
+    LOG_SIZE,
     LOGS_A_SECOND,
     MAX_ELICITATIONS,
     MAX_QUESTIONS,
@@ -1163,6 +1164,20 @@ async def test_a_flood_of_log_messages_is_cut_and_counted(autojump_clock: MockCl
         await server.notifies("notifications/message", log("debug"))
         await wait_all_tasks_blocked()
         assert len(client.heard("notifications/message")) == LOGS_A_SECOND + 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_long_log_messages_of_an_untrusted_server_count_for_more(autojump_clock: MockClock) -> None:
+    """Each of them has to be cleaned."""
+    server = ScriptedServer("a", tools=["x"], trust=Trust.UNTRUSTED)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        await listen(nursery, client)
+        await client.request("logging/setLevel", {"level": "debug"})
+        for _ in range(10):
+            await server.notifies("notifications/message", log("debug", "x" * 60 * LOG_SIZE))
+        await wait_all_tasks_blocked()
+        assert len(client.heard("notifications/message")) == LOGS_A_SECOND // 61
         nursery.cancel_scope.cancel()
 
 

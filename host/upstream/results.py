@@ -1,0 +1,73 @@
+"""What a server's answer to a call is passed on as, and what of a page of its list is kept.
+
+Both may be as long as a message may be, so these functions are also run in other processes (`host/aside.py`), which is
+why this file needs little.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from host.hygiene import clean_json, is_light
+from host.jsonrpc.raw import encode_object, items, members, pick
+from host.jsonrpc.readable import why_unreadable_result
+from host.jsonrpc.strict import LIGHT_BYTES, LIGHT_TOKENS, has_more_tokens, structure, tokens
+
+MAX_BESIDE = 10_000
+"""Structural characters of a result besides `structuredContent`, which nobody here opens."""
+MAX_PAGE = 1_000_000
+"""Structural characters of a page."""
+MAX_BESIDE_ENTRIES = 64 * 1024
+"""Bytes of a page besides its entries."""
+
+_STRUCTURED = frozenset({"structuredContent"})
+
+
+def is_heavy_result(result: Raw, *, cleans: bool) -> bool:
+    """Whether `fit_result` may take more than some milliseconds."""
+    data = bytes(result)
+    return len(data) > LIGHT_BYTES or tokens(data) > LIGHT_TOKENS or (cleans and not is_light(data))
+
+
+def fit_result(result: Raw, *, cleans: bool) -> tuple[str | None, bytes | None]:
+    """Why a result cannot be passed on, None if it can; and what it is passed on as, None if as it is.
+
+    Args:
+        cleans: what nobody would see is taken out of its texts.
+    """
+    why = why_unreadable_result(result)
+    if why is None and _is_wide(bytes(result)):
+        why = f"it holds more than {MAX_BESIDE} structural characters besides structuredContent"
+    if why is not None or not cleans:
+        return why, None
+    fit = clean_json(bytes(result))
+    return None, None if fit == bytes(result) else fit
+
+
+def _is_wide(result: bytes) -> bool:
+    if not has_more_tokens(result, MAX_BESIDE):
+        return False
+    structured = pick(result, _STRUCTURED).get("structuredContent", b"")
+    return structure(result) - structure(bytes(structured)) > MAX_BESIDE
+
+
+def is_heavy_page(page: Raw) -> bool:
+    """Whether `opened_page` may take more than some milliseconds."""
+    data = bytes(page)
+    return len(data) > LIGHT_BYTES or tokens(data) > LIGHT_TOKENS
+
+
+def opened_page(page: Raw, member: str, most: int) -> tuple[list[bytes], bytes]:
+    """The entries in this member of a page, not more than `most`, and an object of all its other members.
+
+    Raises:
+        ValueError: it is no page, or holds too much.
+    """
+    if has_more_tokens(bytes(page), MAX_PAGE):
+        raise ValueError(f"a page holds more than {MAX_PAGE} structural characters")
+    found = members(page)
+    entries = items(found.pop(member)) if member in found else []
+    beside = bytes(encode_object(found))
+    if len(beside) > MAX_BESIDE_ENTRIES:
+        raise ValueError(f"a page holds more than {MAX_BESIDE_ENTRIES} bytes besides its entries")
+    return [bytes(each) for each in entries[:most]], beside

@@ -1,0 +1,99 @@
+"""What is passed on of long results, and what is kept of long pages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from host.upstream.results import (
+    MAX_BESIDE,
+    MAX_BESIDE_ENTRIES,
+    MAX_PAGE,
+    fit_result,
+    is_heavy_page,
+    is_heavy_result,
+    opened_page,
+)
+
+INVISIBLE = "\u200b"
+
+
+def raw(thing: Any) -> Raw:
+    return Raw(json.dumps(thing).encode())
+
+
+MANY = {str(number): 1 for number in range(MAX_BESIDE + 1)}
+
+
+@pytest.mark.parametrize(
+    ("result", "cleans", "heavy"),
+    [
+        ({"content": []}, True, False),
+        ({"content": [{"text": "x" * 100_000}]}, True, False),
+        ({"content": [{"text": "x" * 140_000}]}, False, True),
+        ({"content": [0] * 5001}, False, True),
+        ({"content": [{"text": INVISIBLE * 20_000}]}, True, True),
+        ({"content": [{"text": INVISIBLE * 20_000}]}, False, False),
+        ({"content": [INVISIBLE] * 1001}, True, True),
+    ],
+)
+def test_which_results_are_heavy(result: Any, cleans: bool, heavy: bool) -> None:
+    assert is_heavy_result(raw(result), cleans=cleans) is heavy
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        ({"content": []}, None),
+        (MANY, "it holds more than 10000 structural characters besides structuredContent"),
+        ({"_meta": MANY}, "it holds more than 10000 structural characters besides structuredContent"),
+        ({"content": [{}] * (MAX_BESIDE // 2 + 1)}, "it holds more than 10000 structural characters besides"),
+        ({"structuredContent": MANY, "content": []}, None),
+        ({"content": [{"type": "text", "text": "," * 3 * MAX_BESIDE}]}, None),
+        ({"content": [{"type": "text", "text": "\ud800"}]}, "an escape stands for half a surrogate pair"),
+    ],
+)
+@pytest.mark.parametrize("cleans", [True, False])
+def test_which_results_are_passed_on(result: Any, why: str | None, cleans: bool) -> None:
+    said, fit = fit_result(raw(result), cleans=cleans)
+    assert fit is None
+    assert said is None if why is None else said is not None and said.startswith(why)
+
+
+def test_a_result_is_cleaned_where_that_is_wanted() -> None:
+    result = raw({"content": [{"type": "text", "text": f"a{INVISIBLE}b"}]})
+    assert fit_result(result, cleans=False) == (None, None)
+    why, fit = fit_result(result, cleans=True)
+    assert why is None
+    assert fit is not None
+    assert json.loads(fit) == {"content": [{"type": "text", "text": "ab"}]}
+
+
+def test_a_page_is_opened() -> None:
+    entries, beside = opened_page(raw({"tools": [{"name": "a"}, 1, "x"], "nextCursor": "2", "ttlMs": 5}), "tools", 2)
+    assert list(map(json.loads, entries)) == [{"name": "a"}, 1]
+    assert json.loads(beside) == {"nextCursor": "2", "ttlMs": 5}
+    assert opened_page(raw({"nextCursor": None}), "tools", 2) == ([], b'{"nextCursor":null}')
+
+
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        (Raw(b"[]"), "expected an object"),
+        (raw({"tools": {}}), "expected an array"),
+        (Raw(b'{"tools":[%b1]}' % (b"1," * MAX_PAGE)), "more than 1000000 structural characters"),
+        (raw({"tools": [], "x": "x" * MAX_BESIDE_ENTRIES}), "more than 65536 bytes besides its entries"),
+    ],
+)
+def test_what_is_no_page(page: Raw, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        opened_page(page, "tools", 10)
+
+
+def test_which_pages_are_heavy() -> None:
+    assert not is_heavy_page(raw({"tools": [0] * 1000}))
+    assert is_heavy_page(raw({"tools": [0] * 5001}))
+    assert is_heavy_page(raw({"tools": ["x" * 140_000]}))
