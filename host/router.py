@@ -16,6 +16,7 @@ import trio
 from msgspec import Raw
 
 from config import Verdict
+from config.globs import MAX_LENGTH
 from host.catalog import Catalog, Entry, Part, Shelf
 from host.errors import (
     BrokeProtocol,
@@ -553,7 +554,9 @@ class Router:
 
     def _permit_unasked(self, exchange: Exchange, name: str) -> Permit:
         server, inward, _ = self._find(exchange, Kind.RESOURCE, name)
-        permit = self._gate.admit_unasked(exchange, server, Kind.RESOURCE, inward)
+        # Of such a URI no server is heard, and it would be held as long as it is watched.
+        too_long = len(inward) > MAX_LENGTH
+        permit = None if too_long else self._gate.admit_unasked(exchange, server, Kind.RESOURCE, inward)
         if permit is None:
             raise _missing(Kind.RESOURCE, name)
         return permit

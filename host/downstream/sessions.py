@@ -35,8 +35,8 @@ from host.jsonrpc.messages import (
     Request,
     Success,
 )
-from host.jsonrpc.raw import EMPTY_OBJECT, encode_object
-from host.memory import Budget, client
+from host.jsonrpc.raw import EMPTY_OBJECT, encode_object, members
+from host.memory import Budget, Holding, OverBudget, Owner, Use, client
 from host.protocol.handshake import Opening, opening, opening_answer
 from host.protocol.levels import UNASKED, level_of, passes
 from host.protocol.meta import for_next_hop
@@ -49,6 +49,7 @@ from host.protocol.methods import (
     PROGRESS,
     ROOTS_CHANGED,
     SET_LEVEL,
+    UPDATED,
 )
 from host.protocol.tasks import TASKS_RESULT, related, task_id_of
 from host.router import Router
@@ -66,23 +67,41 @@ Say = Callable[[Notification | Request], bool]
 
 class Standing:
     """What is said to a client outside any request: now, if it listens. Of notices that only say that something
-    changed, the newest of each waits until it does."""
+    changed, the newest of each waits until it does.
 
-    def __init__(self) -> None:
+    Args:
+        memory, owner: what those that wait are charged to, until `close`. When the memory is needed elsewhere, they are
+            forgotten.
+    """
+
+    def __init__(self, memory: Budget, owner: Owner) -> None:
+        self._memory = memory
+        self._owner = owner
         self._say: Say | None = None
         self._kept: dict[bytes, Notification] = {}
+        self._held: Holding | None = None
+        """None while nothing waits: a client that holds nothing has no share of the budget."""
+        self._closed = False
 
     def say(self, message: Notification | Request) -> bool:
         """Whether it was said."""
         return self._say is not None and self._say(message)
 
     def tell(self, notice: Notification) -> None:
-        """Say it now or later; the same notice is said once."""
-        key = notice.method.encode() + bytes(notice.params or b"")
+        """Say it now or later; of several of the same thing that wait, only the newest is said. Where there is no
+        memory for it, it is lost, and an older one stays."""
+        if self._closed or (not self._kept and self.say(notice)):
+            return
+        key = _subject(notice)
+        former = self._kept.get(key)
+        try:
+            self._charge(_size(key, notice) - (0 if former is None else _size(key, former)))
+        except OverBudget:
+            return
         self._kept.pop(key, None)
         self._kept[key] = notice
         while len(self._kept) > MAX_KEPT_NOTICES:
-            del self._kept[next(iter(self._kept))]
+            self._forget(next(iter(self._kept)))
         self._flush()
 
     @contextmanager
@@ -98,10 +117,47 @@ class Standing:
 
     def _flush(self) -> None:
         while self._kept:
-            key = next(iter(self._kept))
-            if not self.say(self._kept[key]):
+            key, notice = next(iter(self._kept.items()))
+            if not self.say(notice):
                 return
-            del self._kept[key]
+            self._forget(key)
+
+    def close(self) -> None:
+        """The client is gone: nothing waits for it any more."""
+        self._closed = True
+        self._give_way()
+
+    def _charge(self, more: int) -> None:
+        if self._held is None:
+            self._held = self._memory.hold(self._owner, Use.STREAMS, more, drop=self._give_way)
+        else:
+            self._held.grow(more)
+
+    def _forget(self, key: bytes) -> None:
+        notice = self._kept.pop(key, None)  # None: to say it took memory, for which all of them gave way
+        if notice is not None:
+            self._charge(-_size(key, notice))
+        if not self._kept:
+            self._give_way()
+
+    def _give_way(self) -> None:
+        self._kept.clear()
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+
+def _subject(notice: Notification) -> bytes:
+    """What a notice is about: one that comes later with the same subject says all that this one says. Whatever else a
+    server writes into its notices that a resource changed, they are about the resource."""
+    about = notice.params or b""
+    if notice.method == UPDATED:
+        about = members(about)["uri"]
+    return notice.method.encode() + bytes(about)
+
+
+def _size(key: bytes, notice: Notification) -> int:
+    return len(key) + len(notice.params or b"")
 
 
 class _Outlet:
@@ -189,7 +245,7 @@ class Session:
         self.opening: Opening | None = None
         self.serving: Serving[trio.CancelScope] = Serving()
         self.asking: Asking[object] = Asking()
-        self.standing = Standing()
+        self.standing = Standing(memory, client(identity))
         self.standing_stream: EventStream | None = None
         """Where that goes over Streamable HTTP."""
         self.level: str | None = None
@@ -310,6 +366,7 @@ class Session:
         self._router.forget(self._caller)
         # Whoever still holds on to the session shall not hold on to what it kept.
         self.history.close()
+        self.standing.close()
         self._changes = None
 
     async def tell_changes(self, send: Send) -> None:

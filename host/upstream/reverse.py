@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import trio
 from msgspec import Raw
 
+from config.globs import MAX_LENGTH
 from host.asking import BrokenAnswer, PeerError
 from host.errors import NOBODY_ANSWERED, ColonnadeError, InvalidParams
 from host.exchange import Caller, Outlet
@@ -32,7 +33,7 @@ from host.jsonrpc.messages import (
     Notification,
     Request,
 )
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, string
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, pick, string
 from host.names import outward_uri
 from host.peer import Behind, Peer
 from host.policy.gate import NOT_ALLOWED, Gate
@@ -72,6 +73,9 @@ MAX_QUESTIONS = 8
 """Questions that may be open for one call at once."""
 MAX_ELICITATIONS = 1000
 """Visits to pages that one connection remembers; of older ones nobody hears that they are done."""
+MAX_UPDATE = 4096
+"""Bytes of the params of a notice that a resource changed; of larger ones only the URI is passed on. Such notices wait
+for clients that do not listen, and nothing but the URI has a meaning in them."""
 LOGS_A_SECOND = 200
 LOG_SIZE = 1024
 """Bytes of a log message that is to be cleaned which count as one message more."""
@@ -118,7 +122,7 @@ class Voice:
     Args:
         title: what people call the server.
         owner: the one client that the connection serves, None as long as it may serve several.
-        updated: told of the URI of a resource that changed, with all members of the notice.
+        updated: told of the URI of a resource that changed, with the members of the notice that are passed on.
         listeners: whoever wants log messages that belong to no request.
     """
 
@@ -195,13 +199,17 @@ class Voice:
             self.dropped("unexpected notification", sample(notice.method))
 
     def _tell_updated(self, notice: Notification) -> None:
+        params = notice.params or b""
         try:
-            found = untagged(members(notice.params or b""))
+            found = untagged(members(params)) if len(params) <= MAX_UPDATE else pick(params, frozenset(("uri",)))
             uri = string(found["uri"])
         except (ValueError, KeyError):
             self.dropped("invalid message", f"{UPDATED} without a uri")
-        else:
-            self._updated(uri, found)
+            return
+        if len(uri) > MAX_LENGTH:
+            self.dropped("invalid message", f"{UPDATED} with a uri of more than {MAX_LENGTH} characters")
+            return
+        self._updated(uri, found)
 
     def _log(self, notice: Notification, behind: Behind[Origin]) -> None:
         """A log message goes where its request goes; one that belongs to none, to whoever asked for log messages."""

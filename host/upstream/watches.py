@@ -7,7 +7,8 @@ endpoint, or what a watcher does when it is told.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import trio
 from msgspec import Raw
@@ -25,13 +26,16 @@ from host.upstream.origin import Origin, Patience, our_own
 from host.wire.link import LinkLost
 
 Tell = Callable[[str, dict[str, Raw]], None]
-"""Takes the URI of what changed, in the server's own spelling, and all members of the notice. Must not wait."""
+"""Takes the URI of what changed, in the server's own spelling, and the members of the notice that are passed on. Must
+not wait."""
 
 MAX_WATCHED = 10_000
 """URIs of one server that may be watched at once."""
 FIRST_AGAIN = 2.0
 LAST_AGAIN = 600.0
 """Seconds until a server that refused is asked again for what is still wanted: at first, and at the most."""
+SEPARATORS = "/#?"
+"""Between the pieces of a URI."""
 
 
 class _Outcome:
@@ -62,6 +66,8 @@ class Watches:
         self._server = server
         self._timeout = timeout
         self._watchers: dict[str, dict[Caller, _Watcher]] = {}
+        self._lengths: Counter[int] = Counter()
+        """Of the URIs that are watched."""
         self._asked: set[str] = set()
         self._outcomes: dict[str, _Outcome] = {}
         self._due: dict[str, trio.Event] = {}
@@ -81,9 +87,12 @@ class Watches:
             Refused, BrokeProtocol, TimedOut, Unavailable, TooMany: it has not; what was agreed to before stays.
         """
         uri, caller = permit.target, permit.exchange.caller
-        if uri not in self._watchers and len(self._watchers) >= MAX_WATCHED:
-            raise TooMany(self._server, f"{MAX_WATCHED} resources of {self._server} are watched already")
-        watchers = self._watchers.setdefault(uri, {})
+        if uri not in self._watchers:
+            if len(self._watchers) >= MAX_WATCHED:
+                raise TooMany(self._server, f"{MAX_WATCHED} resources of {self._server} are watched already")
+            self._watchers[uri] = {}
+            self._lengths[len(uri)] += 1
+        watchers = self._watchers[uri]
         watcher = watchers.setdefault(caller, _Watcher())
         watcher.tell = tell
         watcher.asking += 1
@@ -112,6 +121,9 @@ class Watches:
         watchers = self._watchers.get(uri, {})
         if watchers.pop(caller, None) is not None and not watchers:
             del self._watchers[uri]
+            self._lengths[len(uri)] -= 1
+            if not self._lengths[len(uri)]:
+                del self._lengths[len(uri)]
             self._look_at(uri)
 
     def keep_only(self, may: Callable[[str], bool]) -> None:
@@ -129,10 +141,19 @@ class Watches:
         """The server says that `uri` changed, which may be part of what is watched (2025-06-18, "Resource Updated
         Notification": it may be a sub-resource): whoever watches it or something above it is told. Where nobody does,
         everybody is."""
-        found = [self._watchers[each] for each in _and_above(uri) if each in self._watchers]
+        if not self._watchers:
+            return
+        found = self._of_it_and_above(uri)
         told = {caller: watcher for each in found or self._watchers.values() for caller, watcher in each.items()}
         for watcher in told.values():
             watcher.tell(uri, notice)
+
+    def _of_it_and_above(self, uri: str) -> list[dict[Caller, _Watcher]]:
+        """The watchers of the URI and of everything that it may be part of, the longest first. Only beginnings that are
+        as long as something that is watched are looked up: a server may write a URI of nothing but `/`, and to build
+        every beginning of it takes time that grows with the square of its length."""
+        lengths = sorted((each for each in self._lengths if _ends_a_piece(uri, each)), reverse=True)
+        return [self._watchers[uri[:each]] for each in lengths if uri[:each] in self._watchers]
 
     async def run(self, peer: Peer[Origin]) -> None:
         """Keep the server told of what is watched, until cancelled. What was watched before this connection is asked
@@ -260,10 +281,8 @@ def _too_early(uri: str, notice: dict[str, Raw]) -> None:
     raise AssertionError("a watcher is told who hears of changes before anything else")
 
 
-def _and_above(uri: str) -> Iterator[str]:
-    """The URI itself and everything that it may be part of: with each of its last pieces cut off, `/` or not."""
-    yield uri
-    for at in range(len(uri) - 1, 0, -1):
-        if uri[at] in "/#?":
-            yield uri[: at + 1]
-            yield uri[:at]
+def _ends_a_piece(uri: str, length: int) -> bool:
+    """Whether so many characters of the URI are all of it, or it without some of its last pieces, `/` or not."""
+    if not 0 < length < len(uri):
+        return length == len(uri)
+    return uri[length] in SEPARATORS or uri[length - 1] in SEPARATORS

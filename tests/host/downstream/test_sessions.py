@@ -16,7 +16,8 @@ from config import Isolation
 from host.downstream import sessions as sessions_module
 from host.downstream.sessions import IDLE, MAX_KEPT_NOTICES, OLD_STREAM, Session, Sessions, Standing, _Outlet
 from host.jsonrpc.messages import Id, Notification, Request
-from host.protocol.methods import PROMPTS_CHANGED, TOOLS_CHANGED
+from host.memory import Budget, Use, client
+from host.protocol.methods import PROMPTS_CHANGED, TOOLS_CHANGED, UPDATED
 from host.router import PAGE
 from tests.kit.asgi import open_stateless
 from tests.kit.memory import MemoryLink
@@ -242,7 +243,7 @@ async def test_a_newcomer_waits_for_the_former_stream_and_only_its_heir_cuts_it_
 
 def test_notices_wait_for_a_listener_the_newest_of_each() -> None:
     """Bounded, oldest first out (rule 22)."""
-    standing = Standing()
+    budget, standing = charged()
     told: list[str] = []
     room = [3]
 
@@ -268,10 +269,96 @@ def test_notices_wait_for_a_listener_the_newest_of_each() -> None:
     assert not standing.say(Notification("log"))
     with standing.listening(say):
         assert told[-1] == "late"
+    assert budget.by_owner() == {}
+
+
+def charged(total: int = 1024 * 1024) -> tuple[Budget, Standing]:
+    budget = Budget(total)
+    return budget, Standing(budget, client("ada"))
+
+
+def updated(uri: str, more: str = "") -> Notification:
+    return Notification(UPDATED, Raw(json.dumps({"uri": uri, "more": more}).encode()))
+
+
+def heard(standing: Standing) -> list[str]:
+    """What is said to whoever listens now: of each notice, the last word of its params."""
+    told: list[str] = []
+
+    def say(message: Notification | Request) -> bool:
+        told.append(list(json.loads(bytes(message.params or b"[0]")).values())[-1])
+        return True
+
+    with standing.listening(say):
+        return told
+
+
+def test_of_what_was_said_of_one_resource_the_newest_waits_and_is_charged() -> None:
+    """(rule 22) Each is about its resource, whatever else it says; any other is about what it says."""
+    budget, standing = charged()
+    for n in range(100):
+        for uri in ("x://a", "x://b"):
+            standing.tell(updated(uri, f"{uri} {n} " + "x" * 1000))
+        if n < 3:
+            standing.tell(Notification("other", Raw(json.dumps({"n": str(n)}).encode())))
+        assert 2000 < budget.by_owner()[client("ada")] == budget.by_use()[Use.STREAMS] < 3000
+    standing.tell(updated("x://a", "the last"))
+    assert 1000 < budget.used < 2000
+    assert [each.rstrip("x") for each in heard(standing)] == ["0", "1", "2", "x://b 99 ", "the last"]
+    assert (budget.used, budget.by_owner()) == (0, {})
+
+
+def test_what_waits_is_forgotten_where_its_memory_is_needed_and_waits_again() -> None:
+    budget, standing = charged(10_000)
+    for n in range(5):
+        standing.tell(updated(f"x://{n}", "x" * 1000))
+    assert budget.used > 5_000
+    with budget.hold(client("bob"), Use.REQUESTS, 4_900, lambda: None):
+        assert budget.by_owner() == {client("bob"): 4_900}
+        assert heard(standing) == []
+        standing.tell(updated("x://5", "again"))
+        assert heard(standing) == ["again"]
+    assert budget.by_owner() == {}
+
+
+def test_where_there_is_no_memory_for_the_newest_the_former_of_the_same_stays() -> None:
+    budget, standing = charged(10_000)
+    standing.tell(updated("x://a", "former"))
+    with budget.hold(client("bob"), Use.REQUESTS, 2_000):  # cannot be dropped
+        standing.tell(updated("x://a", "x" * 10_000))
+        assert heard(standing) == ["former"]
+
+
+def test_a_notice_that_makes_the_others_give_way_as_it_is_said_is_said() -> None:
+    """A stream is charged with what it is to say."""
+    budget, standing = charged(10_000)
+    for n in range(3):
+        standing.tell(updated(f"x://{n}", "x" * 3000))
+    said = []
+
+    def say(message: Notification | Request) -> bool:
+        said.append(message)
+        budget.hold(client("ada"), Use.STREAMS, 1_000, lambda: None)
+        return True
+
+    with standing.listening(say):
+        assert said == [updated("x://0", "x" * 3000)]
+    assert budget.by_owner() == {client("ada"): 1_000}
+
+
+async def test_nothing_waits_for_a_client_that_is_gone() -> None:
+    async with open_world(ScriptedServer("a", tools=["x"])) as world:
+        session = (await world.client()).session
+        session.standing.tell(updated("x://a"))
+        assert world.memory.by_use()["streams"] > 0
+        session.end()
+        assert world.memory.by_use()["streams"] == 0
+        session.standing.tell(updated("x://a"))
+        assert world.memory.by_use()["streams"] == 0
 
 
 def test_who_listens_last_is_told_and_stays_so_when_the_former_ends() -> None:
-    standing = Standing()
+    _, standing = charged()
     told: list[str] = []
 
     def say(who: str, message: Notification | Request) -> bool:

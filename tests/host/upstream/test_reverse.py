@@ -34,6 +34,7 @@ from host.upstream.reverse import (
     LOGS_A_SECOND,
     MAX_ELICITATIONS,
     MAX_QUESTIONS,
+    MAX_UPDATE,
     RETRY_PATIENCE,
     SEVERAL,
 )
@@ -1197,7 +1198,18 @@ async def test_odd_log_messages_harm_nobody(params: object) -> None:
 # Other notices
 
 
-@pytest.mark.parametrize("params", [None, [], {}, {"uri": 5}])
+@pytest.mark.parametrize(
+    "params",
+    [
+        None,
+        [],
+        {},
+        {"uri": 5},
+        {"vendor": "x" * MAX_UPDATE},
+        {"uri": 5, "vendor": "x" * MAX_UPDATE},
+        {"uri": "x://y", "vendor": "\ud800" * MAX_UPDATE},
+    ],
+)
 async def test_an_update_of_nothing_is_dropped(params: object) -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:

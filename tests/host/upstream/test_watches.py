@@ -17,13 +17,16 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation
+from config.globs import MAX_LENGTH
 from host.asking import PeerError
 from host.errors import Refused
 from host.exchange import Caller, Exchange, Nobody
 from host.jsonrpc.messages import ErrorBody, Request
 from host.protocol.methods import Kind
 from host.upstream import watches
+from host.upstream.reverse import MAX_UPDATE
 from tests.kit.gates import kind, open_gate
+from tests.kit.passes import assert_holds_nobody_up
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
 D, E, F = "file:///d", "file:///e", "file:///f"
@@ -343,6 +346,125 @@ async def test_a_change_of_a_part_is_told_to_whoever_watches_the_whole(changed: 
             name: [f"a+{changed}"] if name in told else [] for name in watched
         }
         nursery.cancel_scope.cancel()
+
+
+PIECES = st.text(alphabet="ab/#?", min_size=1, max_size=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sets(PIECES, max_size=6), PIECES)
+def test_what_is_above_a_uri_is_it_without_some_of_its_last_pieces(watched: set[str], changed: str) -> None:
+    """(rule 66)"""
+    trio.run(_is_told_of_its_parts, watched, changed)
+
+
+async def _is_told_of_its_parts(watched: set[str], changed: str) -> None:
+    """Each URI is watched by somebody else, and by nobody at all in the end."""
+    told: set[str] = set()
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        held = watches.Watches("a", 60)
+        nursery.start_soon(held.follow, _agree)
+
+        async def watch(uri: str) -> Caller:
+            caller = Caller(uri, None)
+            exchange = Exchange(Request(1, "resources/subscribe"), {}, caller, Nobody())
+            permit = world.gate.admit_unasked(exchange, "a", Kind.RESOURCE, uri)
+            assert permit is not None
+            await held.watch(permit, lambda changed, notice: told.add(uri))
+            return caller
+
+        callers = {uri: await watch(uri) for uri in watched}
+        held.updated(changed, {})
+        above = {changed} | {
+            changed[:at] for at in range(1, len(changed)) if changed[at] in "/#?" or changed[at - 1] in "/#?"
+        }
+        assert told == (watched & above or watched)
+        told.clear()
+        for uri, caller in callers.items():
+            held.unwatch(uri, caller)
+        held.updated(changed, {})
+        assert not told
+        nursery.cancel_scope.cancel()
+
+
+async def _agree(uris: frozenset[str]) -> frozenset[str]:
+    await trio.lowlevel.checkpoint()
+    return uris
+
+
+@pytest.mark.parametrize("watched", [0, 1])
+async def test_a_change_of_something_with_a_great_many_pieces_holds_nobody_up(watched: int) -> None:
+    """(rule 5) Unbounded, or with a copy of every beginning, either of these takes a second and more."""
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        (client,) = await listeners(world, nursery, 1)
+        if watched:
+            await watch(nursery, client).comes()
+        held = world.roster.upstreams["a"].watches
+        assert len(held) == watched
+
+        async def longest_that_is_passed_on() -> None:
+            for _ in range(100):
+                held.updated("x:" + "/" * (MAX_LENGTH - 2), {})
+            await trio.lowlevel.checkpoint()
+
+        async def longer() -> None:
+            await server.says_updated("x:" + "/" * 100_000)
+
+        await assert_holds_nobody_up(longest_that_is_passed_on, 0.4)
+        await assert_holds_nobody_up(longer, 0.4)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_uri_that_is_too_long_is_no_resources() -> None:
+    """(rule 5) Its server is heard of as one that says what means nothing; and nobody can watch it."""
+    server = Watched()
+    fits = D + "/" * (MAX_LENGTH - len(D))
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client, other = await listeners(world, nursery, 2)
+        await watch(nursery, client).comes()
+        await server.says_updated(fits, f"{fits}/")
+        assert updates(client) == [f"a+{fits}"]
+        assert world.journal.dropped["a"] == {"invalid message": 1}
+        await watch(nursery, other, fits).comes()
+        with pytest.raises(Refusal) as refused:
+            await watch(nursery, other, f"{fits}/").comes()
+        assert refused.value.code == -32002
+        assert server.log == [f"+{D}", f"+{fits}"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("more", "passed_on"), [(0, True), (1, False)])
+async def test_of_a_large_notice_only_the_uri_is_passed_on(more: int, passed_on: bool) -> None:
+    """(rule 5)"""
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        (client,) = await listeners(world, nursery, 1)
+        await watch(nursery, client).comes()
+        params = {"uri": f"{D}/x", "vendor": "", "_meta": {"vendor": 1}}
+        params["vendor"] = "x" * (MAX_UPDATE + more - len(Raw(json.dumps(params).encode())))
+        await server.notifies(UPDATED, params)
+        await wait_all_tasks_blocked()
+        (heard,) = client.heard(UPDATED)
+        assert heard == {**(params if passed_on else {}), "uri": f"a+{D}/x"}
+        nursery.cancel_scope.cancel()
+
+
+async def test_of_what_changed_while_nobody_listens_little_is_kept_and_charged() -> None:
+    """(rule 5, rule 22) However many notices a server sends, and whatever they hold."""
+    server = Watched()
+    async with open_world(server) as world:
+        client = await world.client(identity="ada")
+        assert await client.request("resources/subscribe", {"uri": f"a+{D}"}) == {}
+        for n in range(20):
+            for uri in (D, f"{D}/x"):
+                await server.notifies(UPDATED, {"uri": uri, "n": n, "vendor": "x" * (100_000 if n % 2 else 100)})
+        await wait_all_tasks_blocked()
+        assert 0 < world.memory.by_owner()["client", "ada"] == world.memory.by_use()["streams"] < 1000
+        with client.session.standing.listening(client._hear):
+            assert client.heard(UPDATED) == [{"uri": f"a+{D}"}, {"uri": f"a+{D}/x"}]
+        assert world.memory.by_use()["streams"] == 0
 
 
 async def test_a_change_is_told_by_the_name_under_which_it_is_watched() -> None:
