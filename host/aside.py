@@ -4,24 +4,28 @@ A worker thread is no help here: it shares the interpreter with the loop, which 
 to wait for it each time. Measured on two cores with four bodies of 4 MiB being checked in threads: 60 calls a second
 instead of some 300, and a median of 1.5 s for whoever sends 125 a second.
 
-The processes are started when they are first needed and kept until the loop ends. Each reads orders from its standard
-input and writes what came of them to its standard output: a number of parts (4 bytes, big endian), their lengths (8
-bytes each), and the parts. The first part is a pickle, the others are long texts that belong into it, of which no copy
-is made here. The end of its input ends a process, which the kernel closes also for a host that was killed. They have no
-environment, a low priority, and memory that no other process of the user can read.
+The processes are started when they are first needed and kept until the loop ends. Each reads orders from a socket, its
+standard input, and writes there what came of them: a number of parts (4 bytes, big endian), their lengths (8 bytes
+each), and the parts. The first part is a pickle, the others are long texts that belong into it, of which no copy is
+made here. They have no environment, a low priority, and memory that no other process of the user can read.
+
+Any process of the user can stop or kill them. So nobody waits for one longer than PATIENCE, or than GRACE once he is
+cancelled: it is killed then, which also ends one that is stopped. None outlives the host: the kernel kills it with the
+thread that started it (Linux), and closes the socket, whose end ends it anywhere else unless it is stopped.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import socket
 import struct
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import BinaryIO, TypeVar
 
 import trio
 from msgspec import Raw
@@ -29,14 +33,23 @@ from msgspec import Raw
 AT_ONCE = 4
 """Processes at the most."""
 NICENESS = 10
+PATIENCE = 30.0
+"""Seconds that one piece of work may take, the start of its process included: some tenths of a second, many times that
+on a busy machine. A process that needs more was stopped, or starves."""
+GRACE = 2.0
+"""Seconds that it may still take once nobody wants the result: a process that is killed has to be started again. A
+program has as long to heed the end of its input (connect.py)."""
+KILL_LIMIT = 1.0
+"""Seconds after SIGKILL in which a process is waited for."""
 
+_KILLED_EVERY = 0.01
 _COUNT = struct.Struct(">I")
 _LONG = 64 * 1024
 """Bytes of a text from which on it is sent by itself."""
 _ROOT = str(Path(__file__).parents[1])
 _COMMAND = (
-    f"import sys; sys.path.insert(0, {_ROOT!r}); from host.cli import hide_memory; hide_memory(); "
-    "from host.aside import serve; serve()"
+    f"import sys; sys.path.insert(0, {_ROOT!r}); from host.cli import die_with_parent, hide_memory; "
+    "die_with_parent(); hide_memory(); from host.aside import serve; serve()"
 )
 
 T = TypeVar("T")
@@ -44,22 +57,81 @@ T = TypeVar("T")
 
 async def run_aside(function: Callable[..., T], *arguments: object) -> T:
     """Run a function, which must be found in its module by its name, in another process; its result, or its exception.
-    Once it has begun it is not cancelled: the work is bounded, and a killed process would have to be started again."""
+
+    What a process does not do in PATIENCE seconds, or because it was killed, a worker thread does; once that has begun
+    it is not cancelled. A process whose work is cancelled is spared if it ends that within GRACE seconds.
+    """
     processes = _processes.get(None)
     if processes is None:
         processes = _Processes()
         _processes.set(processes)
         trio.lowlevel.spawn_system_task(processes.hold)
     async with processes.limiter:
-        with trio.CancelScope(shield=True):
-            try:
-                result, problem = await processes.run(_packed((function, tuple(map(_by_itself, arguments)))))
-            except (OSError, trio.BrokenResourceError, EOFError):  # it was killed, or cannot be started
-                return await trio.to_thread.run_sync(function, *arguments)
+        answer = await processes.run(_packed((function, tuple(map(_by_itself, arguments)))))
+        if answer is None:
+            return await trio.to_thread.run_sync(function, *arguments)
+    result, problem = pickle.loads(answer[0], buffers=answer[1:])
     if problem is not None:
         raise problem
     found: T = result
     return found
+
+
+class _Process:
+    """One process.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                # From the thread of the loop, which waits for some milliseconds: the process dies with the thread that
+                # starts it, and a worker thread ends when it has been idle for a while.
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-c", _COMMAND],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env={},
+                    cwd="/",
+                    start_new_session=True,  # a signal for the terminal's processes is for the host, which ends these
+                )
+            except BaseException:
+                ours.close()
+                raise
+        self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+
+    async def ask(self, order: list[bytes | memoryview]) -> list[bytes] | None:
+        """The parts of what came of an order; None if the process ended before."""
+        try:
+            for part in order:
+                await self._stream.send_all(part)
+            (count,) = _COUNT.unpack(await self._receive(_COUNT.size))
+            sizes = struct.unpack(f">{count}Q", await self._receive(8 * count))
+            return [await self._receive(size) for size in sizes]
+        except (trio.BrokenResourceError, EOFError):
+            return None
+
+    async def _receive(self, size: int) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            data = await self._stream.receive_some(size - len(found))
+            if not data:
+                raise EOFError
+            found += data
+        return bytes(found)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._stream.socket.close()
+
+    async def wait(self) -> None:
+        """Wait for the end of a process that was killed, and take its status. Shielded and bounded."""
+        with trio.move_on_after(KILL_LIMIT, shield=True):
+            while self._process.poll() is None:  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(_KILLED_EVERY)
 
 
 class _Processes:
@@ -67,72 +139,56 @@ class _Processes:
 
     def __init__(self) -> None:
         self.limiter = trio.CapacityLimiter(AT_ONCE)
-        self._idle: list[trio.Process] = []
-        self._all: set[trio.Process] = set()
+        self._idle: list[_Process] = []
+        self._all: set[_Process] = set()
 
     async def hold(self) -> None:
         """Wait for the end of the loop, then end the processes."""
         try:
             await trio.sleep_forever()
         finally:
-            with trio.CancelScope(shield=True):
-                for process in list(self._all):
-                    await self._end(process)
+            for process in self._all:
+                process.kill()
+            for process in list(self._all):
+                await process.wait()
 
-    async def run(self, order: list[bytes | memoryview]) -> tuple[Any, Exception | None]:
-        process = self._idle.pop() if self._idle else await self._start()
+    async def run(self, order: list[bytes | memoryview]) -> list[bytes] | None:
+        """The parts of what came of an order; None if no process could carry it out."""
         try:
-            assert process.stdin is not None
-            for part in order:
-                await process.stdin.send_all(part)
-            (count,) = _COUNT.unpack(await _exactly(process, _COUNT.size))
-            sizes = struct.unpack(f">{count}Q", await _exactly(process, 8 * count))
-            head, *parts = [await _exactly(process, size) for size in sizes]
-            result, problem = pickle.loads(head, buffers=parts)
-        except BaseException:
-            await self._end(process)
-            raise
-        self._idle.append(process)
-        return result, problem
+            process = self._idle.pop() if self._idle else self._start()
+        except OSError:
+            return None
+        answer = None
+        try:
+            async with trio.open_nursery() as nursery:
+                with trio.move_on_after(PATIENCE, shield=True) as work:
+                    nursery.start_soon(_limit_once_cancelled, work)
+                    answer = await process.ask(order)
+                nursery.cancel_scope.cancel()
+        finally:
+            if answer is not None:
+                self._idle.append(process)
+            else:
+                process.kill()
+                await process.wait()
+                self._all.discard(process)
+        return answer
 
-    async def _start(self) -> trio.Process:
-        process = await trio.lowlevel.open_process(
-            [sys.executable, "-I", "-c", _COMMAND],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={},
-            cwd="/",
-            start_new_session=True,  # a signal for the terminal's processes is for the host, which ends these
-        )
+    def _start(self) -> _Process:
+        process = _Process()
         self._all.add(process)
         return process
-
-    async def _end(self, process: trio.Process) -> None:
-        self._all.discard(process)
-        process.kill()
-        await process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                await stream.aclose()
 
 
 _processes: trio.lowlevel.RunVar[_Processes | None] = trio.lowlevel.RunVar("processes beside the loop")
 
 
-async def _exactly(process: trio.Process, size: int) -> bytes:
-    """That many bytes of what it writes.
-
-    Raises:
-        EOFError: it ended before.
-    """
-    assert process.stdout is not None
-    found = bytearray()
-    while len(found) < size:
-        data = await process.stdout.receive_some(size - len(found))
-        if not data:
-            raise EOFError
-        found += data
-    return bytes(found)
+async def _limit_once_cancelled(work: trio.CancelScope) -> None:
+    """Wait to be cancelled, and leave the shielded work GRACE seconds from then on."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        work.deadline = min(work.deadline, trio.current_time() + GRACE)
 
 
 def _by_itself(argument: object) -> object:
@@ -151,17 +207,24 @@ def _packed(thing: object) -> list[bytes | memoryview]:
 
 
 def serve() -> None:
-    """Carry out orders until standard input ends."""
+    """Carry out orders until the host ends, or the socket does."""
     os.nice(NICENESS)
-    orders, results = sys.stdin.buffer, sys.stdout.buffer
-    with suppress(KeyboardInterrupt, BrokenPipeError):
-        while begun := orders.read(_COUNT.size):
-            (count,) = _COUNT.unpack(begun)
-            head, *parts = [orders.read(size) for size in struct.unpack(f">{count}Q", orders.read(8 * count))]
+    with socket.socket(fileno=sys.stdin.fileno()) as host, suppress(KeyboardInterrupt, EOFError, ConnectionError):
+        orders = host.makefile("rb")
+        while True:
+            (count,) = _COUNT.unpack(_read(orders, _COUNT.size))
+            sizes = struct.unpack(f">{count}Q", _read(orders, 8 * count))
+            head, *parts = [_read(orders, size) for size in sizes]
             function, arguments = pickle.loads(head, buffers=parts)
             for part in _packed(_outcome(function, arguments)):
-                results.write(part)
-            results.flush()
+                host.sendall(part)
+
+
+def _read(orders: BinaryIO, size: int) -> bytes:
+    data = orders.read(size)
+    if len(data) < size:  # the host is gone, perhaps in the middle of an order
+        raise EOFError
+    return data
 
 
 def _outcome(function: Callable[..., object], arguments: tuple[object, ...]) -> tuple[object, Exception | None]:

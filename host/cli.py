@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # typing takes long to load, too
 DONE, INTERRUPTED = 0, 130
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-_SET_DUMPABLE = 4
+_SET_PDEATHSIG, _SET_DUMPABLE = 1, 4
 
 
 def main() -> None:
@@ -47,6 +47,14 @@ def hide_memory() -> None:
         import ctypes  # takes longer than all that comes before the signal handlers
 
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends, also while it is stopped (Linux only)."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _prepare_serving() -> None:

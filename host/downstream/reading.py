@@ -92,7 +92,8 @@ class MessageReader:
         self._small = _Turns(SMALL_AT_ONCE, SMALL_AT_ONCE)
 
     async def read(self, data: bytes, patience: float = PATIENCE, identity: str | None = None) -> Received:
-        """Read what a client sent. A wait for a turn can be cancelled; a reading that has begun cannot.
+        """Read what a client sent. A wait for a turn can be cancelled; a reading that has begun may end
+        first, see `run_aside`.
 
         Args:
             identity: the name of the client's token; all clients without one share None.

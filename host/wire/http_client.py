@@ -337,7 +337,7 @@ class HttpLink:
             if isinstance(event, Malformed):
                 stream.answered = self._take_each((event,), stream.wanted, stream.wanted) or stream.answered
             elif event.event != "message":
-                self._dropped("unexpected event", f"{event.event!r:.80}")
+                self._dropped("unexpected event", f"{event.event[:80]!r:.80}")
             elif event.data:  # without data it only gives the stream a position
                 stream.answered = self._take(event.data, stream.wanted, stream.wanted) or stream.answered
             return stream.answered

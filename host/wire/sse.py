@@ -14,6 +14,10 @@ from host.jsonrpc.raw import one_line
 from host.wire.framing import Discarding
 
 MAX_EVENT = 8 * 1024 * 1024
+MAX_FIELD = 1024
+"""Bytes of an id, or of the name of an event. Both are kept for as long as the stream lives, without being charged, and
+four times as large where they hold one character beyond the first plane. No id that is longer is resumed after
+(http_client.py), and no name that means something is nearly as long."""
 
 _MARK = b"\xef\xbb\xbf"
 _COLON = ord(":")
@@ -29,6 +33,7 @@ class Event:
     data: bytes
     """The lines of data, joined by `\\n`. Not checked to be UTF-8."""
     event: str = "message"
+    """Its name; of one that is longer than MAX_FIELD the beginning, which is no name that anybody knows either."""
     id: str = ""
     """The stream's last id when this event came; empty if it never gave one."""
 
@@ -41,7 +46,8 @@ class EventParser:
 
     def __init__(self, limit: int = MAX_EVENT) -> None:
         self.last_id = ""
-        """The id to resume after: that of the last event that ended, with data or without; empty if there is none."""
+        """The id to resume after: that of the last event that ended, with data or without; empty if there is none. An
+        id of more than MAX_FIELD bytes is ignored as one with NUL is: the former one stays."""
         self.retry: float | None = None
         """Seconds to wait before connecting again, as the stream asked; None if it did not."""
         self.meaningless = 0
@@ -167,9 +173,9 @@ class EventParser:
             self._data += value
             self._data += b"\n"
         elif name == b"event":
-            self._name = value.decode(errors="replace")
+            self._name = value[:MAX_FIELD].decode(errors="replace")
         elif name == b"id":
-            if b"\0" not in value:
+            if len(value) <= MAX_FIELD and b"\0" not in value:
                 self._id = value.decode(errors="replace")
         elif name == b"retry" and value.isdigit():
             # Cut, not refused: any number as long as this stands for "very long".

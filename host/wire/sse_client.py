@@ -135,7 +135,7 @@ class SseLink:
         elif event.event == "endpoint" and self._endpoint is None:
             self._locate(event.data)
         elif event.event != "ping":  # which many servers send to keep the connection alive
-            self._dropped("unexpected event", f"{event.event!r:.80}")
+            self._dropped("unexpected event", f"{event.event[:80]!r:.80}")
 
     def _locate(self, data: bytes) -> None:
         """Remember the endpoint; or else the link is over."""

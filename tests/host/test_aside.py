@@ -5,24 +5,55 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 import trio
 
-from host.aside import AT_ONCE, NICENESS, run_aside
+from host import aside
+from host.aside import AT_ONCE, NICENESS, _packed, run_aside
 from host.jsonrpc.messages import Received, Refusals, receive, receive_judged, refusals
+
+from .wire.processes import ROOT, exists, until
 
 LARGE = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{"text":"%b"}}}' % (b"x" * 4_000_000)
 
+LIMIT = 30.0
+"""Seconds for what other processes do, on a busy machine."""
 
-def children() -> set[int]:
-    """The processes that this one has started and that run."""
+HOST = """
+import os, time, trio
+from host.aside import run_aside
+
+async def main():
+    pids = set()
+    async def work():
+        pids.add(await run_aside(os.getpid))
+    while len(pids) < 3:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(work)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run_aside, time.sleep, 600)
+        await trio.sleep(0.1)
+        print(*pids, flush=True)
+
+trio.run(main)
+"""
+"""A host as small as can be, with three processes, one of them at work."""
+
+
+def children(thread: int | None = None) -> set[int]:
+    """The processes that this one has started and that run; or those that one of its threads has."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
-        found |= {int(pid) for pid in (task / "children").read_text().split()}
+        if thread in (None, int(task.name)):
+            found |= {int(pid) for pid in (task / "children").read_text().split()}
     return found
 
 
@@ -72,10 +103,94 @@ def _pid_after(seconds: float) -> int:
     return os.getpid()
 
 
-async def test_what_has_begun_is_not_cancelled() -> None:
+async def test_a_process_whose_work_is_cancelled_is_spared_if_it_ends_soon() -> None:
+    first = await run_aside(os.getpid)
     with trio.move_on_after(0.05) as scope:
         await run_aside(_pid_after, 0.2)
-    assert not scope.cancelled_caught
+    assert scope.cancelled_caught
+    assert await run_aside(os.getpid) == first
+
+
+async def test_a_process_that_is_stopped_is_killed_soon_after_its_work_was_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aside, "GRACE", 0.1)
+    first = await stopped()
+    with trio.fail_after(LIMIT), trio.move_on_after(0.05) as scope:
+        await run_aside(os.getpid)
+    assert scope.cancelled_caught
+    assert not exists(first)
+    assert await run_aside(os.getpid) not in (first, os.getpid())
+
+
+async def test_a_process_that_does_not_answer_is_killed_and_its_work_is_done_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = await stopped()
+    with trio.fail_after(LIMIT), monkeypatch.context() as short:
+        short.setattr(aside, "PATIENCE", 0.1)
+        assert await run_aside(os.getpid) == os.getpid()
+    assert not exists(first)
+    assert await run_aside(os.getpid) not in (first, os.getpid())
+
+
+async def stopped() -> int:
+    """An idle process that does not run on."""
+    pid = await run_aside(os.getpid)
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only its kernel kills them")
+async def test_a_host_that_is_killed_leaves_no_process_though_it_be_stopped() -> None:
+    host = await trio.lowlevel.open_process(
+        [sys.executable, "-c", HOST], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+    )
+    assert host.stdout is not None
+    assert host.stderr is not None
+    said, pids = b"", list[int]()
+    try:
+        with trio.fail_after(LIMIT):
+            while not said.endswith(b"\n"):
+                said += await host.stdout.receive_some()
+            pids = [int(word) for word in said.split()]
+            assert len(pids) == 3
+            os.kill(pids[0], signal.SIGSTOP)
+            host.kill()
+            await host.wait()
+            await until(lambda: not any(map(exists, pids)), LIMIT)
+            assert [each async for each in host.stderr] == []
+    finally:
+        host.kill()
+        for pid in filter(exists, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells of processes")
+async def test_the_thread_of_the_loop_starts_the_processes() -> None:
+    """They die with the thread that started them, and a worker thread of trio ends after some idle seconds."""
+    pid = await run_aside(os.getpid)
+    assert pid in children(threading.get_native_id())
+
+
+@pytest.mark.parametrize("size", [1, 10, 30, None])
+def test_a_process_says_nothing_when_the_host_is_gone(size: int | None) -> None:
+    """In the middle of an order, or before it has answered."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from host.aside import serve; serve()"],
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.PIPE,
+            env={},
+            cwd=ROOT,
+        )
+    with ours:
+        ours.sendall(b"".join(_packed((_pid_after, (0.2,))))[:size])
+    with process:
+        _, said = process.communicate(timeout=LIMIT)
+    assert (said, process.returncode) == (b"", 0)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells of processes")

@@ -486,10 +486,14 @@ async def test_a_body_shorter_than_announced_fails_its_request() -> None:
         assert found.arrived == []
 
 
+LONG_NAME = "message" * 1000
+
+
 async def test_what_is_no_message_is_delivered_as_such_and_other_events_are_dropped() -> None:
     async def post(heard: Heard, wire: Wire) -> None:
         await wire.begin()
-        await wire.chunk(event(b"nonsense") + event(b"/x", event="endpoint") + event(answer()))
+        await wire.chunk(event(b"nonsense") + event(b"/x", event="endpoint") + event(b"{}", event=LONG_NAME))
+        await wire.chunk(event(answer()))
         await wire.end()
 
     async with serving(scripted(post)) as server, linked(server.url) as found:
@@ -497,7 +501,7 @@ async def test_what_is_no_message_is_delivered_as_such_and_other_events_are_drop
         broken, last = found.messages
         assert isinstance(broken, Malformed)
         assert last == success()
-        assert found.dropped == [("unexpected event", "'endpoint'")]
+        assert found.dropped == [("unexpected event", "'endpoint'"), ("unexpected event", f"'{LONG_NAME[:79]}")]
 
 
 def batch(*messages: bytes) -> bytes:
@@ -1109,6 +1113,19 @@ async def test_an_answer_that_broke_is_resumed_by_the_id_of_its_stream(autojump_
         assert found.messages[-1] == success(7)
         assert trio.current_time() - theatre._began < 17, "nobody waits for the end of a stream that has answered"
         assert [heard.method for _, heard in theatre.heard].count("POST") == 1
+
+
+async def test_an_answer_is_resumed_by_the_id_before_one_that_is_too_long(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    theatre = Theatre(
+        streaming(event(answer(7))),
+        post=streaming(b"id: p1\n" + NOTE, b"id: p2" + b"x" * 2000 + b"\n" + NOTE, broken=True),
+    )
+    async with linked("http://example.com/", theatre.transport) as found:
+        await found.link.send(ask(7))
+        assert [get.headers["last-event-id"] for get in theatre.gets] == ["p1"]
+        assert found.messages[-1] == success(7)
 
 
 async def test_resuming_is_given_up_after_a_few_times_without_anything_new(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host.jsonrpc.messages import Malformed
-from host.wire.sse import Event, EventParser, EventTooLong, comment, event
+from host.wire.sse import MAX_FIELD, Event, EventParser, EventTooLong, comment, event
 
 
 def fed(parser: EventParser, data: bytes) -> list[Event]:
@@ -135,6 +136,42 @@ def test_an_id_with_nul_is_ignored_and_an_empty_one_takes_the_last_back() -> Non
     assert parser.last_id == "1"
     fed(parser, b"id\n\n")
     assert parser.last_id == ""
+
+
+def test_an_id_that_is_too_long_is_ignored_and_one_at_the_limit_is_not() -> None:
+    parser = EventParser()
+    longest = "x" * MAX_FIELD
+    assert fed(parser, f"id: {longest}\ndata: a\n\n".encode()) == [Event(b"a", "message", longest)]
+    assert fed(parser, b"id: 7\ndata: b\n\n") == [Event(b"b", "message", "7")]
+    assert fed(parser, f"id: {longest}x\ndata: c\n\n".encode()) == [Event(b"c", "message", "7")]
+    assert fed(parser, f"id: 8\nid: {longest}x\n\n".encode()) == []
+    assert parser.last_id == "8"
+
+
+def test_of_a_name_that_is_too_long_the_beginning_is_given() -> None:
+    name = "message" * MAX_FIELD
+    parser = EventParser()
+    assert fed(parser, f"event: {name}\ndata: a\n\ndata: b\n\n".encode()) == [
+        Event(b"a", name[:MAX_FIELD]),
+        Event(b"b"),
+    ]
+
+
+@pytest.mark.parametrize("field", [b"id", b"event"])
+@pytest.mark.parametrize("end", [b"\n", b"\n\n"])
+def test_no_long_field_is_held_once_its_line_has_ended(field: bytes, end: bytes) -> None:
+    """What is held of an event begun is told, and charged; ids and names are not (rule 5)."""
+    parser = EventParser()
+    line = b"%b: \xf0\x9f\x98\x80%b%b" % (field, b"x" * 4_000_000, end)
+    tracemalloc.start()
+    try:
+        assert fed(parser, line[:2_000_000]) == []
+        assert parser.pending == 2_000_000
+        assert fed(parser, line[2_000_000:]) == []
+        assert parser.pending == 0
+        assert tracemalloc.get_traced_memory()[0] < 50_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

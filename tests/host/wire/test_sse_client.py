@@ -212,6 +212,7 @@ async def test_a_second_endpoint_and_other_events_are_dropped_and_pings_are_norm
             endpoint("http://evil.example/"),
             endpoint("/other"),
             b"event: error\ndata: secret\n\n",
+            event(b"{}", event="message" * 1000),
             b"event: ping\ndata: 2025\n\n",
             b"event: message\ndata:\n\n",
             event(b"nonsense"),
@@ -220,7 +221,8 @@ async def test_a_second_endpoint_and_other_events_are_dropped_and_pings_are_norm
         await wait_all_tasks_blocked()
         await found.link.send(ask())
         assert [each.url.path for each in stage.posts] == ["/messages"]
-        assert found.dropped == [("unexpected event", f"'{name}'") for name in ("endpoint", "endpoint", "error")]
+        names = ["'endpoint'", "'endpoint'", "'error'", "'" + ("message" * 1000)[:79]]
+        assert found.dropped == [("unexpected event", name) for name in names]
         broken, last = found.arrived
         assert isinstance(broken.message, Malformed)
         assert last == CHANGED
