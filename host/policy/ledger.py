@@ -56,10 +56,12 @@ class Trace:
     outcome: str = "answered"
 
 
-LONGEST_NAME = 200
-"""Characters of a name in a summary."""
+LONGEST_TEXT = 200
+"""Characters of a text in a record; of a longer one there are so many and a digest."""
 MOST_CHANGES = 20
 """Changes of one list that are written down one by one; of more there is one record."""
+_BOUNDED = frozenset(("args", "items"))
+"""Fields that are short enough as they are made, or, with arguments in full, are meant to be whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Summary:
 
     first: Change
     names: tuple[str, ...]
-    """Of the first MOST_CHANGES."""
+    """Of the first MOST_CHANGES, `shortened`."""
     counts: Mapping[str, int]
     """How many stand how."""
     known: int
@@ -82,20 +84,41 @@ class Summary:
         return sum(self.counts.values())
 
 
+def shortened(text: str) -> str:
+    """A text as a record holds it. One that was cut is longer than any that was not, so neither can pose as the
+    other."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    return f"{text[:LONGEST_TEXT]}... sha256:{digest}"
+
+
+def _bounded(value: object) -> object:
+    if isinstance(value, str):
+        return shortened(value)
+    if isinstance(value, Mapping):
+        return {name: _bounded(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_bounded(item) for item in value]
+    return value
+
+
 def summed(changes: Sequence[Change]) -> Steps[Summary | None]:
     """The summary of changes of one list; None if they are few enough to be written down one by one."""
     if len(changes) <= MOST_CHANGES:
         return None
     digest, counts, known = hashlib.sha256(), Counter[str](), 0
+    names: list[str] = []
     for change in changes:
         yield None
+        if len(names) < MOST_CHANGES:
+            names.append(shortened(change.name))
         parts = [change.name, change.fingerprint, change.was or "", change.standing.value]
         digest.update(json.dumps(parts, separators=(",", ":")).encode("ascii"))
         counts[change.standing.value] += 1
         known += not change.first
-    names = tuple(change.name[:LONGEST_NAME] for change in changes[:MOST_CHANGES])
     first = next((change for change in changes if change.standing is not Standing.APPROVED), changes[0])
-    return Summary(first, names, counts, known, f"sha256:{digest.hexdigest()}")
+    return Summary(first, tuple(names), counts, known, f"sha256:{digest.hexdigest()}")
 
 
 class Ledger:
@@ -127,7 +150,7 @@ class Ledger:
             AuditUnavailable: it cannot be written down, so it must not happen.
         """
         try:
-            seq = self._audit.write(what, **fields, **self._named())
+            seq = self._write(what, fields)
         except AuditUnavailable as problem:
             self._fail(problem)
             raise
@@ -175,8 +198,13 @@ class Ledger:
         finally:
             self._peer = None
 
-    def _named(self) -> dict[str, object]:
-        return {} if self._peer is None else {"peer": self._peer}
+    def _write(self, what: str, fields: Mapping[str, object]) -> int:
+        """Every record passes here. Its texts come from servers, from clients and from the configuration, and only the
+        number of records is limited elsewhere: so it is bounded here how long one can be."""
+        if self._peer is not None:
+            fields = {**fields, "peer": self._peer}
+        bounded = {name: value if name in _BOUNDED else _bounded(value) for name, value in fields.items()}
+        return self._audit.write(what, **bounded)
 
     # After
 
@@ -189,7 +217,7 @@ class Ledger:
     def note(self, what: str, **fields: object) -> None:
         """Write down what has happened already: that cannot be undone because it cannot be written."""
         try:
-            self._audit.write(what, **fields, **self._named())
+            self._write(what, fields)
         except AuditUnavailable as problem:
             self._fail(problem)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from host.journal import AuditFailed, Decided, DefinitionChanged, Event, Journal
 from host.policy.audit import Audit, files
 from host.policy.desk import About, Matter
 from host.policy.grants import Grant, Scope, Wish
-from host.policy.ledger import MOST_CHANGES, Deed, Ledger, summed
+from host.policy.ledger import LONGEST_TEXT, MOST_CHANGES, Deed, Ledger, shortened, summed
 from host.policy.pins import Change, Standing
 from host.policy.rules import Judgement
 from host.slices import at_once
@@ -241,3 +242,77 @@ def test_a_digest_is_another_if_anything_is(other: dict[str, Any]) -> None:
     assert first is not None
     assert second is not None
     assert first.digest != second.digest
+
+
+# Texts of others
+
+
+LONG = "n" * 350_000
+
+
+def _summarised(ledger: Ledger, end: str) -> None:
+    summary = at_once(
+        summed([Change("gh", "tool", f"{LONG}{at}{end}", Standing.NEW, True, "f", None) for at in range(21)])
+    )
+    assert summary is not None
+    ledger.many_changed(summary, "held")
+
+
+def _sent(ledger: Ledger, text: str) -> None:
+    judgement = Judgement(Verdict.ASK, text, False)
+    caller = Caller(text, None, text)
+    with ledger.sent(replace(DEED, name=text, method=text, caller=caller, judgement=judgement)) as trace:
+        trace.outcome = text
+
+
+def _asked(ledger: Ledger, text: str) -> None:
+    wish = replace(WISH, name=text, caller=text, rule=text)
+    ledger.asked("answer", replace(MATTER, wish=wish), {"answer": "none", "why": text})
+
+
+def _decided(ledger: Ledger, text: str) -> None:
+    with ledger.naming({"pid": 1, "uid": 2, "name": text, "exe": text}):
+        ledger.deciding("approve", "gh", "tool", text, "f", "terminal")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda ledger, text: ledger.changed(Change("gh", "tool", text, Standing.NEW, True, "f", None), "held"),
+        _summarised,
+        _sent,
+        lambda ledger, text: ledger.refused(replace(DEED, name=text, given=Raw(json.dumps({text: text}).encode()))),
+        _asked,
+        _decided,
+        lambda ledger, text: ledger.refused_peer({"pid": 1, "name": text, "exe": text}, text, 0),
+        lambda ledger, text: ledger.configured("config_rejected", Path(text)),
+    ],
+    ids=["definition", "summary", "sent", "refused", "answer", "decision", "peer", "file"],
+)
+async def test_no_text_of_others_makes_a_record_long_and_two_long_ones_stay_two(
+    written: Written, write: Callable[[Ledger, str], None]
+) -> None:
+    for end in ("a", "b"):
+        write(written.ledger, LONG + end)
+    assert written.audit.path is not None
+    lines = written.audit.path.read_bytes().splitlines()
+    assert max(map(len, lines)) < 10_000
+    own = ("seq", "ts", "mono", "prev", "hash", "args", "of", "micros", "digest")
+    told = [{name: value for name, value in record.items() if name not in own} for record in written.records()]
+    half = len(told) // 2
+    assert all(first != second for first, second in zip(told[:half], told[half:], strict=True))
+
+
+def test_what_is_cut_is_known_by_its_digest_and_is_like_no_other_text(written: Written) -> None:
+    whole, long = "n" * LONGEST_TEXT, "n" * (LONGEST_TEXT + 1)
+    assert shortened(whole) == whole
+    assert shortened(long) == f"{whole}... sha256:{hashlib.sha256(long.encode()).hexdigest()}"
+    assert shortened(shortened(long)) != shortened(long)
+    written.ledger.refused(replace(DEED, name="\ud800" * 300))  # servers may say what is no text
+
+
+def test_arguments_in_full_are_never_cut(written: Written) -> None:
+    written.ledger.full = True
+    given = Raw(json.dumps({"text": LONG}).encode())
+    written.ledger.refused(replace(DEED, given=given))
+    assert written.records()[0]["args"]["json"] == bytes(given).decode()
