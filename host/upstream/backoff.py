@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -84,27 +85,39 @@ HALF_LIFE = 900.0
 
 @dataclass
 class Pace:
-    """How long to let a list settle before it is read again: at once if the last reading was long ago, ever slower
-    while a server goes on announcing changes. A list that changed more than a few times waits twice as long with each
-    change that is not forgotten: one that flaps for ever is read some thirty times an hour."""
+    """How long to let the lists of a server settle before they are read again: at once if the last reading was long
+    ago, ever slower while the server goes on announcing changes. Lists that changed more than a few times wait twice as
+    long with each change that is not forgotten: those that flap for ever are read some thirty times an hour. It is the
+    server's, not the connection's: otherwise a server would only have to end to be read at once again."""
 
     wait: float = SETTLE
     changes: float = 0.0
     counted: float = 0.0
+    last: float = -math.inf
+    """When they were read last."""
 
-    def next(self, now: float, *, since_last: float, took: float) -> tuple[float, float]:
-        """Seconds to wait now: at the least, where somebody waits for the list, and otherwise. `since_last`: seconds
-        since the list was last read, and that `took` so many."""
-        quiet = since_last > 2 * self.wait + 1.0
+    def next(self, now: float, *, took: float) -> tuple[float, float]:
+        """Seconds to wait now: at the least, where somebody waits for the lists, and otherwise. `took`: how long it
+        took to read them last."""
+        quiet = now - self.last > 2 * self.wait + 1.0
         self.wait = SETTLE if quiet else min(self.wait * 2, SLOWEST)
-        changes = self._remembered(now)
-        flapping = min(2.0 ** (changes - CALM), SLOWEST_FLAPPING) if changes > CALM else 0.0
         least = min(max(SETTLE, took * SHARE), SLOWEST)
-        return least, max(self.wait, flapping - since_last, least)
+        return least, max(self.wait, self.rest(now), least)
 
-    def changed(self, now: float) -> None:
-        """What was read just now was something else than before."""
-        self.changes, self.counted = self._remembered(now) + 1.0, now
+    def rest(self, now: float) -> float:
+        """Seconds for which lists that flap are to be left alone from now on; none, or less than that, if they may be
+        read at once."""
+        changes = self._remembered(now)
+        if changes <= CALM:
+            return 0.0
+        flapping: float = min(2.0 ** (changes - CALM), SLOWEST_FLAPPING)
+        return flapping - (now - self.last)
+
+    def read(self, now: float, *, changed: bool) -> None:
+        """They were read just now; `changed` if they are not what they were. The first reading of all is no change."""
+        if changed and self.last > -math.inf:
+            self.changes, self.counted = self._remembered(now) + 1.0, now
+        self.last = now
 
     def _remembered(self, now: float) -> float:
         forgotten: float = 0.5 ** ((now - self.counted) / HALF_LIFE)

@@ -49,9 +49,10 @@ LAST_AGAIN = 60.0
 
 
 class Lister:
-    """Keeps the lists of one connected server in the catalog, as the gate lets them be seen."""
+    """Keeps the lists of one connected server in the catalog, as the gate lets them be seen. `pace` is that of all
+    connections of the server."""
 
-    def __init__(self, client: Client, catalog: Catalog, gate: Gate, journal: Journal) -> None:
+    def __init__(self, client: Client, catalog: Catalog, gate: Gate, journal: Journal, pace: Pace) -> None:
         self._client = client
         self._gate = gate
         self._server = client.server
@@ -66,13 +67,15 @@ class Lister:
         self._wake = trio.Event()
         self._wanted = trio.Event()
         self._read_one = trio.lowlevel.ParkingLot()
-        self._pace = Pace()
+        self._pace = pace
         self.left_out: dict[Kind, list[str]] = {}
         """Which definitions of the present lists clients could not read, and why not."""
 
     def mark(self, kinds: Iterable[Kind]) -> None:
         """These lists may have changed: they are read again soon."""
-        marked = {kind for kind in kinds if self._offer.offers(kind)}
+        self._mark({kind for kind in kinds if self._offer.offers(kind)})
+
+    def _mark(self, marked: set[Kind]) -> None:
         self._marked |= marked
         for kind in marked:  # before anybody is told, or asks: what it said of its freshness is over
             self._catalog.lapse(self._server, kind)
@@ -89,23 +92,32 @@ class Lister:
                     self._wanted.set()
                 await self._read_one.park()
 
-    async def read_all(self) -> None:
-        """Read every list once, side by side."""
-        async with trio.open_nursery() as nursery:
-            for kind in Kind:
-                nursery.start_soon(self.read, kind)
+    async def begin(self) -> None:
+        """Read every list once, side by side. Of a server whose lists flap they are only marked, until its pace lets
+        them be read: what its former connection listed stays, and `until_read` waits as for any list that changed."""
+        if self._pace.rest(trio.current_time()) > 0:
+            self._mark(set(Kind))  # those too that it offers no more
+            return
+        changed: list[bool] = []
+
+        async def read(kind: Kind) -> None:
+            changed.append(await self.read(kind))
+
+        try:
+            async with trio.open_nursery() as nursery:
+                for kind in Kind:
+                    nursery.start_soon(read, kind)
+        finally:  # also if the connection ended in the middle: what was read by then is published, and written down
+            self._pace.read(trio.current_time(), changed=any(changed))
 
     async def run(self) -> None:
         """Read again what was marked, and what could not be read, until cancelled."""
-        last = began = trio.current_time()
-        patience = FIRST_AGAIN
+        took, patience = 0.0, FIRST_AGAIN
         try:
             while True:
                 with trio.move_on_after(patience if self._unread else math.inf):
                     await self._wake.wait()
-                least, wait = self._pace.next(
-                    trio.current_time(), since_last=trio.current_time() - last, took=last - began
-                )
+                least, wait = self._pace.next(trio.current_time(), took=took)
                 await trio.sleep(least)
                 with trio.move_on_after(wait - least):
                     await self._wanted.wait()
@@ -114,14 +126,15 @@ class Lister:
                 self._marked, self._unread = set(), set()
                 self._begun.update(due)
                 began, changed = trio.current_time(), False
-                for kind in sorted(due, key=lambda kind: kind.value):
-                    changed = await self.read(kind) or changed
-                    self._ended[kind] += 1
-                    self._read_one.unpark_all()
+                try:
+                    for kind in sorted(due, key=lambda kind: kind.value):
+                        changed = await self.read(kind) or changed
+                        self._ended[kind] += 1
+                        self._read_one.unpark_all()
+                finally:  # see `begin`
+                    self._pace.read(trio.current_time(), changed=changed)
+                took = trio.current_time() - began
                 patience = min(2 * patience, LAST_AGAIN) if again and self._unread else FIRST_AGAIN
-                last = trio.current_time()
-                if changed:
-                    self._pace.changed(last)
         finally:  # the connection ends, and nobody waits for its lists any more
             self._over = True
             self._read_one.unpark_all()

@@ -27,7 +27,7 @@ from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import LISTINGS, Kind
 from host.protocol.offer import ServerOffer
-from host.upstream.backoff import HEALTHY, Restarts
+from host.upstream.backoff import HEALTHY, Pace, Restarts
 from host.upstream.begin import Manner, ShakesHandsOnly, StatelessOnly
 from host.upstream.client import Client, Listed
 from host.upstream.connection import FAILURES, OpenLink, Seat, keep_in_step, open_client, reason
@@ -113,6 +113,7 @@ class Upstream:
         self._sole = sole
         self._alone = alone
         self._restarts = Restarts()
+        self._pace = Pace()
         self._lister: Lister | None = None
         self._came_up = False
         """Whether the present connection came about in this `manner`."""
@@ -281,9 +282,9 @@ class Upstream:
                     self._journal.note(LeftOut(self.spec.id, text, "instructions"))
                 observing = self._gate.observe_instructions(self.spec.id, client.offer.instructions)
                 await self._catalog.slices.run(observing)
-                lister = Lister(client, self._catalog, self._gate, self._journal)
+                lister = Lister(client, self._catalog, self._gate, self._journal, self._pace)
                 voice.changed = lister.mark
-                await lister.read_all()
+                await lister.begin()
                 if client.peer.ended.is_set():
                     raise client.peer.lost
                 patience.deadline = float("inf")

@@ -108,7 +108,8 @@ def test_what_is_at_once_is_within_the_intensity_too(starts: int, since: float, 
 
 
 def waits(pace: Pace, now: float = 1e6, *, since_last: float, took: float = 0.0) -> float:
-    return pace.next(now, since_last=since_last, took=took)[1]
+    pace.last = now - since_last
+    return pace.next(now, took=took)[1]
 
 
 def test_a_first_change_is_read_almost_at_once() -> None:
@@ -133,12 +134,12 @@ def test_quiet_is_longer_the_slower_the_pace() -> None:
 @pytest.mark.parametrize("every", [0.1, 1.2, 10.0, 60.0])
 def test_a_list_that_flaps_for_ever_is_read_some_thirty_times_an_hour(every: float) -> None:
     """However the server times it; and once it is quiet, it is read at once again."""
-    pace, now, last, read = Pace(), 0.0, 0.0, 0
+    pace, now, read = Pace(), 0.0, 0
     while now < 10 * 3600:
         now += every  # the next change is announced
-        now += waits(pace, now, since_last=now - last)
-        last, read = now, read + 1
-        pace.changed(now)
+        now += pace.next(now, took=0.0)[1]
+        read += 1
+        pace.read(now, changed=True)
     assert read <= 10 * 35 + 20
     assert waits(pace, now + 3 * HALF_LIFE, since_last=3 * HALF_LIFE) == SETTLE
 
@@ -147,11 +148,22 @@ def test_a_few_changes_in_a_row_wait_for_nothing() -> None:
     pace = Pace()
     for number in range(int(CALM)):
         assert waits(pace, now=2.0 * number, since_last=2.0) == SETTLE
-        pace.changed(2.0 * number)
+        assert pace.rest(2.0 * number) <= 0
+        pace.read(2.0 * number, changed=True)
+
+
+def test_only_what_changed_is_counted_and_the_first_reading_is_no_change() -> None:
+    pace = Pace()
+    pace.read(0.0, changed=True)
+    assert pace.changes == 0
+    pace.read(1.0, changed=False)
+    assert pace.changes == 0
+    pace.read(2.0, changed=True)
+    assert pace.changes == 1
 
 
 def test_a_list_that_takes_long_to_read_is_left_alone_for_longer_whoever_waits() -> None:
-    assert Pace().next(0.0, since_last=100.0, took=0.0)[0] == SETTLE
-    least, wait = Pace().next(0.0, since_last=100.0, took=2.0)
+    assert Pace().next(0.0, took=0.0)[0] == SETTLE
+    least, wait = Pace().next(0.0, took=2.0)
     assert least == wait == 2.0 * SHARE
-    assert Pace().next(0.0, since_last=100.0, took=1000.0)[0] == SLOWEST
+    assert Pace().next(0.0, took=1000.0)[0] == SLOWEST

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from host.upstream.connection import PING_EVERY, PING_PATIENCE
 from host.upstream.supervisor import Failed, Held, Ready, describe
 from host.wire.link import Link
 from tests.kit.memory import MemoryLink
-from tests.kit.world import Refusal, ScriptedServer, World, open_world
+from tests.kit.world import Refusal, ScriptedServer, World, open_world, tool
 
 
 def failures(world: World) -> list[str]:
@@ -159,6 +159,121 @@ async def test_a_program_that_ends_at_the_first_question_is_not_started_more_oft
     async with open_world(server):
         await trio.sleep(600)
         assert 5 <= server.most_in_a_minute() <= 5
+
+
+class Fickle(Crashing):
+    """It lists other prompts each time. `announces`: it says so again as soon as it was read; `hangs`: it ends while
+    its tools are read."""
+
+    def __init__(self, life: float = 1e9, *, announces: bool = False, hangs: bool = False, **more: Any) -> None:
+        super().__init__(life, prompts=["p"], **more)
+        self.answers |= {"prompts/list": self._prompts, "tools/list": self._tools, "tools/call": _ok}
+        self.announces, self.hangs = announces, hangs
+        self.now: str | None = None
+        """The only prompt, if it is steady."""
+
+    async def _prompts(self, params: dict[str, Any]) -> object:
+        if self.announces:
+            await self.notifies("notifications/prompts/list_changed")
+        return {"prompts": [{"name": self.now or f"p{len(self.asked)}"}]}
+
+    async def _tools(self, params: dict[str, Any]) -> object:
+        if self.hangs:
+            await trio.sleep(1)
+            self.dies()
+        return {"tools": self.lists["tools"]}
+
+    def readings(self) -> int:
+        return self.asked.count("prompts/list")
+
+    async def starts_again(self, world: World) -> None:
+        """It ends, and is connected again. Three times a minute it may be."""
+        self.dies()
+        await trio.sleep(20)
+        world.roster.ready("a")
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        lambda: Fickle(10.5),
+        lambda: Fickle(10.5, announces=True),
+        lambda: Fickle(5.0, announces=True),
+        lambda: Fickle(hangs=True),
+    ],
+    ids=["healthy", "announcing", "crashing", "ending while it is read"],
+)
+async def test_a_server_that_lists_something_else_after_each_start_is_read_as_seldom_as_one_that_flaps(
+    server: Callable[[], Fickle], autojump_clock: MockClock
+) -> None:
+    """Some thirty times an hour, once what costs no waiting is used up."""
+    made = server()
+    async with open_world(made):
+        await trio.sleep(3600)
+        first = made.readings()
+        await trio.sleep(3 * 3600)
+        assert first <= 55
+        assert made.readings() - first <= 3 * 35
+        assert made.readings() - first >= 3 * 5
+
+
+async def test_a_server_that_was_restarted_now_and_then_is_listed_at_once(autojump_clock: MockClock) -> None:
+    """Also where its list differs each time, and however often it was restarted with the same one."""
+    server = Fickle()
+    async with open_world(server) as world:
+        client = await world.client()
+        for turn in range(60):
+            server.now = f"p{turn // 20}"
+            await server.starts_again(world)
+            assert await client.names("prompts/list") == [f"a__{server.now}"]
+        for turn in range(8):
+            await trio.sleep(600)
+            server.now = f"now{turn}"
+            server.dies()
+            await trio.sleep(1)
+            assert await client.names("prompts/list") == [f"a__{server.now}"]
+
+
+async def _restless(server: Fickle, world: World) -> None:
+    """It has changed its prompts so often that minutes pass before they are read again, and now it has `known`."""
+    for _ in range(100):
+        await server.starts_again(world)
+    server.now, readings = "known", server.readings()
+    while server.readings() == readings:
+        await server.starts_again(world)
+
+
+async def test_while_a_list_waits_for_its_turn_the_former_one_stays(autojump_clock: MockClock) -> None:
+    """What the server offers no more is taken away when it comes."""
+    server = Fickle()
+    async with open_world(server) as world:
+        client = await world.client()
+        await _restless(server, world)
+        server.now, readings = "other", server.readings()
+        await server.starts_again(world)
+        server.capabilities = {"tools": {}}
+        await server.starts_again(world)
+        assert await client.names("prompts/list") == ["a__known"]
+        assert server.readings() == readings
+        await trio.sleep(300)
+        assert await client.names("prompts/list") == []
+        assert await client.names() == ["a__x"]
+
+
+async def test_a_call_is_not_judged_by_the_list_of_a_former_connection(autojump_clock: MockClock) -> None:
+    """The list waits for its turn, and is read at once for whoever calls."""
+    server = Fickle()
+    async with open_world(server) as world:
+        client = await world.client()
+        await _restless(server, world)
+        server.lists["tools"], readings = [tool("x", description="another")], server.readings()
+        await server.starts_again(world)
+        assert server.readings() == readings
+        before = trio.current_time()
+        result = await client.call("a__x")
+        assert "changed" in result["content"][0]["text"]
+        assert trio.current_time() - before < 1
+        assert "tools/call" not in server.asked
 
 
 async def test_one_servers_trouble_is_not_the_others(autojump_clock: MockClock) -> None:
