@@ -200,9 +200,8 @@ async def test_a_server_over_http_that_is_restarted_comes_back(tmp_path: Path) -
                     process.wait()
             assert answers[0].startswith("web was lost while it worked on this: ")
             await trio.to_thread.run_sync(until, lambda: host.status()["web"]["state"] != "ready", "the loss is seen")
-            began = trio.current_time()
-            failed = await client.client.call_tool("web__weather", {"city": "Wien"})
-            assert trio.current_time() - began < 0.5
+            with trio.fail_after(5):  # at once, not after the server's timeout
+                failed = await client.client.call_tool("web__weather", {"city": "Wien"})
             assert failed.is_error
             assert text_of(failed).startswith("web is unavailable: ")
             assert "web__weather" in await client.names()

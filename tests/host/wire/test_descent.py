@@ -74,7 +74,8 @@ def test_the_ancestry_of_a_process_begins_with_itself_and_ends_with_one_that_has
 
 
 def test_a_name_that_looks_like_the_fields_after_it_deceives_nobody() -> None:
-    program = "import pathlib, sys; pathlib.Path('/proc/self/comm').write_text(') S 1 (x'); print(); sys.stdin.read()"
+    renames = "import pathlib, sys; pathlib.Path('/proc/self/comm').write_text(') S 1 (x')"
+    program = f"{renames}; print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
