@@ -124,6 +124,7 @@ class Catalog:
     ) -> None:
         self.memory = memory or Budget()
         self._kept: dict[tuple[str, Kind], Holding] = {}
+        self._displaced: dict[tuple[str, Kind], Callable[[], None]] = {}
         self._order = tuple(servers)
         self._shows = shows
         self._collided = collided
@@ -151,17 +152,39 @@ class Catalog:
         if hint is not None:
             self._hints[server, kind] = Hint(STALE, hint.asked_at)
 
-    def has_memory(self, server: str, kind: Kind, size: int) -> bool:
-        """Charge so many bytes for what `server` offers of `kind` from now on. False, and all stays as it was, if there
-        is no memory for them."""
-        held = self._kept.get((server, kind))
+    def charge(
+        self, server: str, kind: Kind, size: int, displaced: Callable[[], None] = lambda: None
+    ) -> Holding | None:
+        """Charge so many bytes for what `server` offers of `kind` from now on. None, and all stays as it was, if there
+        is no memory for them. What is dropped must not be published any more.
+
+        Args:
+            displaced: called when others who keep less need the memory, so that the server lists nothing of the kind
+                by then. It may charge nothing.
+        """
+        key = (server, kind)
+        held = self._kept.get(key)
         if held is None:
-            held = self._kept[server, kind] = self.memory.hold(owner(server), Use.LISTS)
+            drop = partial(self._displace, server, kind)
+            held = self._kept[key] = self.memory.hold(owner(server), Use.LISTS, drop=drop, firm=True)
         try:
             held.resize(COPIES * size)
         except OverBudget:
-            return False
-        return True
+            return None
+        self._displaced[key] = displaced
+        return held
+
+    def _displace(self, server: str, kind: Kind) -> None:
+        """From now on it is as if the server had never listed anything of the kind: it may yet come to list it."""
+        key = (server, kind)
+        self._kept.pop(key).release()
+        self._hints.pop(key, None)
+        shelf = self._shelves[kind]
+        if server in shelf.parts:
+            left = {each: part for each, part in shelf.parts.items() if each != server}
+            self._shelves[kind] = self._shelve(kind, shelf.version + 1, left)
+            self._move()
+        self._displaced.pop(key)()
 
     def part(
         self, server: str, kind: Kind, definitions: Iterable[Definition], shows: Callable[[str], bool]
@@ -220,6 +243,7 @@ class Catalog:
             del self._hints[key]
         for key in [key for key in self._kept if key[0] not in self._order]:
             self._kept.pop(key).release()
+            self._displaced.pop(key, None)
         for kind, shelf in self._shelves.items():
             kept = {server: each for server, each in shelf.parts.items() if server in self._order}
             self._shelves[kind] = self._shelve(kind, shelf.version + 1, kept)

@@ -6,8 +6,12 @@ holds more than an equal share: of its holdings those that cost most, where the 
 they last moved. A stalled megabyte therefore goes before an active one, and a small holding goes last. If the holding
 that asks for more is itself the most expensive one, it is refused.
 
-Holdings that cannot be dropped are capped at a quarter of the budget for one owner and at half of it for all, so that
-at least half of the budget can always be taken back.
+What is kept for as long as its owner is there is firm: no other load takes it back. It has half of the budget, and one
+owner a quarter, so that at least half can always be taken back; of the other half, what is not kept is only borrowed.
+Where the half does not suffice, the owner that would keep most gives way, of that its largest holding; if that is the
+owner who asks, it is refused, and nothing gives way. So whoever keeps no more than an equal share of the half is never
+refused and never gives way, whoever came first. Only for somebody who keeps strictly less does anybody give way, so two
+large owners do not displace one another in turns.
 
 This file counts. It does not know what the bytes are, and it frees nothing: whoever holds them does, when told to.
 """
@@ -75,12 +79,15 @@ class OverBudget(Exception):
 class Holding:
     """Bytes that are held for one owner; see `Budget.hold`. As a context manager it is released at the end."""
 
-    __slots__ = ("_account", "_budget", "drop", "dropped", "moved_at", "size", "spare", "use")
+    __slots__ = ("_account", "_budget", "drop", "dropped", "firm", "moved_at", "size", "spare", "use")
 
-    def __init__(self, budget: Budget, account: _Account, use: Use, drop: Callable[[], None] | None) -> None:
+    def __init__(
+        self, budget: Budget, account: _Account, use: Use, drop: Callable[[], None] | None, *, firm: bool
+    ) -> None:
         self.size = 0
         self.use = use
         self.drop = drop
+        self.firm = firm
         self.dropped = False
         """It was taken back, and can hold nothing more."""
         self.moved_at = budget.now()
@@ -128,7 +135,7 @@ class Holding:
 
 
 class _Account:
-    """What one owner holds. `firm` is the part of `used` that cannot be dropped."""
+    """What one owner holds. `firm` is the part of `used` that is kept."""
 
     __slots__ = ("firm", "holdings", "owner", "used")
 
@@ -157,18 +164,22 @@ class Budget:
         self._uses: Counter[Use] = Counter()
         self._accounts: dict[Owner, _Account] = {}
 
-    def hold(self, owner: Owner, use: Use, size: int = 0, drop: Callable[[], None] | None = None) -> Holding:
+    def hold(
+        self, owner: Owner, use: Use, size: int = 0, drop: Callable[[], None] | None = None, *, firm: bool = False
+    ) -> Holding:
         """Charge so many bytes to the owner.
 
         Args:
             drop: gives the memory up, and has released or shrunk the holding when it returns; the memory itself may
-                follow a step of the loop later. It may charge nothing. None if the memory cannot be given up.
+                follow a step of the loop later. It may charge nothing. None if the memory cannot be given up: then it
+                is firm in any case.
+            firm: it is kept, and gives way only where all that is kept is more than its half.
 
         Raises:
             OverBudget: they do not fit.
         """
         account = self._accounts.setdefault(owner, _Account(owner))
-        holding = Holding(self, account, use, drop)
+        holding = Holding(self, account, use, drop, firm=firm or drop is None)
         account.holdings.add(holding)
         try:
             if size:
@@ -196,7 +207,7 @@ class Budget:
         account.used += more
         self.used += more
         self._uses[holding.use] += more
-        if holding.drop is None:
+        if holding.firm:
             account.firm += more
             self._firm += more
 
@@ -211,10 +222,12 @@ class Budget:
                 del self._accounts[account.owner]
 
     def _make_room(self, asker: Holding, more: int) -> None:
-        if asker.drop is None:
-            if asker._account.firm + more > self.total // 4 or self._firm + more > self.total // 2:
-                raise OverBudget
-        elif asker.size + more > self.total - self._firm:
+        if asker.firm and asker._account.firm + more > self.total // 4:
+            raise OverBudget
+        for holding in self._displaced(asker._account, more if asker.firm else 0):
+            if holding.drop is not None:
+                holding.drop()
+        if not asker.firm and asker.size + more > self.total - self._firm:
             raise OverBudget  # it could not be had by dropping everything else
         if self.used + more <= self.total:
             return
@@ -230,14 +243,46 @@ class Budget:
         if self.used + more > self.total:
             raise OverBudget
 
+    def _displaced(self, asker: _Account, more: int) -> list[Holding]:
+        """What gives way so that all that is kept, with so much more of this owner, fits its half. Without `more`, that
+        is what a smaller total leaves no room for.
+
+        Raises:
+            OverBudget: it is the owner itself that would keep most, or what others keep cannot be given up.
+        """
+        over = self._firm + more - self.total // 2
+        if over <= 0:
+            return []
+        found: list[Holding] = []
+        keeps = {account: account.firm for account in self._accounts.values() if account.firm or account is asker}
+        keeps[asker] += more
+        kept: dict[_Account, list[Holding]] = {}
+        while over > 0 and keeps:
+            account = max(keeps, key=lambda each: (keeps[each], each is asker))
+            if account is asker and more:
+                raise OverBudget
+            if account not in kept:
+                firm = (each for each in account.holdings if each.firm and each.size and each.drop is not None)
+                kept[account] = sorted(firm, key=lambda each: each.size)
+            if not kept[account]:
+                del keeps[account]
+                continue
+            found.append(kept[account].pop())
+            keeps[account] -= found[-1].size
+            over -= found[-1].size
+        if over > 0 and more:
+            raise OverBudget
+        return found
+
     def _most_expensive(self, asker: Holding, more: int, candidates: dict[_Account, list[Holding]]) -> Holding | None:
-        """What gives way next: of the owner that would hold most, and more than its share. None if there is nothing."""
+        """What gives way next: of the owner that would hold most, and more than its share. For what is kept, no share
+        counts: the room for that is only borrowed. None if there is nothing."""
 
         def would_hold(account: _Account) -> int:
             return account.used + (more if account is asker._account else 0)
 
         for account in sorted(self._accounts.values(), key=would_hold, reverse=True):
-            if would_hold(account) * len(self._accounts) <= self.total:
+            if not asker.firm and would_hold(account) * len(self._accounts) <= self.total:
                 return None
             if account not in candidates:
                 candidates[account] = self._ranked(account, asker, more)
@@ -256,5 +301,5 @@ class Budget:
                 return (holding.size + more) * FRESH
             return holding.size * (FRESH + (STALE if holding.spare else min(now - holding.moved_at, STALE)))
 
-        droppable = (each for each in account.holdings if each.drop is not None)
+        droppable = (each for each in account.holdings if not each.firm)
         return sorted(droppable, key=lambda each: (cost(each), each is not asker))

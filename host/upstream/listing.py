@@ -151,7 +151,6 @@ class Lister:
     async def _read(self, kind: Kind) -> bool | None:
         listing = LISTINGS[kind]
         if not self._offer.offers(kind):
-            self._catalog.has_memory(self._server, kind, 0)
             return await self._publish(kind, [], None)
         stateless = self._offer.revision.stateless
         found, hints = list[Raw](), list[Freshness]()
@@ -183,21 +182,38 @@ class Lister:
             return None
         if not reading.cancel_called:
             definitions = await self._catalog.slices.run(self._usable(listing, found))
-            if self._catalog.has_memory(self._server, kind, sum(len(each.raw) for each in definitions)):
-                hint = freshest_common(hints) if stateless else STALE
-                return await self._publish(kind, definitions, Hint(hint, began))
-        self._complain(f"{listing.method} needs more memory than there is (memory); what was listed stays")
+            hint = freshest_common(hints) if stateless else STALE
+            changed = await self._publish(kind, definitions, Hint(hint, began))
+            if changed is not None:
+                return changed
+        is_listed = self._server in self._catalog.shelf(kind).by_server
+        listed = "what was listed stays" if is_listed else "none of it is listed"
+        self._complain(f"{listing.method} needs more memory than there is (memory); {listed}")
         return None
 
-    async def _publish(self, kind: Kind, definitions: list[Definition], hint: Hint | None) -> bool:
+    async def _publish(self, kind: Kind, definitions: list[Definition], hint: Hint | None) -> bool | None:
         """The gate sees what the server wrote, everybody else what may be seen of it, and nothing is between the two:
         all of it is made before, and holds in one step. What was made under a policy that is another by then is made
-        anew."""
+        anew. None if there is no memory for it. What has lost its memory before it is made is left."""
+        size = sum(len(each.raw) for each in definitions)
+        kept = self._catalog.charge(self._server, kind, size, partial(self._displaced, kind))
+        if kept is None:
+            return None
         while True:
             observation, part = await self._catalog.slices.run(self._made(kind, definitions))
+            if kept.dropped:
+                return False
             if self._gate.take(observation):
                 changed = self._catalog.publish(self._server, kind, part, hint)
                 return changed or bool(observation.reading.changes)
+
+    def _displaced(self, kind: Kind) -> None:
+        """Others need the memory that this list took: it is as if it had not been read."""
+        self._complain(
+            f"{LISTINGS[kind].method}: what was listed takes more memory than other servers leave (memory); none of it "
+            f"is listed until there is room"
+        )
+        self.mark((kind,))
 
     def _made(self, kind: Kind, definitions: list[Definition]) -> Steps[tuple[Observation, Part]]:
         gate, server = self._gate, self._server

@@ -339,11 +339,41 @@ async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone(
 def test_what_a_server_offers_is_charged_by_its_copies_and_released_with_the_server() -> None:
     memory = Budget(16_000)
     shelves = Catalog(["a", "b"], lambda server, kind, name: True, lambda entry: None, memory)
-    assert shelves.has_memory("a", Kind.TOOL, 600)
-    assert shelves.has_memory("a", Kind.PROMPT, 400)
-    assert not shelves.has_memory("a", Kind.RESOURCE, 1), "a quarter is what one server may have"
+    assert shelves.charge("a", Kind.TOOL, 600)
+    assert shelves.charge("a", Kind.PROMPT, 400)
+    assert not shelves.charge("a", Kind.RESOURCE, 1), "a quarter is what one server may have"
     assert memory.by_owner() == {owner("a"): COPIES * 1000}
-    assert shelves.has_memory("a", Kind.TOOL, 100)
-    assert shelves.has_memory("b", Kind.TOOL, 1)
+    assert shelves.charge("a", Kind.TOOL, 100)
+    assert shelves.charge("b", Kind.TOOL, 1)
     shelves.rearrange(["b"])
     assert memory.by_owner() == {owner("b"): COPIES}
+
+
+async def test_the_largest_list_gives_way_to_one_that_would_else_have_no_room() -> None:
+    """It is gone as if it had never been read, whoever waits wakes up, and what is being made of it comes to
+    nothing. The other lists of the same server stay."""
+    memory = Budget(COPIES * 4000)
+    displaced: list[str] = []
+    servers = ["large", "other", "late"]
+    shelves = Catalog(servers, lambda server, kind, name: True, lambda entry: None, memory)
+    for server, kind, size in (("large", Kind.TOOL, 900), ("large", Kind.PROMPT, 100), ("other", Kind.TOOL, 999)):
+        assert shelves.charge(server, kind, size, partial(displaced.append, f"{server} {kind.value}"))
+        publish(shelves, server, kind, [tool("x")], Hint(Freshness(5000, public=True), 1.0))
+    being_made = shelves.charge("large", Kind.TOOL, 900, partial(displaced.append, "large tool"))
+    version = shelves.version
+    assert shelves.charge("late", Kind.TOOL, 2)
+    publish(shelves, "late", Kind.TOOL, [tool("x")])
+    assert displaced == ["large tool"]
+    assert being_made is not None
+    assert being_made.dropped
+    assert (outward(shelves), outward(shelves, Kind.PROMPT)) == (["other__x", "late__x"], ["large__x"])
+    assert ("large", "x") not in shelves.shelf(Kind.TOOL).by_inward
+    assert "large" not in shelves.shelf(Kind.TOOL).by_server
+    assert (shelves.hint("large", Kind.TOOL), shelves.hint("large", Kind.PROMPT) is None) == (None, False)
+    assert await shelves.after(version) == version + 2
+    assert memory.by_owner() == {owner("large"): COPIES * 100, owner("other"): COPIES * 999, owner("late"): COPIES * 2}
+    assert shelves.charge("large", Kind.TOOL, 900) is None, "it does not displace those who keep less"
+    assert shelves.charge("large", Kind.TOOL, 500)
+    publish(shelves, "large", Kind.TOOL, [tool("x")])
+    assert outward(shelves) == ["large__x", "other__x", "late__x"]
+    assert displaced == ["large tool"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from contextlib import suppress
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -140,6 +142,144 @@ def test_what_cannot_be_dropped_takes_a_quarter_for_one_owner_and_half_for_all()
     assert budget.by_use() == {each.value: 0 for each in Use} | {"lists": 50, "requests": 50}
 
 
+class Kept:
+    """What servers keep, by the name of the server and a number; `displaced` has what gave way, in order."""
+
+    def __init__(self, total: int) -> None:
+        self.budget = Budget(total, Clock())
+        self.held: dict[tuple[str, int], Holding] = {}
+        self.displaced: list[tuple[str, int]] = []
+
+    def ask(self, name: str, size: int, number: int = 0) -> bool:
+        """Whether there is room for so much."""
+        key = (name, number)
+
+        def drop() -> None:
+            self.displaced.append(key)
+            self.held.pop(key).release()
+
+        if key not in self.held:
+            self.held[key] = self.budget.hold(server(name), Use.LISTS, drop=drop, firm=True)
+        try:
+            self.held[key].resize(size)
+        except OverBudget:
+            return False
+        return True
+
+    def size(self, name: str) -> int:
+        return sum(each.size for (of, _), each in self.held.items() if of == name)
+
+
+def test_the_largest_that_is_kept_gives_way_to_one_that_keeps_less() -> None:
+    """The largest of its holdings, and what clients do is in nobody's way."""
+    kept = Kept(1000)
+    assert kept.ask("a", 50, 1)
+    assert kept.ask("a", 200, 2)
+    assert kept.ask("b", 240)
+    kept.budget.hold(ADA, Use.REQUESTS, 500, drop=lambda: None)
+    assert kept.ask("late", 20)
+    assert kept.displaced == [("a", 2)]
+    assert (kept.size("a"), kept.size("b"), kept.size("late")) == (50, 240, 20)
+
+
+def test_two_that_are_large_do_not_displace_one_another() -> None:
+    """Nobody gives way for who would keep as much or more, nor for one that is refused all the same."""
+    kept = Kept(1000)
+    assert kept.ask("a", 250)
+    assert kept.ask("b", 250)
+    assert kept.ask("late", 20)
+    assert kept.displaced == [("a", 0)]
+    for _ in range(3):
+        assert not kept.ask("a", 250)
+        assert kept.ask("b", 250)
+    assert kept.displaced == [("a", 0)]
+    assert kept.ask("a", 240), "it is the smaller one now"
+    assert not kept.ask("b", 250)
+    assert kept.displaced == [("a", 0), ("b", 0)]
+
+
+def test_room_for_what_is_kept_is_only_borrowed_by_others() -> None:
+    """Also by many who each hold less than an equal share of all."""
+    asked = Asked(1000)
+    for n in range(100):
+        asked.hold(f"c{n}", client(str(n)), 10)
+    kept = asked.budget.hold(GH, Use.LISTS, 100, drop=lambda: None, firm=True)
+    assert kept.size == 100
+    assert asked.budget.used <= 1000
+    with pytest.raises(OverBudget):
+        asked.hold("late", client("late"), 1000)
+    assert kept.size == 100
+
+
+def test_a_smaller_budget_leaves_half_of_it_to_what_is_not_kept() -> None:
+    kept = Kept(1000)
+    for name in ("a", "b", "c"):
+        assert kept.ask(name, {"a": 100, "b": 150, "c": 200}[name])
+    kept.budget.total = 400
+    asked = kept.budget.hold(ADA, Use.REQUESTS, drop=lambda: None)
+    asked.grow(200)
+    assert kept.displaced == [("c", 0), ("b", 0)]
+    assert kept.budget.used == 300
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), count=st.integers(1, 50), noise=st.lists(st.integers(1, 300), max_size=30))
+def test_an_equal_share_of_what_may_be_kept_can_be_had_in_any_order(
+    data: st.DataObject, count: int, noise: list[int]
+) -> None:
+    """Servers, clients and sizes as they come: whoever wants no more than its share gets it and keeps it; the total is
+    never more than the budget. Those who want more settle: in the end nobody gives way to anybody."""
+    total = 10_000
+    share = min(total // 2 // count, total // 4)
+    sizes = data.draw(
+        st.lists(
+            st.lists(st.integers(0, share) | st.integers(0, total // 4), min_size=1, max_size=3).map(tuple),
+            min_size=count,
+            max_size=count,
+        )
+    )
+    lists = [(name, number, size) for name, each in enumerate(sizes) for number, size in enumerate(each)]
+    modest = {str(name) for name, each in enumerate(sizes) if sum(each) <= share}
+    kept = Kept(total)
+    held: list[Holding] = []
+    for size in noise:
+        with suppress(OverBudget):
+            held.append(kept.budget.hold(client(str(len(held))), Use.REQUESTS, drop=lambda: None))
+            held[-1].drop = held[-1].release
+            held[-1].grow(size)
+
+    def in_turn(order: list[tuple[int, int, int]]) -> None:
+        for name, number, size in order:
+            fits = kept.ask(str(name), size, number)
+            assert fits or str(name) not in modest
+            assert kept.budget.used <= total
+            assert kept.budget.used - sum(each.size for each in held) <= total // 2
+
+    in_turn(data.draw(st.permutations(lists)))
+    in_turn(data.draw(st.permutations(lists)))
+    assert not modest & {name for name, _ in kept.displaced}
+    for name in modest:
+        assert kept.size(name) == sum(sizes[int(name)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes=st.lists(st.integers(1, 250), min_size=2, max_size=12), order=st.randoms(use_true_random=False))
+def test_who_wants_more_than_there_is_asks_in_vain_and_disturbs_nobody(sizes: list[int], order: random.Random) -> None:
+    """However often, and in whatever order they ask again."""
+    kept = Kept(1000)
+    names = list(range(len(sizes)))
+    for _ in range(2 * len(sizes)):
+        order.shuffle(names)
+        for name in names:
+            kept.ask(str(name), sizes[name])
+    settled = len(kept.displaced)
+    for _ in range(5):
+        order.shuffle(names)
+        for name in names:
+            kept.ask(str(name), sizes[name])
+    assert len(kept.displaced) == settled
+
+
 def test_nothing_is_dropped_for_a_charge_that_could_not_fit_at_all() -> None:
     asked = Asked(100)
     asked.hold("a", ADA, 60)
@@ -193,14 +333,14 @@ class Machine(RuleBasedStateMachine):
         self.budget = Budget(1000, self.clock)
         self.live: list[tuple[Owner, Holding]] = []
 
-    def begin(self, owner: Owner, size: int, gives: float | None) -> None:
+    def begin(self, owner: Owner, size: int, gives: float | None, *, firm: bool = False) -> None:
         def drop() -> None:
             if gives == 1:
                 held.release()
             else:
                 held.grow(-int(held.size * (gives or 0)))
 
-        held = self.budget.hold(owner, Use.REQUESTS, drop=None if gives is None else drop)
+        held = self.budget.hold(owner, Use.REQUESTS, drop=None if gives is None else drop, firm=firm)
         self.live.append((owner, held))
         self.grow(owner, held, size)
 
@@ -250,9 +390,9 @@ class Machine(RuleBasedStateMachine):
 
 
 class AnyMachine(Machine):
-    @rule(owner=OWNERS, size=st.integers(0, 600), gives=st.sampled_from([None, 0.0, 0.5, 1.0]))
-    def hold(self, owner: Owner, size: int, gives: float | None) -> None:
-        self.begin(owner, size, gives)
+    @rule(owner=OWNERS, size=st.integers(0, 600), gives=st.sampled_from([None, 0.0, 0.5, 1.0]), firm=st.booleans())
+    def hold(self, owner: Owner, size: int, gives: float | None, firm: bool) -> None:
+        self.begin(owner, size, gives, firm=firm and gives in (None, 1.0))
 
 
 class FairMachine(Machine):

@@ -27,7 +27,7 @@ from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream import listing
 from tests.kit.gates import kind
 from tests.kit.passes import ATTEMPTS, assert_holds_nobody_up, passes
-from tests.kit.world import ScriptedServer, World, later, open_world, tool
+from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
 
 
 def names(world: World, kind: Kind = Kind.TOOL) -> list[str]:
@@ -186,6 +186,77 @@ async def test_a_list_gives_way_while_it_is_read(autojump_clock: MockClock) -> N
         more.set()
         await trio.sleep(120)
         assert names(world) == ["n0", "n1", "n2"]
+
+
+async def test_large_lists_leave_room_for_a_server_that_comes_later(autojump_clock: MockClock) -> None:
+    """The largest list is taken back: clients are told, its tools are unknown, the log says so. It stays out while
+    there is no room, and comes back by itself."""
+
+    def of(id: str, size: int) -> ScriptedServer:
+        server = ScriptedServer(id, tools=["unused"])
+
+        async def answer(params: dict[str, Any]) -> object:
+            page = int(params.get("cursor", "0"))
+            more = {"nextCursor": str(page + 1)} if page + 1 < 4 else {}
+            return {"tools": [tool(f"t{page}", description="d" * size)], **more}
+
+        server.answers["tools/list"] = answer
+        return server
+
+    large, larger = of("large", 15_000), of("larger", 15_001)
+    late = ScriptedServer("late", tools=["x"])
+    async with open_world(large, larger) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        caller = await world.client()
+        nursery.start_soon(caller.hear_changes)
+        world.memory.total = 4 * max(world.memory.by_owner().values())
+        assert len(await caller.names()) == 8
+        world.configures(large, larger, late)
+        await trio.sleep(1)
+        assert await caller.names() == [*(f"large__t{page}" for page in range(4)), "late__x"]
+        assert caller.heard(CHANGED)
+        with pytest.raises(Refusal, match="Unknown tool"):
+            await caller.call("larger__t0")
+        lists = world.memory.by_use()["lists"]
+        caller.told.clear()
+        larger.asked.clear()
+        await trio.sleep(1000)
+        assert world.memory.by_use()["lists"] == lists <= world.memory.total // 2
+        assert len(larger.asked) < 4 * 30, "it is tried again about once a minute"
+        assert not caller.heard(CHANGED)
+        assert names(world) == ["t0", "t1", "t2", "t3", "x"]
+        told = [event.what for event in world.events if isinstance(event, LeftOut) and event.server == "larger"]
+        assert "takes more memory than other servers leave (memory)" in told[0]
+        assert set(told[1:]) == {"tools/list needs more memory than there is (memory); none of it is listed"}
+        world.configures(larger, late)
+        await trio.sleep(100)
+        assert len(await caller.names()) == 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_list_that_gives_way_while_it_is_made_is_not_published(autojump_clock: MockClock) -> None:
+    """Or it would be kept without a charge."""
+    server = large(1000, 1)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        read = large(60_000, 2, "n").answers["tools/list"]
+        server.answers["tools/list"] = read
+        lister = world.roster.upstreams["a"]._lister
+        assert lister is not None
+        nursery.start_soon(lister.read, Kind.TOOL)
+        while world.memory.by_use()["lists"] < 480_000:
+            await trio.lowlevel.checkpoint()
+        assert names(world) == ["t0"]
+        world.memory.total = 200_000
+        with world.memory.hold(client(None), Use.REQUESTS, 1, lambda: None):
+            pass
+        assert names(world) == []
+        await trio.sleep(1)
+        assert names(world) == []
+        assert world.memory.by_use()["lists"] == 0
+        world.memory.total = 10_000_000
+        await trio.sleep(100)
+        assert names(world) == ["n0", "n1"]
 
 
 async def test_entries_that_cannot_be_exported_are_left_out_and_the_others_stay() -> None:
