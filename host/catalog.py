@@ -3,6 +3,9 @@
 The catalog knows entries, not who may see them (policy) and not who is watching (faces). A server's list replaces its
 former list whole. Order is that of the configuration, then the server's own. Two entries that would be called the same
 outside are both left out of the shared endpoint: which came first decides nothing.
+
+When the policy moves, what may be seen is judged anew: of long lists in steps, so that nobody waits for it but who
+wants to be shown a list. What may be reached is the gate's to say, and does not wait for this.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from host.slices import Slices, Steps, at_once
 COPIES = 4
 """Copies of a definition that are kept (measured): as its server wrote it, as its pin has it, with its outward names,
 and in the lists that clients are shown."""
+AT_ONCE = 100
+"""Entries that are judged anew without a pause."""
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -108,6 +113,8 @@ class Shelf:
     """Also what may not be seen, where nothing else has its name: whoever asks for it is refused by the gate."""
     by_inward: Mapping[tuple[str, str], Entry] = field(default_factory=dict)
     """By server and its own name."""
+    narrowed: int = 0
+    """Shelves before this version show what may not be seen any more."""
 
 
 class Catalog:
@@ -131,6 +138,9 @@ class Catalog:
         self._shelves = {kind: Shelf() for kind in Kind}
         self._hints: dict[tuple[str, Kind], Hint] = {}
         self._moved = trio.lowlevel.ParkingLot()
+        self._due: dict[tuple[str, Kind], object] = {}
+        """What is to be judged anew, each with a mark that is another each time."""
+        self._wake = trio.Event()
         self.version = 0
         self.slices = Slices()
         """For all work that grows with the lists."""
@@ -179,10 +189,11 @@ class Catalog:
         key = (server, kind)
         self._kept.pop(key).release()
         self._hints.pop(key, None)
+        was_due = self._no_more_due(key)
         shelf = self._shelves[kind]
         if server in shelf.parts:
             left = {each: part for each, part in shelf.parts.items() if each != server}
-            self._shelves[kind] = self._shelve(kind, shelf.version + 1, left)
+            self._shelves[kind] = self._shelve(kind, shelf.version + 1, left, narrowed=was_due)
             self._move()
         self._displaced.pop(key)()
 
@@ -202,9 +213,10 @@ class Catalog:
         return (yield from _part(entries, shows))
 
     def publish(self, server: str, kind: Kind, part: Part, hint: Hint | None = None) -> bool:
-        """Replace what `server` offers of `kind`, in one step. True if anything changed; then everybody who waits wakes
-        up."""
+        """Replace what `server` offers of `kind`, in one step; the part was made under the policy of this moment. True
+        if anything changed; then everybody who waits wakes up."""
         shelf = self._shelves[kind]
+        was_due = self._no_more_due((server, kind))
         if hint is None:
             self._hints.pop((server, kind), None)
         else:
@@ -214,27 +226,73 @@ class Catalog:
             return False
         # To list nothing is not the same as to have listed never, but nobody sees a difference.
         changed = before is not None or bool(part.entries)
-        self._shelves[kind] = self._shelve(kind, shelf.version + changed, {**shelf.parts, server: part})
+        parts = {**shelf.parts, server: part}
+        self._shelves[kind] = self._shelve(kind, shelf.version + changed, parts, narrowed=was_due and changed)
         if changed:
             self._move()
         return changed
 
     def reconsider(self, servers: Iterable[str]) -> None:
-        """What may be seen of these servers may not be what it was; whoever waits wakes up if so."""
-        moved = False
+        """What may be seen of these servers may not be what it was; whoever waits wakes up if so. Of long lists that
+        is found out by `run`: see `judged`."""
         for kind, shelf in self._shelves.items():
-            parts = dict(shelf.parts)
-            for server in servers:
-                if server in parts:
-                    shows = partial(self._shows, server, kind)
-                    part = at_once(_part(parts[server].entries, shows))
-                    if part.shown != parts[server].shown:
-                        parts[server] = part
-            if any(part is not shelf.parts[server] for server, part in parts.items()):
-                self._shelves[kind] = self._shelve(kind, shelf.version + 1, parts)
-                moved = True
-        if moved:
+            self._due.update({(server, kind): object() for server in servers if server in shelf.parts})
+        if sum(len(self._shelves[kind].parts[server].entries) for server, kind in self._due) <= AT_ONCE:
+            at_once(self._judging())
+        else:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Judge anew what is to be, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            await self.slices.run(self._judging())
+
+    async def judged(self) -> None:
+        """Wait until no shelf shows what may not be seen. Nothing waits between that moment and the return."""
+        while self._due:
+            await self._moved.park()
+
+    def _judging(self) -> Steps[None]:
+        """Judge anew what is due. The lists of one kind are swapped in one step, none of them made under a policy that
+        is another by then: what was marked again is made again."""
+        while self._due:
+            _, kind = next(iter(self._due))
+            made: dict[str, tuple[object, Part]] = {}
+            while (server := self._next_due(kind, made)) is not None:
+                mark, entries = self._due[server, kind], self._shelves[kind].parts[server].entries
+                part = yield from _part(entries, partial(self._shows, server, kind))
+                made[server] = mark, part
+            self._swap(kind, {server: part for server, (_, part) in made.items() if (server, kind) in self._due})
+
+    def _next_due(self, kind: Kind, made: Mapping[str, tuple[object, Part]]) -> str | None:
+        """A server whose list is due and was not made since it was marked."""
+        for (server, each), mark in self._due.items():
+            if each is kind and (server not in made or made[server][0] is not mark):
+                return server
+        return None
+
+    def _swap(self, kind: Kind, parts: Mapping[str, Part]) -> None:
+        shelf = self._shelves[kind]
+        changed = {server: part for server, part in parts.items() if part.shown != shelf.parts[server].shown}
+        if changed:
+            narrowed = not all(
+                shelf.parts[each].by_outward.keys() <= part.by_outward.keys() for each, part in changed.items()
+            )
+            all_parts = {**shelf.parts, **changed}
+            self._shelves[kind] = self._shelve(kind, shelf.version + 1, all_parts, narrowed=narrowed)
+        for server in parts:
+            self._no_more_due((server, kind))
+        if changed:
             self._move()
+
+    def _no_more_due(self, key: tuple[str, Kind]) -> bool:
+        """Whether it was."""
+        was_due = self._due.pop(key, None) is not None
+        if was_due and not self._due:
+            self._moved.unpark_all()
+        return was_due
 
     def rearrange(self, servers: Sequence[str]) -> None:
         """The configuration names these servers now, in this order; of all others nothing is left."""
@@ -244,9 +302,13 @@ class Catalog:
         for key in [key for key in self._kept if key[0] not in self._order]:
             self._kept.pop(key).release()
             self._displaced.pop(key, None)
+        for key in [key for key in self._due if key[0] not in self._order]:
+            self._no_more_due(key)
         for kind, shelf in self._shelves.items():
-            kept = {server: each for server, each in shelf.parts.items() if server in self._order}
-            self._shelves[kind] = self._shelve(kind, shelf.version + 1, kept)
+            kept = {server: shelf.parts[server] for server in self._order if server in shelf.parts}
+            if list(kept) != list(shelf.parts):
+                narrowed = len(kept) < len(shelf.parts)
+                self._shelves[kind] = self._shelve(kind, shelf.version + 1, kept, narrowed=narrowed)
         self._move()
 
     async def after(self, version: int) -> int:
@@ -259,7 +321,7 @@ class Catalog:
         self.version += 1
         self._moved.unpark_all()
 
-    def _shelve(self, kind: Kind, version: int, parts: dict[str, Part]) -> Shelf:
+    def _shelve(self, kind: Kind, version: int, parts: Mapping[str, Part], *, narrowed: bool = False) -> Shelf:
         parts = {server: parts[server] for server in self._order if server in parts}
         # What may not be seen is in nobody's way, and is not found under a name that somebody else has.
         clear: dict[str, Entry] = {}
@@ -288,6 +350,7 @@ class Catalog:
             tuple(clear.values()),
             MappingProxyType(by_outward | clear),
             MappingProxyType(by_inward),
+            version if narrowed else self._shelves[kind].narrowed,
         )
 
 

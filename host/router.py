@@ -203,13 +203,16 @@ class Router:
 
     async def view(self, caller: Caller, kind: Kind) -> View:
         """What the caller is shown of `kind` now. Nothing waits between the moment at which it is so and the return;
-        only where the lists go on changing faster than they can be made, it is of a moment before."""
+        only where the lists go on changing faster than they can be made, it is of a moment before, but shows nothing
+        that may not be seen by now."""
         key = (caller.endpoint, kind, _form_for(caller.abilities))
         views = self._views.setdefault(key, deque(maxlen=PAST_VIEWS))
         tries = 0
         while True:
+            await self.catalog.judged()
             shelf = self.catalog.shelf(kind)
-            if views and (views[-1].version == shelf.version or tries >= MOST_TRIES):
+            least = shelf.version if tries < MOST_TRIES else shelf.narrowed
+            if views and views[-1].version >= least:
                 return views[-1]
             tries += 1
             if (making := self._making.get(key)) is not None:
@@ -352,14 +355,14 @@ class Router:
 
     def _resume(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int, bool]:
         """The view a cursor belongs to, where in it, and for whom. An old view is served as it was, or not at all:
-        pages of two different lists never make one list."""
+        pages of two different lists never make one list, and no page shows what may not be seen any more."""
         try:
             place = self._seal.open("cursor", _bound(caller, kind), string(cursor), trio.current_time())
         except (BrokenSeal, ValueError):
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
         version, start, public = (int(part) for part in place.split(b"."))
         for view in self._views.get((caller.endpoint, kind, _form_for(caller.abilities)), ()):
-            if view.version == version:
+            if view.version == version >= self.catalog.shelf(kind).narrowed:
                 return view, start, bool(public)
         raise InvalidParams("the list has changed since this cursor was given; list again from the start")
 

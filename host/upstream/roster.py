@@ -276,9 +276,10 @@ async def open_roster(
     *,
     alone: bool = False,
 ) -> AsyncIterator[Roster]:
-    """Supervise the servers for the block. When it ends, all are stopped, side by side, and gone when this returns.
-    `alone`: there will be one client only (`Roster.serve_only`)."""
+    """Supervise the servers for the block, and keep the catalog as the gate lets it be seen. When it ends, all are
+    stopped, side by side, and gone when this returns. `alone`: there will be one client only (`Roster.serve_only`)."""
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(catalog.run)
         try:
             yield Roster(servers, start_grace, open_link, catalog, gate, journal, nursery, alone=alone)
         finally:

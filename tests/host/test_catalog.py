@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from host.catalog import COPIES, Catalog, Definition, Entry, Hint, mirrors_in
-from host.memory import Budget
+from host.catalog import AT_ONCE, COPIES, Catalog, Definition, Entry, Hint, mirrors_in
+from host.memory import Budget, Use
 from host.memory import server as owner
 from host.protocol.methods import Kind
 from host.protocol.stateless import Freshness
@@ -316,6 +316,95 @@ def test_two_of_one_name_are_in_each_others_way_only_if_both_may_be_seen() -> No
     shown.remove(("a", "b__x"))
     shelves.reconsider(["a"])
     assert shelves.shelf(Kind.TOOL).by_outward["a__b__x"].server == "a__b"
+
+
+LONG = 2 * AT_ONCE
+
+
+def long(shelves: Catalog, server: str, shown: set[tuple[str, str]], kind: Kind = Kind.TOOL) -> None:
+    """The server lists so much that it is judged anew in steps, and all of it may be seen."""
+    shown.update((server, str(number)) for number in range(LONG))
+    publish(shelves, server, kind, [tool(str(number)) for number in range(LONG)])
+
+
+async def test_long_lists_are_judged_in_steps_and_swapped_in_one(nursery: trio.Nursery) -> None:
+    """Those of all servers together. Whoever wants to be shown them waits for that."""
+    shelves, shown, _ = opening()
+    long(shelves, "a", shown)
+    long(shelves, "b", shown)
+    nursery.start_soon(shelves.run)
+    before = shelves.shelf(Kind.TOOL)
+    shown -= {("a", "7"), ("b", "8")}
+    shelves.reconsider(["a", "b"])
+    assert shelves.shelf(Kind.TOOL) is before
+    with trio.fail_after(5):
+        assert await shelves.after(shelves.version) == 3
+        await shelves.judged()
+    after = shelves.shelf(Kind.TOOL)
+    assert (len(after.entries), after.version, after.narrowed) == (2 * LONG - 2, 3, 3)
+    assert {("a", "7"), ("b", "8")} == {(each.server, each.inward) for each in {*before.entries} - {*after.entries}}
+    shown.add(("a", "7"))
+    shelves.reconsider(["a", "b"])
+    await shelves.judged()
+    widened = shelves.shelf(Kind.TOOL)
+    assert (len(widened.entries), widened.version, widened.narrowed) == (2 * LONG - 1, 4, 3)
+    shelves.reconsider(["a"])
+    with trio.fail_after(5):
+        await shelves.judged()
+    assert shelves.shelf(Kind.TOOL) is widened
+
+
+def test_what_is_decided_while_lists_are_judged_holds_for_them() -> None:
+    """Whether their first entries were judged already, or all of the first list."""
+    for steps in (1, LONG - 1, LONG + 5, 2 * LONG - 1):
+        shelves, shown, _ = opening()
+        long(shelves, "a", shown)
+        long(shelves, "b", shown)
+        shelves.reconsider(["a", "b"])
+        judging = shelves._judging()
+        for _ in range(steps):
+            next(judging)
+        shown -= {("a", "0"), ("b", "0")}
+        shelves.reconsider(["a", "b"])
+        at_once(judging)
+        assert {("a", "0"), ("b", "0")} & set(shelves.shelf(Kind.TOOL).by_inward) == {("a", "0"), ("b", "0")}
+        assert len(shelves.shelf(Kind.TOOL).entries) == 2 * LONG - 2
+
+
+async def test_what_is_listed_anew_while_lists_are_judged_is_not_judged_again() -> None:
+    """It was made under the present policy, and cursors of lists from before it are no good."""
+    shelves, shown, _ = opening()
+    long(shelves, "a", shown)
+    shown -= {("a", "0"), ("a", "1")}
+    shelves.reconsider(["a"])
+    judging = shelves._judging()
+    next(judging)
+    publish(shelves, "a", Kind.TOOL, [tool("1"), tool("2")])
+    await shelves.judged()
+    at_once(judging)
+    shelf = shelves.shelf(Kind.TOOL)
+    assert (outward(shelves), shelf.version, shelf.narrowed) == (["a__2"], 2, 2)
+
+
+@pytest.mark.parametrize("configured", [True, False])
+async def test_what_is_gone_while_lists_are_judged_is_gone(configured: bool) -> None:
+    """Also for who waits for it: because its server is not configured any more, or others need its memory."""
+    memory, shown = Budget(100 * COPIES * LONG), set[tuple[str, str]]()
+    shelves = Catalog(["a", "b"], lambda server, kind, name: (server, name) in shown, lambda entry: None, memory)
+    assert shelves.charge("a", Kind.TOOL, LONG)
+    long(shelves, "a", shown)
+    shelves.reconsider(["a"])
+    judging = shelves._judging()
+    next(judging)
+    if configured:
+        memory.total = 4
+        memory.hold(owner("b"), Use.MESSAGES, 1, lambda: None)
+    else:
+        shelves.rearrange(["b"])
+    await shelves.judged()
+    at_once(judging)
+    shelf = shelves.shelf(Kind.TOOL)
+    assert (shelf.parts, shelf.version, shelf.narrowed) == ({}, 2, 2)
 
 
 async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone() -> None:

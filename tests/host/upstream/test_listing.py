@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Config, Consent, KindConsent, Listen, Rule, Trust
 from host.asking import PeerError
+from host.catalog import AT_ONCE
 from host.console.office import HostOffice
 from host.exchange import Caller
 from host.journal import LeftOut
@@ -806,6 +808,65 @@ async def test_a_list_is_cut_at_its_limit_and_not_before(count: int) -> None:
         await world.settled()
         assert len(listed(world)) == min(count, listing.MAX_ENTRIES)
         assert any("the rest is left out" in str(event) for event in world.events) == (count > listing.MAX_ENTRIES)
+
+
+def denying(world: World, pattern: str) -> None:
+    """The configuration is read again: its rules deny these tools of all servers, and have not denied them before."""
+    for server in world.servers.values():
+        server.spec = replace(server.spec, consent=Consent(tools=kind(deny=(pattern,))))
+    world.configures(*world.servers.values())
+
+
+async def test_other_rules_for_long_lists_hold_nobody_up() -> None:
+    """Each list took 0.2 s. Who asks for a list meanwhile waits, and is shown what the new rules leave of it."""
+    big, other = Renaming(listing.MAX_ENTRIES - 1), Renaming(listing.MAX_ENTRIES - 1)
+    other.make(0)
+    second = ScriptedServer("other", tools=["x"], answers={"tools/list": other.answer}, start_timeout=600.0)
+    async with open_world(big.server(start_timeout=600.0), second) as world:
+        await world.settled()
+        caller = Caller("t", None)
+        denied = iter(range(100))
+
+        async def rules_change() -> None:
+            number = next(denied)
+            denying(world, f"t0_{number}")
+            view = await world.router.view(caller, Kind.TOOL)
+            assert len(view.definitions) == 2 * (listing.MAX_ENTRIES - 2)
+            assert not any(b'__t0_%d"' % number in each for each in view.definitions)
+
+        await world.router.view(caller, Kind.TOOL)
+        await assert_holds_nobody_up(rules_change, LONGEST)
+
+
+async def test_no_list_shows_what_other_rules_deny_by_now_and_no_call_of_it_goes(autojump_clock: MockClock) -> None:
+    """From the moment of the reload on: not a list that is asked for then, nor one that is being made, nor a page of
+    one that was shown before. Clients are told."""
+    count = 3 * AT_ONCE
+
+    async def call(params: dict[str, Any]) -> object:
+        return {"content": []}
+
+    big = Renaming(count)
+    big.make(0)
+    server = ScriptedServer("big", tools=["x"], answers={"tools/list": big.answer, "tools/call": call})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client, listener = await world.client(), await world.client()
+        nursery.start_soon(listener.hear_changes)
+        first = await client.request("tools/list")
+        assert "nextCursor" in first
+        await wait_all_tasks_blocked()
+        denying(world, "t0_1*")
+        with pytest.raises(Refusal, match="Unknown tool"):
+            await client.call("big__t0_1")
+        with pytest.raises(Refusal, match="the list has changed"):
+            await client.request("tools/list", {"cursor": first["nextCursor"]})
+        left = [f"big__t0_{number}" for number in range(count) if not str(number).startswith("1")]
+        assert await client.names() == left
+        assert await client.call("big__t0_2") == {"content": []}
+        await trio.sleep(1)
+        assert listener.heard(CHANGED) == [{}]
+        nursery.cancel_scope.cancel()
 
 
 # Half of a list
