@@ -16,6 +16,7 @@ thread that started it (Linux), and closes the socket, whose end ends it anywher
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import socket
@@ -42,6 +43,10 @@ program has as long to heed the end of its input (connect.py)."""
 KILL_LIMIT = 1.0
 """Seconds after SIGKILL in which a process is waited for."""
 
+PER_BYTE = 8e-9
+"""Seconds between two results for each byte of the order. Whoever gets a result goes on with the text of the order in
+the event loop, which takes some 4 ns for each byte; four may be ready at once."""
+
 _KILLED_EVERY = 0.01
 _COUNT = struct.Struct(">I")
 _LONG = 64 * 1024
@@ -67,9 +72,11 @@ async def run_aside(function: Callable[..., T], *arguments: object) -> T:
         _processes.set(processes)
         trio.lowlevel.spawn_system_task(processes.hold)
     async with processes.limiter:
-        answer = await processes.run(_packed((function, tuple(map(_by_itself, arguments)))))
+        order = _packed((function, tuple(map(_by_itself, arguments))))
+        answer = await processes.run(order)
         if answer is None:
             return await trio.to_thread.run_sync(function, *arguments)
+    await processes.pace(sum(map(len, order)))
     result, problem = pickle.loads(answer[0], buffers=answer[1:])
     if problem is not None:
         raise problem
@@ -141,6 +148,7 @@ class _Processes:
         self.limiter = trio.CapacityLimiter(AT_ONCE)
         self._idle: list[_Process] = []
         self._all: set[_Process] = set()
+        self._free_at = -math.inf
 
     async def hold(self) -> None:
         """Wait for the end of the loop, then end the processes."""
@@ -151,6 +159,12 @@ class _Processes:
                 process.kill()
             for process in list(self._all):
                 await process.wait()
+
+    async def pace(self, size: int) -> None:
+        """Wait until the results before have been taken in."""
+        at = max(trio.current_time(), self._free_at)
+        self._free_at = at + size * PER_BYTE
+        await trio.sleep_until(at)
 
     async def run(self, order: list[bytes | memoryview]) -> list[bytes] | None:
         """The parts of what came of an order; None if no process could carry it out."""

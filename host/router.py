@@ -416,7 +416,7 @@ class Router:
             try:
                 answer = await seat.client.call(permit)
                 if isinstance(answer, Answered):
-                    self._gate.meter(server).fits(bytes(answer.result))
+                    self._gate.meter(server).fits(len(answer.result))
                 return answer
             except Refused as refusal:
                 if refusal.code == METHOD_NOT_FOUND:
@@ -445,7 +445,7 @@ class Router:
             self._gate.goes_on(permit)
             return answer
         result = answer.result
-        meter.fits(bytes(result))
+        meter.fits(len(result))
         try:
             if not self._gate.shows_apps(permit.server):
                 result = without_pages(result, method.links)

@@ -15,7 +15,7 @@ import trio
 
 from host.aside import run_aside
 
-SLICE = 0.002
+SLICE = 0.0005
 """Seconds of work between two checkpoints."""
 
 S = TypeVar("S")

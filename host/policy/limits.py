@@ -102,11 +102,11 @@ class Meter:
                 f"runs as many calls at once as it may, and none ended in {QUEUE_TIME:g} s", QUEUE_RETRY
             )
 
-    def fits(self, result: bytes) -> None:
-        """Raises TooLarge if the result has more bytes than the server may send."""
+    def fits(self, size: int) -> None:
+        """Raises TooLarge if a result of so many bytes is more than the server may send."""
         limit = self._limits.result
-        if limit is not None and len(result) > limit:
-            sent = f"{self.server} carried it out, but sent {len(result)} bytes"
+        if limit is not None and size > limit:
+            sent = f"{self.server} carried it out, but sent {size} bytes"
             raise TooLarge(self.server, f"{sent}; limits.result lets it send {limit} in one result")
 
     def sampled(self, max_tokens: int | None) -> None:

@@ -342,11 +342,18 @@ class Pins:
 
         def write() -> None:
             try:
-                done.append(self._file.exchange(version, _pieces(content)))
+                done.append(self._file.exchange(version, pieces))
             except StateError as problem:
                 done.append(problem)
 
+        pieces: Iterable[bytes] = _pieces(content)
         if large:
+            # Not in the thread: it would take the interpreter from the loop, which gives it up at each system call.
+            encoded: list[bytes] = []
+            for piece in pieces:
+                yield None
+                encoded.append(piece)
+            pieces = encoded
             yield write
         else:
             write()

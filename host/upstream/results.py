@@ -25,8 +25,10 @@ _STRUCTURED = frozenset({"structuredContent"})
 
 def is_heavy_result(result: Raw, *, cleans: bool) -> bool:
     """Whether `fit_result` may take more than some milliseconds."""
+    if len(result) > LIGHT_BYTES:
+        return True
     data = bytes(result)
-    return len(data) > LIGHT_BYTES or tokens(data) > LIGHT_TOKENS or (cleans and not is_light(data))
+    return tokens(data) > LIGHT_TOKENS or (cleans and not is_light(data))
 
 
 def fit_result(result: Raw, *, cleans: bool) -> tuple[str | None, bytes | None]:
@@ -53,8 +55,7 @@ def _is_wide(result: bytes) -> bool:
 
 def is_heavy_page(page: Raw) -> bool:
     """Whether `opened_page` may take more than some milliseconds."""
-    data = bytes(page)
-    return len(data) > LIGHT_BYTES or tokens(data) > LIGHT_TOKENS
+    return len(page) > LIGHT_BYTES or tokens(bytes(page)) > LIGHT_TOKENS
 
 
 def opened_page(page: Raw, member: str, most: int) -> tuple[list[bytes], bytes]:

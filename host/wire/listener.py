@@ -47,7 +47,6 @@ from hypercorn.utils import parse_socket_addr
 from .asgi import CLAIM, ASGIApp, Event, Scope
 from .head import MAX_HEAD, Refusal, head_of, refuse
 from .slots import EXTRA, RESERVED, Phase, Slots
-from .turns import Turns
 
 MAX_CONNECTIONS = 1000
 """Connections at a time, besides the extra and reserved ones of slots.py."""
@@ -153,7 +152,7 @@ class _Server:
         self.context = WorkerContext(None)
         self.config = _hypercorn_config()
         self.slots: Slots[_Connection] = Slots(max_connections)
-        self.turns = Turns()
+        self.receiving = trio.Lock()
         """The share that all bodies being received have together in each pass of the loop."""
         self._room = trio.lowlevel.ParkingLot()
         self._complained = -math.inf
@@ -243,7 +242,6 @@ class _Connection:
         self._waiting_for_turn = trio.CancelScope()
         self._deadline = trio.current_time() + server.head_timeout
         self._in_head = True
-        self._share = server.turns.turn()
         self._head_begun = False
         """Whether a part of a head has come, and more of it must."""
         self._line = b""
@@ -289,13 +287,14 @@ class _Connection:
             data = await self._receive()
             if data is None:
                 return
-            self._share.begin()
             await self._protocol.handle(RawData(data))
             self._head_begun = not self._busy
             if not data:
                 return
-            if self._busy:
-                await self._share.give_way()
+            if self._protocol.is_receiving_body:
+                # Of all connections that receive bodies one goes on in each pass of the event loop, in order.
+                async with self._server.receiving:
+                    pass
 
     async def _receive(self) -> bytes | None:
         """The next bytes, b"" after the last ones, None when nothing is to be fed any more."""
@@ -575,6 +574,11 @@ class _Http1(H11Protocol):
     @property
     def has_whole_request(self) -> bool:
         return self._strict.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
+
+    @property
+    def is_receiving_body(self) -> bool:
+        """Whether the body of a request has begun to come, and its end has not."""
+        return self._strict.their_state is h11.SEND_BODY
 
     @property
     def awaits_body(self) -> bool:

@@ -214,8 +214,7 @@ def event(data: bytes, *, id: str | None = None, event: str | None = None) -> by
         parts.append(b"event: " + _text(event) + b"\n")
     if id is not None:
         parts.append(b"id: " + _text(id) + b"\n")
-    parts.append(b"data: " + one_line(data) + b"\n\n")
-    return b"".join(parts)
+    return b"".join((*parts, b"data: ", one_line(data), b"\n\n"))  # long data are copied once
 
 
 def priming(id: str, retry: int) -> bytes:

@@ -17,8 +17,8 @@ from time import perf_counter
 
 import trio
 
-SHARE = 0.002
-"""Seconds of each pass of the event loop."""
+SHARE = 0.0005
+"""Seconds of each pass of the event loop. A call takes some ten passes."""
 
 
 class Turns:

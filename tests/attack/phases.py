@@ -103,15 +103,15 @@ class Stage:
         self.idle, _ = self.host.resident()
         return calls
 
-    def renew(self, scale: Scale) -> None:
-        """Put another host in the place of one that has ended, or that does not come to rest."""
-        if not (self.host.is_alive and self.host.wait_calm(CALM)):
+    def renew(self, scale: Scale, *, both: bool = False) -> None:
+        """Put another host in the place of one that has ended, or that does not come to rest; or of `both`."""
+        if both or not (self.host.is_alive and self.host.wait_calm(CALM)):
             self.host.kill()
             self.host = self._start("host")
             self.host.wait_ready()
             self.replace_client()
             self.measure_alone(scale)
-        if not (self.other.is_alive and self.other.wait_calm(CALM)):
+        if both or not (self.other.is_alive and self.other.wait_calm(CALM)):
             self.other.kill()
             self.other = self._start("other")
             self.other.wait_ready()
@@ -137,7 +137,7 @@ def run_family(
 def _measured(attack: Attack, stage: Stage, scale: Scale, alone: Calls) -> Outcome:
     outcome = _measured_once(attack, stage, scale, alone)
     if scale.repeats and outcome.timing_failures() == outcome.failures() != []:
-        stage.renew(scale)
+        stage.renew(scale, both=True)  # hosts that have had enough of the hostile servers would not start them
         stage.yardsticks.pop(attack.yardstick, None)
         return replace(_measured_once(attack, stage, scale, alone), again=True)
     return outcome

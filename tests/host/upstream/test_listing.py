@@ -950,6 +950,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
             decided = True
             nursery.start_soon(look)
             await until(lambda: world.gate.standing("big", Kind.TOOL, "t0_9") is not Standing.APPROVED)
+            await world.catalog.judged()
             for _ in range(50):
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
