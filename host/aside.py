@@ -140,6 +140,11 @@ class _Process:
             while self._process.poll() is None:  # noqa: ASYNC110 - nobody tells
                 await trio.sleep(_KILLED_EVERY)
 
+    def reap(self) -> None:
+        """The same without the loop, which is about to end."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_LIMIT)
+
 
 class _Processes:
     """Those of one event loop."""
@@ -157,8 +162,8 @@ class _Processes:
         finally:
             for process in self._all:
                 process.kill()
-            for process in list(self._all):
-                await process.wait()
+            for process in self._all:
+                process.reap()
 
     async def pace(self, size: int) -> None:
         """Wait until the results before have been taken in."""

@@ -35,6 +35,7 @@ from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
 from host.upstream.roster import Roster, open_roster
 from host.wire.link import Arrival, Link, LinkLost
+from tests.kit.aside import keep_work_here
 from tests.kit.gates import approve_all, attended, open_gate
 from tests.kit.memory import MemoryLink, memory_links
 
@@ -538,6 +539,7 @@ async def open_world(
     state: Path | None = None,
 ) -> AsyncIterator[World]:
     """`ask` says who answers questions of consent; `state` is where decisions are kept, for a world after this one."""
+    keep_work_here()
     journal = Journal()
     by_id = {server.id: server for server in servers}
     specs = {server.id: server.spec for server in servers}

@@ -144,7 +144,7 @@ async def test_answers_that_are_not_taken_give_way(autojump_clock: MockClock) ->
             await other.open()
             other.reads = trio.Event()
             stalled.append(other.send("POST", body=call(MIB, n)))
-            await wait_all_tasks_blocked()
+            await trio.sleep(0.1)  # long results are passed on at a pace
             assert world.memory.used <= world.memory.total
             if n % 10 == 9:
                 await small_calls_work(connection, 1)
