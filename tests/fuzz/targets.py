@@ -142,7 +142,8 @@ def uris(data: bytes) -> None:
         path = os.path.normpath(unquote(urlsplit(uri).path))
     except ValueError:
         return
-    if path.endswith("/.env") or not path.startswith("/srv/"):
+    # What is below a folder includes the folder itself.
+    if path.endswith("/.env") or not f"{path}/".startswith("/srv/"):
         assert verdict is Verdict.DENY, f"{uri!r} reads {path!r}"
 
 
