@@ -63,8 +63,8 @@ T = TypeVar("T")
 async def run_aside(function: Callable[..., T], *arguments: object) -> T:
     """Run a function, which must be found in its module by its name, in another process; its result, or its exception.
 
-    What a process does not do in PATIENCE seconds, or because it was killed, a worker thread does; once that has begun
-    it is not cancelled. A process whose work is cancelled is spared if it ends that within GRACE seconds.
+    A worker thread does the work if the process was killed, or needs more than PATIENCE seconds; once that has begun it
+    is not cancelled. A process whose work is cancelled is spared if it ends that within GRACE seconds.
     """
     processes = _processes.get(None)
     if processes is None:

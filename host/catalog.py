@@ -139,7 +139,7 @@ class Catalog:
         self._hints: dict[tuple[str, Kind], Hint] = {}
         self._moved = trio.lowlevel.ParkingLot()
         self._due: dict[tuple[str, Kind], object] = {}
-        """What is to be judged anew, each with a mark that is another each time."""
+        """Lists to be judged anew, each with a mark that is another each time."""
         self._wake = trio.Event()
         self.version = 0
         self.slices = Slices()
@@ -233,8 +233,8 @@ class Catalog:
         return changed
 
     def reconsider(self, servers: Iterable[str]) -> None:
-        """What may be seen of these servers may not be what it was; whoever waits wakes up if so. Of long lists that
-        is found out by `run`: see `judged`."""
+        """Judge anew which entries of these servers may be seen; all who wait wake up if others may. `run` does so for
+        long lists: see `judged`."""
         for kind, shelf in self._shelves.items():
             self._due.update({(server, kind): object() for server in servers if server in shelf.parts})
         if sum(len(self._shelves[kind].parts[server].entries) for server, kind in self._due) <= AT_ONCE:

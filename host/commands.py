@@ -70,9 +70,6 @@ class Whose:
     log_level: str
 
 
-SWITCH_INTERVAL = 0.0005
-"""Seconds for which a worker thread may keep the interpreter from the event loop, which gives it up at every system
-call: some ten times for one call of a client. Python's own is 5 ms."""
 NOT_STARTED = (StateError, AuditUnavailable)
 """What keeps a host from starting that the configuration cannot help."""
 
@@ -83,7 +80,6 @@ def serve_until_stopped(
     """Serve at the bound socket, which is known as `url`, or on standard input and output; states go to `out`. The exit
     code."""
     spare_collections()
-    sys.setswitchinterval(SWITCH_INTERVAL)
     journal = open_log(log_level)
     states = States(Terminal(out))
     journal.subscribe(states.note)

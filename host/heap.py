@@ -39,7 +39,7 @@ FEW_TASKS = 256
 COLLECT_EVERY = 1.0
 """Seconds between two looks at whether one is due."""
 SHARE = 0.005
-"""Of the time, for collections: beside a list of 10,000 tools one takes 15 ms."""
+"""Largest part of the time that collections may take: beside a list of 10,000 tools one takes 15 ms."""
 
 
 def spare_collections() -> None:

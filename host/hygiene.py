@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Iterator
 from itertools import groupby
 
 ELLIPSIS = "…"
@@ -206,7 +207,7 @@ def clean_json(raw: bytes, *, limit: int | None = None) -> bytes:
         raw: JSON text that was read before: UTF-8, and valid.
         limit: of characters in one string.
     """
-    odd = _odd_places(raw)
+    odd = sorted(_odd_places(raw))
     if not odd and (limit is None or len(raw) <= limit + 2):
         return raw
     longest = len(raw) if limit is None else limit + 2
@@ -235,27 +236,18 @@ def clean_json(raw: bytes, *, limit: int | None = None) -> bytes:
 def is_light(raw: bytes) -> bool:
     """Whether `clean_json` without a limit takes some milliseconds at the most: the text is short, or nothing is to
     clean."""
-    return (len(raw) <= _LIGHT_BYTES and raw.count(b'"') <= _LIGHT_QUOTES) or not _may_be_odd(raw)
+    return (len(raw) <= _LIGHT_BYTES and raw.count(b'"') <= _LIGHT_QUOTES) or next(_odd_places(raw), None) is None
 
 
-def _may_be_odd(raw: bytes) -> bool:
-    if len(raw.translate(None, _ODD_BYTES)) != len(raw) or (b"\\" in raw and _ODD_ESCAPE.search(raw)):
-        return True
-    return not raw.isascii() and any(sequence.search(raw) for sequence in _ODD_SEQUENCES)
-
-
-def _odd_places(raw: bytes) -> list[int]:
-    """Where something stands in JSON text that may be to clean: a place for each. Nothing is overlooked."""
-    places: list[int] = []
+def _odd_places(raw: bytes) -> Iterator[int]:
+    """The places in JSON text of all that may be to clean, in no order. None is overlooked."""
     if len(raw.translate(None, _ODD_BYTES)) != len(raw):
-        places += (found.start() for found in _ODD_BYTE.finditer(raw))
+        yield from (found.start() for found in _ODD_BYTE.finditer(raw))
     if b"\\" in raw:
-        places += (found.start() for found in _ODD_ESCAPE.finditer(raw))
+        yield from (found.start() for found in _ODD_ESCAPE.finditer(raw))
     if not raw.isascii():
         for sequence in _ODD_SEQUENCES:
-            places += (found.start() for found in sequence.finditer(raw))
-    places.sort()
-    return places
+            yield from (found.start() for found in sequence.finditer(raw))
 
 
 def _fit(text: str, limit: int | None) -> str:

@@ -6,8 +6,8 @@ holds more than an equal share: of its holdings those that cost most, where the 
 they last moved. A stalled megabyte therefore goes before an active one, and a small holding goes last. If the holding
 that asks for more is itself the most expensive one, it is refused.
 
-What is kept for as long as its owner is there is firm: no other load takes it back. It has half of the budget, and one
-owner a quarter, so that at least half can always be taken back; of the other half, what is not kept is only borrowed.
+A holding that is kept for as long as its owner is there is firm: no other load takes it back. Firm holdings have half
+of the budget, and one owner a quarter, so that at least half can always be taken back; others only borrow that half.
 Where the half does not suffice, the owner that would keep most gives way, of that its largest holding; if that is the
 owner who asks, it is refused, and nothing gives way. So whoever keeps no more than an equal share of the half is never
 refused and never gives way, whoever came first. Only for somebody who keeps strictly less does anybody give way, so two
@@ -135,7 +135,7 @@ class Holding:
 
 
 class _Account:
-    """What one owner holds. `firm` is the part of `used` that is kept."""
+    """The holdings of one owner. `firm` is the part of `used` that is kept."""
 
     __slots__ = ("firm", "holdings", "owner", "used")
 
@@ -244,8 +244,8 @@ class Budget:
             raise OverBudget
 
     def _displaced(self, asker: _Account, more: int) -> list[Holding]:
-        """What gives way so that all that is kept, with so much more of this owner, fits its half. Without `more`, that
-        is what a smaller total leaves no room for.
+        """The holdings that give way so that all that is kept, with so much more of this owner, fits its half. Without
+        `more`, those that a smaller total leaves no room for.
 
         Raises:
             OverBudget: it is the owner itself that would keep most, or what others keep cannot be given up.

@@ -527,9 +527,7 @@ class Router:
         _, name = target_of(method, exchange.params)
         if method == UNSUBSCRIBE:
             return self._unwatch(exchange, name)
-        # Before the gate is asked: else what is denied would be answered otherwise than what is not there.
-        self._roster.check_subscribes(self._find(exchange, Kind.RESOURCE, name)[0])
-        permit = self._permit_unasked(exchange, name)
+        permit = self._permit_to_watch(exchange, name)
 
         def changed(uri: str, notice: dict[str, Raw]) -> None:
             outward = self._outward_if_shown(permit, uri)
@@ -549,15 +547,16 @@ class Router:
     def watchable(self, exchange: Exchange) -> bool:
         """Whether the server of the resource that the exchange names says that it tells of changes."""
         try:
-            permit = self._permit_unasked(exchange, target_of(SUBSCRIBE, exchange.params)[1])
-            self._roster.check_subscribes(permit.server)
+            self._permit_to_watch(exchange, target_of(SUBSCRIBE, exchange.params)[1])
         except ColonnadeError:
             return False
         return True
 
-    def _permit_unasked(self, exchange: Exchange, name: str) -> Permit:
+    def _permit_to_watch(self, exchange: Exchange, name: str) -> Permit:
         server, inward, _ = self._find(exchange, Kind.RESOURCE, name)
-        # Of such a URI no server is heard, and it would be held as long as it is watched.
+        # Before the gate is asked: else a denied resource would be answered otherwise than a missing one.
+        self._roster.check_subscribes(server)
+        # No server is heard that tells of such a URI, which would be held as long as it is watched.
         too_long = len(inward) > MAX_LENGTH
         permit = None if too_long else self._gate.admit_unasked(exchange, server, Kind.RESOURCE, inward)
         if permit is None:

@@ -148,7 +148,7 @@ class Standing:
 
 
 def _subject(notice: Notification) -> bytes:
-    """What a notice is about: one that comes later with the same subject says all that this one says. Whatever else a
+    """The subject of a notice: one that comes later with the same subject says all that this one says. Whatever else a
     server writes into its notices that a resource changed, they are about the resource."""
     about = notice.params or b""
     if notice.method == UPDATED:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from itertools import chain
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in CPython, missing from typeshed
 
+from msgspec import Raw
+
 from host.jsonrpc.raw import is_json
 
 MAX_DEPTH = 64
@@ -34,9 +36,9 @@ class _Flaw(ValueError):
     """A reason to refuse the text, in words for the peer."""
 
 
-def is_heavy(data: bytes) -> bool:
-    """Whether `flaw` may take more than some milliseconds."""
-    return len(data) > LIGHT_BYTES or tokens(data) > LIGHT_TOKENS
+def is_heavy(data: bytes | Raw) -> bool:
+    """Whether to look through the text (`flaw`) or to open it may take more than some milliseconds."""
+    return len(data) > LIGHT_BYTES or tokens(bytes(data)) > LIGHT_TOKENS  # a long text is not copied
 
 
 def tokens(data: bytes) -> int:

@@ -882,14 +882,14 @@ class Gate:
         not."""
         if text is None or self.pins.standing(server, INSTRUCTIONS, "") is not Standing.APPROVED:
             return None
-        return clean(text, limit=MAX_TEXT) if self.trust(server) is Trust.UNTRUSTED else text
+        return self.tidy_text(server, text)
 
     def cleans(self, server: str) -> bool:
         """Whether what the server says reaches models and terminals without what cannot be seen."""
         return self.trust(server) is Trust.UNTRUSTED
 
     def tidy(self, server: str, raw: Raw) -> Raw:
-        """What a server says, which is short, as it may reach a model or a terminal."""
+        """A short text of a server as it may reach a model or a terminal."""
         return Raw(clean_json(bytes(raw))) if self.cleans(server) else raw
 
     def tidy_text(self, server: str, text: str) -> str:

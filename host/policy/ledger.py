@@ -72,7 +72,7 @@ class Summary:
 
     first: Change
     names: tuple[str, ...]
-    """Of the first MOST_CHANGES, `shortened`."""
+    """Names of the first MOST_CHANGES, `shortened`."""
     counts: Mapping[str, int]
     """How many stand how."""
     known: int

@@ -340,23 +340,21 @@ class Pins:
         """Write the content in the place of that version: the new version; None if the file is another by now."""
         done: list[Identity | StateError | None] = []
 
-        def write() -> None:
+        def write(pieces: Iterable[bytes]) -> None:
             try:
                 done.append(self._file.exchange(version, pieces))
             except StateError as problem:
                 done.append(problem)
 
-        pieces: Iterable[bytes] = _pieces(content)
         if large:
             # Not in the thread: it would take the interpreter from the loop, which gives it up at each system call.
             encoded: list[bytes] = []
-            for piece in pieces:
+            for piece in _pieces(content):
                 yield None
                 encoded.append(piece)
-            pieces = encoded
-            yield write
+            yield partial(write, encoded)
         else:
-            write()
+            write(_pieces(content))
         (result,) = done
         if isinstance(result, StateError):
             raise result

@@ -30,7 +30,7 @@ from host.protocol.tasks import Support, task_support
 from host.slices import Steps, in_process
 from host.upstream.backoff import Pace
 from host.upstream.client import Client
-from host.upstream.results import is_heavy_page, opened_page
+from host.upstream.results import opened_page
 from host.wire.link import LinkLost
 
 MAX_PAGES = 100
@@ -308,7 +308,7 @@ def _unreadable(definition: bytes) -> Steps[str | None]:
 
 def _named(definition: Raw, key: str) -> str | None:
     try:
-        found = pick(definition, frozenset({key})) if is_heavy(bytes(definition)) else members(definition)
+        found = pick(definition, frozenset({key})) if is_heavy(definition) else members(definition)
         return string(found[key])
     except (ValueError, KeyError):
         return None
@@ -349,7 +349,7 @@ async def read_list(
         if size > MAX_BYTES:
             break
         room = MAX_ENTRIES + 1 - len(found)
-        if is_heavy_page(result):
+        if is_heavy(result):
             entries, beside = await run_aside(opened_page, result, listing.member, room)
         else:
             entries, beside = opened_page(result, listing.member, room)

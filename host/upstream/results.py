@@ -1,4 +1,4 @@
-"""What a server's answer to a call is passed on as, and what of a page of its list is kept.
+"""Results of servers: the form in which an answer to a call is passed on, and the parts of a page of a list.
 
 Both may be as long as a message may be, so these functions are also run in other processes (`host/aside.py`), which is
 why this file needs little.
@@ -11,7 +11,7 @@ from msgspec import Raw
 from host.hygiene import clean_json, is_light
 from host.jsonrpc.raw import encode_object, items, members, pick
 from host.jsonrpc.readable import why_unreadable_result
-from host.jsonrpc.strict import LIGHT_BYTES, LIGHT_TOKENS, has_more_tokens, structure, tokens
+from host.jsonrpc.strict import has_more_tokens, is_heavy, structure
 
 MAX_BESIDE = 10_000
 """Structural characters of a result besides `structuredContent`, which nobody here opens."""
@@ -25,10 +25,7 @@ _STRUCTURED = frozenset({"structuredContent"})
 
 def is_heavy_result(result: Raw, *, cleans: bool) -> bool:
     """Whether `fit_result` may take more than some milliseconds."""
-    if len(result) > LIGHT_BYTES:
-        return True
-    data = bytes(result)
-    return tokens(data) > LIGHT_TOKENS or (cleans and not is_light(data))
+    return is_heavy(result) or (cleans and not is_light(bytes(result)))
 
 
 def fit_result(result: Raw, *, cleans: bool) -> tuple[str | None, bytes | None]:
@@ -51,11 +48,6 @@ def _is_wide(result: bytes) -> bool:
         return False
     structured = pick(result, _STRUCTURED).get("structuredContent", b"")
     return structure(result) - structure(bytes(structured)) > MAX_BESIDE
-
-
-def is_heavy_page(page: Raw) -> bool:
-    """Whether `opened_page` may take more than some milliseconds."""
-    return len(page) > LIGHT_BYTES or tokens(bytes(page)) > LIGHT_TOKENS
 
 
 def opened_page(page: Raw, member: str, most: int) -> tuple[list[bytes], bytes]:

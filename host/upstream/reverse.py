@@ -249,7 +249,7 @@ class Voice:
 
     def _complete(self, notice: Notification) -> None:
         id = completed_id(notice.params)
-        params = None if notice.params is None else self._gate.tidy(self._server, notice.params)
+        params = self._fit(notice).params
         for caller, minted in self.elicitations.done(id) if id is not None else ():
             caller.outlet.tell(completion(minted, params))
 

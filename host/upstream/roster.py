@@ -176,7 +176,8 @@ class Roster:
         return self.instances[server].seat(exchange)
 
     def check_subscribes(self, server: str) -> None:
-        """
+        """Refuse where the server cannot be subscribed to.
+
         Raises:
             Unavailable: it is not connected.
             MethodNotFound: it does not offer subscriptions.

@@ -67,7 +67,7 @@ class Watches:
         self._timeout = timeout
         self._watchers: dict[str, dict[Caller, _Watcher]] = {}
         self._lengths: Counter[int] = Counter()
-        """Of the URIs that are watched."""
+        """Lengths of the URIs that are watched, with how many have each."""
         self._asked: set[str] = set()
         self._outcomes: dict[str, _Outcome] = {}
         self._due: dict[str, trio.Event] = {}

@@ -153,7 +153,7 @@ class _Server:
         self.config = _hypercorn_config()
         self.slots: Slots[_Connection] = Slots(max_connections)
         self.receiving = trio.Lock()
-        """The share that all bodies being received have together in each pass of the loop."""
+        """A queue of the connections that receive bodies: one of them goes on in each pass of the event loop."""
         self._room = trio.lowlevel.ParkingLot()
         self._complained = -math.inf
 
@@ -292,9 +292,8 @@ class _Connection:
             if not data:
                 return
             if self._protocol.is_receiving_body:
-                # Of all connections that receive bodies one goes on in each pass of the event loop, in order.
                 async with self._server.receiving:
-                    pass
+                    pass  # whoever waits next goes on in the next pass
 
     async def _receive(self) -> bytes | None:
         """The next bytes, b"" after the last ones, None when nothing is to be fed any more."""

@@ -22,7 +22,7 @@ from host.wire.turns import Turns
 
 LAST_WORDS = 0.5
 """Seconds in which output that a process wrote before it ended is still read."""
-CHUNK = 65536
+CHUNK = 64 * 1024
 
 
 class StdioLink:

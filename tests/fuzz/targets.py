@@ -142,7 +142,7 @@ def uris(data: bytes) -> None:
         path = os.path.normpath(unquote(urlsplit(uri).path))
     except ValueError:
         return
-    # What is below a folder includes the folder itself.
+    # A pattern for all below a folder includes the folder itself.
     if path.endswith("/.env") or not f"{path}/".startswith("/srv/"):
         assert verdict is Verdict.DENY, f"{uri!r} reads {path!r}"
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from host.jsonrpc.strict import is_heavy
 from host.upstream.results import (
     MAX_BESIDE,
     MAX_BESIDE_ENTRIES,
     MAX_PAGE,
     fit_result,
-    is_heavy_page,
     is_heavy_result,
     opened_page,
 )
@@ -94,6 +94,6 @@ def test_what_is_no_page(page: Raw, why: str) -> None:
 
 
 def test_which_pages_are_heavy() -> None:
-    assert not is_heavy_page(raw({"tools": [0] * 1000}))
-    assert is_heavy_page(raw({"tools": [0] * 5001}))
-    assert is_heavy_page(raw({"tools": ["x" * 140_000]}))
+    assert not is_heavy(raw({"tools": [0] * 1000}))
+    assert is_heavy(raw({"tools": [0] * 5001}))
+    assert is_heavy(raw({"tools": ["x" * 140_000]}))
