@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 import config
 from config import Config, ConfigError, Consent, KindConsent, Listen, Rule, Verdict
 from tests.config.kit import http, lines, load_text, stdio
+from tests.kit.cost import assert_costs_less, least_cost
 
 WHOLE = """\
 listen: {address: "127.0.0.1:8808", path: /mcp, origins: [], hosts: []}
@@ -279,14 +279,13 @@ def test_a_rule_that_never_decides_is_said_with_all_else(tmp_path: Path) -> None
     ]
 
 
-def test_three_hundred_servers_load_in_a_second(tmp_path: Path) -> None:
-    """A large roster is fine; one wrong server among them is found."""
+def test_three_hundred_servers_take_no_longer_each_than_thirty(tmp_path: Path) -> None:
+    """They take 2 ms each where nothing else runs. One wrong server among them is found."""
     entry = "  s{}: {{command: [python3, s.py, '${{env:T}}'], env: {{A: b}}, consent: {{tools: {{allow: [a, b]}}}}}}\n"
-    text = "servers:\n" + "".join(entry.format(n) for n in range(300))
-    started = time.process_time()  # what else the machine does is not measured
-    made = load_text(tmp_path, text, {"T": "t"})
-    assert time.process_time() - started < 1
-    assert len(made.servers) == 300
+    few, text = ("servers:\n" + "".join(entry.format(n) for n in range(count)) for count in (30, 300))
+    assert len(load_text(tmp_path, text, {"T": "t"}).servers) == 300
+    of_few = least_cost(lambda: load_text(tmp_path, few, {"T": "t"}))
+    assert_costs_less(lambda: load_text(tmp_path, text, {"T": "t"}), 10 * 2 * of_few)
     assert lines(tmp_path, f"{text}  S1: {{command: x}}\n", {"T": "t"})[0].startswith("302:3: servers.S1")
 
 

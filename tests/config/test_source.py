@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from config.problems import ConfigError
 from config.source import Map, Scalar, read
 from tests.config.kit import lines, load_text, stdio
+from tests.kit.cost import assert_costs_less
 
 ONE = "servers: {a: {command: x}}\n"
 
@@ -115,10 +115,8 @@ def test_alias_bomb_is_refused_quickly(tmp_path: Path) -> None:
     levels += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
     file = tmp_path / "c.yaml"
     file.write_text("\n".join(levels))
-    started = time.process_time()
-    made = read(file)
-    assert time.process_time() - started < 0.05
-    assert len(made.problems) > 9
+    assert len(read(file).problems) > 9
+    assert_costs_less(lambda: read(file), 0.05)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "a: " + "{a: " * 100_000, '{"a":' * 100_000, "- " * 100_000])
@@ -195,9 +193,8 @@ def test_a_large_json_file_is_read_in_time(tmp_path: Path) -> None:
     entries = ",\n".join(f'"k{n}": "value number {n}"' for n in range(25_000))
     file = tmp_path / "c.json"
     file.write_text("{" + entries + "}")
-    started = time.process_time()
     assert len(read(file).root.entries) == 25_000
-    assert time.process_time() - started < 2
+    assert_costs_less(lambda: read(file), 2)
 
 
 def test_yaml_flow_map_at_the_top_is_yaml(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 
 from host.background import WAITING, BackgroundStream
 
@@ -17,7 +16,7 @@ class Slow(io.StringIO):
         self.go = threading.Event()
 
     def write(self, text: str) -> int:
-        self.go.wait(10)
+        self.go.wait()
         return super().write(text)
 
 
@@ -38,12 +37,10 @@ def test_what_was_written_is_out_after_close_and_in_order() -> None:
 def test_a_slow_reader_holds_up_neither_the_writer_nor_the_end() -> None:
     real = Slow()
     stream = BackgroundStream(real)
-    began = time.monotonic()
     for _ in range(2 * WAITING):
         stream.write("x")
     stream.close()
-    assert time.monotonic() - began < 4
-    real.go.set()
+    real.go.set()  # not before: `close` did not wait for it
 
 
 def test_a_reader_that_is_gone_is_nobodys_trouble() -> None:

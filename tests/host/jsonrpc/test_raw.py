@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +23,7 @@ from host.jsonrpc.raw import (
     string,
     value,
 )
+from tests.kit.cost import assert_costs_less
 
 CALM = settings(deadline=None, max_examples=60)
 LONE = "\ud83d"
@@ -230,9 +230,8 @@ def test_a_bomb_of_brackets_is_a_value_error(text: bytes) -> None:
 
 def test_the_slow_way_takes_time_in_proportion() -> None:
     text = b'{"\\ud83d":[' + b"1,\n" * 300_000 + b"1]" + b" " * 100_000 + b"}"
-    begun = time.process_time()
     assert len(items(members(text)["\ud83d"])) == 300_001
-    assert time.process_time() - begun < 2
+    assert_costs_less(lambda: items(members(text)["\ud83d"]), 2)
 
 
 @pytest.mark.parametrize("text", [b"1", b"null", b"{}", b'"\\ud83d"', b'"\xff"', b'"a', b""])

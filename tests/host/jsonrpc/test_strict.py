@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +14,7 @@ from host.jsonrpc import strict
 from host.jsonrpc.messages import Request, read_strictly
 from host.jsonrpc.strict import LIGHT_BYTES, LIGHT_TOKENS, MAX_DEPTH, MAX_DIGITS, MAX_TOKENS, flaw, is_heavy, tokens
 from tests.kit.bodies import ARGUMENTS, LONGEST, call
+from tests.kit.cost import least_cost
 
 CALM = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
@@ -150,14 +151,6 @@ def test_the_bodies_of_an_attack_are_legal_and_keep_their_bytes(arguments: Calla
 def test_the_time_of_a_check_grows_with_the_text_and_not_faster() -> None:
     """Of every sort; the larger text is four times the smaller one."""
 
-    def seconds(data: bytes) -> float:
-        times: list[float] = []
-        for _ in range(3):
-            began = time.thread_time()
-            assert flaw(data) is None
-            times.append(time.thread_time() - began)
-        return min(times)
-
     for make in (
         lambda size: b'["' + b"\\n" * size + b'"]',
         lambda size: b"[" + b",".join([b"7" * 4000] * (size // 4000)) + b"]",
@@ -165,4 +158,6 @@ def test_the_time_of_a_check_grows_with_the_text_and_not_faster() -> None:
         lambda size: b"{" + b",".join(b'"%d":{}' % n for n in range(size // 16)) + b"}",
         lambda size: b'["' + b'","'.join([b"x"] * (size // 8)) + b'"]',
     ):
-        assert seconds(make(1_000_000)) < 4 * 3 * max(seconds(make(250_000)), 0.001)
+        small, large = make(250_000), make(1_000_000)
+        assert flaw(large) is flaw(small) is None
+        assert least_cost(partial(flaw, large)) < 4 * 3 * max(least_cost(partial(flaw, small)), 0.001)
