@@ -63,7 +63,8 @@ class Dropped:
     server: str
     what: str
     """One of `invalid message`, `message too long`, `unknown id`, `unknown progress token`, `unexpected notification`,
-    `too many requests`, `request repeated`, `too many log messages`, `unexpected event`, `event stream broken`."""
+    `notification too large`, `request too large`, `too many requests`, `request repeated`, `too many log messages`,
+    `unexpected event`, `event stream broken`."""
     detail: str
 
     def __str__(self) -> str:

@@ -230,6 +230,7 @@ class Peer(Generic[T]):
         elif len(self._serving) >= MAX_SERVED:
             self._refuse_soon(request.id, LIMITED, f"more than {MAX_SERVED} requests at once")
         elif request.params is not None and has_more_tokens(bytes(request.params), MAX_TOKENS):
+            self._handler.dropped("request too large", f"{request.method:.80}")
             self._refuse_soon(request.id, INVALID_PARAMS, f"params hold more than {MAX_TOKENS} structural characters")
         else:
             scope = trio.CancelScope()

@@ -22,6 +22,7 @@ from host.jsonrpc.raw import (
     items,
     members,
     pick,
+    plain_items,
     string,
     without_surrogates,
 )
@@ -287,7 +288,7 @@ def read_batch(data: bytes) -> list[Message | Malformed] | None:
     """The messages of the batch in `data`, which a server sent; None if it is no array. Each is judged as by `read`.
 
     An empty batch, one that is no JSON, and one of more than MAX_SERVER_BATCH messages or MAX_TOKENS commas are one
-    `Malformed`.
+    `Malformed`. Of a batch that is too long for the slow way, each message is one that is.
     """
     if not _is_array(data):
         return None
@@ -308,15 +309,27 @@ def _is_array(data: bytes) -> bool:
     return data.lstrip(b" \t\r\n")[:1] == b"["
 
 
+_NO_OBJECT = Malformed(INVALID_REQUEST, "a JSON-RPC message is one object")
+
+
 def _read_items(data: bytes, most: int, *, bare_id_answers: bool) -> list[Message | Malformed]:
+    skims = False
     try:
-        found = items(data)
+        if bare_id_answers and len(data) > MAX_SURROGATES:
+            try:
+                found = plain_items(data)
+            except ValueError:
+                found, skims = plain_items(without_surrogates(data)), True
+        else:
+            found = items(data)
     except ValueError:
         return [Malformed(PARSE_ERROR, "not JSON: a batch that cannot be taken apart")]
     if not found:
         return [Malformed(INVALID_REQUEST, "a batch without messages")]
     if len(found) > most:
         return [Malformed(INVALID_REQUEST, f"a batch of more than {most} messages")]
+    if skims:
+        return [_skim(bytes(each)) or _NO_OBJECT for each in found]
     return [_read(bytes(each), bare_id_answers=bare_id_answers) for each in found]
 
 
@@ -330,7 +343,7 @@ def _reread(data: bytes, problem: Exception, bare_id_answers: bool) -> Message |
         if _is_array(data):
             return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object: batches are not accepted")
         if isinstance(problem, msgspec.ValidationError):
-            return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object")
+            return _NO_OBJECT
         return Malformed(PARSE_ERROR, f"not JSON: {type(problem).__name__}")
     envelope = _Envelope(**{name: found[name] for name in _Envelope.__struct_fields__ if name in found})
     return _classify(envelope, bare_id_answers)

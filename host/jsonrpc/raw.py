@@ -151,6 +151,14 @@ def _picker(names: frozenset[str], *, exactly: bool = False) -> msgspec.json.Dec
     return msgspec.json.Decoder(msgspec.defstruct("Picked", picked, rename=rename, forbid_unknown_fields=exactly))
 
 
+def plain_items(raw: bytes | Raw) -> list[Raw]:
+    """The same as `items`, but a ValueError also where an escape stands for a lone surrogate."""
+    try:
+        return _items.decode(raw)
+    except REFUSALS as problem:
+        raise ValueError("expected an array without lone surrogates") from problem
+
+
 def items(raw: bytes | Raw) -> list[Raw]:
     """The items of a JSON array, each undecoded. ValueError if `raw` is anything else."""
     try:

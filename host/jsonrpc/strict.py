@@ -52,8 +52,15 @@ def structure(data: bytes) -> int:
 
 
 def has_more_tokens(data: bytes, most: int) -> bool:
-    """Whether valid JSON holds more structural characters outside strings."""
-    return tokens(data) > most and structure(data) > most
+    """Whether valid JSON holds more structural characters outside strings. Looks no further than it must."""
+    if tokens(data) <= most:
+        return False
+    found = 0
+    for outside, _ in pieces(data):
+        found += tokens(b"".join(outside))
+        if found > most:
+            return True
+    return False
 
 
 def flaw(data: bytes) -> str | None:

@@ -79,7 +79,9 @@ for clients that do not listen, and nothing but the URI has a meaning in them.""
 LOGS_A_SECOND = 200
 LOG_SIZE = 1024
 """Bytes of a log message that is to be cleaned which count as one message more."""
-USELESS = frozenset({"invalid message", "notification too large", "unknown id", "unexpected notification"})
+USELESS = frozenset(
+    {"invalid message", "notification too large", "request too large", "unknown id", "unexpected notification"}
+)
 """The reasons for dropping a message that count against the budget of the connection (`noise`)."""
 NO_ROOTS = Raw(b'{"roots":[]}')
 SEVERAL = (

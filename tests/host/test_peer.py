@@ -540,6 +540,7 @@ async def test_a_request_with_very_many_members_is_refused() -> None:
             "code": -32602,
             "message": f"params hold more than {MAX_TOKENS} structural characters",
         }
+        assert listener.complaints == ["request too large"]
         far.says(id=2, method="x", params={"x": "a, b, " * 2_000_000})
         assert (await far.hears())["result"] == {"served": True}
 

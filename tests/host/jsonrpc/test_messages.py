@@ -171,6 +171,27 @@ def test_of_a_long_message_with_half_characters_it_is_known_whose_it_is(
     assert read(message) == Malformed(TOO_LARGE, why, id, answers)
 
 
+def test_a_long_batch_with_half_characters_is_not_read_the_slow_way() -> None:
+    """Each of its messages may be short enough for it, and all together not."""
+    half = b'{"x":"' + rb"\ud800" * 2000 + b'"}'
+    messages = [
+        b'{"jsonrpc":"2.0","result":%b,"id":7}' % half,
+        b'{"jsonrpc":"2.0","method":"m","params":%b}' % half,
+        b"[" + half + b"]",
+    ]
+    few, many = b"[" + b",".join(messages) + b"]", b"[" + b",".join(messages * 5) + b"]"
+    assert len(few) < MAX_SURROGATES < len(many)
+    assert [type(each) for each in read_batch(few) or ()] == [Success, Notification, Malformed]
+    why = f"a message of more than {MAX_SURROGATES} bytes holds an escape of half a surrogate pair"
+    assert read_batch(many) == 5 * [
+        Malformed(TOO_LARGE, why, 7, answers=True),
+        Malformed(TOO_LARGE, why, None, answers=False),
+        Malformed(INVALID_REQUEST, "a JSON-RPC message is one object"),
+    ]
+    plain = many.replace(rb"\ud800", rb"\u0800")
+    assert [type(each) for each in read_batch(plain) or ()] == 5 * [Success, Notification, Malformed]
+
+
 # What is JSON and no message
 
 

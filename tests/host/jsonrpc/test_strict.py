@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 
 from host.jsonrpc import strict
 from host.jsonrpc.messages import Request, read_strictly
-from host.jsonrpc.strict import LIGHT_BYTES, LIGHT_TOKENS, MAX_DEPTH, MAX_DIGITS, MAX_TOKENS, flaw, is_heavy, tokens
+from host.jsonrpc.strict import (
+    LIGHT_BYTES,
+    LIGHT_TOKENS,
+    MAX_DEPTH,
+    MAX_DIGITS,
+    MAX_TOKENS,
+    flaw,
+    has_more_tokens,
+    is_heavy,
+    pieces,
+    structure,
+    tokens,
+)
 from tests.kit.bodies import ARGUMENTS, LONGEST, call
 from tests.kit.cost import least_cost
 
@@ -161,3 +173,25 @@ def test_the_time_of_a_check_grows_with_the_text_and_not_faster() -> None:
         small, large = make(250_000), make(1_000_000)
         assert flaw(large) is flaw(small) is None
         assert least_cost(partial(flaw, large)) < 4 * 3 * max(least_cost(partial(flaw, small)), 0.001)
+
+
+@pytest.mark.parametrize("text", ['["a",' + '"",' * 99_997 + "1]", "[" + "[" * 99_000 + "]" * 99_000 + "]"])
+def test_members_are_counted_no_further_than_they_may_be(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = text.encode()
+    read: list[object] = []
+
+    def counted(data: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        for piece in pieces(data):
+            read.append(piece)
+            yield piece
+
+    monkeypatch.setattr(strict, "pieces", counted)
+    assert has_more_tokens(data, 5000)
+    assert len(read) == 1
+    assert not has_more_tokens(data, 100_000)
+
+
+@pytest.mark.parametrize("more", [-1, 0])
+def test_commas_in_strings_are_no_members(more: int) -> None:
+    data = b'["' + b"," * 200_000 + b'"' + b",1" * 4000 + b"]"
+    assert has_more_tokens(data, structure(data) + more) is (more < 0)
