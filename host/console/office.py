@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import Any
 
 import trio
@@ -141,7 +140,8 @@ class HostOffice(Decisions):
         self._told_problems: list[str] = []
         self._compares = False
         """Whether some of what is held back is still to be compared."""
-        self._became_ready = trio.open_memory_channel[str](inf)
+        self._became_ready: dict[str, None] = {}
+        """Servers whose rules are to be held against what they list, in the order in which they became ready."""
         journal.subscribe(self._heard)
         self._desk.changed = lambda: self.moved("questions", "grants", "servers")
 
@@ -160,7 +160,11 @@ class HostOffice(Decisions):
             self.moved("catalog", "held", "servers")
 
     async def _tell_unmatched(self) -> None:
-        async for server in self._became_ready[1]:
+        while True:
+            while not self._became_ready:
+                await self._news.park()
+            server = next(iter(self._became_ready))
+            del self._became_ready[server]
             for rule in await self._catalog.slices.run(unmatched(self._gate, self._catalog, server)):
                 self._journal.note(RuleUnused(server, rule))
 
@@ -218,7 +222,12 @@ class HostOffice(Decisions):
         return told
 
     def _entries(self) -> Steps[list[dict[str, Any]]]:
-        return each_in_steps(self._entry, [entry for kind in Kind for entry in self._all(kind)])
+        found: list[dict[str, Any]] = []
+        for entry in [entry for kind in Kind for entry in self._all(kind)]:
+            yield None
+            if self._gate.knows(entry.server):  # a reload may have removed it since the step before
+                found.append(self._entry(entry))
+        return found
 
     def _held(self) -> Steps[list[dict[str, Any]]]:
         """What was compared before is there at once; of the rest, as much as a moment allows, and the others soon."""
@@ -231,9 +240,10 @@ class HostOffice(Decisions):
     def _servers(self) -> Steps[list[dict[str, Any]]]:
         waiting = Counter(held.server for held in (yield from self._gate.holding()) if not held.rejected)
         found = []
-        for upstream in list(self._roster.upstreams.values()):
-            left = yield from self._unmatched(upstream)
-            found.append(self._server(upstream, waiting[upstream.spec.id], left))
+        for server in list(self._roster.upstreams):
+            left = yield from self._unmatched(server)
+            if server in self._roster:  # a reload may have removed it since the step before
+                found.append(self._server(self._roster.upstreams[server], waiting[server], left))
         return found
 
     def version(self) -> dict[str, int]:
@@ -301,7 +311,7 @@ class HostOffice(Decisions):
             sections += ["questions", "grants"]
         elif isinstance(event, ServerReady):
             sections += ["catalog", "held", "grants", "problems"]
-            self._became_ready[0].send_nowait(event.server)
+            self._became_ready[event.server] = None
         elif isinstance(event, Reloaded):
             sections += ["catalog", "held", "grants", "problems"]
         elif isinstance(event, AuditFailed):
@@ -351,11 +361,12 @@ class HostOffice(Decisions):
             "warnings": warnings_of(spec),
         }
 
-    def _unmatched(self, upstream: Upstream) -> Steps[list[str]]:
+    def _unmatched(self, server: str) -> Steps[list[str]]:
         """The rules that match nothing of what a ready server offers."""
-        if not isinstance(upstream.state, Ready):
+        upstream = self._roster.upstreams.get(server)
+        if upstream is None or not isinstance(upstream.state, Ready):
             return []
-        return (yield from unmatched(self._gate, self._catalog, upstream.spec.id))
+        return (yield from unmatched(self._gate, self._catalog, server))
 
     def _entry(self, entry: Entry) -> dict[str, Any]:
         judgement = self._gate.rules(entry.server).judge(entry.kind, entry.inward)

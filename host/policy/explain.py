@@ -143,7 +143,10 @@ def _arguments(grant: Grant) -> str:
 
 def unmatched(gate: Gate, catalog: Catalog, server: str) -> Steps[list[str]]:
     """The rules of a server that match nothing of what it lists. A rule for resources may be for one that no list
-    names, if the server has templates that make such."""
+    names, if the server has templates that make such. There are none to name if a reload removes the server or gives it
+    other rules before the end."""
+    if not gate.knows(server):
+        return []
     rules = gate.rules(server)
     found: list[str] = []
     for kind in (Kind.TOOL, Kind.RESOURCE, Kind.PROMPT):
@@ -151,4 +154,4 @@ def unmatched(gate: Gate, catalog: Catalog, server: str) -> Steps[list[str]]:
         if kind is Kind.RESOURCE and catalog.shelf(Kind.TEMPLATE).by_server.get(server, ()):
             continue
         found += [visible(rule) for rule in (yield from rules.unmatched(kind, names))]
-    return found
+    return found if gate.knows(server) and gate.rules(server) is rules else []

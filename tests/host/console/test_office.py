@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import AskSpec, Channel, Config, Consent, Listen, Trust
 from host.console.office import MAX_ACTIVITY, SECTIONS, HostOffice
 from host.console.requests import OfficeError
-from host.journal import ServerFailed
+from host.journal import RuleUnused, ServerFailed, ServerReady
 from host.policy.desk import LONGEST_AGREED
+from host.policy.explain import unmatched
+from host.slices import at_once
 from tests.kit.gates import SOURCE, kind
 from tests.kit.world import Later, ScriptedServer, World, later, open_world, tool
 
@@ -83,6 +86,49 @@ async def test_servers_and_entries_are_shown_with_what_is_allowed_and_why() -> N
 async def test_rules_that_match_nothing_are_named() -> None:
     async with opened(server(consent=Consent(tools=kind(allow=["*"], ask=["creat_"])))) as host:
         assert (await host.office.state())["servers"][0]["unmatched"] == ["tools.ask: creat_"]
+
+
+UNUSED = Consent(tools=kind(allow=["*"], ask=["creat_"]))
+
+
+@pytest.mark.parametrize("left", [[], ["other"], ["gh", "other"]])
+async def test_what_a_reload_takes_while_it_is_told_is_left_out(left: list[str]) -> None:
+    """Whichever step the reload comes between, and whether it removes a server or gives it other rules."""
+    for done_before in count():
+        async with opened(*(ScriptedServer(id, tools=["x", "y"], consent=UNUSED) for id in ("gh", "other"))) as host:
+            telling = host.office.telling(SECTIONS)
+            if len(list(islice(telling, done_before))) < done_before:
+                break
+            host.world.configures(*(ScriptedServer(id, consent=Consent(tools=kind(deny=["x"]))) for id in left))
+            told = at_once(telling)
+            if not done_before:
+                assert [each["id"] for each in told["servers"]] == left
+                assert {each["server"] for each in told["catalog"]} == set(left)
+                assert all(each["unmatched"] == [] for each in told["servers"])
+    assert done_before > 10
+
+
+async def test_no_rule_that_a_reload_takes_is_said_to_match_nothing() -> None:
+    async with opened(server(consent=UNUSED)) as host:
+        comparing = unmatched(host.world.gate, host.world.catalog, "gh")
+        next(comparing)
+        host.world.configures(server(consent=Consent()))
+        assert at_once(comparing) == []
+
+
+async def test_a_server_that_is_removed_before_its_rules_are_compared_ends_nothing() -> None:
+    """Others that became ready have theirs compared, once, however often they did so meanwhile."""
+    gh, other = (ScriptedServer(id, tools=["x"], consent=UNUSED) for id in ("gh", "other"))
+    async with opened(gh, other) as host, trio.open_nursery() as nursery:
+        nursery.start_soon(host.office.run)
+        await wait_all_tasks_blocked(0.01)
+        for server in ("gh", "other", "gh", "other", "other"):
+            host.world.journal.note(ServerReady(server, server, "", 0.0))
+        host.world.configures(other)
+        await wait_all_tasks_blocked(0.01)
+        unused = [event for event in host.world.events if isinstance(event, RuleUnused)]
+        assert unused == [RuleUnused("other", "tools.ask: creat_")]
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_server_that_is_not_trusted_and_not_confined_carries_a_warning() -> None:
