@@ -14,7 +14,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable
+from functools import lru_cache
 
 from host.protocol.links import PAGE
 
@@ -26,6 +27,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
+
+MAX_TRIED = 64 * 1024
+"""Characters of all URI templates that are tried on one URI. Some hundred templates that begin alike have as many."""
+_SHORT = 256
+"""Characters of a template whose literals are remembered."""
+_short_literals = lru_cache(maxsize=1024)(_EXPRESSION.split)
 
 
 def outward_name(server: str, name: str) -> str:
@@ -70,9 +77,7 @@ def template_makes(template: str, uri: str) -> bool:
     This finds the owner of a URI, it does not take the URI apart, so the operators of RFC 6570 make no difference.
     Time is linear: with anything allowed in between, the leftmost place of each literal is as good as any other.
     """
-    if not uri.startswith(template.partition("{")[0]):  # for most of many templates nothing else is looked at
-        return False
-    first, *middle = _EXPRESSION.split(template)
+    first, *middle = _short_literals(template) if len(template) <= _SHORT else _EXPRESSION.split(template)
     if not middle:
         return uri == template
     last = middle.pop()
@@ -85,3 +90,20 @@ def template_makes(template: str, uri: str) -> bool:
             return False
         at += len(literal)
     return True
+
+
+def makers(templates: Iterable[str], uris: Iterable[str]) -> list[str] | None:
+    """The templates that could make one of these URIs, or are one; None if so many begin as a URI does that to try them
+    takes long: more than MAX_TRIED characters."""
+    found: list[str] = []
+    tried = 0
+    for uri in uris:
+        for template in templates:
+            if not uri.startswith(template.partition("{")[0]):  # for most of many templates nothing else is looked at
+                continue
+            tried += len(template)
+            if tried > MAX_TRIED:
+                return None
+            if template_makes(template, uri) or template == uri:
+                found.append(template)
+    return found

@@ -34,7 +34,7 @@ from host.errors import (
 from host.exchange import Answer, Answered, Caller, Exchange, Nobody, Unfinished
 from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
-from host.names import SEPARATOR, inward_uri, outward_uri, server_of_name, template_makes
+from host.names import SEPARATOR, inward_uri, makers, outward_uri, server_of_name
 from host.policy.gate import Gate, Permit
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import means_not_found, relayed, uri_in
@@ -530,11 +530,10 @@ class Router:
         permit = self._permit_to_watch(exchange, name)
 
         def changed(uri: str, notice: dict[str, Raw]) -> None:
-            outward = self._outward_if_shown(permit, uri)
-            if outward is not None:
-                outward = name if uri == permit.target else outward
-                said = self._gate.tidy(permit.server, encode_object({**notice, "uri": encode(outward)}))
-                exchange.caller.outlet.tell(Notification(UPDATED, said))
+            at_all = exchange.caller.endpoint is None
+            outward = name if uri == permit.target else outward_uri(permit.server, uri) if at_all else uri
+            said = self._gate.tidy(permit.server, encode_object({**notice, "uri": encode(outward)}))
+            exchange.caller.outlet.tell(Notification(UPDATED, said))
 
         try:
             async with self._gate.meter(permit.server).slot():
@@ -570,11 +569,6 @@ class Router:
             raise _missing(Kind.RESOURCE, name)
         self._roster.unwatch(*found, exchange.caller)
         return EMPTY_OBJECT
-
-    def _outward_if_shown(self, permit: Permit, uri: str) -> str | None:
-        if not self._gate.shows(permit.server, Kind.RESOURCE, uri):
-            return None
-        return uri if permit.exchange.caller.endpoint is not None else outward_uri(permit.server, uri)
 
     # Finding the entry
 
@@ -651,9 +645,8 @@ class Router:
 
     def _lists(self, server: str, uri: str) -> bool:
         templates = self.catalog.shelf(Kind.TEMPLATE)
-        made = [template_makes(entry.inward, uri) for entry in templates.by_server.get(server, ())]
-        resources = self.catalog.shelf(Kind.RESOURCE)
-        return (server, uri) in resources.by_inward or (server, uri) in templates.by_inward or any(made)
+        made_by = makers([entry.inward for entry in templates.by_server.get(server, ())], (uri,))
+        return (server, uri) in self.catalog.shelf(Kind.RESOURCE).by_inward or made_by != []
 
     def _listers_of(self, uri: str) -> set[str]:
         return {
@@ -665,12 +658,11 @@ class Router:
 
     def _makers_of(self, uri: str) -> set[str]:
         templates = self.catalog.shelf(Kind.TEMPLATE).by_server
-        return {
-            entry.server
-            for entries in templates.values()
-            for entry in entries
-            if self._gate.has(entry.server, entry.kind, entry.inward) and template_makes(entry.inward, uri)
+        known = {
+            server: [entry.inward for entry in entries if self._gate.has(server, entry.kind, entry.inward)]
+            for server, entries in templates.items()
         }
+        return {server for server, each in known.items() if makers(each, (uri,)) != []}
 
 
 _Key = tuple[str | None, Kind, "_Form"]

@@ -28,7 +28,7 @@ from host.exchange import Caller, Exchange, Nobody
 from host.hygiene import clean, clean_json, is_light, visible
 from host.jsonrpc.messages import INVALID_PARAMS, Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, items, members, string, value
-from host.names import template_makes
+from host.names import makers
 from host.policy.caution import MAX_TEXT, cautious
 from host.policy.desk import LONGEST_AGREED, About, Desk, changed, described
 from host.policy.fingerprint import Launch, arguments_digest
@@ -403,16 +403,13 @@ class Gate:
         """The pinned item that a URI is of which no list names."""
         held_spelling = self._held_spelling(server, uri)
         held_maker = self._held_maker(server, uri)
-        approved, makers = [], []
-        for template in self._templates.get(server, ()):
-            if template_makes(template, uri) or template == uri:
-                makers.append(template)
-                if self.pins.standing(server, Kind.TEMPLATE.value, template) is Standing.APPROVED:
-                    approved.append(template)
+        # None: any of them may make it. Then one that is held back decides, and else it is a URI that nothing makes.
+        made_by = makers(self._templates.get(server, ()), (uri,)) or []
+        approved = [each for each in made_by if self.pins.standing(server, "template", each) is Standing.APPROVED]
         if held_spelling is not None:
             return Kind.RESOURCE.value, held_spelling
-        if makers:
-            return Kind.TEMPLATE.value, (approved or makers)[0]
+        if made_by:
+            return Kind.TEMPLATE.value, (approved or made_by)[0]
         return (Kind.RESOURCE.value, uri) if held_maker is None else (Kind.TEMPLATE.value, held_maker)
 
     def _asked_standing(self, server: str, kind: Kind, name: str) -> Standing:
@@ -440,8 +437,8 @@ class Gate:
             return held[0]  # it may be made by any of them
         if len(texts) * len(held) > MAX_HELD_MATCHES:
             return held[0]
-        makers = [each for text in texts for each in held if template_makes(each, text)]
-        return min(makers, default=None)
+        found = makers(held, texts)
+        return held[0] if found is None else min(found, default=None)
 
     def _held_spelling(self, server: str, uri: str) -> str | None:
         """The resource that is held back and that this URI, which no list names, may be another spelling of."""

@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 import trio
 
@@ -22,6 +23,8 @@ from host.journal import Crashed, InstanceFailed, Journal
 from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
+from host.protocol.methods import Kind
+from host.slices import Steps
 from host.upstream.backoff import MOST_STARTS, WINDOW, Restarts
 from host.upstream.begin import Manner
 from host.upstream.client import Client, Listed
@@ -87,6 +90,7 @@ class Instances:
         self._manner = manner
         self._listed = listed
         self._gate = gate
+        self._shows = partial(gate.shows, spec.id, Kind.RESOURCE)
         self._levels = levels
         self._journal = journal
         self._nursery = nursery
@@ -107,10 +111,10 @@ class Instances:
         while any(instance.guests for instance in self._live):
             await self._gone.park()
 
-    def keep_only(self, may: Callable[[str], bool]) -> None:
-        """What may not be reached any more is watched at none of them."""
-        for instance in self._live:
-            instance.watches.keep_only(may)
+    def keep_shown(self) -> Steps[None]:
+        """Have nobody watch what may not be known any more, at any of them."""
+        for instance in list(self._live):
+            yield from instance.watches.keep_shown()
 
     def end(self) -> None:
         """End all of them."""
@@ -218,7 +222,7 @@ class Instances:
             raise TooMany(self.spec.id, f"{text}; try again later")
         if setback.restarts.failures >= MOST_STARTS:  # one attempt shows whether it works again
             setback.until = now + WINDOW
-        instance = _Instance(caller, key, Watches(self.spec.id, self.spec.timeout))
+        instance = _Instance(caller, key, Watches(self.spec.id, self.spec.timeout, self._shows))
         self._live.add(instance)
         if key is not None:
             self._of_client[key] = instance

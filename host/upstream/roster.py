@@ -14,7 +14,8 @@ from host.errors import MethodNotFound, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import Journal
 from host.policy.gate import Gate, Permit
-from host.protocol.methods import ROOTS_CHANGED, Kind
+from host.protocol.methods import ROOTS_CHANGED
+from host.slices import Steps
 from host.upstream.begin import Manner
 from host.upstream.client import Client
 from host.upstream.connection import OpenLink, Seat
@@ -57,6 +58,9 @@ class Roster:
         self._alone = alone
         self._ending: dict[str, trio.Event] = {}
         """By id: set when the last one that was to end has ended."""
+        self._due: dict[str, None] = {}
+        """Servers of which it is to be judged anew what is watched."""
+        self._wake = trio.Event()
         self.apply(servers, servers)
 
     def apply(self, servers: Mapping[str, ServerSpec], anew: Container[str]) -> None:
@@ -145,13 +149,24 @@ class Roster:
         return server in self.upstreams
 
     def reconsider(self, servers: Iterable[str]) -> None:
-        """What may be reached of these servers may not be what it was."""
-        for server in servers:
-            may = partial(self._gate.shows, server, Kind.RESOURCE)
-            if server in self.upstreams:
-                self.upstreams[server].watches.keep_only(may)
-            if server in self.instances:
-                self.instances[server].keep_only(may)
+        """Judge anew what is watched of these servers: they may show other entries than before."""
+        self._due.update(dict.fromkeys(servers))
+        self._wake.set()
+
+    async def judge(self) -> None:
+        """Judge anew what is to be, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            while self._due:
+                server, _ = self._due.popitem()
+                await self._catalog.slices.run(self._judging(server))
+
+    def _judging(self, server: str) -> Steps[None]:
+        if server in self.upstreams:
+            yield from self.upstreams[server].watches.keep_shown()
+        if server in self.instances:
+            yield from self.instances[server].keep_shown()
 
     def _upstream(self, server: str) -> Upstream:
         """Raises Unavailable for one that a new configuration took away meanwhile."""
@@ -282,6 +297,8 @@ async def open_roster(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(catalog.run)
         try:
-            yield Roster(servers, start_grace, open_link, catalog, gate, journal, nursery, alone=alone)
+            roster = Roster(servers, start_grace, open_link, catalog, gate, journal, nursery, alone=alone)
+            nursery.start_soon(roster.judge)
+            yield roster
         finally:
             nursery.cancel_scope.cancel()

@@ -99,7 +99,7 @@ class Upstream:
         self.gone = trio.Event()
         self.settled = trio.Event()
         self.state: State = Connecting(trio.current_time(), None)
-        self.watches = Watches(spec.id, spec.timeout)
+        self.watches = Watches(spec.id, spec.timeout, partial(gate.shows, spec.id, Kind.RESOURCE))
         self.manner = manner_of(spec)
         """How it is to be spoken to when it is connected next."""
         self.last_manner = self.manner

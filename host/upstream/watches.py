@@ -21,6 +21,7 @@ from host.jsonrpc.raw import encode
 from host.peer import Peer
 from host.policy.gate import Permit
 from host.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
+from host.slices import Steps
 from host.upstream.client import failure, too_late
 from host.upstream.origin import Origin, Patience, our_own
 from host.wire.link import LinkLost
@@ -31,6 +32,8 @@ not wait."""
 
 MAX_WATCHED = 10_000
 """URIs of one server that may be watched at once."""
+MAX_ABOVE = 256
+"""Beginnings of a URI that changed which are looked up among those that are watched, the longest first."""
 FIRST_AGAIN = 2.0
 LAST_AGAIN = 600.0
 """Seconds until a server that refused is asked again for what is still wanted: at first, and at the most."""
@@ -60,11 +63,12 @@ class _Watcher:
 
 
 class Watches:
-    """Who watches what at one server. Outlives connections."""
+    """Who watches what at one server. Outlives connections. `shows` says whether a URI of the server may be known."""
 
-    def __init__(self, server: str, timeout: float) -> None:
+    def __init__(self, server: str, timeout: float, shows: Callable[[str], bool]) -> None:
         self._server = server
         self._timeout = timeout
+        self._shows = shows
         self._watchers: dict[str, dict[Caller, _Watcher]] = {}
         self._lengths: Counter[int] = Counter()
         """Lengths of the URIs that are watched, with how many have each."""
@@ -126,11 +130,13 @@ class Watches:
                 del self._lengths[len(uri)]
             self._look_at(uri)
 
-    def keep_only(self, may: Callable[[str], bool]) -> None:
-        """What may not be reached any more is watched by nobody."""
-        for uri in [uri for uri in self._watchers if not may(uri)]:
-            for caller in list(self._watchers[uri]):
-                self.unwatch(uri, caller)
+    def keep_shown(self) -> Steps[None]:
+        """Have nobody watch what may not be known any more. Until then, nobody hears of it: see `updated`."""
+        for uri in list(self._watchers):
+            yield None
+            if not self._shows(uri):
+                for caller in list(self._watchers.get(uri, ())):
+                    self.unwatch(uri, caller)
 
     def forget(self, caller: Caller) -> None:
         """`caller` is gone."""
@@ -140,8 +146,8 @@ class Watches:
     def updated(self, uri: str, notice: dict[str, Raw]) -> None:
         """The server says that `uri` changed, which may be part of what is watched (2025-06-18, "Resource Updated
         Notification": it may be a sub-resource): whoever watches it or something above it is told. Where nobody does,
-        everybody is."""
-        if not self._watchers:
+        everybody is. Nobody hears of what may not be known."""
+        if not self._watchers or not self._shows(uri):  # once for all of them: it takes long beside many templates
             return
         found = self._of_it_and_above(uri)
         told = {caller: watcher for each in found or self._watchers.values() for caller, watcher in each.items()}
@@ -150,9 +156,9 @@ class Watches:
 
     def _of_it_and_above(self, uri: str) -> list[dict[Caller, _Watcher]]:
         """The watchers of the URI and of everything that it may be part of, the longest first. Only beginnings that are
-        as long as something that is watched are looked up: a server may write a URI of nothing but `/`, and to build
-        every beginning of it takes time that grows with the square of its length."""
-        lengths = sorted((each for each in self._lengths if _ends_a_piece(uri, each)), reverse=True)
+        as long as something that is watched are looked up, and not more than MAX_ABOVE: a server may write a URI of
+        nothing but `/`, and to build every beginning of it takes time that grows with the square of its length."""
+        lengths = sorted((each for each in self._lengths if _ends_a_piece(uri, each)), reverse=True)[:MAX_ABOVE]
         return [self._watchers[uri[:each]] for each in lengths if uri[:each] in self._watchers]
 
     async def run(self, peer: Peer[Origin]) -> None:

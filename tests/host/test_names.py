@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.names import MAX_NAME, inward_uri, outward_name, outward_uri, server_of_name, template_makes
+from host.names import (
+    MAX_NAME,
+    MAX_TRIED,
+    inward_uri,
+    makers,
+    outward_name,
+    outward_uri,
+    server_of_name,
+    template_makes,
+)
 from tests.kit.cost import assert_costs_less
 
 CALM = settings(deadline=None, max_examples=80)
@@ -185,3 +194,19 @@ def test_no_template_takes_long() -> None:
         assert template_makes("{x}a" * 2000, "a" * 8000)
 
     assert_costs_less(compare, 0.2)
+
+
+@given(st.lists(st.sampled_from(["a", "a{x}", "{x}", "b{x}a", "a{x}b{y}"]), max_size=5), st.text("ab{}", max_size=6))
+def test_the_makers_of_a_uri_are_the_templates_that_make_it(templates: list[str], uri: str) -> None:
+    assert makers(templates, (uri, "b")) == [
+        each for text in (uri, "b") for each in templates if template_makes(each, text) or each == text
+    ]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_templates_that_begin_as_the_uri_does_are_tried_up_to_a_bound(more: int) -> None:
+    others = [f"x://{n}/{{y}}" for n in range(20_000)]
+    template = "x://a/{y}" + "/{z}" * 10
+    count = MAX_TRIED // len(template) + more
+    found = makers([*others, *[template] * count], ("x://a/" + "/" * 20,))
+    assert found is None if more else found == [template] * count

@@ -34,6 +34,7 @@ from host.errors import AuditUnavailable, BrokeProtocol, Changed, Forbidden, Una
 from host.exchange import Caller, Exchange, Nobody, Round
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode
+from host.names import MAX_TRIED
 from host.policy import uris
 from host.policy.desk import LONGEST_AGREED, Answer, Matter
 from host.policy.fingerprint import Launch
@@ -933,6 +934,21 @@ async def test_beside_very_many_held_templates_no_unlisted_uri_is_open(more: int
         assert opened.shows("a", Kind.RESOURCE, uri) is is_open
         assert opened.shows("a", Kind.RESOURCE, "file:///c")
         assert not opened.shows("a", Kind.RESOURCE, "x://7/./a")
+
+
+@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
+async def test_beside_very_many_templates_that_begin_alike_no_uri_is_made_by_one(trust: Trust) -> None:
+    """And what is held back stays so."""
+    templates = [f"x://{{a}}/{number}" + "/{b}" * 20 for number in range(MAX_TRIED // 60)]
+    uri, other = "x://q/7" + "/" * 20, "y://q/7"
+    with gate({"a": spec("a", Consent(resources=kind(default="allow")), trust)}) as opened:
+        offers(opened, "a", *templates, "y://{c}/7", kind=Kind.TEMPLATE)
+        approve_all(opened)
+        assert opened.shows("a", Kind.RESOURCE, uri) is (trust is Trust.STANDARD)
+        assert opened.shows("a", Kind.RESOURCE, other)
+        offers(opened, "a", *templates, "y://{c}/7", kind=Kind.TEMPLATE, title="Other.")
+        assert not opened.shows("a", Kind.RESOURCE, uri)
+        assert not opened.shows("a", Kind.RESOURCE, other)
 
 
 async def test_a_call_that_was_agreed_to_once_goes_on_so_often_and_then_it_is_asked_about_anew() -> None:

@@ -363,7 +363,7 @@ async def _is_told_of_its_parts(watched: set[str], changed: str) -> None:
     told: set[str] = set()
     server = Watched()
     async with open_world(server) as world, trio.open_nursery() as nursery:
-        held = watches.Watches("a", 60)
+        held = watches.Watches("a", 60, lambda uri: True)
         nursery.start_soon(held.follow, _agree)
 
         async def watch(uri: str) -> Caller:
@@ -751,7 +751,7 @@ async def test_whoever_wants_what_was_just_refused_to_another_is_answered_too(nu
     """Although nothing else is wanted than before (rule 110)."""
     server = Watched()
     with open_gate({"a": server.spec}) as gate:
-        held = watches.Watches("a", 5.0)
+        held = watches.Watches("a", 5.0, lambda uri: True)
         refused: list[str] = []
         waiting = [str(n) for n in range(20)]
 
@@ -775,4 +775,80 @@ async def test_whoever_wants_what_was_just_refused_to_another_is_answered_too(nu
         nursery.start_soon(want, "first")
         await wait_all_tasks_blocked()
         assert (waiting, len(refused), len(held)) == ([], 21, 0)
+        nursery.cancel_scope.cancel()
+
+
+# What may not be known any more
+
+
+@pytest.mark.parametrize("watched", ["/", "/?#"])
+async def test_only_so_many_beginnings_of_a_uri_are_looked_up(watched: str) -> None:
+    """The longest ones: a server may write a URI of nothing but `/`."""
+    held = watches.Watches("a", 5.0, lambda uri: True)
+    told: list[str] = []
+    uris = ["x:" + watched * count for count in range(1, watches.MAX_ABOVE + 2)]
+    for uri in uris:
+        held._watchers[uri] = {Caller(uri, None): _watcher(lambda changed, notice, uri=uri: told.append(uri))}
+        held._lengths[len(uri)] += 1
+    held.updated(uris[-1], {})
+    assert told == uris[:0:-1]
+
+
+def _watcher(tell: watches.Tell) -> watches._Watcher:
+    watcher = watches._Watcher()
+    watcher.tell = tell
+    return watcher
+
+
+async def test_of_many_who_hear_of_a_change_it_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        clients = await listeners(world, nursery, 5)
+        for client in clients:
+            await watch(nursery, client).comes()
+        judged: list[str] = []
+        shows = server_watches(world)._shows
+        monkeypatch.setattr(server_watches(world), "_shows", lambda uri: judged.append(uri) or shows(uri))
+        await server.says_updated(f"{D}/x")
+        assert [updates(client) for client in clients] == [[f"a+{D}/x"]] * 5
+        assert judged == [f"{D}/x"]
+        nursery.cancel_scope.cancel()
+
+
+def server_watches(world: World) -> watches.Watches:
+    return world.roster.upstreams["a"].watches
+
+
+async def test_what_is_watched_is_judged_anew_in_steps_and_told_to_nobody_meanwhile() -> None:
+    """Thousands of URIs take seconds. Their server is told that they are watched no more."""
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        (client,) = await listeners(world, nursery, 1)
+        for uri in (D, E, F):
+            await watch(nursery, client, uri).comes()
+        denied = Watched(consent=Consent(resources=kind(deny=(D,)))).spec
+        held = server_watches(world)
+        world.gate.replace({"a": denied})
+        held.updated(D, {})
+        held.updated(E, {})
+        steps = held.keep_shown()
+        assert sum(1 for _ in steps) == 3
+        assert (len(held), held._shows(D)) == (2, False)
+        await wait_all_tasks_blocked()
+        assert updates(client) == [f"a+{E}"]
+        assert server.subscribed == {E, F}
+        nursery.cancel_scope.cancel()
+
+
+async def test_whoever_reloads_need_not_wait_for_what_is_watched() -> None:
+    server = Watched()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        (client,) = await listeners(world, nursery, 1)
+        for uri in (D, E, F):
+            await watch(nursery, client, uri).comes()
+        world.gate.replace({"a": Watched(consent=Consent(resources=kind(deny=(D, E)))).spec})
+        world.roster.reconsider(["a", "of which nothing is known"])
+        assert len(server_watches(world)) == 3
+        await wait_all_tasks_blocked()
+        assert server.subscribed == {F}
         nursery.cancel_scope.cancel()
