@@ -140,7 +140,7 @@ class Catalog:
         self._moved = trio.lowlevel.ParkingLot()
         self._due: dict[tuple[str, Kind], object] = {}
         """Lists to be judged anew, each with a mark that is another each time."""
-        self._wake = trio.Event()
+        self._more_due = trio.lowlevel.ParkingLot()
         self.version = 0
         self.slices = Slices()
         """For all work that grows with the lists."""
@@ -238,33 +238,42 @@ class Catalog:
         for kind, shelf in self._shelves.items():
             self._due.update({(server, kind): object() for server in servers if server in shelf.parts})
         if sum(len(self._shelves[kind].parts[server].entries) for server, kind in self._due) <= AT_ONCE:
-            at_once(self._judging())
+            for kind in Kind:
+                at_once(self._judging(kind))
         else:
-            self._wake.set()
+            self._more_due.unpark_all()
 
     async def run(self) -> None:
-        """Judge anew what is to be, until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            await self.slices.run(self._judging())
+        """Judge anew what is to be, until cancelled: each kind beside the others, so that no list waits for a longer
+        one of another kind."""
+        async with trio.open_nursery() as nursery:
+            for kind in Kind:
+                nursery.start_soon(self._judge, kind)
 
-    async def judged(self) -> None:
-        """Wait until no shelf shows what may not be seen. Nothing waits between that moment and the return."""
-        while self._due:
+    async def _judge(self, kind: Kind) -> None:
+        while True:
+            while self.is_judged(kind):
+                await self._more_due.park()
+            await self.slices.run(self._judging(kind))
+
+    def is_judged(self, kind: Kind, server: str | None = None) -> bool:
+        """Whether the shelf shows nothing of this server (None: of any) that may not be seen."""
+        return not any(of is kind and server in (None, each) for each, of in self._due)
+
+    async def judged(self, kind: Kind, server: str | None = None) -> None:
+        """Wait until that is so. Nothing waits between that moment and the return."""
+        while not self.is_judged(kind, server):
             await self._moved.park()
 
-    def _judging(self) -> Steps[None]:
+    def _judging(self, kind: Kind) -> Steps[None]:
         """Judge anew what is due. The lists of one kind are swapped in one step, none of them made under a policy that
         is another by then: what was marked again is made again."""
-        while self._due:
-            _, kind = next(iter(self._due))
-            made: dict[str, tuple[object, Part]] = {}
-            while (server := self._next_due(kind, made)) is not None:
-                mark, entries = self._due[server, kind], self._shelves[kind].parts[server].entries
-                part = yield from _part(entries, partial(self._shows, server, kind))
-                made[server] = mark, part
-            self._swap(kind, {server: part for server, (_, part) in made.items() if (server, kind) in self._due})
+        made: dict[str, tuple[object, Part]] = {}
+        while (server := self._next_due(kind, made)) is not None:
+            mark, entries = self._due[server, kind], self._shelves[kind].parts[server].entries
+            part = yield from _part(entries, partial(self._shows, server, kind))
+            made[server] = mark, part
+        self._swap(kind, {server: part for server, (_, part) in made.items() if (server, kind) in self._due})
 
     def _next_due(self, kind: Kind, made: Mapping[str, tuple[object, Part]]) -> str | None:
         """A server whose list is due and was not made since it was marked."""
@@ -290,7 +299,7 @@ class Catalog:
     def _no_more_due(self, key: tuple[str, Kind]) -> bool:
         """Whether it was."""
         was_due = self._due.pop(key, None) is not None
-        if was_due and not self._due:
+        if was_due:
             self._moved.unpark_all()
         return was_due
 

@@ -209,7 +209,7 @@ class Router:
         views = self._views.setdefault(key, deque(maxlen=PAST_VIEWS))
         tries = 0
         while True:
-            await self.catalog.judged()
+            await self.catalog.judged(kind, caller.endpoint)
             shelf = self.catalog.shelf(kind)
             least = shelf.version if tries < MOST_TRIES else shelf.narrowed
             if views and views[-1].version >= least:

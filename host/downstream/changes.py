@@ -21,8 +21,10 @@ _Views = dict[Kind, bytes]
 
 
 async def open_changes(router: Router, caller: Caller) -> Changes:
-    """Those for a caller who knows every list as it is now."""
-    return Changes(router, caller, {kind: (await router.view(caller, kind)).digest for kind in Kind})
+    """Those for a caller who knows every list as it is now, but for those that are being judged anew: it is told of
+    these when that is done, and need not wait for it."""
+    judged = [kind for kind in Kind if router.catalog.is_judged(kind, caller.endpoint)]
+    return Changes(router, caller, {kind: (await router.view(caller, kind)).digest for kind in judged})
 
 
 class Changes:

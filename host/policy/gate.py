@@ -143,10 +143,12 @@ class Gate:
     def replace(self, servers: Mapping[str, ServerSpec]) -> None:
         """Judge by these from now on, all at once. Questions and grants whose rule is not the same are void; what was
         dispatched keeps its verdict."""
+        former = self._rules
         self._take(servers)
         self.pins.set_trusts({server: spec.trust for server, spec in servers.items()})
         self.void_unruled()
-        self._shift(servers)
+        # All else that lists are judged by (pins, launch, templates) comes from elsewhere, and is told when it changes.
+        self._shift([server for server, rules in self._rules.items() if rules is not former.get(server)])
 
     def void_unruled(self) -> None:
         """Take back every grant whose rule the configuration does not have (any more)."""
@@ -155,7 +157,7 @@ class Gate:
 
     def _take(self, servers: Mapping[str, ServerSpec]) -> None:
         self._specs = dict(servers)
-        self._rules = {server: Rules(spec.consent, spec.trust) for server, spec in servers.items()}
+        self._rules = {server: _rules(spec, self._rules.get(server)) for server, spec in servers.items()}
         former, self._meters = self._meters, {}
         for server, meter in former.items():
             if server in servers:
@@ -915,6 +917,13 @@ class QuestionPermit:
     judgement: Judgement
     wish: Wish | None = None
     grant: Grant | None = None
+
+
+def _rules(spec: ServerSpec, former: Rules | None) -> Rules:
+    """The rules of a server: the former ones, with the verdicts that they remember, if they are the same."""
+    if former is not None and former.are_of(spec.consent, spec.trust):
+        return former
+    return Rules(spec.consent, spec.trust)
 
 
 _KINDS = {kind.value: kind for kind in Kind}

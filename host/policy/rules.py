@@ -72,6 +72,7 @@ class Rules:
     """The compiled consent of one server."""
 
     def __init__(self, consent: Consent, trust: Trust = Trust.STANDARD) -> None:
+        self._made_of = consent, trust
         self._lists = {
             Kind.TOOL: _Lists("tools", consent.tools, trust, _ENTRIES, uris=False),
             Kind.PROMPT: _Lists("prompts", consent.prompts, trust, _ENTRIES, uris=False),
@@ -87,6 +88,11 @@ class Rules:
         self._only_pages = trust is not Trust.TRUSTED
         self._listed: dict[tuple[Kind, str], bool] = {}
         self._best = {Question.URL: self._pages.best(), Question.ROOTS: self._roots.best()}
+
+    def are_of(self, consent: Consent, trust: Trust) -> bool:
+        """Whether these are the same rules, down to their texts. All verdicts come of these two."""
+        # In conditions 1 and true are two values, which Python takes for equal. What a consent writes keeps them apart.
+        return repr((consent, trust)) == repr(self._made_of)
 
     def shows(self, kind: Kind, name: str) -> bool:
         """Whether the entry may be listed: whether some call of it may come out other than denied. `name` is the

@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from host import slices
 from host.catalog import AT_ONCE, COPIES, Catalog, Definition, Entry, Hint, mirrors_in
 from host.memory import Budget, Use
 from host.memory import server as owner
@@ -339,19 +340,52 @@ async def test_long_lists_are_judged_in_steps_and_swapped_in_one(nursery: trio.N
     assert shelves.shelf(Kind.TOOL) is before
     with trio.fail_after(5):
         assert await shelves.after(shelves.version) == 3
-        await shelves.judged()
+        await shelves.judged(Kind.TOOL)
     after = shelves.shelf(Kind.TOOL)
     assert (len(after.entries), after.version, after.narrowed) == (2 * LONG - 2, 3, 3)
     assert {("a", "7"), ("b", "8")} == {(each.server, each.inward) for each in {*before.entries} - {*after.entries}}
     shown.add(("a", "7"))
     shelves.reconsider(["a", "b"])
-    await shelves.judged()
+    await shelves.judged(Kind.TOOL)
     widened = shelves.shelf(Kind.TOOL)
     assert (len(widened.entries), widened.version, widened.narrowed) == (2 * LONG - 1, 4, 3)
     shelves.reconsider(["a"])
     with trio.fail_after(5):
-        await shelves.judged()
+        await shelves.judged(Kind.TOOL)
     assert shelves.shelf(Kind.TOOL) is widened
+
+
+async def test_whoever_wants_a_list_waits_for_that_list_alone() -> None:
+    """Not for those of other kinds, nor, at the endpoint of a server, for those of others."""
+    shelves, shown, _ = opening()
+    long(shelves, "a", shown)
+    long(shelves, "b", shown, Kind.RESOURCE)
+    shelves.reconsider(["a"])
+    with trio.fail_after(5):
+        await shelves.judged(Kind.TOOL, "b")
+        await shelves.judged(Kind.RESOURCE)
+    assert not shelves.is_judged(Kind.TOOL, "a")
+    assert not shelves.is_judged(Kind.TOOL)
+
+
+async def test_the_lists_of_one_kind_are_judged_beside_longer_ones_of_another(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of one that is begun already. Whoever waits for the short one is woken when that is done."""
+    monkeypatch.setattr(slices, "SLICE", 0)
+    shelves, shown, _ = opening()
+    publish(shelves, "a", Kind.RESOURCE, [resource(f"x://{number}") for number in range(20 * LONG)])
+    long(shelves, "b", shown)
+    nursery.start_soon(shelves.run)
+    await trio.testing.wait_all_tasks_blocked()
+    shelves.reconsider(["a"])
+    await trio.lowlevel.checkpoint()
+    shown.remove(("b", "7"))
+    shelves.reconsider(["b"])
+    with trio.fail_after(5):
+        await shelves.judged(Kind.TOOL)
+    assert len(shelves.shelf(Kind.TOOL).entries) == LONG - 1
+    assert not shelves.is_judged(Kind.RESOURCE)
 
 
 def test_what_is_decided_while_lists_are_judged_holds_for_them() -> None:
@@ -361,7 +395,7 @@ def test_what_is_decided_while_lists_are_judged_holds_for_them() -> None:
         long(shelves, "a", shown)
         long(shelves, "b", shown)
         shelves.reconsider(["a", "b"])
-        judging = shelves._judging()
+        judging = shelves._judging(Kind.TOOL)
         for _ in range(steps):
             next(judging)
         shown -= {("a", "0"), ("b", "0")}
@@ -377,10 +411,10 @@ async def test_what_is_listed_anew_while_lists_are_judged_is_not_judged_again() 
     long(shelves, "a", shown)
     shown -= {("a", "0"), ("a", "1")}
     shelves.reconsider(["a"])
-    judging = shelves._judging()
+    judging = shelves._judging(Kind.TOOL)
     next(judging)
     publish(shelves, "a", Kind.TOOL, [tool("1"), tool("2")])
-    await shelves.judged()
+    await shelves.judged(Kind.TOOL)
     at_once(judging)
     shelf = shelves.shelf(Kind.TOOL)
     assert (outward(shelves), shelf.version, shelf.narrowed) == (["a__2"], 2, 2)
@@ -394,14 +428,14 @@ async def test_what_is_gone_while_lists_are_judged_is_gone(configured: bool) -> 
     assert shelves.charge("a", Kind.TOOL, LONG)
     long(shelves, "a", shown)
     shelves.reconsider(["a"])
-    judging = shelves._judging()
+    judging = shelves._judging(Kind.TOOL)
     next(judging)
     if configured:
         memory.total = 4
         memory.hold(owner("b"), Use.MESSAGES, 1, lambda: None)
     else:
         shelves.rearrange(["b"])
-    await shelves.judged()
+    await shelves.judged(Kind.TOOL)
     at_once(judging)
     shelf = shelves.shelf(Kind.TOOL)
     assert (shelf.parts, shelf.version, shelf.narrowed) == ({}, 2, 2)

@@ -32,6 +32,7 @@ from host.exchange import Answered, Round, Unfinished
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.policy.desk import Answer as Answering
+from host.protocol.methods import RESOURCES_CHANGED, Kind
 from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.upstream.rounds import MAX_STATE
@@ -53,6 +54,26 @@ async def test_lists_of_all_servers_are_one_list_in_the_order_of_the_configurati
     async with open_world(ScriptedServer("b", tools=["x", "y"]), ScriptedServer("a", tools=["x"])) as world:
         client = await world.client()
         assert await client.names() == ["b__x", "b__y", "a__x"]
+
+
+async def test_a_list_that_is_judged_anew_keeps_nobody_from_others() -> None:
+    """Nor a client from beginning: it is told of that list when it is judged. Whoever wants that list waits."""
+    hostile = ScriptedServer("hostile", tools=["x"], resources=["x://r"])
+    async with open_world(hostile, ScriptedServer("b", tools=["y"], resources=["x://s"])) as world:
+        await world.settled()
+        world.catalog._due["hostile", Kind.RESOURCE] = object()  # and its judging does not come to an end
+        async with trio.open_nursery() as nursery:
+            with trio.fail_after(5):
+                client, other = await world.client(), await world.client("b")
+                assert await client.names() == ["hostile__x", "b__y"]
+                assert (await other.request("resources/list"))["resources"][0]["uri"] == "x://s"
+            nursery.start_soon(client.hear_changes)
+            waiting = later(nursery, client.request, "resources/list")
+            await wait_all_tasks_blocked()
+            assert (waiting.done, client.heard(RESOURCES_CHANGED)) == (False, [])
+            world.catalog.reconsider(["hostile"])
+            assert len((await waiting.comes())["resources"]) == 2
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_servers_own_endpoint_has_its_own_names() -> None:

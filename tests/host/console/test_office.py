@@ -110,10 +110,11 @@ async def test_what_a_reload_takes_while_it_is_told_is_left_out(left: list[str])
 
 async def test_no_rule_that_a_reload_takes_is_said_to_match_nothing() -> None:
     async with opened(server(consent=UNUSED)) as host:
-        comparing = unmatched(host.world.gate, host.world.catalog, "gh")
-        next(comparing)
-        host.world.configures(server(consent=Consent()))
-        assert at_once(comparing) == []
+        for consent, told in ((UNUSED, ["tools.ask: creat_"]), (Consent(), [])):
+            comparing = unmatched(host.world.gate, host.world.catalog, "gh")
+            next(comparing)
+            host.world.configures(server(consent=consent))
+            assert at_once(comparing) == told
 
 
 async def test_a_server_that_is_removed_before_its_rules_are_compared_ends_nothing() -> None:

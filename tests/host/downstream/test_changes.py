@@ -65,6 +65,20 @@ async def test_what_is_known_is_not_told(autojump_clock: MockClock) -> None:
             assert hearer.heard == [TOOLS_CHANGED]
 
 
+async def test_a_list_that_was_being_judged_when_a_client_came_is_told_when_that_is_done() -> None:
+    server = ScriptedServer("a", tools=["x"], prompts=["p"])
+    async with open_world(server) as world:
+        await world.settled()
+        world.catalog._due["a", Kind.TOOL] = object()  # as of a long list
+        with trio.fail_after(5):
+            hearer = await hearing(world)
+        async with hearer.telling():
+            assert hearer.heard == []
+            world.catalog.reconsider(["a"])
+            await wait_all_tasks_blocked()
+            assert hearer.heard == [TOOLS_CHANGED]
+
+
 async def test_what_changes_between_knowing_and_listening_is_told(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:

@@ -646,8 +646,31 @@ async def test_whoever_lists_hears_of_every_decision() -> None:
         assert moved == ["untrusted"]
         opened.decided(["strict", "open"])
         assert moved == ["untrusted", "strict", "open"]
-        opened.replace({"open": SERVERS["open"]})
+        opened.replace(with_server("open", consent=STRICT))
         assert moved[3:] == ["open"]
+        opened.replace(with_server("open", trust=Trust.UNTRUSTED))
+        assert moved[4:] == ["open"]
+
+
+async def test_whoever_lists_hears_nothing_of_a_server_whose_rules_a_reload_leaves() -> None:
+    """Its verdicts are remembered, whatever else of it is configured otherwise, until it is removed."""
+    moved: list[str] = []
+    denied = [Rule("x", (Condition("/n", (Check("eq", value),)),)) for value in (1, True)]  # equal ones, for Python
+    first, second = (spec("a", Consent(tools=KindConsent(deny=(rule,)))) for rule in denied)
+    with gate({"a": first, "open": SERVERS["open"]}) as opened:
+        opened.moved = moved.extend
+        rules = {server: opened.rules(server) for server in ("a", "open")}
+        epoch = opened.epoch
+        opened.replace({"open": spec("open"), "a": replace(first, title="A")})
+        assert {server: opened.rules(server) for server in rules} == rules
+        assert (moved, opened.epoch) == ([], epoch + 1)
+        opened.replace({"open": spec("open"), "a": second})
+        assert (moved, opened.rules("open")) == (["a"], rules["open"])
+        assert opened.rules("a").judge(Kind.TOOL, "x", {"n": True}).verdict is Verdict.DENY
+        opened.replace({"a": second})
+        opened.replace({"open": spec("open"), "a": second})
+        assert moved == ["a", "open"]
+        assert opened.rules("open") is not rules["open"]
 
 
 async def test_what_cannot_be_written_down_does_not_go() -> None:

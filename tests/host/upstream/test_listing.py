@@ -903,7 +903,7 @@ def revokes(world: World) -> None:
 
 
 def denies(world: World) -> None:
-    world.configures(world.servers["big"])  # by rules that are others, whatever they say
+    denying(world, "t0_7")
 
 
 def trusts_less(world: World) -> None:
@@ -916,7 +916,7 @@ def _fields(spec: object) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in spec.__dataclass_fields__}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("meanwhile", "hidden"), [(revokes, {"t0_7"}), (denies, set()), (trusts_less, None)])
+@pytest.mark.parametrize(("meanwhile", "hidden"), [(revokes, {"t0_7"}), (denies, {"t0_7"}), (trusts_less, None)])
 @pytest.mark.parametrize("after", [1, 20, 60])
 async def test_what_is_decided_while_a_list_is_made_holds_for_it(
     meanwhile: Meanwhile, hidden: set[str] | None, after: int
@@ -950,7 +950,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
             decided = True
             nursery.start_soon(look)
             await until(lambda: world.gate.standing("big", Kind.TOOL, "t0_9") is not Standing.APPROVED)
-            await world.catalog.judged()
+            await world.catalog.judged(Kind.TOOL)
             for _ in range(50):
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
