@@ -60,11 +60,21 @@ _COMMAND = (
 T = TypeVar("T")
 
 
-async def run_aside(function: Callable[..., T], *arguments: object) -> T:
+class TookTooLong(Exception):
+    """A process did not end its work within PATIENCE seconds."""
+
+
+async def run_aside(function: Callable[..., T], *arguments: object, repeats: bool = True) -> T:
     """Run a function, which must be found in its module by its name, in another process; its result, or its exception.
 
     A worker thread does the work if the process was killed, or needs more than PATIENCE seconds; once that has begun it
     is not cancelled. A process whose work is cancelled is spared if it ends that within GRACE seconds.
+
+    Args:
+        repeats: whether a thread does what took a process too long. It takes the interpreter from the loop for as long.
+
+    Raises:
+        TookTooLong: it did, and is not repeated.
     """
     processes = _processes.get(None)
     if processes is None:
@@ -73,7 +83,12 @@ async def run_aside(function: Callable[..., T], *arguments: object) -> T:
         trio.lowlevel.spawn_system_task(processes.hold)
     async with processes.limiter:
         order = _packed((function, tuple(map(_by_itself, arguments))))
-        answer = await processes.run(order)
+        try:
+            answer = await processes.run(order)
+        except TookTooLong:
+            if not repeats:
+                raise
+            answer = None
         if answer is None:
             return await trio.to_thread.run_sync(function, *arguments)
     await processes.pace(sum(map(len, order)))
@@ -172,7 +187,11 @@ class _Processes:
         await trio.sleep_until(at)
 
     async def run(self, order: list[bytes | memoryview]) -> list[bytes] | None:
-        """The parts of what came of an order; None if no process could carry it out."""
+        """The parts of what came of an order; None if no process could carry it out.
+
+        Raises:
+            TookTooLong: a process was killed that needed more than PATIENCE seconds.
+        """
         try:
             process = self._idle.pop() if self._idle else self._start()
         except OSError:
@@ -184,6 +203,8 @@ class _Processes:
                     nursery.start_soon(_limit_once_cancelled, work)
                     answer = await process.ask(order)
                 nursery.cancel_scope.cancel()
+            if work.cancelled_caught:
+                raise TookTooLong
         finally:
             if answer is not None:
                 self._idle.append(process)

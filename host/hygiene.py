@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from itertools import groupby
 
 ELLIPSIS = "…"
+MAX_CHANGED = 200_000
+"""Strings of one JSON text that are changed, which takes some 20 µs each. A definition cannot hold as many."""
 """Stands for what was cut."""
 
 # Signs that are invisible, or look like a space, though their category says otherwise.
@@ -206,6 +208,9 @@ def clean_json(raw: bytes, *, limit: int | None = None) -> bytes:
     Args:
         raw: JSON text that was read before: UTF-8, and valid.
         limit: of characters in one string.
+
+    Raises:
+        ValueError: more than MAX_CHANGED strings would be changed.
     """
     odd = sorted(_odd_places(raw))
     if not odd and (limit is None or len(raw) <= limit + 2):
@@ -223,6 +228,8 @@ def clean_json(raw: bytes, *, limit: int | None = None) -> bytes:
         text = _decoded(raw[start:stop])
         fit = _fit(text, limit)
         if fit != text:
+            if len(changes) == MAX_CHANGED:
+                raise ValueError(f"more than {MAX_CHANGED} texts of it hold characters that are not passed on")
             changes[span] = fit
             if _NAME_FOLLOWS.match(raw, stop):
                 names.add(span)

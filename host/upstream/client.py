@@ -11,7 +11,7 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.aside import run_aside
+from host.aside import TookTooLong, run_aside
 from host.asking import AnswerTooLong, BrokenAnswer, PeerError
 from host.catalog import Entry
 from host.errors import (
@@ -390,7 +390,10 @@ class Client:
 
         with suppress(OverBudget), trio.CancelScope() as checking, self._listed.hold(drop) as held:
             held.grow(len(result))
-            return await run_aside(partial(fit_result, cleans=cleans), result)
+            try:
+                return await run_aside(partial(fit_result, cleans=cleans), result, repeats=False)
+            except TookTooLong:
+                return "to look through it took too long", None
         raise failure(self.server, NoMemory())
 
 

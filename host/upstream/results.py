@@ -39,7 +39,10 @@ def fit_result(result: Raw, *, cleans: bool) -> tuple[str | None, bytes | None]:
         why = f"it holds more than {MAX_BESIDE} structural characters besides structuredContent"
     if why is not None or not cleans:
         return why, None
-    fit = clean_json(bytes(result))
+    try:
+        fit = clean_json(bytes(result))
+    except ValueError as problem:
+        return str(problem), None
     return None, None if fit == bytes(result) else fit
 
 

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from host import aside
-from host.aside import AT_ONCE, NICENESS, _packed, run_aside
+from host.aside import AT_ONCE, NICENESS, TookTooLong, _packed, run_aside
 from host.jsonrpc.messages import Received, Refusals, receive, receive_judged, refusals
 
 from .wire.processes import ROOT, exists, until
@@ -132,6 +132,18 @@ async def test_a_process_that_does_not_answer_is_killed_and_its_work_is_done_her
         assert await run_aside(os.getpid) == os.getpid()
     assert not exists(first)
     assert await run_aside(os.getpid) not in (first, os.getpid())
+
+
+async def test_work_that_a_process_had_no_time_for_is_not_repeated_where_it_would_hold_the_loop_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = await stopped()
+    with trio.fail_after(LIMIT), monkeypatch.context() as short:
+        short.setattr(aside, "PATIENCE", 0.1)
+        with pytest.raises(TookTooLong):
+            await run_aside(os.getpid, repeats=False)
+    assert not exists(first)
+    assert await run_aside(os.getpid, repeats=False) not in (first, os.getpid())
 
 
 async def stopped() -> int:

@@ -12,12 +12,15 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Trust
+from host.aside import TookTooLong
 from host.asking import AnswerTooLong, PeerError
 from host.errors import TooLarge
 from host.exchange import Answered
 from host.jsonrpc.messages import ErrorBody, Notification, Request, Success
 from host.jsonrpc.raw import encode
+from host.jsonrpc.strict import LIGHT_BYTES
 from host.protocol.versions import LATEST
+from host.upstream import client as module
 from host.upstream.client import BURST, REPORTS_A_SECOND, failure
 from host.wire.http_transport import OverLimit
 from host.wire.link import NoMemory
@@ -79,6 +82,21 @@ async def test_a_result_that_is_no_object_is_a_broken_server(result: object) -> 
         with pytest.raises(Refusal) as refused:
             await client.request("prompts/get", {"name": "a__p"})
         assert refused.value.code == 502
+
+
+async def test_a_result_that_takes_too_long_to_look_through_is_a_broken_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def too_long(*_: object, repeats: bool) -> object:
+        assert not repeats
+        raise TookTooLong
+
+    async def answer(params: dict[str, Any]) -> object:
+        return {"content": [], "structuredContent": {"x": "x" * 2 * LIGHT_BYTES}}
+
+    monkeypatch.setattr(module, "run_aside", too_long)
+    server = ScriptedServer("a", tools=["x"], answers={"tools/call": answer})
+    async with open_world(server) as world:
+        client = await world.client()
+        assert "that clients could not read: to look through it took too long" in json.dumps(await client.call("a__x"))
 
 
 async def test_a_prompt_that_does_not_come_is_an_error_and_called_off(autojump_clock: MockClock) -> None:

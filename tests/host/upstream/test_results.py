@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from host import hygiene
 from host.jsonrpc.strict import is_heavy
 from host.upstream.results import (
     MAX_BESIDE,
@@ -97,3 +98,14 @@ def test_which_pages_are_heavy() -> None:
     assert not is_heavy(raw({"tools": [0] * 1000}))
     assert is_heavy(raw({"tools": [0] * 5001}))
     assert is_heavy(raw({"tools": ["x" * 140_000]}))
+
+
+@pytest.mark.parametrize(("more", "reason"), [(0, None), (1, "more than 50 texts of it hold characters")])
+def test_only_so_many_texts_of_a_result_are_cleaned(more: int, reason: str | None, monkeypatch: Any) -> None:
+    """Each takes some 20 microseconds, and a result may hold a million of them."""
+    monkeypatch.setattr(hygiene, "MAX_CHANGED", 50)
+    result = raw({"content": [], "structuredContent": ["a", *["\u200b"] * (50 + more)]})
+    why, fit = fit_result(result, cleans=True)
+    assert (why or "")[: len(reason or "")] == (reason or "")
+    assert fit == (None if reason else bytes(raw({"content": [], "structuredContent": ["a", *[""] * 50]})))
+    assert fit_result(result, cleans=False) == (None, None)

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -787,17 +788,17 @@ async def test_only_so_many_beginnings_of_a_uri_are_looked_up(watched: str) -> N
     held = watches.Watches("a", 5.0, lambda uri: True)
     told: list[str] = []
     uris = ["x:" + watched * count for count in range(1, watches.MAX_ABOVE + 2)]
+
+    def tell(uri: str, changed: str, notice: dict[str, Raw]) -> None:
+        told.append(uri)
+
     for uri in uris:
-        held._watchers[uri] = {Caller(uri, None): _watcher(lambda changed, notice, uri=uri: told.append(uri))}
+        watcher = watches._Watcher()
+        watcher.tell = partial(tell, uri)
+        held._watchers[uri] = {Caller(uri, None): watcher}
         held._lengths[len(uri)] += 1
     held.updated(uris[-1], {})
     assert told == uris[:0:-1]
-
-
-def _watcher(tell: watches.Tell) -> watches._Watcher:
-    watcher = watches._Watcher()
-    watcher.tell = tell
-    return watcher
 
 
 async def test_of_many_who_hear_of_a_change_it_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -808,7 +809,12 @@ async def test_of_many_who_hear_of_a_change_it_is_judged_once(monkeypatch: pytes
             await watch(nursery, client).comes()
         judged: list[str] = []
         shows = server_watches(world)._shows
-        monkeypatch.setattr(server_watches(world), "_shows", lambda uri: judged.append(uri) or shows(uri))
+
+        def counted(uri: str) -> bool:
+            judged.append(uri)
+            return shows(uri)
+
+        monkeypatch.setattr(server_watches(world), "_shows", counted)
         await server.says_updated(f"{D}/x")
         assert [updates(client) for client in clients] == [[f"a+{D}/x"]] * 5
         assert judged == [f"{D}/x"]
