@@ -67,6 +67,7 @@ _CHUNK = 64 * 1024
 _READ_AHEAD = MAX_HEAD
 """Bytes of pipelined requests that a connection holds; no budget counts them, and a thousand connections may."""
 _BODY_QUEUE = 10  # parts of at most _CHUNK bytes
+_WITHOUT_TURN = 1024  # bytes of a body: whoever sends single bytes on many connections takes nobody's turn
 _FULL_PAUSE = 0.1
 _CROWD = 64
 _SPREAD = 0.25
@@ -249,6 +250,8 @@ class _Connection:
         self._busy = False
         self._ahead = bytearray()
         self._hung_up = False
+        self._without_turn = 0
+        """Bytes of bodies since it last waited for its turn."""
         self._closed = False
         self._read_all = False
 
@@ -292,8 +295,11 @@ class _Connection:
             if not data:
                 return
             if self._protocol.is_receiving_body:
-                async with self._server.receiving:
-                    pass  # whoever waits next goes on in the next pass
+                self._without_turn += len(data)
+                if self._without_turn >= _WITHOUT_TURN:
+                    self._without_turn = 0
+                    async with self._server.receiving:
+                        pass  # whoever waits next goes on in the next pass
 
     async def _receive(self) -> bytes | None:
         """The next bytes, b"" after the last ones, None when nothing is to be fed any more."""
