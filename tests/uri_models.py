@@ -75,6 +75,21 @@ def python(uri: str) -> Iterator[str]:
                     yield f"{parts.scheme}:{on_disk(path)}"
 
 
+def paths(uri: str) -> Iterator[str]:
+    """What a server takes the URI for that looks at paths alone, relative or not: all of the text, or what `urlsplit`
+    calls the path of a text without scheme. Of a scheme that `urlsplit` knows, rules for paths say nothing."""
+    for text in (uri, unquote(uri)):
+        yield on_disk(text)
+        yield on_disk(before_query(text))
+        try:
+            parts = urlsplit(text)
+        except ValueError:
+            continue
+        if not parts.scheme:
+            yield on_disk(parts.path)
+            yield on_disk(unquote(parts.path))
+
+
 # Go
 
 
@@ -405,6 +420,11 @@ FILE_BEGINNINGS = (
         "file:///c|/../",
     ),
 )
+PATH_BEGINNINGS = (
+    *("", "/", "//", "///", "//h/", "//h/x/../", "//../", "//u@h:80/", "./", "h/../", "/h/../", "?/../", "#/../"),
+    *("x:/../", "1:/../", "x:/h/../../", "x://h/../../", "x://../../", "file:/../", "file:///../", ":/../", "x:y/../"),
+    *("x:/../x:/../", " x:/../", " //h/", "x:/./../", "x%3a/../", "//h%2f", "x:\\..\\", "/\t/h/", "x:/../1:/../"),
+)
 PORTS = ("", "80", "443")
 BEGINNINGS = (
     "upper",
@@ -454,6 +474,8 @@ def begun(random: Random, uri: str) -> str:
     """Another way to write scheme and host."""
     if uri.startswith("file:///"):
         return random.choice(FILE_BEGINNINGS) + uri[len("file:///") :]
+    if uri.startswith("/"):
+        return random.choice(PATH_BEGINNINGS) + uri[1:]
     scheme, colon, rest = uri.partition("://")
     if not colon:
         return uri

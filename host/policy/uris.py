@@ -158,7 +158,7 @@ class _Variants:
         )
 
     def add_forms(self, parts: _Parts, cut_at: str, restrict_only: bool) -> None:
-        """Add a URI, and it with its path resolved, trimmed and under the other authorities it may have."""
+        """Add a URI, and it with its path resolved, trimmed and in the other places where it may be."""
         if (parts, cut_at, restrict_only) in self._seen:
             return
         self._seen.add((parts, cut_at, restrict_only))
@@ -168,14 +168,16 @@ class _Variants:
         scheme, authority, path, rest = parts
         resolved = _resolved(path)
         self._add_path(scheme, authority, resolved, rest, cut_at, restrict_only)
-        for other_authority, other_path in _other_authorities(scheme, authority, resolved):
-            self._add_path(scheme, other_authority, other_path, rest, cut_at, restrict_only=True)
+        for other_scheme, other_authority, other_path in _other_places(scheme, authority, resolved):
+            self._add_path(other_scheme, other_authority, other_path, rest, cut_at, restrict_only=True)
         everything = f"{authority[2:]}{path}{rest}"
         if not {".", ".."}.isdisjoint(everything.split("/")):
             # A server that does not parse the URI takes all of it for a path: the host is a folder, `?` ends nothing.
             begin, everything = f"{scheme}{authority[:2]}", _resolved(everything)
             self._add(begin + everything, cut_at, restrict_only=restrict_only)
             self._add(begin + everything.rstrip("/"), cut_at, restrict_only=True)
+            if path != text and ".." in text.split("/"):  # the scheme is a folder as any other then, and can be left
+                self.add_forms(("", "", _resolved(text), ""), cut_at, restrict_only=True)
 
     def _add_path(self, scheme: str, authority: str, path: str, rest: str, cut_at: str, restrict_only: bool) -> None:
         def add(path: str, *, trimmed: bool = False, restrict_only: bool = restrict_only) -> None:
@@ -301,23 +303,29 @@ def _without_dot_segments(uri: str) -> str:
     return f"{scheme}{authority}/{'/'.join(kept)}{rest}"
 
 
-def _other_authorities(scheme: str, authority: str, path: str) -> Iterator[tuple[str, str]]:
-    """Other authorities, each with its path, that a server may take the URI to have. `authority` begins with `//`, or
-    is empty."""
+def _other_places(scheme: str, authority: str, path: str) -> Iterator[tuple[str, str, str]]:
+    """Other schemes and authorities, each with its path, that a server may take the URI to have. `authority` begins
+    with `//`, or is empty; `path` is resolved."""
     host = authority[2:]
     if "@" in host:
-        yield f"//{host.rpartition('@')[2]}", path
+        yield scheme, f"//{host.rpartition('@')[2]}", path
     if scheme.lower() == "file:" and host:  # most programs ignore it; some take all after `file://` for the path
-        yield "//", path
-        yield "//", f"/{host}{path}"
+        yield scheme, "//", path
+        yield scheme, "//", f"/{host}{path}"
+    elif not scheme and host:  # the same of a text that may be a path, and that many put `file://` before
+        for each in (path or "/", f"/{host}{path}"):
+            yield "", "", each
+            yield "file:", "//", each
     elif not host and path.startswith("/"):
         if not authority or scheme.lower() != "file:":
-            yield "" if authority else "//", path
+            yield scheme, "" if authority else "//", path
+        if not scheme:
+            yield "file:", "//", path
     elif path and not authority:
         if scheme:
-            yield f"//{path.partition('/')[0]}", "".join(path.partition("/")[1:])
+            yield scheme, f"//{path.partition('/')[0]}", "".join(path.partition("/")[1:])
         else:  # a path, relative to a folder that the server knows
-            yield "", f"/{path}"
+            yield "", "", f"/{path}"
 
 
 def _split(uri: str) -> _Parts:

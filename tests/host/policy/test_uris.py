@@ -67,7 +67,15 @@ def test_a_plain_uri_has_one_reading(uri: str) -> None:
         ("file:///c|/a", {"file:///c|/a": "", "file:///c:/a": ""}),
         ("file:///a%3Fx", {"file:///a%3fx": "", "file:///a?x": "", "file:///a": "?"}),
         ("a", {"a": "", "/a": "restrict only"}),
-        ("/a", {"/a": "", "///a": "restrict only"}),
+        ("/a", {"/a": "", "///a": "restrict only", "file:///a": "restrict only"}),
+        (
+            "//h/a",
+            {"//h/a": ""} | dict.fromkeys(("/a", "/h/a", "file:///a", "file:///h/a"), "restrict only"),
+        ),
+        (
+            "x:/../a",
+            {"x:/../a": "", "x:/a": ""} | dict.fromkeys(("x:///a", "a", "/a"), "restrict only"),
+        ),
         ("x:a", {"x:a": "", "x://a": "restrict only", "x://a/": "restrict only"}),
     ],
 )
@@ -294,6 +302,62 @@ def test_no_spelling_that_a_server_takes_for_something_denied_passes(part: int) 
             passed += 1
             assert not wrong_ones(uri, scene.is_open), f"{uri!r} passes: {wrong_ones(uri, scene.is_open)}"
     assert passed > SPELLINGS / 20  # or nothing was tested
+
+
+PATHS = ("/secret/k", "/secret/a/b c.md", "/open/a", "/open/secret/k", "/a")
+
+
+def not_secret(path: str) -> bool:
+    """Relative paths are so to a folder that nobody leaves."""
+    return not uri_models.on_disk(f"/{path}").startswith("/secret/")
+
+
+PATH_SCENES = (
+    Scene(rules(None, "/secret/**"), PATHS, not_secret),
+    Scene(rules(("/**", "x:**", "1:**"), "secret/**", "/secret/**"), PATHS, not_secret),
+    Scene(rules(None, "file:///secret/**"), PATHS, lambda path: not path.startswith("/secret/")),
+)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_spelling_that_a_server_takes_for_a_denied_path_passes(part: int) -> None:
+    random, passed = Random(20_261_125 + part), 0
+    for _ in range(SPELLINGS):
+        scene = random.choice(PATH_SCENES)
+        uri = uri_models.spelling(random, random.choice(scene.plain))
+        if scene.rules.judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW:
+            passed += 1
+            wrong = [path for path in uri_models.paths(uri) if not scene.is_open(path)]
+            assert not wrong, f"{uri!r} passes: {wrong}"
+    assert passed > SPELLINGS / 20
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("x:/../secret/k", "1:/../secret/k", "x://h/../../secret/k", "x:/../x:/../secret/k", "?/../secret/k"),
+        *("//h/secret/k", "//secret/k", "//h/secret/k?x", "//u@h/open/../secret/k", "//h/a?b/../../../secret/k"),
+    ],
+)
+def test_no_scheme_and_no_host_leads_around_a_denied_path(uri: str) -> None:
+    assert rules(None, "/secret/**").judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
+
+
+@pytest.mark.parametrize("uri", ["/secret/k", "/open/../secret/k", "//h/secret/k", "//secret/k", "///secret/k#x"])
+def test_a_path_is_that_of_a_file(uri: str) -> None:
+    assert rules(None, "file:///secret/**").judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
+    assert rules(("file:///secret/**",)).judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
+
+
+@pytest.mark.parametrize(
+    ("pattern", "uri"),
+    [
+        *(("/open/**", "/open/a"), ("/open/**", "/open/x/../a"), ("//h/**", "//h/open/a"), ("open/**", "open/a")),
+        *(("x:/open/**", "x:/open/a"), ("x:/open/**", "x:/open/x/../a"), ("x://h/**", "x://h/a/../b")),
+    ],
+)
+def test_what_a_path_may_be_taken_for_besides_need_not_be_allowed(pattern: str, uri: str) -> None:
+    assert rules((pattern,), "/secret/**").judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW
 
 
 @pytest.mark.parametrize(
