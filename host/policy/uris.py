@@ -21,9 +21,9 @@ from config.globs import MAX_LENGTH, lowered
 
 MAX_VARIANTS = 128
 """Variants of one URI. No URI in use comes near it; only text made for it does."""
-MAX_VARIANTS_LENGTH = 2 * MAX_LENGTH + 1
-"""Characters of all variants of one URI together: each of them is matched against every pattern. Without a scheme the
-longest URI has a second variant with a slash before it."""
+MAX_VARIANTS_LENGTH = 3 * (MAX_LENGTH + len("file://"))
+"""Characters of all variants of one URI together: each of them is matched against every pattern. The longest path
+without a scheme has three."""
 MAX_ESCAPES = 1024
 """Percent signs in a URI that is not plain: a path of some hundred characters beyond ASCII has as many."""
 MAX_WORK = 48 * 1024

@@ -209,7 +209,9 @@ class Watches:
                 regained = (agreed - self._asked) & {uri for uri in wanted if uri not in self._outcomes}
                 self._heard, self._asked = wanted, set(agreed)
                 for uri in regained:
-                    self.updated(uri, {})
+                    if uri in self._watchers:
+                        self.updated(uri, {})
+                    await trio.lowlevel.checkpoint()  # to judge one may take a millisecond, and there may be 10,000
                 why = f"{self._server} does not tell of changes to this"
                 for uri in wanted:
                     self._settle(uri, None if uri in agreed else Refused(self._server, METHOD_NOT_FOUND, why, None))
