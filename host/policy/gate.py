@@ -41,7 +41,7 @@ from host.policy.rules import Judgement, Rules
 from host.policy.uris import TooManyVariants, is_plain, uri_variants
 from host.protocol.abilities import Abilities
 from host.protocol.links import PAGE, without_page
-from host.protocol.methods import CALL, GET, Kind
+from host.protocol.methods import CALL, TARGETED, Kind
 from host.protocol.questions import CannotAsk, Question
 from host.slices import Steps, at_once, in_process
 
@@ -61,9 +61,20 @@ RETRY_LIFE = 3600.0
 state that the client must bring back."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _MadeByGate:
+    """A permit proves something only because nobody but the gate can make one."""
+
+    made_by: object
+
+    def __post_init__(self) -> None:
+        if self.made_by is not _GATE:
+            raise TypeError("only the gate makes permits")
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Permit:
+class Permit(_MadeByGate):
     """Proof that this exchange may reach this entry of this server."""
 
     exchange: Exchange
@@ -71,17 +82,12 @@ class Permit:
     kind: Kind
     target: str
     """The entry's own name or URI at the server."""
-    made_by: object
     judgement: Judgement
     epoch: int
     """The state of the policy at the time; nothing has to be looked at again while it is the same."""
     wish: Wish | None = None
     """What a person was asked; None if nobody had to be."""
     grant: Grant | None = None
-
-    def __post_init__(self) -> None:
-        if self.made_by is not _GATE:
-            raise TypeError("only the gate makes permits")
 
 
 @final
@@ -508,7 +514,7 @@ class Gate:
             self._refuse_arguments(exchange, server, kind, name, judgement)
             return None
         if judgement.verdict is Verdict.ALLOW:
-            return Permit(exchange, server, kind, name, _GATE, judgement, epoch)
+            return Permit(_GATE, exchange, server, kind, name, judgement, epoch)
         wish = self._wish(exchange, server, kind, name, given, judgement)
         grant = self.grants.find(wish)
         if grant is None and not _may_be_agreed(given):
@@ -520,7 +526,7 @@ class Gate:
             grant = await self.desk.ask(wish, about, client)
         else:
             self.grants.reserve(grant)
-        return Permit(exchange, server, kind, name, _GATE, judgement, epoch, wish, grant)
+        return Permit(_GATE, exchange, server, kind, name, judgement, epoch, wish, grant)
 
     def admit_unasked(
         self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True
@@ -542,7 +548,7 @@ class Gate:
             grant = self.grants.find(wish)
             if grant is None or grant.scope is Scope.ONCE:  # what was given for one call is not spent on this
                 raise Forbidden(server, f"this {kind.value} of {server} needs a person's consent, which was not given")
-        return Permit(exchange, server, kind, name, _GATE, judgement, epoch, wish, grant)
+        return Permit(_GATE, exchange, server, kind, name, judgement, epoch, wish, grant)
 
     def over(self, permit: Permit) -> None:
         """Nothing more is sent with this permit. A grant for one call that was not spent can be used by the next."""
@@ -774,7 +780,7 @@ class Gate:
         if question is Question.SAMPLING:
             self.meter(server).sampled(_tokens(params))
         if judgement.verdict is Verdict.ALLOW:
-            return QuestionPermit(server, question, given, caller, judgement)
+            return QuestionPermit(_GATE, server, question, given, caller, judgement)
         wish = self._question_wish(server, question, uri or question.value, given, caller, judgement)
         grant = self.grants.find(wish)
         if grant is None and not _may_be_agreed(given):
@@ -783,7 +789,7 @@ class Gate:
             grant = await self.desk.ask(wish, About(self._title(server), self.trust(server), bytes(given)), None)
         else:
             self.grants.reserve(grant)
-        return QuestionPermit(server, question, given, caller, judgement, wish, grant)
+        return QuestionPermit(_GATE, server, question, given, caller, judgement, wish, grant)
 
     def _question_wish(
         self, server: str, question: Question, name: str, given: Raw, caller: Caller, judgement: Judgement
@@ -864,7 +870,9 @@ class Gate:
             if grant is None:
                 about = About(self._title(server), self.trust(server), bytes(given))
                 grant = await self.desk.ask(wish, about, None)
-            with self.put(QuestionPermit(server, Question.ROOTS, given, caller, judgement, wish, grant)) as trace:
+            with self.put(
+                QuestionPermit(_GATE, server, Question.ROOTS, given, caller, judgement, wish, grant)
+            ) as trace:
                 trace.outcome = "told"
         except ColonnadeError:
             return False
@@ -907,8 +915,8 @@ class Gate:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class QuestionPermit:
-    """Proof that this question of a server may be put to this client. Made by `Gate.admit_question` only."""
+class QuestionPermit(_MadeByGate):
+    """Proof that this question of a server may be put to this client."""
 
     server: str
     question: Question
@@ -989,11 +997,9 @@ def _identities(uri: str) -> set[str]:
 
 def _given(exchange: Exchange) -> Raw:
     """The arguments of a request, as they will be sent; an empty object where it has none."""
-    if exchange.request.method in (CALL.name, GET.name):
-        given = exchange.params.get("arguments")
-        if given is not None:
-            return given
-    return EMPTY_OBJECT
+    row = TARGETED.get(exchange.request.method)
+    given = None if row is None or row.arguments is None else exchange.params.get(row.arguments)
+    return EMPTY_OBJECT if given is None else given
 
 
 def _may_be_agreed(given: Raw) -> bool:

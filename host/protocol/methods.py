@@ -72,6 +72,8 @@ class Method:
     kind: Kind
     target: str
     """The member of `params` that names the entry."""
+    arguments: str | None
+    """The member of `params` that rules judge by its content; None if the request has no such member."""
     capability: str
     """The server capability without which it must not be sent."""
     links: tuple[tuple[str, ...], ...] = ()
@@ -79,9 +81,9 @@ class Method:
 
 
 # 2025-11-25: "CallToolResult", "ReadResourceResult", "GetPromptResult".
-CALL = Method("tools/call", Kind.TOOL, "name", "tools", (("content", "*"),))
-READ = Method("resources/read", Kind.RESOURCE, "uri", "resources", (("contents", "*"),))
-GET = Method("prompts/get", Kind.PROMPT, "name", "prompts", (("messages", "*", "content"),))
+CALL = Method("tools/call", Kind.TOOL, "name", "arguments", "tools", (("content", "*"),))
+READ = Method("resources/read", Kind.RESOURCE, "uri", None, "resources", (("contents", "*"),))
+GET = Method("prompts/get", Kind.PROMPT, "name", "arguments", "prompts", (("messages", "*", "content"),))
 TARGETED: dict[str, Method] = {each.name: each for each in (CALL, READ, GET)}
 
 # Completion names its entry one level deeper, in `ref`, whose `type` says what kind it is

@@ -33,16 +33,16 @@ from config.interpolate import Secret
 from host.errors import AuditUnavailable, BrokeProtocol, Changed, Forbidden, Unanswered
 from host.exchange import Caller, Exchange, Nobody, Round
 from host.jsonrpc.messages import Request
-from host.jsonrpc.raw import encode
+from host.jsonrpc.raw import EMPTY_OBJECT, encode
 from host.names import MAX_TRIED
 from host.policy import uris
 from host.policy.desk import LONGEST_AGREED, Answer, Matter
 from host.policy.fingerprint import Launch
-from host.policy.gate import MAX_HELD_MATCHES, MAX_HELD_SPELLINGS, MAX_ROOTS, MOST_ROUNDS, Gate, Permit
+from host.policy.gate import MAX_HELD_MATCHES, MAX_HELD_SPELLINGS, MAX_ROOTS, MOST_ROUNDS, Gate, Permit, QuestionPermit
 from host.policy.grants import Scope
 from host.policy.pins import Standing
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
-from host.protocol.methods import Kind
+from host.protocol.methods import TARGETED, Kind, Method
 from host.protocol.questions import CannotAsk, Question
 from host.slices import at_once
 from tests.kit.bodies import ARGUMENTS
@@ -155,7 +155,9 @@ async def test_nobody_else_makes_a_permit(forged: object) -> None:
     with gate() as opened:
         judgement = opened.rules("strict").judge(Kind.TOOL, "get_x")
     with pytest.raises(TypeError, match="only the gate"):
-        Permit(call(), "strict", Kind.TOOL, "delete", forged, judgement, 0)
+        Permit(forged, call(), "strict", Kind.TOOL, "delete", judgement, 0)
+    with pytest.raises(TypeError, match="only the gate"):
+        QuestionPermit(forged, "strict", Question.URL, EMPTY_OBJECT, DESK, judgement)
 
 
 async def test_trust_opens_no_door_that_consent_closes() -> None:
@@ -182,6 +184,19 @@ async def test_arguments_that_a_rule_denies_are_refused_aloud() -> None:
         broken = Exchange(Request(1, "tools/call"), {"arguments": Raw(b'{"owner":')}, DESK, Nobody())
         with pytest.raises(Forbidden):
             await opened.admit(broken, "s", Kind.TOOL, "create")
+
+
+async def test_the_arguments_of_a_method_stand_where_its_row_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that is new in the table is not judged by an empty object."""
+    row = Method("tools/plan", Kind.TOOL, "name", "input", "tools")
+    monkeypatch.setitem(TARGETED, row.name, row)
+    consent = Consent(tools=KindConsent(allow=(ACME,)))
+    with gate({"s": spec("s", consent)}) as opened:
+        asked = Exchange(Request(1, row.name), {"input": encode({"owner": "acme"})}, DESK, Nobody())
+        assert await opened.admit(asked, "s", Kind.TOOL, "create") is not None
+        asked = Exchange(Request(1, row.name), {"input": encode({"owner": "evil"})}, DESK, Nobody())
+        with pytest.raises(Forbidden):
+            await opened.admit(asked, "s", Kind.TOOL, "create")
 
 
 async def test_arguments_that_a_rule_allows_pass_and_others_are_for_a_person() -> None:

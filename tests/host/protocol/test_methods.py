@@ -30,10 +30,10 @@ def test_templates_change_together_with_resources() -> None:
 
 
 def test_every_method_that_reaches_an_entry_has_one_row() -> None:
-    assert {name: (each.kind, each.target, each.capability) for name, each in TARGETED.items()} == {
-        "tools/call": (Kind.TOOL, "name", "tools"),
-        "resources/read": (Kind.RESOURCE, "uri", "resources"),
-        "prompts/get": (Kind.PROMPT, "name", "prompts"),
+    assert {name: (each.kind, each.target, each.arguments, each.capability) for name, each in TARGETED.items()} == {
+        "tools/call": (Kind.TOOL, "name", "arguments", "tools"),
+        "resources/read": (Kind.RESOURCE, "uri", None, "resources"),
+        "prompts/get": (Kind.PROMPT, "name", "arguments", "prompts"),
     }
     assert TARGETED["tools/call"].links == (("content", "*"),)
     assert TARGETED["resources/read"].links == (("contents", "*"),)
