@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from itertools import groupby
 
 ELLIPSIS = "…"
+"""Stands for what was cut."""
 MAX_CHANGED = 200_000
 """Strings of one JSON text that are changed, which takes some 20 µs each. A definition cannot hold as many."""
-"""Stands for what was cut."""
 
 # Signs that are invisible, or look like a space, though their category says otherwise.
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")

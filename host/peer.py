@@ -27,7 +27,7 @@ from host.jsonrpc.messages import (
     Request,
     Success,
 )
-from host.jsonrpc.strict import has_more_tokens
+from host.jsonrpc.strict import has_more_tokens, tokens
 from host.protocol.methods import PROGRESS
 from host.wire.link import Arrival, Link, LinkLost, Parcel
 
@@ -38,6 +38,9 @@ MAX_NOTICE_TOKENS = 2_000
 MAX_TOKENS = 10_000
 """Structural characters in the params of a request and in the data of an error, which are opened in the event loop: a
 microsecond for each."""
+MAX_SCANNED = 2 * 1024 * 1024
+"""Bytes of the params of a request up to which structural characters in its strings do not count: longer ones are not
+scanned for strings. Images, which are most of what is longer, hold none."""
 MAX_DATA = 512 * 1024
 """Bytes of the data of an error."""
 MAX_MESSAGE = 16 * 1024
@@ -99,7 +102,7 @@ class Handler(Protocol[T]):
         """A notification came; progress, and a cancel of what is served, are not handed on. Must not wait."""
 
     def dropped(self, what: str, detail: str) -> None:
-        """A message was no message, or nobody waited for it. Must not wait."""
+        """A message was no message, was too large, or nobody waited for it. Must not wait."""
 
 
 class Peer(Generic[T]):
@@ -229,7 +232,7 @@ class Peer(Generic[T]):
             self._handler.dropped("request repeated", f"{request.method:.80}")
         elif len(self._serving) >= MAX_SERVED:
             self._refuse_soon(request.id, LIMITED, f"more than {MAX_SERVED} requests at once")
-        elif request.params is not None and has_more_tokens(bytes(request.params), MAX_TOKENS):
+        elif request.params is not None and _is_wide(bytes(request.params)):
             self._handler.dropped("request too large", f"{request.method:.80}")
             self._refuse_soon(request.id, INVALID_PARAMS, f"params hold more than {MAX_TOKENS} structural characters")
         else:
@@ -268,8 +271,14 @@ class Peer(Generic[T]):
             return  # whoever asked is gone; the link itself reports its end
 
 
-def _is_large(raw: Raw, size: int, tokens: int) -> bool:
-    return len(raw) > size or has_more_tokens(bytes(raw), tokens)
+def _is_large(raw: Raw, size: int, most: int) -> bool:
+    return len(raw) > size or has_more_tokens(bytes(raw), most)
+
+
+def _is_wide(params: bytes) -> bool:
+    if len(params) > MAX_SCANNED:
+        return tokens(params) > MAX_TOKENS
+    return has_more_tokens(params, MAX_TOKENS)
 
 
 def _bounded(failure: Failure) -> Failure:

@@ -7,7 +7,8 @@ send batches is for the caller to know.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -20,9 +21,9 @@ from host.jsonrpc.raw import (
     is_object,
     is_plain,
     items,
+    may_hold_surrogates,
     members,
     pick,
-    plain_items,
     string,
     without_surrogates,
 )
@@ -47,7 +48,7 @@ MAX_SURROGATES_BESIDE = 64 * 1024
 refuses them, and the way around it is slow."""
 MAX_SERVER_BATCH = 1000
 MAX_SURROGATES = 128 * 1024
-"""Bytes of a server's message that may hold escaped lone surrogates."""
+"""Bytes of a server's message that may hold escaped lone surrogates; in a batch, of all such messages together."""
 
 
 def _opened(params: Raw | None) -> Mapping[str, Raw] | None:
@@ -132,7 +133,7 @@ class _Error(Struct):
 class _Skimmed(Struct):
     """An envelope as `without_surrogates` leaves it."""
 
-    id: Id | None = field(name="ic", default=None)
+    id: Raw = field(name="ic", default=_ABSENT)
     method: Raw = field(name="methoc", default=_ABSENT)
 
 
@@ -154,7 +155,7 @@ def read(data: bytes) -> Message | Malformed:
     A message with an id that has neither a method nor an answer counts as a broken response: the request with that id
     must not wait until its deadline.
     """
-    return _read(data, bare_id_answers=True)
+    return _read(data, bare_id_answers=True, slowly=MAX_SURROGATES)
 
 
 def read_id(data: bytes) -> Id | None:
@@ -166,7 +167,11 @@ def read_id(data: bytes) -> Id | None:
     return id if _acceptable(id) else None
 
 
-def _read(data: bytes, *, bare_id_answers: bool) -> Message | Malformed:
+def _read(data: bytes, *, bare_id_answers: bool, slowly: float = math.inf) -> Message | Malformed:
+    """
+    Args:
+        slowly: bytes up to which a message may be read the slow way.
+    """
     try:
         data.decode()  # msgspec does not check the text inside a Raw
     except UnicodeDecodeError:
@@ -174,7 +179,7 @@ def _read(data: bytes, *, bare_id_answers: bool) -> Message | Malformed:
     try:
         envelope = _envelope.decode(data)
     except REFUSALS as problem:
-        return _reread(data, problem, bare_id_answers)
+        return _reread(data, problem, bare_id_answers, slowly)
     return _classify(envelope, bare_id_answers)
 
 
@@ -210,7 +215,7 @@ def receive_judged(data: bytes, refused: Refusals) -> Received:
     message = refused.message or _of_client(data)
     batch: list[Message | Malformed] | None = None
     if refused.batch is not None:
-        read = _read_items(data, MAX_BATCH, bare_id_answers=False) if None in refused.batch else []
+        read = _read_items(data, MAX_BATCH, _of_client) if None in refused.batch else []
         batch = [why or read[at] for at, why in enumerate(refused.batch)]
     for each in (message, *(batch or ())):
         if isinstance(each, Request | Notification):
@@ -232,7 +237,7 @@ def receive(data: bytes) -> Received:
         return Received(malformed, [malformed] if array else None)
     if not array:
         return Received(_bounded(_of_client(data)), None)
-    found = _read_items(data, MAX_BATCH, bare_id_answers=False)
+    found = _read_items(data, MAX_BATCH, _of_client)
     return Received(_of_client(data), [_bounded(each) for each in found])
 
 
@@ -288,13 +293,22 @@ def read_batch(data: bytes) -> list[Message | Malformed] | None:
     """The messages of the batch in `data`, which a server sent; None if it is no array. Each is judged as by `read`.
 
     An empty batch, one that is no JSON, and one of more than MAX_SERVER_BATCH messages or MAX_TOKENS commas are one
-    `Malformed`. Of a batch that is too long for the slow way, each message is one that is.
+    `Malformed`.
     """
     if not _is_array(data):
         return None
     if data.count(b",") > MAX_TOKENS:  # before anything is made of them: items may be two bytes each
         return [Malformed(INVALID_REQUEST, "a batch of too many parts")]
-    return _read_items(data, MAX_SERVER_BATCH, bare_id_answers=True)
+    left = MAX_SURROGATES
+
+    def read_item(item: bytes) -> Message | Malformed:
+        nonlocal left
+        message = _read(item, bare_id_answers=True, slowly=left)
+        if may_hold_surrogates(item):
+            left -= len(item)
+        return message
+
+    return _read_items(data, MAX_SERVER_BATCH, read_item)
 
 
 def read_each(data: bytes, batches: bool) -> list[Message | Malformed]:
@@ -309,44 +323,36 @@ def _is_array(data: bytes) -> bool:
     return data.lstrip(b" \t\r\n")[:1] == b"["
 
 
-_NO_OBJECT = Malformed(INVALID_REQUEST, "a JSON-RPC message is one object")
-
-
-def _read_items(data: bytes, most: int, *, bare_id_answers: bool) -> list[Message | Malformed]:
-    skims = False
+def _read_items(data: bytes, most: int, read_item: Callable[[bytes], Message | Malformed]) -> list[Message | Malformed]:
     try:
-        if bare_id_answers and len(data) > MAX_SURROGATES:
-            try:
-                found = plain_items(data)
-            except ValueError:
-                found, skims = plain_items(without_surrogates(data)), True
-        else:
-            found = items(data)
+        found = items(data)
     except ValueError:
         return [Malformed(PARSE_ERROR, "not JSON: a batch that cannot be taken apart")]
     if not found:
         return [Malformed(INVALID_REQUEST, "a batch without messages")]
     if len(found) > most:
         return [Malformed(INVALID_REQUEST, f"a batch of more than {most} messages")]
-    if skims:
-        return [_skim(bytes(each)) or _NO_OBJECT for each in found]
-    return [_read(bytes(each), bare_id_answers=bare_id_answers) for each in found]
+    return [read_item(bytes(each)) for each in found]
 
 
-def _reread(data: bytes, problem: Exception, bare_id_answers: bool) -> Message | Malformed:
+def _reread(data: bytes, problem: Exception, bare_id_answers: bool, slowly: float) -> Message | Malformed:
     """The slow way, for text that JSON allows and msgspec does not, and for saying what is wrong."""
-    if bare_id_answers and len(data) > MAX_SURROGATES and (skimmed := _skim(data)) is not None:
-        return skimmed
+    if len(data) > slowly:
+        return _skim(data) or _no_object(data, problem)
     try:
         found = members(data)
     except ValueError:
-        if _is_array(data):
-            return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object: batches are not accepted")
-        if isinstance(problem, msgspec.ValidationError):
-            return _NO_OBJECT
-        return Malformed(PARSE_ERROR, f"not JSON: {type(problem).__name__}")
+        return _no_object(data, problem)
     envelope = _Envelope(**{name: found[name] for name in _Envelope.__struct_fields__ if name in found})
     return _classify(envelope, bare_id_answers)
+
+
+def _no_object(data: bytes, problem: Exception) -> Malformed:
+    if _is_array(data):
+        return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object: batches are not accepted")
+    if isinstance(problem, msgspec.ValidationError):
+        return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object")
+    return Malformed(PARSE_ERROR, f"not JSON: {type(problem).__name__}")
 
 
 def _skim(data: bytes) -> Malformed | None:
@@ -355,8 +361,10 @@ def _skim(data: bytes) -> Malformed | None:
         found = _skimmed.decode(without_surrogates(data))
     except REFUSALS:
         return None
-    id = found.id if isinstance(found.id, int) and _acceptable(found.id) else None  # a text may be another one now
-    why = f"a message of more than {MAX_SURROGATES} bytes holds an escape of half a surrogate pair"
+    id = read_id(bytes(found.id))
+    if isinstance(id, str):  # it may be another one now
+        id = None
+    why = f"messages of more than {MAX_SURROGATES} bytes hold an escape of half a surrogate pair"
     return Malformed(TOO_LARGE, why, id, answers=not len(found.method))
 
 

@@ -3,7 +3,7 @@
 `Raw` is a piece of JSON text, known to be UTF-8 (`messages.read` sees to it). These functions open one level of it and
 leave the rest as it is: number text, escapes, member order and unknown members survive. msgspec does the work. It
 refuses one thing that JSON allows: an escaped lone surrogate, which JavaScript writes whenever it cuts an emoji in
-half. Such escapes are replaced for it (`_Veil`) and put back into what it gives.
+half. Such escapes are replaced for it (`_Veil`, `without_surrogates`), and what it gives holds them again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,12 @@ class _Veil:
 def _veil(text: bytes | Raw) -> _Veil | None:
     """None if there is nothing in the text that only msgspec refuses."""
     found = bytes(text)
-    return _Veil(found) if rb"\ud" in found or rb"\uD" in found else None
+    return _Veil(found) if may_hold_surrogates(found) else None
+
+
+def may_hold_surrogates(text: bytes) -> bool:
+    """Whether JSON text may hold escapes of surrogates, alone or in pairs."""
+    return rb"\ud" in text or rb"\uD" in text
 
 
 def is_json(text: bytes) -> bool:
@@ -151,27 +156,27 @@ def _picker(names: frozenset[str], *, exactly: bool = False) -> msgspec.json.Dec
     return msgspec.json.Decoder(msgspec.defstruct("Picked", picked, rename=rename, forbid_unknown_fields=exactly))
 
 
-def plain_items(raw: bytes | Raw) -> list[Raw]:
-    """The same as `items`, but a ValueError also where an escape stands for a lone surrogate."""
-    try:
-        return _items.decode(raw)
-    except REFUSALS as problem:
-        raise ValueError("expected an array without lone surrogates") from problem
-
-
 def items(raw: bytes | Raw) -> list[Raw]:
     """The items of a JSON array, each undecoded. ValueError if `raw` is anything else."""
     try:
         return _items.decode(raw)
     except REFUSALS as problem:
         refusal = ValueError("expected an array")
-        veil = _veil(raw) if is_array(raw) else None
-        if veil is None:
+        if not is_array(raw):
             raise refusal from problem
+    text = bytes(raw)
+    other = without_surrogates(text)  # it is as long, so an item stands at the same place in both
     try:
-        return [veil.lifted(piece) for piece in _items.decode(veil.text)]
+        pieces = _items.decode(other)
     except REFUSALS as problem:
         raise refusal from problem
+    found: list[Raw] = []
+    end = 0
+    for piece in pieces:
+        start = other.index(bytes(piece), end)
+        end = start + len(piece)
+        found.append(Raw(text[start:end]))
+    return found
 
 
 def string(raw: bytes | Raw) -> str:

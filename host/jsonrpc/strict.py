@@ -52,7 +52,7 @@ def structure(data: bytes) -> int:
 
 
 def has_more_tokens(data: bytes, most: int) -> bool:
-    """Whether valid JSON holds more structural characters outside strings. Looks no further than it must."""
+    """Whether valid JSON holds more structural characters outside strings. What comes after them is not scanned."""
     if tokens(data) <= most:
         return False
     found = 0

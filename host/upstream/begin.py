@@ -38,6 +38,8 @@ SILENCE = 2.0
 """Seconds after which a program that has said nothing is greeted, whatever it may answer later."""
 LATE = 5.0
 """Seconds that a program which refuses the handshake may still take to answer what it was asked before."""
+MAX_ANSWER = 1024 * 1024
+"""Bytes of the answer to a greeting, or to `server/discover`: instructions, and perhaps icons."""
 LATE_GREETING = 1.0
 """Seconds that a program which was greeted, and then turned out to be stateless, still has to take the greeting."""
 
@@ -248,6 +250,8 @@ def _small(answer: Raw) -> Raw:
     Raises:
         BrokenAnswer: it holds too much to be opened in the event loop.
     """
+    if len(answer) > MAX_ANSWER:
+        raise BrokenAnswer(f"it holds more than {MAX_ANSWER} bytes")
     if has_more_tokens(bytes(answer), MAX_TOKENS):
         raise BrokenAnswer(f"it holds more than {MAX_TOKENS} structural characters")
     return answer

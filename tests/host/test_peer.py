@@ -15,12 +15,14 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.asking import AnswerTooLong, BrokenAnswer, PeerError
 from host.errors import TOO_LARGE
+from host.jsonrpc import strict
 from host.jsonrpc.messages import ErrorBody, Id, Malformed, Notification, Request
 from host.peer import (
     MAX_DATA,
     MAX_MESSAGE,
     MAX_NOTICE,
     MAX_NOTICE_TOKENS,
+    MAX_SCANNED,
     MAX_SERVED,
     MAX_TOKENS,
     Behind,
@@ -541,8 +543,18 @@ async def test_a_request_with_very_many_members_is_refused() -> None:
             "message": f"params hold more than {MAX_TOKENS} structural characters",
         }
         assert listener.complaints == ["request too large"]
-        far.says(id=2, method="x", params={"x": "a, b, " * 2_000_000})
-        assert (await far.hears())["result"] == {"served": True}
+        far.says(id=2, method="x", params={"x": "a, b, " * (MAX_SCANNED // 7)})
+        assert (await far.hears())["result"] == {"served": True}, "commas in a text are no members"
+        far.says(id=3, method="x", params={"x": "a" * 2_000_000})
+        assert (await far.hears())["result"] == {"served": True}, "it may hold an image"
+
+
+async def test_long_params_of_a_request_are_not_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strict, "pieces", None)
+    async with open_pair() as (_, far, listener):
+        far.says(id=1, method="x", params={"x": "," * MAX_SCANNED})
+        assert (await far.hears())["error"]["code"] == -32602
+        assert listener.complaints == ["request too large"]
 
 
 @pytest.mark.parametrize("data", [{"x": [0] * MAX_TOKENS}, {"x": "x" * MAX_DATA}])

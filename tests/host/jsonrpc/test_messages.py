@@ -37,7 +37,7 @@ from host.jsonrpc.messages import (
     write,
 )
 from host.jsonrpc.strict import MAX_DEPTH, MAX_TOKENS
-from tests.kit.cost import assert_costs_less
+from tests.kit.cost import assert_costs_less, least_cost
 
 Reader = Callable[[bytes], Message | Malformed]
 CALM = settings(deadline=None, max_examples=100)
@@ -152,6 +152,7 @@ def test_a_bomb_is_found_out_in_a_fraction_of_a_second(data: bytes) -> None:
 
 
 HALF = b'{"x":"' + rb"\ud800" * 30_000 + b'"}'
+HALF_TOO_LONG = f"messages of more than {MAX_SURROGATES} bytes hold an escape of half a surrogate pair"
 
 
 @pytest.mark.parametrize(
@@ -162,34 +163,20 @@ HALF = b'{"x":"' + rb"\ud800" * 30_000 + b'"}'
         (b'{"jsonrpc":"2.0","method":"m","id":7,"params":%b}' % HALF, 7, False),
         (b'{"jsonrpc":"2.0","method":"m","params":%b}' % HALF, None, False),
         (b'{"jsonrpc":"2.0","result":%b,"id":"d"}' % HALF, None, True),
+        (b'{"jsonrpc":"2.0","result":%b,"id":{}}' % HALF, None, True),
     ],
 )
 def test_of_a_long_message_with_half_characters_it_is_known_whose_it_is(
     message: bytes, id: int | None, answers: bool
 ) -> None:
-    why = f"a message of more than {MAX_SURROGATES} bytes holds an escape of half a surrogate pair"
-    assert read(message) == Malformed(TOO_LARGE, why, id, answers)
+    assert read(message) == Malformed(TOO_LARGE, HALF_TOO_LONG, id, answers)
 
 
-def test_a_long_batch_with_half_characters_is_not_read_the_slow_way() -> None:
-    """Each of its messages may be short enough for it, and all together not."""
-    half = b'{"x":"' + rb"\ud800" * 2000 + b'"}'
-    messages = [
-        b'{"jsonrpc":"2.0","result":%b,"id":7}' % half,
-        b'{"jsonrpc":"2.0","method":"m","params":%b}' % half,
-        b"[" + half + b"]",
-    ]
-    few, many = b"[" + b",".join(messages) + b"]", b"[" + b",".join(messages * 5) + b"]"
-    assert len(few) < MAX_SURROGATES < len(many)
-    assert [type(each) for each in read_batch(few) or ()] == [Success, Notification, Malformed]
-    why = f"a message of more than {MAX_SURROGATES} bytes holds an escape of half a surrogate pair"
-    assert read_batch(many) == 5 * [
-        Malformed(TOO_LARGE, why, 7, answers=True),
-        Malformed(TOO_LARGE, why, None, answers=False),
-        Malformed(INVALID_REQUEST, "a JSON-RPC message is one object"),
-    ]
-    plain = many.replace(rb"\ud800", rb"\u0800")
-    assert [type(each) for each in read_batch(plain) or ()] == 5 * [Success, Notification, Malformed]
+def test_a_long_text_with_half_characters_that_is_no_json_is_not_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("host.jsonrpc.raw._Veil")
+    found = read(b'{"jsonrpc":"2.0","method":"m","params":%b' % HALF)
+    assert isinstance(found, Malformed)
+    assert found.code == PARSE_ERROR
 
 
 # What is JSON and no message
@@ -324,6 +311,28 @@ def test_a_batch_of_millions_is_refused_before_it_is_made(taker: Taker) -> None:
     assert found is not None
     assert len(found) == 1
     assert_costs_less(lambda: taker(batch), 1)
+
+
+def test_the_messages_of_a_batch_together_are_bounded_as_one_message_is_that_holds_half_characters() -> None:
+    half = b'{"x":"' + rb"\ud800" * (MAX_SURROGATES // 15) + b'"}'
+    answer, request, told = b'"result":%b,"id":7' % half, b'"method":"m","id":8,"params":%b' % half, b'"method":"n"'
+    items = [b'{"jsonrpc":"2.0",%b}' % each for each in (answer, answer, answer, request, told)]
+    found = read_batch(b"[" + b" , ".join(items) + b"]")
+    assert found == [
+        Success(7, Raw(half)),
+        Success(7, Raw(half)),
+        Malformed(TOO_LARGE, HALF_TOO_LONG, 7, answers=True),
+        Malformed(TOO_LARGE, HALF_TOO_LONG, 8),
+        Notification("n"),
+    ]
+
+
+def test_a_long_batch_with_half_characters_costs_little_more_than_one_without() -> None:
+    plain, half = (
+        b"[" + b",".join([b'{"jsonrpc":"2.0","method":"x","params":{"a":"%b"}}' % (text * 5_000)] * 68) + b"]"
+        for text in (rb"\uc800", rb"\ud800")
+    )
+    assert least_cost(lambda: read_each(half, True)) < 3 * least_cost(lambda: read_each(plain, True))
 
 
 def test_a_server_is_heard_in_batches_only_where_it_may_send_them() -> None:

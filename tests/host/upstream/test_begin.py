@@ -14,7 +14,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Protocol
-from host.asking import PeerError
+from host.asking import BrokenAnswer, PeerError
 from host.errors import first_of
 from host.journal import ServerFailed
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Message, Notification, Request, Success, write
@@ -24,7 +24,7 @@ from host.protocol.handshake import WrongRevision
 from host.protocol.offer import ServerOffer
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED
 from host.upstream.backoff import MOST_STARTS
-from host.upstream.begin import LATE, LATE_GREETING, SILENCE, Manner, ShakesHandsOnly, StatelessOnly, begin
+from host.upstream.begin import LATE, LATE_GREETING, MAX_ANSWER, SILENCE, Manner, ShakesHandsOnly, StatelessOnly, begin
 from host.upstream.supervisor import Failed, Ready
 from host.wire.http_client import open_http
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
@@ -101,7 +101,7 @@ class Begun:
     async def run(self, peer: Peer[Any], manner: Manner, exits: bool) -> None:
         try:
             self.offer = await begin(self.link, peer, {"roots": {}}, manner, exits=exits)
-        except* (LinkLost, PeerError, ValueError) as group:
+        except* (LinkLost, PeerError, BrokenAnswer, ValueError) as group:
             self.problem = first_of(group)
         self.ended.set()
 
@@ -221,6 +221,15 @@ async def test_a_refused_version_leads_to_the_handshake_only_if_the_server_names
         else:
             assert isinstance(await begun.fails(), WrongRevision)
             assert server.more() == []
+
+
+async def test_an_answer_that_is_too_long_is_none() -> None:
+    """Neither to the question nor to the greeting."""
+    long = {"instructions": "x" * MAX_ANSWER}
+    async with beginning() as (server, begun):
+        server.says(await server.hears("server/discover"), {**DISCOVERY, **long})
+        server.says(await server.hears("initialize"), {**GREETING, **long})
+        assert str(await begun.fails()) == f"it holds more than {MAX_ANSWER} bytes"
 
 
 @pytest.mark.parametrize("again", [True, False])

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Secret, StdioServer
 from host.journal import Dropped, Journal, ServerFailed
-from host.jsonrpc.messages import ErrorBody, Failure, Notification, Success
+from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success, write
 from host.jsonrpc.raw import EMPTY_OBJECT, encode
+from host.peer import MAX_TOKENS
 from host.upstream.connect import open_link
 from host.upstream.supervisor import Failed, Ready
 from host.wire.link import Link
@@ -44,6 +46,7 @@ def test_the_budget_is_for_one_second_and_comes_back() -> None:
 
 
 Send = Callable[[ScriptedServer], None]
+TOO_LARGE = write(Request(1, "sampling/createMessage", Raw(b'{"x":[' + b"1," * MAX_TOKENS + b"1]}")))
 
 
 def malformed(server: ScriptedServer) -> None:
@@ -63,7 +66,12 @@ def answers_to_nothing(server: ScriptedServer) -> None:
     server.sends(Failure(ErrorBody(1, "x"), None))
 
 
-USELESS = pytest.mark.parametrize("send", [malformed, unknown_method, never_asked, answers_to_nothing])
+def too_large(server: ScriptedServer) -> None:
+    assert server.link is not None
+    server.link.put(TOO_LARGE)
+
+
+USELESS = pytest.mark.parametrize("send", [malformed, unknown_method, never_asked, answers_to_nothing, too_large])
 
 
 @USELESS
