@@ -27,6 +27,7 @@ import random
 import resource
 import socket
 import struct
+import sys
 import termios
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
@@ -46,6 +47,7 @@ from hypercorn.utils import parse_socket_addr
 
 from .asgi import CLAIM, ASGIApp, Event, Scope
 from .head import MAX_HEAD, Refusal, head_of, refuse
+from .portions import Portions
 from .slots import EXTRA, RESERVED, Phase, Slots
 
 MAX_CONNECTIONS = 1000
@@ -67,7 +69,6 @@ _CHUNK = 64 * 1024
 _READ_AHEAD = MAX_HEAD
 """Bytes of pipelined requests that a connection holds; no budget counts them, and a thousand connections may."""
 _BODY_QUEUE = 10  # parts of at most _CHUNK bytes
-_WITHOUT_TURN = 1024  # bytes of a body: whoever sends single bytes on many connections takes nobody's turn
 _FULL_PAUSE = 0.1
 _CROWD = 64
 _SPREAD = 0.25
@@ -153,8 +154,7 @@ class _Server:
         self.context = WorkerContext(None)
         self.config = _hypercorn_config()
         self.slots: Slots[_Connection] = Slots(max_connections)
-        self.receiving = trio.Lock()
-        """A queue of the connections that receive bodies: one of them goes on in each pass of the event loop."""
+        self.portions = Portions()
         self._room = trio.lowlevel.ParkingLot()
         self._complained = -math.inf
 
@@ -250,8 +250,6 @@ class _Connection:
         self._busy = False
         self._ahead = bytearray()
         self._hung_up = False
-        self._without_turn = 0
-        """Bytes of bodies since it last waited for its turn."""
         self._closed = False
         self._read_all = False
 
@@ -294,12 +292,6 @@ class _Connection:
             self._head_begun = not self._busy
             if not data:
                 return
-            if self._protocol.is_receiving_body:
-                self._without_turn += len(data)
-                if self._without_turn >= _WITHOUT_TURN:
-                    self._without_turn = 0
-                    async with self._server.receiving:
-                        pass  # whoever waits next goes on in the next pass
 
     async def _receive(self) -> bytes | None:
         """The next bytes, b"" after the last ones, None when nothing is to be fed any more."""
@@ -333,8 +325,13 @@ class _Connection:
                 await trio.sleep(random.random() * _SPREAD)
             if self._is_closed():
                 break
+            size = _CHUNK if self._busy else _READ_AHEAD
+            if self._protocol.is_receiving_body:
+                size = await self._server.portions.part(self._unread)
+                if self._is_closed():
+                    break
             try:
-                data = os.read(self._stream.socket.fileno(), _CHUNK if self._busy else _READ_AHEAD)
+                data = os.read(self._stream.socket.fileno(), size)
             except BlockingIOError:
                 continue
             self._line += data
@@ -447,12 +444,13 @@ class _Connection:
         """Bytes of the client that the parser has not seen wait here, or in the kernel."""
         if self._closed or self._ahead:
             return bool(self._ahead)
-        return self._unread()
+        return self._unread() > 0
 
-    def _unread(self) -> bool:
-        """Whether bytes wait in the kernel."""
-        count = fcntl.ioctl(self._stream.socket.fileno(), termios.FIONREAD, bytes(4))
-        return count != bytes(4)
+    def _unread(self) -> int:
+        """How many bytes wait in the kernel."""
+        if self._closed:
+            return 0
+        return int.from_bytes(fcntl.ioctl(self._stream.socket.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def waits_for_client(self) -> bool:
         """See `slots.Connection`."""

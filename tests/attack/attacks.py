@@ -98,6 +98,9 @@ def at(scale: float, full: int, least: int = 1) -> int:
 
 # Servers
 
+AGAIN = 90.0
+"""Seconds in which a server makes noise again that the attack before has cost its connection: tried once a minute."""
+
 
 def noise(kind: str, servers: int = 1) -> Start:
     @contextmanager
@@ -105,7 +108,7 @@ def noise(kind: str, servers: int = 1) -> Start:
         began = time.monotonic()
         names = [f"noise{number}" for number in range(servers)]
         with host.ordered({"kind": kind, "servers": names}):
-            until(lambda: host.noted("in force", began) >= servers, f"{servers} servers make noise")
+            until(lambda: host.noted("in force", began) >= servers, f"{servers} servers make noise", AGAIN)
             yield
         time_passes(0.1)
         for _, _, text in host.notes(began):
@@ -121,7 +124,7 @@ def progress(host: Host, scale: float, counted: Counted) -> Iterator[None]:
     began = time.monotonic()
     with host.ordered({"kind": "progress", "servers": ["noise0"]}):
         with hostile_client("call", host.url, counted, tool="noise0__echo", arguments={}, connections=1, token=True):
-            until(lambda: host.noted("in force", began), "a server reports progress")
+            until(lambda: host.noted("in force", began), "a server reports progress", AGAIN)
             yield
 
 

@@ -207,36 +207,6 @@ async def test_pipelined_requests_are_answered_in_their_order() -> None:
     assert re.findall(rb"got +(\d+)", answers) == [b"1", b"0", b"100000", b"3"]
 
 
-async def test_single_bytes_of_a_body_take_nobodys_turn_and_many_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The turn is held by somebody else for good."""
-    servers: list[listener._Server] = []
-
-    class Seen(listener._Server):
-        def __init__(self, *settings: Any) -> None:
-            super().__init__(*settings)
-            servers.append(self)
-
-    monkeypatch.setattr(listener, "_Server", Seen)
-    head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-    async with serving(hello) as site:
-        await servers[0].receiving.acquire()
-        async with await site.connect() as slow, await site.connect() as large:
-            await slow.send_all(head % 600)
-            for _ in range(5):
-                await slow.send_all(b"x" * 100)
-                await trio.testing.wait_all_tasks_blocked(0.01)
-            await large.send_all(head % 4000 + b"x" * 2000)
-            await trio.testing.wait_all_tasks_blocked(0.01)
-            await large.send_all(b"x" * 2000)
-            await slow.send_all(b"x" * 100)
-            assert (await everything(slow)).endswith(b"got  600")
-            with trio.move_on_after(SOON) as waiting:
-                await large.receive_some()
-            assert waiting.cancelled_caught
-            servers[0].receiving.release()
-            assert (await everything(large)).endswith(b"got 4000")
-
-
 async def test_an_answer_without_reading_the_body_reaches_a_client_that_still_sends_it() -> None:
     """Closing on unread bytes would reset the connection, and the answer with it."""
 

@@ -1,0 +1,76 @@
+"""Portions of each pass of the event loop for the bodies that clients send, dealt out in the order in which they wait.
+
+Whoever has something to read asks first, and reads no more than it is given. A part of a few bytes takes nearly as much
+work as one of many KiB, so that small parts have a portion of their own: clients that send byte by byte, however many
+they are, wait for each other, and nobody else waits for them.
+
+Turns (`turns.py`) measure work after it was done, and let everybody do a little in each pass: with a thousand clients
+that is too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+PORTION = 64 * 1024
+"""Bytes in one pass for all that have more than SMALL to read; the last of them may get as many again."""
+LEAST = 8 * 1024
+"""Bytes that one of them counts as at least."""
+SMALL = 1024
+SMALL_PARTS = 2
+"""Parts in one pass of at most SMALL bytes each."""
+
+
+class Portions:
+    """Those of one listener."""
+
+    def __init__(self) -> None:
+        self._large = _Line(PORTION)
+        self._small = _Line(SMALL_PARTS)
+
+    async def part(self, available: Callable[[], int]) -> int:
+        """How many bytes may be read in this pass, once it is the turn of this task. `available` says how many there
+        are, also while the task waits; it must not raise."""
+        if available() <= SMALL:
+            await self._small.turn(lambda: 1)
+            return SMALL
+        return await self._large.turn(lambda: min(max(available(), LEAST), PORTION))
+
+
+class _Line:
+    """Those who wait for one of the two portions."""
+
+    def __init__(self, portion: int) -> None:
+        self._portion = self._left = portion
+        self._waiting: dict[trio.lowlevel.Task, Callable[[], int]] = {}
+        self._given: dict[trio.lowlevel.Task, int] = {}
+
+    async def turn(self, wanted: Callable[[], int]) -> int:
+        """What has been taken of the portion, once there was something left of it: all that was wanted."""
+        if self._left > 0 and not self._waiting:
+            return self._take(wanted)
+        task = trio.lowlevel.current_task()
+        self._waiting[task] = wanted
+
+        def give_up(_: object) -> trio.lowlevel.Abort:
+            del self._waiting[task]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(give_up)
+        return self._given.pop(task)
+
+    def _take(self, wanted: Callable[[], int]) -> int:
+        if self._left == self._portion:  # what is called so runs in the next pass
+            trio.lowlevel.current_trio_token().run_sync_soon(self._renew)
+        taken = wanted()
+        self._left -= taken
+        return taken
+
+    def _renew(self) -> None:
+        self._left = self._portion
+        while self._left > 0 and self._waiting:
+            task = next(iter(self._waiting))
+            self._given[task] = self._take(self._waiting.pop(task))
+            trio.lowlevel.reschedule(task)

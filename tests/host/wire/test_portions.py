@@ -1,0 +1,114 @@
+"""Portions: who may read how much in each pass of the event loop, counted pass by pass."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from host.wire.portions import LEAST, PORTION, SMALL, SMALL_PARTS, Portions
+
+
+class Reads(trio.abc.Instrument):
+    """What was read in each pass: by whom and how much."""
+
+    def __init__(self) -> None:
+        self.passes: list[list[tuple[str, int]]] = [[]]
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.passes.append([])
+
+    @property
+    def done(self) -> list[tuple[str, int]]:
+        return [each for one in self.passes for each in one]
+
+
+@pytest.fixture
+async def reads() -> Reads:
+    found = Reads()
+    trio.lowlevel.add_instrument(found)
+    return found
+
+
+async def read(portions: Portions, reads: Reads, who: str, available: int, times: int) -> None:
+    for _ in range(times):
+        await trio.lowlevel.checkpoint()  # as a wait for input does
+        part = await portions.part(lambda: available)
+        reads.passes[-1].append((who, min(part, available)))
+
+
+@pytest.mark.parametrize("available", [1, SMALL, SMALL + 1, LEAST, PORTION, 10 * PORTION])
+async def test_two_hundred_connections_read_no_more_in_one_pass_than_the_portion(reads: Reads, available: int) -> None:
+    portions = Portions()
+    async with trio.open_nursery() as nursery:
+        for each in range(200):
+            nursery.start_soon(read, portions, reads, str(each), available, 3)
+    assert len(reads.done) == 600
+    for one in reads.passes:
+        assert sum(size for _, size in one) < 2 * PORTION
+        assert len(one) <= (SMALL_PARTS if available <= SMALL else PORTION // LEAST)
+
+
+async def test_those_who_send_single_bytes_let_nobody_else_wait(reads: Reads) -> None:
+    portions = Portions()
+    async with trio.open_nursery() as nursery:
+        for each in range(600):
+            nursery.start_soon(read, portions, reads, str(each), 1, 1000)
+        for _ in range(10):
+            await trio.lowlevel.checkpoint()
+        before = len(reads.passes)
+        await read(portions, reads, "large", PORTION, 48)
+        assert len(reads.passes) - before <= 3 * 48
+        nursery.cancel_scope.cancel()
+
+
+async def test_one_byte_waits_for_no_large_body(reads: Reads) -> None:
+    portions = Portions()
+    async with trio.open_nursery() as nursery:
+        for each in range(100):
+            nursery.start_soon(read, portions, reads, str(each), PORTION, 1000)
+        for _ in range(10):
+            await trio.lowlevel.checkpoint()
+        before = len(reads.passes)
+        await read(portions, reads, "small", 1, 10)
+        assert len(reads.passes) - before <= 3 * 10
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_waits_longest_is_next_and_who_gave_up_is_left_out() -> None:
+    portions = Portions()
+    asked: list[str] = []
+    served: list[str] = []
+    third = trio.CancelScope()
+
+    async def wait(who: str) -> None:
+        asked.append(who)
+        with third if len(asked) == 3 else trio.CancelScope():
+            await portions.part(lambda: PORTION)
+            served.append(who)
+
+    async with trio.open_nursery() as nursery:
+        await portions.part(lambda: PORTION)
+        for each in "abcdef":
+            nursery.start_soon(wait, each)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        third.cancel()
+    assert served == asked[:2] + asked[3:]
+
+
+async def test_how_much_there_is_counts_when_it_is_given() -> None:
+    portions = Portions()
+    available = PORTION
+    asked = 0
+    parts: list[int] = []
+
+    async def wait() -> None:
+        nonlocal available, asked
+        asked += 1
+        if asked == 3:
+            available = 2 * LEAST
+        parts.append(await portions.part(lambda: available))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(wait)
+    assert parts == [PORTION, 2 * LEAST, 2 * LEAST]
