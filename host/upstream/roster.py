@@ -61,6 +61,7 @@ class Roster:
         self._due: dict[str, None] = {}
         """Servers of which it is to be judged anew what is watched."""
         self._wake = trio.Event()
+        self._beginning = trio.Lock()
         self.apply(servers, servers)
 
     def apply(self, servers: Mapping[str, ServerSpec], anew: Container[str]) -> None:
@@ -126,6 +127,8 @@ class Roster:
                 await former.wait()
             if not upstream.spec.disabled:
                 with upstream.life:
+                    async with self._beginning:
+                        pass  # one begins in each pass: to look up and write down what it launches takes 2 ms
                     await upstream.supervise(self._open_link)
         finally:
             upstream.gone.set()
