@@ -74,7 +74,7 @@ SETTLE = 0.05
 SLOWEST = 10.0
 """Seconds to wait at the most while a server goes on announcing changes of a list that does not change."""
 SHARE = 4.0
-"""A list is left alone for so many times as long as it took to read it."""
+"""Once it was read, a list is left alone for so many times as long as that took."""
 CALM = 5.0
 """Changes that cost no waiting."""
 SLOWEST_FLAPPING = 300.0
@@ -101,7 +101,7 @@ class Pace:
         took to read them last."""
         quiet = now - self.last > 2 * self.wait + 1.0
         self.wait = SETTLE if quiet else min(self.wait * 2, SLOWEST)
-        least = min(max(SETTLE, took * SHARE), SLOWEST)
+        least = max(SETTLE, min(took * SHARE, SLOWEST) - (now - self.last))
         return least, max(self.wait, self.rest(now), least)
 
     def rest(self, now: float) -> float:

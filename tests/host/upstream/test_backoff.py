@@ -163,7 +163,13 @@ def test_only_what_changed_is_counted_and_the_first_reading_is_no_change() -> No
 
 
 def test_a_list_that_takes_long_to_read_is_left_alone_for_longer_whoever_waits() -> None:
-    assert Pace().next(0.0, took=0.0)[0] == SETTLE
-    least, wait = Pace().next(0.0, took=2.0)
+    assert Pace(last=0.0).next(0.0, took=0.0)[0] == SETTLE
+    least, wait = Pace(last=0.0).next(0.0, took=2.0)
     assert least == wait == 2.0 * SHARE
-    assert Pace().next(0.0, took=1000.0)[0] == SLOWEST
+    assert Pace(last=0.0).next(0.0, took=1000.0)[0] == SLOWEST
+
+
+def test_the_time_since_a_list_was_read_counts_as_time_that_it_was_left_alone() -> None:
+    assert Pace(last=0.0).next(3.0, took=2.0)[0] == 2.0 * SHARE - 3.0
+    assert Pace(last=0.0).next(25.0, took=2.0) == (SETTLE, SETTLE)
+    assert Pace(last=0.0).next(SLOWEST, took=1000.0)[0] == SETTLE
