@@ -316,11 +316,11 @@ def _other_places(scheme: str, authority: str, path: str) -> Iterator[tuple[str,
         for each in (path or "/", f"/{host}{path}"):
             yield "", "", each
             yield "file:", "//", each
-    elif not host and path.startswith("/"):
+    elif not host and (authority or path.startswith("/")):
         if not authority or scheme.lower() != "file:":
-            yield scheme, "" if authority else "//", path
+            yield scheme, "" if authority else "//", path or "/"
         if not scheme:
-            yield "file:", "//", path
+            yield "file:", "//", path or "/"
     elif path and not authority:
         if scheme:
             yield scheme, f"//{path.partition('/')[0]}", "".join(path.partition("/")[1:])

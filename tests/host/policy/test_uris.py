@@ -76,6 +76,7 @@ def test_a_plain_uri_has_one_reading(uri: str) -> None:
             "x:/../a",
             {"x:/../a": "", "x:/a": ""} | dict.fromkeys(("x:///a", "a", "/a"), "restrict only"),
         ),
+        ("x://", {"x://": ""} | dict.fromkeys(("x:///", "x:/", "x:"), "restrict only")),
         ("x:a", {"x:a": "", "x://a": "restrict only", "x://a/": "restrict only"}),
     ],
 )
