@@ -144,7 +144,7 @@ def flood(kind: str) -> Start:
 
 
 def listed(host: Host, scale: float, counted: Counted) -> AbstractContextManager[None]:
-    return host.ordered({})
+    return host.ordered({"entries": at(scale, MOST_ENTRIES - 1)})
 
 
 def readings(host: Host, since: float, counted: Counted) -> list[str]:
@@ -314,7 +314,13 @@ FAMILIES = (
             Attack(
                 "objects", "66,000 small objects, 4 connections", body("objects"), yardstick="bodies", full_size=True
             ),
-            Attack("integers", "900 integers of 4,200 digits, 4 connections", body("integers"), yardstick="bodies"),
+            Attack(
+                "integers",
+                "900 integers of 4,200 digits, 4 connections",
+                body("integers"),
+                yardstick="bodies",
+                full_size=True,
+            ),
             Attack("escapes", "4 MiB of escapes to an `ask` tool, 4 connections", body("escapes", "asked__echo")),
             Attack("mutated", "mutated requests on 4 connections", client("mutated", connections=4, seed=1)),
         ),
@@ -335,7 +341,7 @@ FAMILIES = (
         lambda control: {},
         client=("--token", GOOD, "--fresh", "--listen"),
         more=TOKENS,
-        calls=400,
+        calls=250,
     ),
     Family(
         "memory",

@@ -26,7 +26,7 @@ from .phases import Scale
 from .processes import GoodClient, Host, Script
 from .server import decide_all
 
-CALLS, RATE = 100, 50.0
+CALLS, RATE = 100, 100.0
 SPELLINGS = 3000
 TAKEN = 1.0
 """Seconds in which the host has taken a list that it has read."""

@@ -23,7 +23,7 @@ from .processes import GoodClient, Host, MemoryWatch, time_passes, web_server
 
 RATE = 125.0
 """Calls of the good client a second."""
-MOST_CALLS, LEAST_CALLS = 1000, 200
+MOST_CALLS, LEAST_CALLS = 1000, 100
 MOST_TIMEOUT, LEAST_TIMEOUT = 60.0, 10.0
 """Seconds that the good client waits for an answer, at scale 1 and at the smallest."""
 AFTERWARDS = 12.0

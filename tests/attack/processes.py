@@ -35,7 +35,7 @@ STOP = 15.0
 """Seconds in which SIGTERM must have ended the host: more than docs/operations.md promises, for a busy machine."""
 START = 60.0
 SAMPLE = 0.02
-CALM_SPAN, CALM_SHARE = 0.3, 0.1
+CALM_SPAN, CALM_SHARE = 0.2, 0.1
 """A host is at rest if it needed no more than this share of a processor for so many seconds."""
 RESET_PEAK = "5"
 """What /proc/PID/clear_refs takes to set the peak of resident memory back to what there is (proc_pid_clear_refs(5))."""

@@ -13,10 +13,11 @@ done, it appends to FILE.notes, a line `NAME MONOTONIC TEXT` each.
     bad-definition one definition that common JSON libraries of clients refuse
     noise          floods over stdio, of the kind that FILE names
     web            over HTTP (prints its URL): a tool whose answer is a flood of the kind that its arguments name
-    renamed        9,999 tools, all renamed at every change; there is a change in every reading
+    renamed        tools, as many as FILE says under `entries`, all renamed at every change; there is a change in every
+                   reading
     paged          22,000 tools in 100 pages, 12,100 of them on the last one, likewise
     bulk           a tool with an answer of any size; a list of 100 pages of 7 MB
-    churn          9,999 tools whose definitions change at every reading
+    churn          tools, as many as FILE says under `entries`, whose definitions change at every reading
     crash          ends as soon as it is started
 """
 
@@ -431,6 +432,8 @@ class Lists(Server):
 
     def __init__(self, name: str, control: Path | None) -> None:
         super().__init__(name, control)
+        self.entries = 0
+        """Tools in a list without pages, during the attack."""
         self._hostile = False
         self._generation = 0
 
@@ -451,6 +454,7 @@ class Lists(Server):
             self.changed()
 
     def attack(self, orders: Message) -> None:
+        self.entries = orders["entries"]
         self._hostile = True
         self.changed()
 
@@ -464,7 +468,7 @@ class Lists(Server):
 
 class Renamed(Lists):
     def page(self, page: int, generation: int) -> list[Message]:
-        return [tool(f"g{generation}n{number}", "A tool with a new name") for number in range(9_999)]
+        return [tool(f"g{generation}n{number}", "A tool with a new name") for number in range(self.entries)]
 
 
 class Paged(Lists):
@@ -479,7 +483,7 @@ class Paged(Lists):
 
 class Churn(Lists):
     def page(self, page: int, generation: int) -> list[Message]:
-        return [tool(f"tool{number}", f"As it is in reading {generation}") for number in range(9_999)]
+        return [tool(f"tool{number}", f"As it is in reading {generation}") for number in range(self.entries)]
 
 
 class Bulk(Lists):

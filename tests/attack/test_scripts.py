@@ -162,6 +162,7 @@ def test_mutations_follow_from_the_seed_and_change_the_request() -> None:
 
 def test_lists_have_their_sizes_and_no_name_of_the_reading_before() -> None:
     for server, size in ((Renamed("renamed", None), 9_999), (Paged("paged", None), 22_000)):
+        server.entries = 9_999
         first, second = (
             {tool["name"] for page in range(server.pages) for tool in server.page(page, generation)}
             for generation in (1, 2)
