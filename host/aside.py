@@ -51,6 +51,8 @@ _KILLED_EVERY = 0.01
 _COUNT = struct.Struct(">I")
 _LONG = 64 * 1024
 """Bytes of a text from which on it is sent by itself."""
+_CHUNK = 128 * 1024
+"""Bytes that are received at once: for more, the system would have to map memory each time (heap.py)."""
 _ROOT = str(Path(__file__).parents[1])
 _COMMAND = (
     f"import sys; sys.path.insert(0, {_ROOT!r}); from host.cli import die_with_parent, hide_memory; "
@@ -82,7 +84,7 @@ async def run_aside(function: Callable[..., T], *arguments: object, repeats: boo
         _processes.set(processes)
         trio.lowlevel.spawn_system_task(processes.hold)
     async with processes.limiter:
-        order = _packed((function, tuple(map(_by_itself, arguments))))
+        order = _packed((function, _by_itself(arguments)))
         try:
             answer = await processes.run(order)
         except TookTooLong:
@@ -137,13 +139,14 @@ class _Process:
             return None
 
     async def _receive(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            data = await self._stream.receive_some(size - len(found))
+        parts: list[bytes] = []
+        while size > 0:
+            data = await self._stream.receive_some(min(size, _CHUNK))
             if not data:
                 raise EOFError
-            found += data
-        return bytes(found)
+            parts.append(data)
+            size -= len(data)
+        return b"".join(parts)
 
     def kill(self) -> None:
         self._process.kill()
@@ -231,8 +234,13 @@ async def _limit_once_cancelled(work: trio.CancelScope) -> None:
         work.deadline = min(work.deadline, trio.current_time() + GRACE)
 
 
-def _by_itself(argument: object) -> object:
-    return pickle.PickleBuffer(argument) if isinstance(argument, bytes | Raw) and len(argument) >= _LONG else argument
+def _by_itself(thing: object) -> object:
+    """The same with long texts, also those in lists and tuples, as what is sent by itself. It arrives as bytes."""
+    if isinstance(thing, bytes | Raw):
+        return pickle.PickleBuffer(thing) if len(thing) >= _LONG else thing
+    if type(thing) is list:
+        return list(map(_by_itself, thing))
+    return tuple(map(_by_itself, thing)) if type(thing) is tuple else thing
 
 
 def _packed(thing: object) -> list[bytes | memoryview]:
@@ -269,6 +277,6 @@ def _read(orders: BinaryIO, size: int) -> bytes:
 
 def _outcome(function: Callable[..., object], arguments: tuple[object, ...]) -> tuple[object, Exception | None]:
     try:
-        return function(*arguments), None
+        return _by_itself(function(*arguments)), None
     except Exception as problem:  # noqa: BLE001 - it is raised where somebody waits for it
         return None, problem

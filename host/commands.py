@@ -80,7 +80,8 @@ def serve_until_stopped(
     """Serve at the bound socket, which is known as `url`, or on standard input and output; states go to `out`. The exit
     code."""
     spare_collections()
-    journal = open_log(log_level)
+    # Over stdio both go to standard error.
+    journal = open_log(log_level, without=States.TELLS if bound is None else ())
     states = States(Terminal(out))
     journal.subscribe(states.note)
     say = _to_terminal(out)

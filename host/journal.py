@@ -9,14 +9,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
 
 SAMPLE = 200
+
+
+class Severity(IntEnum):
+    """How much an event matters, to the log and to the console alike. The numbers are those of `logging`."""
+
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
 
 
 @dataclass(frozen=True, slots=True)
 class ServerReady:
     """A server is connected and its lists are in the catalog."""
 
+    severity: ClassVar = Severity.INFO
     server: str
     said: str
     """What it calls itself."""
@@ -31,6 +42,7 @@ class ServerReady:
 class ServerFailed:
     """A server is not, or no longer, connected."""
 
+    severity: ClassVar = Severity.WARNING
     server: str
     why: str
     retry_in: float
@@ -49,6 +61,7 @@ class ServerFailed:
 class InstanceFailed:
     """A dedicated instance of a server could not be started, or was lost."""
 
+    severity: ClassVar = Severity.WARNING
     server: str
     why: str
 
@@ -60,6 +73,7 @@ class InstanceFailed:
 class Dropped:
     """A message was dropped: it was none, or nobody was waiting for it."""
 
+    severity: ClassVar = Severity.WARNING
     server: str
     what: str
     """One of `invalid message`, `message too long`, `unknown id`, `unknown progress token`, `unexpected notification`,
@@ -75,6 +89,7 @@ class Dropped:
 class LeftOut:
     """An entry of a server is not exported. `cause` tells those apart that are each told in the log."""
 
+    severity: ClassVar = Severity.WARNING
     server: str
     what: str
     cause: str = ""
@@ -87,6 +102,7 @@ class LeftOut:
 class NotAsked:
     """A server wanted to ask a client something, and was refused."""
 
+    severity: ClassVar = Severity.WARNING
     server: str
     question: str
     why: str
@@ -110,6 +126,10 @@ class Sent:
     size: int = 0
     """Bytes of the result."""
 
+    @property
+    def severity(self) -> Severity:
+        return Severity.WARNING if self.outcome == "failed" else Severity.INFO
+
     def __str__(self) -> str:
         what = f"{self.kind} {sample(self.name)} for {self.caller}"
         return f"{self.server}: {what}: {self.outcome} in {self.seconds:.3f} s ({self.verdict})"
@@ -119,6 +139,7 @@ class Sent:
 class Waiting:
     """A person is asked whether something may be done; `id` is how it is answered."""
 
+    severity: ClassVar = Severity.WARNING
     server: str
     id: str
     what: str
@@ -146,6 +167,7 @@ _ANSWERS = {
 class Decided:
     """What a person decided, or became of a question to one: `answer` is theirs, or `none`, `withdrawn` or `void`."""
 
+    severity: ClassVar = Severity.INFO
     server: str
     what: str
     answer: str
@@ -168,6 +190,10 @@ class DefinitionChanged:
     count: int = 1
     """How many there are of which this is to be said."""
 
+    @property
+    def severity(self) -> Severity:
+        return Severity.WARNING if self.what in ("held", "accepted") else Severity.INFO
+
     def __str__(self) -> str:
         others = f" and {self.count - 1} more" if self.count > 1 else ""
         item = f"{self.server}: {self.kind} {sample(self.name)}".rstrip() + f"{others}:"
@@ -183,6 +209,7 @@ class DefinitionChanged:
 class AuditFailed:
     """What happens cannot be written down, so nothing is sent to any server."""
 
+    severity: ClassVar = Severity.ERROR
     why: str
 
     def __str__(self) -> str:
@@ -196,6 +223,10 @@ class Reloaded:
     changes: str
     accepted: bool
 
+    @property
+    def severity(self) -> Severity:
+        return Severity.INFO if self.accepted else Severity.ERROR
+
     def __str__(self) -> str:
         return f"configuration read again: {self.changes}" if self.accepted else f"configuration kept: {self.changes}"
 
@@ -204,6 +235,7 @@ class Reloaded:
 class RuleUnused:
     """A rule of consent matches nothing that its server offers."""
 
+    severity: ClassVar = Severity.WARNING
     server: str
     rule: str
 
@@ -215,6 +247,7 @@ class RuleUnused:
 class NoConsole:
     """The web console could not be opened; all else goes on."""
 
+    severity: ClassVar = Severity.ERROR
     why: str
 
     def __str__(self) -> str:
@@ -225,6 +258,7 @@ class NoConsole:
 class TurnedAway:
     """Somebody came without a token that is known, or with a wrong one."""
 
+    severity: ClassVar = Severity.WARNING
     path: str
     """Escaped and cut, without its query."""
 
@@ -236,6 +270,7 @@ class TurnedAway:
 class DecisionRefused:
     """A local process that may not decide wanted to."""
 
+    severity: ClassVar = Severity.WARNING
     process: str
     """Its name, escaped, and its id."""
     why: str
@@ -248,6 +283,7 @@ class DecisionRefused:
 class Said:
     """A server wrote a line to its standard error."""
 
+    severity: ClassVar = Severity.INFO
     server: str
     line: str
 
@@ -259,6 +295,7 @@ class Said:
 class Crashed:
     """Colonnade itself made a mistake while it answered a request."""
 
+    severity: ClassVar = Severity.ERROR
     where: str
     problem: BaseException
 

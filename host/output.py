@@ -13,23 +13,21 @@ from typing import ClassVar, TextIO
 
 from host.background import BackgroundStream
 from host.journal import (
-    AuditFailed,
     Crashed,
-    DecisionRefused,
     DefinitionChanged,
     Dropped,
     Event,
     InstanceFailed,
     Journal,
     LeftOut,
-    NoConsole,
     NotAsked,
     Reloaded,
     RuleUnused,
     Said,
+    Sent,
     ServerFailed,
     ServerReady,
-    TurnedAway,
+    Severity,
     Waiting,
 )
 
@@ -71,7 +69,10 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 class States:
-    """A line for whoever watches, whenever a server becomes ready, or fails in a way that was not told yet."""
+    """A line for whoever watches, whenever a server becomes ready, or fails in a way that was not told yet; whenever a
+    person is asked, and after a reload. There is a line for nothing but what `TELLS` has."""
+
+    TELLS: ClassVar = (ServerReady, ServerFailed, Waiting, Reloaded)
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -101,52 +102,38 @@ class States:
         self._terminal.out.write(line + "\n")
 
 
-def open_log(level: str) -> Journal:
-    """A journal whose events go to standard error."""
+def open_log(level: str, *, without: tuple[type, ...] = ()) -> Journal:
+    """A journal whose events go to standard error, without those kinds that are shown there already."""
     errors = BackgroundStream(sys.stderr)
     atexit.register(errors.close)
     logging.basicConfig(stream=errors, level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
     log = logging.getLogger("colonnade")
     log.setLevel(level.upper())
     journal = Journal()
-    journal.subscribe(_Log(log).note)
+    journal.subscribe(_Log(log, without).note)
     return journal
 
 
 class _Log:
-    """Writes events as log lines; of what a server can make us warn of at will, one line a second and a count of the
-    rest."""
+    """Writes events as log lines; of warnings about the same, which a server may cause at will, one line a second and a
+    count of the rest."""
 
-    def __init__(self, log: logging.Logger) -> None:
+    def __init__(self, log: logging.Logger, without: tuple[type, ...] = ()) -> None:
         self._log = log
-        self._last: dict[tuple[str, str], float] = {}
-        self._held: dict[tuple[str, str], int] = {}
+        self._without = without
+        self._last: dict[tuple[str, ...], float] = {}
+        self._held: dict[tuple[str, ...], int] = {}
 
     def note(self, event: Event) -> None:
-        if isinstance(event, Crashed):
-            self._log.error("%s", event, exc_info=event.problem)
-        elif isinstance(event, Dropped):
-            self._limited((event.server, event.what), event)
-        elif isinstance(event, LeftOut):
-            self._limited((event.server, f"left out {event.cause}"), event)
-        elif isinstance(event, InstanceFailed):
-            self._limited((event.server, "instance"), event)
-        elif isinstance(event, AuditFailed | NoConsole):
-            self._log.error("%s", event)
-        elif isinstance(event, DefinitionChanged) and event.what != "edited":
-            self._limited((event.server, event.what), event)
-        elif isinstance(event, Reloaded) and not event.accepted:
-            self._log.error("%s", event)
-        elif isinstance(event, RuleUnused):
-            self._limited((event.server, event.rule), event)
-        elif isinstance(event, TurnedAway | DecisionRefused):
-            self._limited(("", type(event).__name__), event)
-        elif isinstance(event, NotAsked):
-            self._limited((event.server, event.question + event.why), event)
+        if isinstance(event, self._without):
+            return
+        if event.severity is Severity.WARNING and not isinstance(event, Waiting):
+            self._limited((type(event).__name__, *_cause(event)), event)
         else:
-            self._log.info("%s", event)
+            problem = event.problem if isinstance(event, Crashed) else None
+            self._log.log(event.severity, "%s", event, exc_info=problem)
 
-    def _limited(self, cause: tuple[str, str], event: Event) -> None:
+    def _limited(self, cause: tuple[str, ...], event: Event) -> None:
         now = time.monotonic()
         if now - self._last.get(cause, -10.0) < 1.0:
             self._held[cause] = self._held.get(cause, 0) + 1
@@ -154,3 +141,19 @@ class _Log:
         self._last[cause] = now
         held = self._held.pop(cause, 0)
         self._log.warning("%s%s", event, f" (and {held} more like it)" if held else "")
+
+
+def _cause(event: Event) -> tuple[str, ...]:
+    """What a warning is about: of those that are about the same, one line a second is written."""
+    match event:
+        case Dropped(server, what) | DefinitionChanged(server, what=what):
+            return server, what
+        case LeftOut(server, cause=cause):
+            return server, cause
+        case RuleUnused(server, rule):
+            return server, rule
+        case NotAsked(server, question, why):
+            return server, question, why
+        case ServerFailed(server) | InstanceFailed(server) | Sent(server):
+            return (server,)
+    return ()

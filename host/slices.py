@@ -38,7 +38,8 @@ Steps: TypeAlias = Generator[Callable[[], object] | None, None, T]
 
 
 class Slices:
-    """Runs sliced work of any number of tasks. All of it together gets one slice in each pass of the loop, in turns."""
+    """Runs sliced work of any number of tasks. All of it together gets one slice in each pass of the loop, in turns.
+    Work that took several slices without a break is followed by as many passes without one."""
 
     def __init__(self) -> None:
         self._turn = trio.Lock()
@@ -47,13 +48,15 @@ class Slices:
         """Do the work to its end, and give what it returns. Nothing waits between its end and the return."""
         while True:
             async with self._turn:
-                until = time.perf_counter() + SLICE
+                began = time.perf_counter()
                 try:
-                    while (aside := next(steps)) is None and time.perf_counter() < until:
+                    while (aside := next(steps)) is None and time.perf_counter() < began + SLICE:
                         pass
                 except StopIteration as end:
                     done: T = end.value
                     return done
+                for _ in range(int((time.perf_counter() - began) / SLICE) - 1):
+                    await trio.lowlevel.checkpoint()
             if isinstance(aside, InProcess):
                 aside.result = await run_aside(aside.function, *aside.arguments)
             elif aside is not None:

@@ -242,13 +242,13 @@ class Shared:
         except FileNotFoundError:
             return None, None
         except OSError as problem:
-            return self._identity(), Corrupt(f"{self.path} cannot be read: {problem.strerror}")
+            return self.version(), Corrupt(f"{self.path} cannot be read: {problem.strerror}")
         try:
             with open(descriptor, "rb") as file:
                 data = file.read()
                 version = _identity(os.fstat(descriptor), data[:_BODY_AT])
         except OSError as problem:
-            return self._identity(), Corrupt(f"{self.path} cannot be read: {problem.strerror}")
+            return self.version(), Corrupt(f"{self.path} cannot be read: {problem.strerror}")
         with suppress(OSError):  # the file may be of a version that made no mark, or from a backup
             self._set_mark()
         try:
@@ -276,7 +276,7 @@ class Shared:
 
     def changed(self) -> bool:
         """Whether the file is another than was last read or written here. Costs some 10 µs."""
-        return self._identity() != self.seen
+        return self.version() != self.seen
 
     def exchange(self, before: Identity | None, pieces: Iterable[bytes]) -> Identity | None:
         """Put content, as pieces of JSON text, in the place of the version `before`: the new version, or None if the
@@ -287,10 +287,10 @@ class Shared:
         """
         encoded = list(pieces)
         with self.updating():
-            if self._identity() != before:
+            if self.version() != before:
                 return None
             self._put(encoded)
-            return self._identity()
+            return self.version()
 
     @property
     def was_there(self) -> bool:
@@ -343,7 +343,7 @@ class Shared:
         except UnicodeEncodeError as problem:
             raise StateError(f"{self.path} cannot be written: {problem}") from problem
         self._put([body])
-        self.seen = self._identity()
+        self.seen = self.version()
 
     def _put(self, pieces: Iterable[bytes]) -> None:
         try:
@@ -361,7 +361,7 @@ class Shared:
         except OSError as problem:
             raise StateError(f"{self.path} cannot be kept as {kept.name}: {problem.strerror}") from problem
 
-    def _identity(self) -> Identity | None:
+    def version(self) -> Identity | None:
         """The version of the file as it is now. Inodes are used again and times are coarse, so the check of
         the content is part of it."""
         try:

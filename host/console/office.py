@@ -30,21 +30,15 @@ from host.journal import (
     AuditFailed,
     Crashed,
     Decided,
-    DecisionRefused,
     DefinitionChanged,
     Dropped,
     Event,
-    InstanceFailed,
     Journal,
-    LeftOut,
-    NotAsked,
     Reloaded,
     RuleUnused,
     Said,
     Sent,
-    ServerFailed,
     ServerReady,
-    TurnedAway,
     Waiting,
 )
 from host.jsonrpc.raw import members, value
@@ -73,18 +67,6 @@ MOST_LEFT_OUT = 20
 LOOK_EVERY = 1.0
 """Seconds between two looks at what other processes of the user have decided."""
 
-_ERRORS = (Crashed, AuditFailed)
-_WARNINGS = (
-    RuleUnused,
-    ServerFailed,
-    InstanceFailed,
-    LeftOut,
-    NotAsked,
-    TurnedAway,
-    DecisionRefused,
-    DefinitionChanged,
-    Waiting,
-)
 _QUIET = (Said, Dropped)
 
 
@@ -317,15 +299,12 @@ class HostOffice(Decisions):
         elif isinstance(event, AuditFailed):
             sections.append("problems")
         if not isinstance(event, _QUIET):
-            level = "error" if isinstance(event, _ERRORS) else "warning" if isinstance(event, _WARNINGS) else "info"
-            if isinstance(event, Sent) and event.outcome != "answered":
-                level = "warning"
             told = {
                 "t": time.time(),
                 "kind": type(event).__name__,
                 "server": getattr(event, "server", ""),
                 "text": visible(str(event)),
-                "level": level,
+                "level": event.severity.name.lower(),
             }
             self._activity.append(told)
         self.moved(*sections)

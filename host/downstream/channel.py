@@ -82,7 +82,8 @@ class Channel:
         # In a batch `initialize` cannot be the first: which revision has batches is known only after it.
         elif request.method == INITIALIZE and self._session.opening is None:
             self._openings += 1
-            self._nursery.start_soon(self._open, request, self._session.begin(request))
+            scope = self._session.begin(request)
+            self._nursery.start_soon(self._open, request, scope, self._session.open(request))
         elif (refusal := self._session.refuse_flood(request)) is not None:
             self._say(refusal)
         else:
@@ -127,9 +128,9 @@ class Channel:
     def _greeted(self) -> bool:
         return self._openings > 0 or self._session.opening is not None
 
-    async def _open(self, request: Request, scope: trio.CancelScope) -> None:
+    async def _open(self, request: Request, scope: trio.CancelScope, opening: Awaitable[Success | Failure]) -> None:
         try:
-            answer = await self._session.open(request)
+            answer = await opening
         finally:
             self._openings -= 1
             self._session.serving.end(request.id, scope)  # noted for its id alone: this is never called off
@@ -143,9 +144,6 @@ class Channel:
 
         answer: Success | Failure | None = None
         with charge, charge.droppable() as dropping:
-            if self._greeted and self._session.opening is None:
-                # `_open` was started before, but tasks take their first steps in any order: it takes its own now.
-                await trio.lowlevel.checkpoint()
             answer = await self._session.answer(request, scope, say)
         done = True
         if dropping.cancelled_caught:

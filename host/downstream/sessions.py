@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import trio
@@ -215,14 +215,6 @@ class _Outlet:
             asked = related(asked, self.task)
         return await self._session.asking.request(method, asked, send, call_off)
 
-    async def settle(self) -> None:
-        """Let the questions that ended with the request be called off before it is answered: afterwards their stream is
-        closed. They were cancelled just now, and their tasks have it behind them when two rounds of all are over.
-        One that another request may have caused as well stays open."""
-        for _ in range(2):
-            if len(self._session.asking):
-                await trio.lowlevel.cancel_shielded_checkpoint()
-
 
 class Session:
     """One client at one endpoint. `opening` is what it said in its handshake, None before; `identity` is the name of
@@ -267,9 +259,21 @@ class Session:
         self._streams: dict[trio.CancelScope, Say] = {}
         """Those of the requests under way, by their scopes."""
 
-    async def open(self, request: Request) -> Success | Failure:
-        """Answer `initialize`; the session is open if that succeeds. Never called off (2025-11-25, "Cancellation")."""
-        return await guarded(request, self._initialize, self._journal, self._name)
+    def open(self, request: Request) -> Awaitable[Success | Failure]:
+        """Begin to answer `initialize`, and give what makes the answer: the session is open if that succeeds. Requests
+        that come from now on wait for it. Never called off (2025-11-25, "Cancellation")."""
+        begun: Opening | Exception
+        try:
+            begun = self._begin_opening(request)
+        except Exception as problem:  # noqa: BLE001 - answered below, as what goes wrong with any other request
+            begun = problem
+
+        async def initialize(_: Request) -> Raw:
+            if isinstance(begun, Exception):
+                raise begun
+            return await self._initialize(begun)
+
+        return guarded(request, initialize, self._journal, self._name)
 
     def is_of(self, endpoint: str | None, identity: str | None) -> bool:
         """Whether whoever comes so may use it: at another endpoint, or for another owner, it does not exist."""
@@ -302,7 +306,6 @@ class Session:
                 answer = await guarded(
                     request, lambda request: self._result(request, outlet), self._journal, self._name
                 )
-            await outlet.settle()
             return answer
         finally:
             del self._streams[scope]
@@ -387,11 +390,14 @@ class Session:
         await self._ready.wait()
         self._router.serve_only(self._caller)
 
-    async def _initialize(self, request: Request) -> Raw:
+    def _begin_opening(self, request: Request) -> Opening:
         if self._begun:
             raise InvalidRequest("initialize was sent already")
-        opened = opening(request.opened)
+        found = opening(request.opened)
         self._begun = True
+        return found
+
+    async def _initialize(self, opened: Opening) -> Raw:
         await self._router.settled(self.endpoint)
         instructions = self._router.instructions(self.endpoint)
         outlet = _Outlet(self, self.standing.say, None)

@@ -189,8 +189,6 @@ class Stateless:
             return await self._carry_out(request, params, said, caller, outlet, turn)
         self._router.want_logs(caller, said.level)
         try:
-            for _ in range(2):  # what reads in order, as a program does, is told of the level before it is asked
-                await trio.lowlevel.checkpoint()
             return await self._carry_out(request, params, said, caller, outlet, turn)
         finally:
             self._router.unwant_logs(caller)

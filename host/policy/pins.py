@@ -18,8 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -43,14 +42,12 @@ BY_FIRST_SIGHT = "first sight"
 BY_CONFIGURATION = "configuration"
 
 _VERSION = 1
-_BATCH = 200
-"""Items that are encoded at once."""
+_BLOCK = 64 * 1024
+"""Bytes of JSON text that are written at once, at the least."""
 _LARGE = 256 * 1024
 """Bytes; a larger file is read and written by a worker thread."""
 
 _NOTHING: Mapping[Any, Any] = {}
-
-T = TypeVar("T")
 
 
 class Standing(Enum):
@@ -210,6 +207,10 @@ class Pins:
         self._unwritten: str | None = None
         self._kept = False
         """Whether there was a file: then it does not vanish by itself."""
+        self._writing = 0
+        """How many readings are being written now."""
+        self._own: Identity | None = None
+        """The version that was written for a reading last, which `take` takes up."""
         loaded: list[_Loaded] = []
         _load(file, loaded)
         file.seen, content = loaded[0]
@@ -349,15 +350,20 @@ class Pins:
         if large:
             # Not in the thread: it would take the interpreter from the loop, which gives it up at each system call.
             encoded: list[bytes] = []
-            for piece in _pieces(content):
+            for block in _blocks(content):
                 yield None
-                encoded.append(piece)
-            yield partial(write, encoded)
+                encoded.append(block)
+            self._writing += 1
+            try:
+                yield partial(write, encoded)
+            finally:
+                self._writing -= 1
         else:
-            write(_pieces(content))
+            write(_blocks(content))
         (result,) = done
         if isinstance(result, StateError):
             raise result
+        self._own = result
         return result
 
     def take(self, reading: Reading) -> list[Change] | None:
@@ -405,7 +411,8 @@ class Pins:
 
     def rereading(self) -> Steps[set[str]]:
         """The same in steps."""
-        yield from self._refreshed()
+        if not self._is_own():
+            yield from self._refreshed()
         moved, self._moved = self._moved, set()
         return moved
 
@@ -567,6 +574,10 @@ class Pins:
                 self._file.seen = version
                 yield from self._taken(content)
 
+    def _is_own(self) -> bool:
+        """Whether the file is as this process wrote it, or is about to, for a reading that is not taken yet."""
+        return self._writing > 0 or (self._own is not None and self._file.version() == self._own)
+
     def _taken(self, found: _Content | Corrupt | None) -> Steps[None]:
         """The content of the file holds from now on, in the place of what it said."""
         before, was_broken = self._content, self._broken
@@ -716,25 +727,32 @@ def _content(found: object) -> _Content:
     return content
 
 
+def _blocks(content: _Content) -> Iterator[bytes]:
+    """The content as JSON text: none so long that encoding it takes long, unless one item is, and few, since whoever
+    hashes and writes them in another thread takes the interpreter for each."""
+    block: list[bytes] = []
+    size = 0
+    for piece in _pieces(content):
+        block.append(piece)
+        size += len(piece)
+        if size >= _BLOCK:
+            yield b"".join(block)
+            block, size = [], 0
+    yield b"".join(block)
+
+
 def _pieces(content: _Content) -> Iterator[bytes]:
-    """The content as JSON text, little enough at a time that no other thread waits for long."""
     encode = msgspec.json.encode
     yield b'{"version":%d,"lost":%b,"servers":{' % (content.version, encode(content.lost))
     for server, kinds in content.servers.items():
         yield b'%b"%b":{' % (b"" if server == next(iter(content.servers)) else b",", server.encode())
         for kind, items in kinds.items():
             yield b'%b"%b":{' % (b"" if kind == next(iter(kinds)) else b",", kind.encode())
-            for at, batch in enumerate(_batches(items.items(), _BATCH)):
-                yield (b"," if at else b"") + encode(dict(batch))[1:-1]
+            for at, (name, item) in enumerate(items.items()):
+                yield b"%b%b:%b" % (b"," if at else b"", encode(name), encode(item))
             yield b"}"
         yield b"}"
     yield b"}}"
-
-
-def _batches(things: Iterable[T], size: int) -> Iterator[list[T]]:
-    rest = iter(things)
-    while batch := list(islice(rest, size)):
-        yield batch
 
 
 def _standing(item: _Item | None, offer: _Offer | None, trust: Trust, *, broken: bool) -> Standing:

@@ -60,6 +60,7 @@ from host.protocol.stateless import (
 )
 from host.protocol.tasks import TASKS_CANCEL, Support, is_created, read_created, task_params, with_task
 from host.upstream.begin import ask, other_now, still_shakes_hands, still_stateless
+from host.upstream.levels import Tuning
 from host.upstream.origin import Origin, Patience
 from host.upstream.results import fit_result, is_heavy_result
 from host.upstream.reverse import Voice
@@ -130,6 +131,8 @@ class Client:
         self._orphaned = trio.Event()
         self.doubted = trio.Event()
         """Set when the server answers as one of the other kind would: it is then asked by ourselves."""
+        self.tuning: Tuning | None = None
+        """Of its log messages, where it has a level for the connection."""
 
     async def idle(self) -> None:
         """Wait until it works on no request of anybody."""
@@ -193,6 +196,8 @@ class Client:
                 await self._listed.until_read(DEFINED_BY[permit.kind])
             if waiting.cancelled_caught:
                 raise TimedOut(self.server, f"{self.server} did not list anew what it says has changed")
+        if self.tuning is not None:
+            await self.tuning.told()
         origin = Origin(exchange, Patience(self._timeout))
         self._calls += 1
         try:
@@ -205,7 +210,7 @@ class Client:
         finally:
             self._calls -= 1
             self._called.unpark_all()
-            origin.end()
+            await origin.close()
 
     async def _reported(self, permit: Permit, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
         """The answer of the server, with its progress for whoever gave a token for it."""

@@ -23,7 +23,7 @@ from host.protocol.methods import PING
 from host.upstream.begin import Manner, begin, other_now
 from host.upstream.client import Client, Listed
 from host.upstream.connect import redactor
-from host.upstream.levels import Levels
+from host.upstream.levels import Levels, Tuning
 from host.upstream.listening import Listening
 from host.upstream.origin import Origin
 from host.upstream.reverse import Voice
@@ -99,7 +99,8 @@ def keep_in_step(
         return
     nursery.start_soon(stay_awake, client.peer)
     if offer.logs:
-        nursery.start_soon(levels.tune, client.server, client.peer, caller)
+        client.tuning = Tuning(levels, client.server, client.peer, caller)
+        nursery.start_soon(client.tuning.run)
     if offer.subscribes:
         nursery.start_soon(watches.run, client.peer)
 

@@ -145,9 +145,9 @@ class Instances:
             if instance.client is not None:
                 self._succeeded(exchange.caller)
         finally:
-            guest.end()
             instance.guests.remove(guest)
             self._gone.unpark_all()
+            await guest.close()
             instance.last_used = trio.current_time()
             if key is None:
                 instance.life.cancel("its call is over")
@@ -315,8 +315,6 @@ class Instances:
             async with opening as client, trio.open_nursery() as nursery:
                 patience.deadline = float("inf")
                 keep_in_step(nursery, client, voice, self._levels, instance.watches, caller)
-                for _ in range(2):  # what the client wants of the log is asked for before its first call
-                    await trio.lowlevel.checkpoint()
                 instance.client = client
                 instance.tried.set()
                 self._failures.clear()

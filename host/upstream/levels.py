@@ -29,6 +29,8 @@ class Levels:
         self._wanted: dict[Caller, str] = {}
         self._lately: dict[tuple[str | None, str], float] = {}
         """Until when levels of requests that are over still count, by their endpoint."""
+        self.version = 0
+        """Another one whenever a level may be another."""
         self._moved = trio.lowlevel.ParkingLot()
 
     def callers(self, server: str) -> Collection[Caller]:
@@ -37,7 +39,7 @@ class Levels:
 
     def want(self, caller: Caller, level: str) -> None:
         self._wanted[caller] = level
-        self._moved.unpark_all()
+        self._move()
 
     def forget(self, caller: Caller) -> None:
         level = self._wanted.pop(caller, None)
@@ -45,24 +47,23 @@ class Levels:
             return
         if caller.abilities.retries:
             self._lately[caller.endpoint, level] = trio.current_time() + LATELY
+        self._move()
+
+    def _move(self) -> None:
+        self.version += 1
         self._moved.unpark_all()
 
-    async def tune(self, server: str, peer: Peer[Origin], caller: Caller | None) -> None:
-        """Keep a server at what is wanted, by `caller` or (None) by the most demanding of all who hear of it, until
-        cancelled. One request at a time, and only when that changes; when nobody wants anything any more, the server
-        stays as it is. What the server says to it is its own affair: nobody waits for the answer."""
-        asked: str | None = None
-        while True:
-            callers = self.callers(server) if caller is None else (caller,)
-            lately = self._counting(server) if caller is None else {}
-            level = most_verbose([*(self._wanted[each] for each in callers if each in self._wanted), *lately])
-            if level is None or level == asked:
-                with trio.move_on_at(min(lately.values(), default=math.inf)):
-                    await self._moved.park()
-                continue
-            asked = level
-            with trio.move_on_after(PATIENCE), suppress(PeerError, BrokenAnswer, LinkLost):
-                await peer.request(SET_LEVEL, encode({"level": level}), our_own())
+    def level(self, server: str, caller: Caller | None) -> tuple[str | None, float]:
+        """What is wanted of a server by `caller`, or (None) by the most demanding of all who hear of it; and when that
+        ends by itself."""
+        callers = self.callers(server) if caller is None else (caller,)
+        lately = self._counting(server) if caller is None else {}
+        level = most_verbose([*(self._wanted[each] for each in callers if each in self._wanted), *lately])
+        return level, min(lately.values(), default=math.inf)
+
+    async def changed(self) -> None:
+        """Until another level may be wanted of some server."""
+        await self._moved.park()
 
     def _counting(self, server: str) -> dict[str, float]:
         """The levels of requests that are over but still count, and until when."""
@@ -72,3 +73,43 @@ class Levels:
             if endpoint in (None, server) and until > now:
                 found[level] = max(until, found.get(level, until))
         return found
+
+
+class Tuning:
+    """Keeps a server at the level that `caller`, or (None) the most demanding of all who hear of it, wants. When nobody
+    wants anything any more, it stays as it is."""
+
+    def __init__(self, levels: Levels, server: str, peer: Peer[Origin], caller: Caller | None) -> None:
+        self._levels = levels
+        self._server = server
+        self._peer = peer
+        self._caller = caller
+        self._seen: int | None = -1
+        """The version of the levels that the server was told of last; None while nobody is to wait for another."""
+        self._told = trio.lowlevel.ParkingLot()
+
+    async def run(self) -> None:
+        """Until cancelled. One request at a time, and only when the level changes; the server may say to it what it
+        likes."""
+        asked: str | None = None
+        try:
+            while True:
+                self._seen = self._levels.version
+                self._told.unpark_all()
+                level, until = self._levels.level(self._server, self._caller)
+                if level is None or level == asked:
+                    with trio.move_on_at(until):
+                        await self._levels.changed()
+                    continue
+                asked, self._seen = level, None
+                with trio.move_on_after(PATIENCE), suppress(PeerError, BrokenAnswer, LinkLost):
+                    await self._peer.request(SET_LEVEL, encode({"level": level}), our_own())
+        finally:
+            self._seen = None
+            self._told.unpark_all()
+
+    async def told(self) -> None:
+        """Until the level that is wanted now is on its way: what is sent after that comes after it, where the transport
+        has an order. Nobody waits for the server to agree, nor to a level before."""
+        while self._seen not in (None, self._levels.version):
+            await self._told.park()

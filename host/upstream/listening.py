@@ -2,8 +2,10 @@
 (2026-07-28, "Subscriptions").
 
 What is listened for cannot be changed in a request that stands: a new one is opened, and the former closed once the new
-one is acknowledged, so that nothing is missed. At any moment one of the two counts, so nothing is heard twice either. A
-request that breaks is opened again; what it might have said in between is taken as said.
+one is acknowledged. Over stdio one of the two counts at any moment. Over HTTP each request has a stream of its own, and
+what the server sent on the former before it acknowledged the new one may be read after that: the former counts for
+`OVERLAP` longer, so that nothing is missed, and what changes in this time may be heard twice. A request that breaks is
+opened again; what it might have said in between is taken as said.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from host.wire.link import LinkLost
 
 ACKNOWLEDGE = 10.0
 """Seconds in which a server must acknowledge."""
+OVERLAP = 0.5
+"""Seconds for which a request still counts after another one took its place, where streams are independent."""
 
 
 class _Open:
@@ -51,6 +55,8 @@ class Listening:
         self._current: _Open | None = None
         self._coming: _Open | None = None
         """What shall take the place of the current one, once it is acknowledged."""
+        self._former: _Open | None = None
+        """The one before the current one, for `OVERLAP`."""
         self._missed = True
         """Whether something may have changed while nothing was listened to: since the lists were first read, or since
         a request broke."""
@@ -63,7 +69,7 @@ class Listening:
             await self._watches.follow(self._agree)
 
     def heard(self, notice: Notification, behind: Behind[Origin]) -> bool:
-        """Take what came by a request of ours. Whether it says that something changed, by the one that counts."""
+        """Take what came by a request of ours. Whether it says that something changed, by one that counts."""
         id = subscription_of(notice)
         if id is None:
             id = behind.about
@@ -73,10 +79,10 @@ class Listening:
             if coming is not None and subject is coming.origin:
                 coming.honoured = acknowledged(notice.params)
                 coming.known.set()
-                self._replace(coming)
+                self._replace(coming, overlap=OVERLAP if behind.exact else 0)
                 self._make_good(coming.honoured)
             return False
-        return self._current is not None and subject is self._current.origin
+        return any(each is not None and subject is each.origin for each in (self._current, self._former))
 
     def called_off(self, id: Id, behind: Behind[Origin]) -> None:
         """The server will say nothing more by this request."""
@@ -99,7 +105,7 @@ class Listening:
         """See `Watches.follow`."""
         wanted = self._wanted(uris)
         if not wanted.lists and not wanted.uris:
-            self._replace(None)
+            self._replace(None, overlap=0)
             return frozenset()
         coming = self._coming = _Open(wanted)
         self._nursery.start_soon(self._hold, coming)
@@ -113,10 +119,14 @@ class Listening:
             raise too_late(server, ACKNOWLEDGE) if problem is None else failure(server, problem)
         return frozenset(coming.honoured.uris)
 
-    def _replace(self, coming: _Open | None) -> None:
-        former, self._current = self._current, coming
-        self._coming = None
-        if former is not None:
+    def _replace(self, coming: _Open | None, *, overlap: float) -> None:
+        if self._former is not None:
+            self._former.scope.cancel("two others took its place")
+        former, self._former, self._current, self._coming = self._current, None, coming, None
+        if former is not None and overlap:
+            self._former = former
+            former.scope.deadline = trio.current_time() + overlap
+        elif former is not None:
             former.scope.cancel("another one takes its place")
 
     def _make_good(self, honoured: Filter) -> None:
@@ -137,6 +147,8 @@ class Listening:
             except (PeerError, BrokenAnswer, LinkLost) as problem:
                 opened.failed = problem
         opened.known.set()
+        if self._former is opened:
+            self._former = None
         if self._current is not opened:
             return
         # Whatever it would have said meanwhile is taken as said once it listens again.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import trio
 
+from host.asking import CALL_OFF_GRACE
 from host.exchange import Caller, Exchange, Nobody, Outlet
 from host.jsonrpc.messages import Request
 
@@ -62,6 +64,8 @@ class Hold:
         self.scope = trio.CancelScope()
         self._origins = list(origins)
         self._stopped: list[Origin] = []
+        self._asked: trio.Event | None = None
+        """Set once the client has answered, or has been told that no answer is wanted any more."""
         for origin in self._origins:
             origin.questions.add(self)
 
@@ -69,6 +73,21 @@ class Hold:
     def outlet(self) -> Outlet:
         """Where the question goes now: the stream of the newest request that it may belong to and that is not over."""
         return self._origins[-1].exchange.outlet if self._origins else self._standing
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """The client is asked for the block, which is cancelled when the question is withdrawn."""
+        self._asked = trio.Event()
+        try:
+            with self.scope:
+                yield
+        finally:
+            self._asked.set()
+
+    async def called_off(self) -> None:
+        """Until the client has been told, if it was asked and the question was withdrawn meanwhile."""
+        if self._asked is not None and self.scope.cancel_called:
+            await self._asked.wait()
 
     def over(self, origin: Origin) -> None:
         self._origins.remove(origin)
@@ -109,6 +128,16 @@ class Origin:
         held, self.questions = self.questions, set()
         for hold in held:
             hold.over(self)
+
+    async def close(self) -> None:
+        """End it, and return once its client has been told of each question that ended with it: the answer, which
+        comes after this, closes the stream for that."""
+        held = self.questions
+        self.end()
+        if held:
+            with trio.move_on_after(CALL_OFF_GRACE, shield=True):
+                for hold in held:
+                    await hold.called_off()
 
 
 def our_own(*, listens: bool = False) -> Origin:

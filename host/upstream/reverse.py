@@ -420,7 +420,7 @@ class Voice:
             if at_large is not None:
                 with suppress(LinkLost):
                     return await at_large()
-            with hold.scope:
+            with hold.asked():
                 await trio.lowlevel.checkpoint_if_cancelled()  # what is over already is not even asked
                 return await ask()
             raise PeerError(ErrorBody(INTERNAL_ERROR, "the request that this belongs to is over"))

@@ -48,7 +48,7 @@ from hypercorn.utils import parse_socket_addr
 from .asgi import CLAIM, ASGIApp, Event, Scope
 from .head import MAX_HEAD, Refusal, head_of, refuse
 from .portions import Portions
-from .slots import EXTRA, RESERVED, Phase, Slots
+from .slots import EXTRA, MANY_HEADS, RESERVED, SLOW, Phase, Slots
 
 MAX_CONNECTIONS = 1000
 """Connections at a time, besides the extra and reserved ones of slots.py."""
@@ -57,7 +57,8 @@ OTHER_DESCRIPTORS = 256
 FEWEST_CONNECTIONS = 64
 """Connections at a time, however low the limit of open files is."""
 HEAD_TIMEOUT = 5.0
-"""Seconds from the first byte of a head, or from a new connection, until the head must be complete."""
+"""Seconds from the first byte of a head, or from a new connection, until the head must be complete; SLOW of them while
+many heads are incomplete."""
 IDLE_TIMEOUT = 75.0
 """Seconds that a connection lives between two requests; more than the keep-alive of common clients."""
 WRITE_TIMEOUT = 5.0
@@ -72,7 +73,8 @@ _BODY_QUEUE = 10  # parts of at most _CHUNK bytes
 _FULL_PAUSE = 0.1
 _CROWD = 64
 _SPREAD = 0.25
-"""With more connections than _CROWD, the end of one is read at a moment within so many seconds, by chance."""
+"""With more connections than _CROWD, the end of one is read at a moment within so many seconds, by chance; and the time
+of many incomplete heads is longer by as much. A thousand connections must not all be taken down in one pass."""
 _LONGEST_LINE = 64
 """Bytes of a line up to which its parts are kept from the parser."""
 _ACCEPTED_AT_ONCE = 4  # one in each pass of a busy loop would leave a client behind an attacker's connections
@@ -261,9 +263,12 @@ class _Connection:
             here = parse_socket_addr(sock.family, sock.getsockname())
         except OSError:  # it was reset before we came to look at it
             return
-        async with trio.open_nursery() as self._nursery:
-            self._protocol = _Http1(self, self._server, peer, here)
-            await self._read()
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._protocol = _Http1(self, self._server, peer, here)
+                await self._read()
+        finally:
+            del self._nursery, self._protocol  # they refer to this: nothing is left to the collector of garbage
 
     # Reading
 
@@ -310,6 +315,8 @@ class _Connection:
                 if not self._in_head:
                     self._in_head = True
                     self._deadline = now + self._server.head_timeout
+                if self._server.slots.incomplete_heads > MANY_HEADS:
+                    self._deadline = min(self._deadline, now + SLOW + random.random() * _SPREAD)
             return None if self._hung_up else data
         if not self._hung_up:
             self.close()  # too slow, or idle for too long
@@ -321,7 +328,6 @@ class _Connection:
         while not self._is_closed():
             await trio.lowlevel.wait_readable(self._stream.socket)
             if len(self._server.slots) > _CROWD and not self._is_closed() and not self._unread():
-                # A thousand connections that a client ends at once must not all be taken down in one pass.
                 await trio.sleep(random.random() * _SPREAD)
             if self._is_closed():
                 break

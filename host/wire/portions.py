@@ -1,4 +1,4 @@
-"""Portions of each pass of the event loop for the bodies that clients send, dealt out in the order in which they wait.
+"""Portions of the passes of the event loop for the bodies that clients send, dealt out in the order in which they wait.
 
 Whoever has something to read asks first, and reads no more than it is given. A part of a few bytes takes nearly as much
 work as one of many KiB, so that small parts have a portion of their own: clients that send byte by byte, however many
@@ -11,11 +11,14 @@ that is too much.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
 PORTION = 64 * 1024
-"""Bytes in one pass for all that have more than SMALL to read; the last of them may get as many again."""
+"""Bytes in PASSES passes for all that have more than SMALL to read; the last of them may get as many again."""
+PASSES = 3
+"""A call takes some ten passes, and not each of them shall be one in which a long body is read."""
 LEAST = 8 * 1024
 """Bytes that one of them counts as at least."""
 SMALL = 1024
@@ -27,8 +30,8 @@ class Portions:
     """Those of one listener."""
 
     def __init__(self) -> None:
-        self._large = _Line(PORTION)
-        self._small = _Line(SMALL_PARTS)
+        self._large = _Line(PORTION, PASSES)
+        self._small = _Line(SMALL_PARTS, 1)
 
     async def part(self, available: Callable[[], int]) -> int:
         """How many bytes may be read in this pass, once it is the turn of this task. `available` says how many there
@@ -40,10 +43,11 @@ class Portions:
 
 
 class _Line:
-    """Those who wait for one of the two portions."""
+    """Those who wait for one of the two portions, which is dealt out once in so many passes."""
 
-    def __init__(self, portion: int) -> None:
+    def __init__(self, portion: int, passes: int) -> None:
         self._portion = self._left = portion
+        self._passes = passes
         self._waiting: dict[trio.lowlevel.Task, Callable[[], int]] = {}
         self._given: dict[trio.lowlevel.Task, int] = {}
 
@@ -62,11 +66,15 @@ class _Line:
         return self._given.pop(task)
 
     def _take(self, wanted: Callable[[], int]) -> int:
-        if self._left == self._portion:  # what is called so runs in the next pass
-            trio.lowlevel.current_trio_token().run_sync_soon(self._renew)
+        if self._left == self._portion:
+            self._wait_passes(self._passes)
         taken = wanted()
         self._left -= taken
         return taken
+
+    def _wait_passes(self, count: int) -> None:
+        following = partial(self._wait_passes, count - 1) if count > 1 else self._renew
+        trio.lowlevel.current_trio_token().run_sync_soon(following)  # which runs it in the next pass
 
     def _renew(self) -> None:
         self._left = self._portion

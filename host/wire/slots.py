@@ -35,7 +35,10 @@ RESERVED = 16
 QUIET = 0.1
 """Seconds that a client has for its first byte while others wait to be accepted: it is not closed on as it connects."""
 SLOW = 1.0
-"""Seconds that a client has for an incomplete request while others wait for its slot."""
+"""Seconds that a client has for an incomplete request while others wait for its slot, or for a head while there are
+many that are incomplete."""
+MANY_HEADS = 64
+"""Incomplete heads beyond which that holds."""
 RECENT = 5.0
 """Seconds since its last use in which no connection of a named owner is closed for another one."""
 NEARLY_FULL = 0.9
@@ -96,6 +99,11 @@ class Slots(Generic[C]):
 
     def __len__(self) -> int:
         return len(self._slots)
+
+    @property
+    def incomplete_heads(self) -> int:
+        """How many connections have sent a part of a request head."""
+        return sum(len(phases.get(Phase.HEAD, ())) for phases in self._phases.values())
 
     @property
     def full(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 import trio
 
 from host import aside
-from host.aside import AT_ONCE, NICENESS, TookTooLong, _packed, run_aside
+from host.aside import AT_ONCE, NICENESS, TookTooLong, _by_itself, _packed, run_aside
 from host.jsonrpc.messages import Received, Refusals, receive, receive_judged, refusals
 
 from .wire.processes import ROOT, exists, until
@@ -62,6 +63,15 @@ async def test_the_result_comes_back_from_another_process() -> None:
     refused = await run_aside(refusals, LARGE)
     assert refused == Refusals(None, None)
     assert receive_judged(LARGE, refused) == receive(LARGE)
+
+
+def test_of_long_texts_in_a_result_the_pickle_holds_none() -> None:
+    """Of a page of 7 MB, all of it in one pickle, taking it in held the loop 20 ms."""
+    result = ([LARGE, b"short", LARGE], b"beside")
+    _, _, head, *texts = _packed(_by_itself(result))
+    assert [bytes(text) for text in texts] == [LARGE, LARGE]
+    assert len(head) < 200
+    assert pickle.loads(head, buffers=texts) == result
 
 
 async def test_what_the_function_raises_is_raised_here_and_the_process_goes_on() -> None:

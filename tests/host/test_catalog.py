@@ -372,7 +372,7 @@ async def test_the_lists_of_one_kind_are_judged_beside_longer_ones_of_another(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of one that is begun already. Whoever waits for the short one is woken when that is done."""
-    monkeypatch.setattr(slices, "SLICE", 0)
+    monkeypatch.setattr(slices, "SLICE", 1e-5)
     shelves, shown, _ = opening()
     publish(shelves, "a", Kind.RESOURCE, [resource(f"x://{number}") for number in range(20 * LONG)])
     long(shelves, "b", shown)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,16 +19,19 @@ from host.journal import (
     InstanceFailed,
     Journal,
     LeftOut,
+    NoConsole,
     NotAsked,
     Reloaded,
     Said,
     Sent,
     ServerFailed,
     ServerReady,
+    Severity,
     TurnedAway,
     Waiting,
     sample,
 )
+from host.output import _Log
 
 
 @pytest.mark.parametrize(
@@ -116,3 +121,30 @@ def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
     assert shown.isascii()
     assert shown.isprintable()
     assert len(shown) <= 10 * SAMPLE + 3
+
+
+@pytest.mark.parametrize(
+    ("event", "severity"),
+    [
+        (ServerReady("gh", "", "", 0.1), Severity.INFO),
+        (ServerFailed("gh", "it ended", 2.0), Severity.WARNING),
+        (Waiting("gh", "1a2b", "The tool x"), Severity.WARNING),
+        (NoConsole("the port is taken"), Severity.ERROR),
+        (AuditFailed("full"), Severity.ERROR),
+        (Reloaded("a added", accepted=True), Severity.INFO),
+        (Reloaded("line 1: no", accepted=False), Severity.ERROR),
+        (Sent("gh", "tool", "x", "desk", "ask", "answered", 0.1), Severity.INFO),
+        (Sent("gh", "tool", "x", "desk", "ask", "error -32602", 0.1), Severity.INFO),
+        (Sent("gh", "tool", "x", "desk", "ask", "failed", 0.1), Severity.WARNING),
+        (DefinitionChanged("gh", "tool", "x", "held"), Severity.WARNING),
+        (DefinitionChanged("gh", "tool", "x", "accepted"), Severity.WARNING),
+        (DefinitionChanged("gh", "tool", "x", "edited"), Severity.INFO),
+        (DefinitionChanged("gh", "tool", "x", "returned"), Severity.INFO),
+    ],
+)
+def test_an_event_says_how_much_it_matters(event: Event, severity: Severity, caplog: pytest.LogCaptureFixture) -> None:
+    """And the log says the same; for the console see its own tests."""
+    assert event.severity is severity
+    with caplog.at_level(logging.INFO, "colonnade.test"):
+        _Log(logging.getLogger("colonnade.test")).note(event)
+    assert [record.levelno for record in caplog.records] == [severity]

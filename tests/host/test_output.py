@@ -124,6 +124,15 @@ def test_a_difference_is_shown_word_by_word_with_or_without_colours(monkeypatch:
     assert Terminal(io.StringIO()).difference([]) == [""]
 
 
+def test_what_is_shown_beside_the_log_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    log = _Log(logging.getLogger("colonnade.test"), States.TELLS)
+    with caplog.at_level(logging.INFO, "colonnade.test"):
+        log.note(ServerFailed("a", "it ended", 1.0))
+        log.note(Waiting("a", "1", "w"))
+        log.note(Decided("a", "w", "once", "console"))
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
 def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
     log = _Log(logging.getLogger("colonnade.test"))
     with caplog.at_level(logging.INFO, "colonnade.test"):
@@ -138,9 +147,13 @@ def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.
         log.note(Dropped("b", "invalid message", "x"))
         log.note(ServerReady("a", "", "", 1.0))
         log.note(Reloaded("nothing", accepted=True))
-        log.note(Waiting("a", "1", "w"))
+        for _ in range(2):
+            log.note(Waiting("a", "1", "w"))
         log.note(Reloaded("line 1: no", accepted=False))
         log.note(AuditFailed("full"))
         log.note(Crashed("here", ValueError("v")))
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 8 + ["INFO"] * 3 + ["ERROR"] * 3
+    assert [record.levelname for record in caplog.records] == [
+        *(["WARNING"] * 8 + ["INFO"] * 2 + ["WARNING"] * 2),
+        *(["ERROR"] * 3),
+    ]
     assert caplog.records[-1].exc_info is not None

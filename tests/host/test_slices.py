@@ -46,6 +46,28 @@ async def test_what_is_long_is_done_in_another_thread() -> None:
     assert seen[0] is not threading.current_thread()
 
 
+async def test_a_step_of_many_slices_is_followed_by_passes_without_one() -> None:
+    passes: list[int] = [0]
+
+    def long() -> Steps[int]:
+        until = time.perf_counter() + 20 * SLICE
+        while time.perf_counter() < until:
+            pass
+        before = passes[0]
+        yield None
+        return passes[0] - before
+
+    async def count() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            passes[0] += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        assert await Slices().run(long()) >= 19
+        nursery.cancel_scope.cancel()
+
+
 async def test_slices_of_all_take_turns_and_others_go_on() -> None:
     slices = Slices()
     finished: list[str] = []

@@ -91,7 +91,8 @@ def capabilities(revision: str) -> Message:
 
 class Client:
     """What all have in common, and what those with a handshake do. `heard` are notifications, `asked` the questions, in
-    the order they came; `offered` are the server's capabilities."""
+    the order they came; `received` is every message, and the status of every response to a request, with
+    the request on whose stream it came, if it came on one; `offered` are the server's capabilities."""
 
     def __init__(self, name: str, revision: str, nursery: trio.Nursery) -> None:
         self.name = name
@@ -99,6 +100,7 @@ class Client:
         self.heard: list[Heard] = []
         self.asked: list[Heard] = []
         self.complaints: list[str] = []
+        self.received: list[tuple[int | None, Message]] = []
         self.offered: Message = {}
         self.carries_questions_on_calls = False
         self._nursery = nursery
@@ -187,7 +189,7 @@ class Client:
 
     def take(self, text: str | bytes, about: int | None = None) -> None:
         """One message that came."""
-        message = json.loads(text)
+        message = self.receive(text, about)
         if not isinstance(message, dict):
             self.complaints.append(f"an array, unasked: {message}")
         elif "method" not in message:
@@ -200,6 +202,12 @@ class Client:
                 self.complaints.append(f"a subscription that {self.revision} does not have: {message}")
             self.heard.append(Heard(message, about))
             self._moved.unpark_all()
+
+    def receive(self, text: str | bytes, about: int | None) -> Any:
+        """The message, which is written down with where it came."""
+        message = json.loads(text)
+        self.received.append((about, message))
+        return message
 
     def end(self, id: int) -> None:
         """No answer is expected to this request any more; one that comes all the same is a complaint."""
@@ -321,6 +329,8 @@ class HttpClient(Client):
             self.end(id)
 
     async def _take_answer(self, answer: httpx.Response, id: int | None) -> None:
+        if id is not None:
+            self.received.append((id, {"status": answer.status_code}))
         if "mcp-session-id" in answer.headers:
             self._headers["mcp-session-id"] = answer.headers["mcp-session-id"]
         if answer.headers.get("content-type", "").startswith("text/event-stream"):

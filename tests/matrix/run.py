@@ -1,7 +1,9 @@
 """Every revision as a client against every revision as a server, over every transport on both sides, for every feature.
 
     python -m tests.matrix.run             prints the table and writes it to docs/matrix.md, and its sum to README.md
-    python -m tests.matrix.run --check     fails if one of them says something else
+    python -m tests.matrix.run --check     fails if one of them says something else, or if anything else went over the
+                                           wire than what transcripts.json says
+    python -m tests.matrix.run --keep 5    writes transcripts.json, from so many runs
     python -m tests.matrix.run --direct    clients against servers of their own revision with nothing in between: what
                                            works there and fails otherwise is the fault of what stands in between
 
@@ -15,6 +17,7 @@ it in `checks.py`.
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -27,6 +30,7 @@ from pathlib import Path
 
 import trio
 
+from tests.kit.transcripts import Transcript, differences, keep
 from tests.matrix.checks import CHECKS, Meeting, NotSo, shows, tools
 from tests.matrix.clients import START, Client, over_http, over_sse, over_stdio
 from tests.matrix.expectations import (
@@ -43,6 +47,7 @@ from tests.matrix.expectations import (
     transports,
 )
 from tests.matrix.stateless import over_stateless_http, over_stateless_stdio
+from tests.matrix.transcripts import FILE, normalised, transcript
 from tests.real.running import BARE_PYTHON, COLONNADE, ROOT, SERVERS, Running, listening, serving, write_config
 
 DOCUMENT = ROOT / "docs" / "matrix.md"
@@ -104,6 +109,8 @@ class Results:
     general: list[str] = field(default_factory=list)
     log: str = ""
     """What the shared host wrote to standard error."""
+    transcripts: dict[str, Transcript] = field(default_factory=dict)
+    """What came to the client in each cell, and to each server in the whole run."""
 
     def wrong(self, cell: Cell) -> str | None:
         return self.seen.get(cell, NOTHING_SEEN)
@@ -154,10 +161,11 @@ class Party:
 
     async def _judge(self, at: Meeting) -> None:
         """Run a cell and write down what was wrong. What the client complains of meanwhile is wrong, too."""
-        before = len(at.client.complaints)
+        before, mark = len(at.client.complaints), len(at.client.received)
         self.results.seen[at.cell] = await _wrong(partial(CHECKS[at.cell.feature], at))
         if complaints := at.client.complaints[before:]:
             self.results.seen[at.cell] = f"{self.results.seen[at.cell] or ''} {complaints}".strip()
+        self.results.transcripts[str(at.cell)] = transcript(at.client.received[mark:], at.prefix)
 
     async def _change(self, server: Side, turn: int) -> None:
         """A tool comes and goes. Every client of this host must notice; nothing else changes meanwhile."""
@@ -232,7 +240,9 @@ async def gathered(sides: Sequence[Side], where: Where, results: Results) -> Asy
         clients = []
         for side in sides:
             try:
-                clients.append((side, await stack.enter_async_context(connect(side, where))))
+                client = await stack.enter_async_context(connect(side, where))
+                clients.append((side, client))
+                results.transcripts[f"opening: client {side.id}"] = transcript(client.received)
             except Exception as problem:  # noqa: BLE001 - whatever it is, its cells are not run, and this says why
                 results.general.append(f"{side.id} could not connect: {problem!r}")
         yield clients
@@ -252,8 +262,8 @@ async def directly(side: Side, where: Where, features: Sequence[Feature], result
         await Party(clients, [side], results, features, direct=True).meet()
 
 
-def server_command(side: Side) -> list[str]:
-    program = [*BARE_PYTHON, str(SERVERS / "any_revision.py")]
+def server_command(side: Side, folder: Path) -> list[str]:
+    program = [*BARE_PYTHON, str(SERVERS / "any_revision.py"), "--record", str(folder / f"{side.id}.jsonl")]
     return [*program, "--revision", side.revision, "--transport", side.transport]
 
 
@@ -263,7 +273,7 @@ def started_servers(folder: Path, sides: Sequence[Side] = SIDES) -> Iterator[dic
     with ExitStack() as stack:
         found: dict[Side, Target] = {}
         for side in sides:
-            command = server_command(side)
+            command = server_command(side, folder)
             found[side] = command
             if side.transport != "stdio":
                 _, found[side] = stack.enter_context(listening(*command, folder=folder))
@@ -298,7 +308,16 @@ def run(features: Sequence[Feature]) -> Results:
             trio.run(_all, parties, features, results)
             results.log = host.errors
             _stop(host, results)
+        results.transcripts |= {f"server {side.id}": _came(side, Path(name) / f"{side.id}.jsonl") for side in SIDES}
     return results
+
+
+def _came(side: Side, record: Path) -> list[str]:
+    """The messages that a server wrote down, each once. Without those that depend on time: pings, and the `initialize`
+    that a stateless server over stdio gets if it is slow to answer `server/discover`."""
+    left_out = {"ping", "initialize"} if is_stateless(side.revision) else {"ping"}
+    came = [json.loads(line) for line in record.read_text().splitlines()]
+    return sorted({normalised(each, side.id) for each in came if each["message"].get("method") not in left_out})
 
 
 def _stop(host: Running, results: Results) -> None:
@@ -403,15 +422,19 @@ def failures(results: Results, wanted: Sequence[Cell]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="client revision x transport x server revision x transport x feature")
     parser.add_argument(
-        "--check", action="store_true", help="compare with docs/matrix.md and README.md instead of writing"
+        "--check", action="store_true", help="compare with what is in the repository instead of writing"
     )
     parser.add_argument("--direct", action="store_true", help="nothing in between; only sides that are the same")
+    parser.add_argument("--keep", type=int, metavar="RUNS", help="write transcripts.json from so many runs")
     parser.add_argument("--only", nargs="+", metavar="FEATURE", choices=[each.value for each in Feature])
     chosen = parser.parse_args()
     features = [feature for feature in Feature if not chosen.only or feature.value in chosen.only]
     wanted = [cell for cell in cells() if cell.feature in features]
     if chosen.direct:
         wanted = [cell for cell in wanted if directly_wanted(cell)]
+    if chosen.keep:
+        keep([run(features).transcripts for _ in range(chosen.keep)], FILE)
+        return 0
     results = (run_directly if chosen.direct else run)(features)
     wrong = failures(results, wanted)
     whole = not chosen.direct and not chosen.only
@@ -423,8 +446,21 @@ def main() -> int:
     print(f"{len(wanted)} cells, {sum(results.wrong(cell) is not None for cell in wanted)} not as expected")
     if wrong or not whole:
         return int(bool(wrong))
+    if chosen.check and (others := twice_different(results, partial(run, features))):
+        print(*others, f"{len(others)} transcripts are not as they were kept", sep="\n\n")
+        return 1
     pages = {DOCUMENT: document(results), README: with_summary(README.read_text(), results)}
     return max([_keep(file, page, check=chosen.check) for file, page in pages.items()])
+
+
+def twice_different(first: Results, again: Callable[[], Results], kept: Path = FILE) -> list[str]:
+    """A paragraph for each transcript that differs from the kept ones in this run and in a second one. A difference in
+    one run alone can be a matter of timing."""
+    found = differences(first.transcripts, kept)
+    if not found:
+        return []
+    names = {each.partition("\n")[0] for each in found}
+    return differences({name: each for name, each in again().transcripts.items() if name in names}, kept)
 
 
 def _keep(file: Path, page: str, *, check: bool) -> int:

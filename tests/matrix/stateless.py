@@ -192,7 +192,7 @@ class Stateless(Client):
             listening.settled.set()
 
     def take(self, text: str | bytes, about: int | None = None) -> None:
-        message = json.loads(text)
+        message = self.receive(text, about)
         if not isinstance(message, dict):
             self.complaints.append(f"an array: {message}")
         elif "method" in message and "id" in message:
@@ -306,6 +306,7 @@ class StatelessHttpClient(Stateless):
         return headers
 
     async def _take_answer(self, answer: httpx.Response, message: Message) -> None:
+        self.received.append((message["id"], {"status": answer.status_code}))
         if "mcp-session-id" in answer.headers:
             self.complaints.append("a session, although there are none")
         if answer.headers.get("content-type", "").startswith("text/event-stream"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from tests.kit.transcripts import keep
 from tests.matrix.checks import CHECKS
 from tests.matrix.expectations import REVISIONS, Cell, Feature, cells
 from tests.matrix.run import (
@@ -15,6 +18,7 @@ from tests.matrix.run import (
     failures,
     run_directly,
     summary,
+    twice_different,
     with_summary,
 )
 
@@ -59,3 +63,15 @@ def test_the_sum_has_its_place_in_the_readme() -> None:
 
 def test_the_page_is_the_same_for_the_same_verdicts() -> None:
     assert document(Results(dict.fromkeys(cells()))) == document(Results(dict.fromkeys(reversed(list(cells())))))
+
+
+def test_a_transcript_counts_as_different_if_it_is_so_twice(tmp_path: Path) -> None:
+    """A message that is late in one run is no change of behaviour."""
+    kept = tmp_path / "kept.json"
+    keep([{"read": ["a"], "call": ["b"]}], kept)
+    first, again = (
+        Results(transcripts={"read": ["x"], "call": ["b"]}),
+        Results(transcripts={"read": ["a"], "call": ["y"]}),
+    )
+    assert twice_different(first, lambda: again, kept) == []
+    assert twice_different(first, lambda: first, kept) == ["read\n- a\n+ x"]

@@ -22,7 +22,7 @@ IO = "io.modelcontextprotocol/"
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("server")
-    with listening(*server_command(Side(R26, "http")), folder=folder) as (_, where):
+    with listening(*server_command(Side(R26, "http"), folder), folder=folder) as (_, where):
         yield where
 
 

@@ -351,11 +351,14 @@ class Machine:
     def read_audit(self) -> None:
         """Take up what the host wrote down since this was done last."""
         while line := self._audit.readline():
-            record = json.loads(line)
-            if record["kind"] == "decision" and record["verdict"] != "deny":
-                self.decisions.append(record)
-            elif record["kind"] == "answer" and "grant" in record:
-                self._take_grant(record)
+            self.written(json.loads(line))
+
+    def written(self, record: dict[str, Any]) -> None:
+        """The host has written this down."""
+        if record["kind"] == "decision" and record["verdict"] != "deny":
+            self.decisions.append(record)
+        elif record["kind"] == "answer" and "grant" in record:
+            self._take_grant(record)
 
     def _take_grant(self, record: Mapping[str, Any]) -> None:
         key = (record["server"], record["prim"], record["item"])
@@ -565,9 +568,13 @@ class Machine:
             self.tick += 1
             getattr(self, name)(one, two)
             self.read_audit()
-            if (one + two) % 3:
+            if self.settles(one, two):
                 await self._settle()
         raise AssertionError("a script ends with its end")
+
+    def settles(self, one: int, two: int) -> bool:
+        """Whether all comes to rest after a step with these numbers, before the next one."""
+        return (one + two) % 3 != 0
 
     def _respecify(self) -> None:
         for id, (consent, trust) in consents(self.variant).items():
@@ -827,7 +834,7 @@ class Machine:
         self.said.pop(question["id"], None)
 
     def decide(self, one: int, two: int) -> None:
-        held = at_once(self.office.telling(["held"]))["held"]
+        held = sorted(at_once(self.office.telling(["held"]))["held"], key=lambda each: (each["kind"], each["name"]))
         if not held or two % 4 == 3:
             self._take_back(one)
             return

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import AskSpec, Channel, Config, Consent, Listen, Trust
 from host.console.office import MAX_ACTIVITY, SECTIONS, HostOffice
 from host.console.requests import OfficeError
-from host.journal import RuleUnused, ServerFailed, ServerReady
+from host.journal import Event, NoConsole, Reloaded, RuleUnused, ServerFailed, ServerReady
 from host.policy.desk import LONGEST_AGREED
 from host.policy.explain import unmatched
 from host.slices import at_once
@@ -258,6 +258,19 @@ async def test_activity_is_kept_up_to_a_bound_and_as_text_that_can_be_seen() -> 
         assert len(activity) == MAX_ACTIVITY
         assert activity[-1]["level"] == "warning"
         assert "\x1b" not in json.dumps([each["text"] for each in activity], ensure_ascii=False)
+
+
+async def test_activity_has_the_severity_of_its_events() -> None:
+    events: list[Event] = [
+        Reloaded("line 1: no", accepted=False),
+        NoConsole("it is taken"),
+        ServerFailed("gh", "it ended", 1.0),
+    ]
+    async with opened() as host:
+        for event in (*events, ServerReady("gh", "", "", 0.1)):
+            host.world.journal.note(event)
+        activity = (await host.office.state())["activity"]
+        assert [each["level"] for each in activity[-4:]] == ["error", "error", "warning", "info"]
 
 
 async def test_traffic_is_counted() -> None:

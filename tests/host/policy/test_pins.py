@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 from config import Trust
 from host.policy import pins as module
 from host.policy.fingerprint import Launch, fingerprint
-from host.policy.pins import INSTRUCTIONS, LAUNCH, Moved, Pins, Standing
+from host.policy.pins import INSTRUCTIONS, LAUNCH, Moved, Pins, Reading, Standing
 from host.slices import at_once
 from host.state import BROKEN, ConfigState, StateError, open_state
 from tests.kit.cost import ATTEMPTS, assert_costs_less, cost
@@ -1022,6 +1022,35 @@ def test_what_was_prepared_does_not_hold_if_a_person_decided_meanwhile(open_pins
         assert pins.take(prepared) is None
         again = at_once(pins.prepare("a", "tool", tools(x=1, y=1, new=1)))
         assert pins.take(again) is not None
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["written at once", "written in a thread"])
+def test_what_was_written_for_a_reading_counts_once_it_is_taken(
+    large: bool, open_pins: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host looks at the file at its own times. What it wrote itself is not read again, and no decision of others."""
+    if large:
+        monkeypatch.setattr(module, "_LARGE", 0)
+    pins = open_pins(STANDARD)
+    steps = pins.prepare("a", "tool", tools(one=TOOL))
+
+    def prepared() -> Reading:
+        while True:
+            try:
+                aside = next(steps)
+            except StopIteration as end:
+                reading: Reading = end.value
+                return reading
+            if aside is not None:
+                aside()
+            assert pins.reread() == set()
+
+    reading = prepared()
+    assert pins.reread() == set()
+    assert stood(pins, "one") == [UNKNOWN]
+    assert pins.take(reading)
+    assert stood(pins, "one") == [APPROVED]
+    assert pins.reread() == set()
 
 
 def test_what_another_process_writes_meanwhile_is_not_lost(open_pins: Opener) -> None:

@@ -240,3 +240,37 @@ async def test_an_instance_is_told_the_level_before_its_first_call(_: int) -> No
         assert asked[-2:] == ["logging/setLevel", "tools/call"]
         server.says(request["id"], {"content": []})
         await call.comes()
+
+
+async def done(params: dict[str, Any]) -> object:
+    return {"content": []}
+
+
+async def test_a_call_comes_behind_the_level_that_was_wanted_before_it() -> None:
+    """In whatever order tasks run."""
+    server, caller = Logger("a"), Caller("other", None)
+    server.answers["tools/call"] = done
+    async with open_world(server) as world:
+        await world.settled()
+        client = await world.client()
+        for level in ("error", "debug") * 10:
+            await wait_all_tasks_blocked()  # the server has agreed to the level before
+            server.asked.clear()
+            world.router.want_logs(caller, level)
+            await client.call("a__x")
+            assert server.asked == ["logging/setLevel", "tools/call"]
+
+
+async def test_no_call_waits_until_a_server_agrees_to_a_level(autojump_clock: MockClock) -> None:
+    server, caller = Logger("a", delay=PATIENCE / 2), Caller("other", None)
+    server.answers["tools/call"] = done
+    async with open_world(server) as world:
+        await world.settled()
+        client = await world.client()
+        for level in ("error", "debug"):
+            world.router.want_logs(caller, level)
+            await client.call("a__x")
+        assert server.asked[-3:] == ["logging/setLevel", "tools/call", "tools/call"]
+        assert trio.current_time() < PATIENCE / 4
+        await trio.sleep(PATIENCE)
+        assert server.levels == ["error", "debug"]

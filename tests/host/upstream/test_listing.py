@@ -702,7 +702,7 @@ async def changed(world: World, big: Renaming, turn: int) -> None:
 async def test_a_server_that_renames_all_its_tools_holds_nobody_up(tmp_path: Path) -> None:
     """From the second turn on more is offered than is kept of a server: each new name was once held against all. A turn
     is one record in the audit, with the count, the first names and a digest; it was 4 MB."""
-    big = Renaming(listing.MAX_ENTRIES - 1)
+    big = Renaming(listing.MAX_ENTRIES)
     for turn in range(1, 2 * ATTEMPTS + 1):
         big.make(turn)
     good, state = ScriptedServer("good", tools=["x"]), tmp_path / "state"
@@ -718,27 +718,30 @@ async def test_a_server_that_renames_all_its_tools_holds_nobody_up(tmp_path: Pat
         await assert_holds_nobody_up(renames, LONGEST)
         await assert_holds_nobody_up(renames, LONGEST)
         turns = big.turn
-        left = [f"big__t{turns}_0", "good__x"]
-        assert await client.names() == left, "the others are held back: no more is kept"
+        assert await client.names() == ["good__x"], "the others are held back: no more is kept"
         grown = sum(path.stat().st_size for path in files(state / "audit")) - before
         assert 0 < grown < turns * 20_000
         *_, last = records(state / "audit", kind="definitions")
-        assert (last["server"], last["prim"], last["counts"]) == ("big", "tool", {"approved": 1, "new": 9998})
+        assert (last["server"], last["prim"], last["counts"]) == ("big", "tool", {"new": listing.MAX_ENTRIES})
         assert last["items"] == [f"t{turns}_{number}" for number in range(20)]
     assert [verify(path).soundness for path in files(state / "audit")] == ["ok"]
 
 
 async def test_what_a_list_takes_grows_with_its_length_and_no_faster() -> None:
-    took: list[float] = []
-    for count in (2000, 4000):
+    async def reading(count: int) -> float:
         big = Renaming(count)
         big.make(1)
         async with open_world(big.server(trust=Trust.UNTRUSTED)) as world:
             await world.settled()
             with passes() as found:
                 await changed(world, big, 1)
-            took.append(found.total)
-    assert took[1] < 3 * took[0]
+            return found.total
+
+    shorter, longer = list[float](), list[float]()
+    while not longer or min(longer) >= 3 * min(shorter):
+        assert len(longer) < ATTEMPTS, (shorter, longer)
+        shorter.append(await reading(2000))
+        longer.append(await reading(4000))
 
 
 INVISIBLE = b'{"name":"t%d","inputSchema":{"type":"object","enum":[%b]}}'

@@ -131,6 +131,16 @@ def test_an_old_incomplete_head_goes_first_and_a_young_one_not_at_all() -> None:
     assert (head.closed, extra.closed) == (True, False)
 
 
+def test_incomplete_heads_are_counted_whoever_owned_the_connection_before() -> None:
+    line = Line(4)
+    for connection in (line.open(), line.idle("a"), line.idle("b")):
+        line.turn(connection, Phase.HEAD)
+    line.idle("a")
+    assert line.slots.incomplete_heads == 3
+    line.asks(connection, "b")
+    assert line.slots.incomplete_heads == 2
+
+
 def test_bytes_that_trickle_in_make_no_head_younger() -> None:
     line = Line(2)
     head, idle = line.open(), line.open()

@@ -612,8 +612,10 @@ class Stateless(Speaker):
             del self._tasks[task.id]
         if asked.method != "tasks/get":
             return {}
-        outcome = {"result": {"resultType": "complete", **task.result()}} if task.done else {}
-        return {**task.described(extension=True), **outcome}
+        described = task.described(extension=True)
+        if described["status"] == "completed":
+            described["result"] = {"resultType": "complete", **task.result()}
+        return described
 
     def _ask(self, asked: Asked, method: str, params: Message) -> Message:
         self._need(asked, _demanded(method, params))
@@ -682,7 +684,19 @@ def text(said: str) -> Message:
     return {"content": [{"type": "text", "text": said}]}
 
 
-def serve_stdio(revision: str) -> None:
+class Record:
+    """All messages that come, a line for each. Several processes may write into one file."""
+
+    def __init__(self, file: str | None) -> None:
+        self._file = None if file is None else open(file, "ab", buffering=0)  # noqa: SIM115 - as long as the process
+
+    def add(self, message: Message, headers: Message | None = None) -> None:
+        if self._file is not None:
+            mcp = {name.lower(): value for name, value in (headers or {}).items() if name.lower().startswith("mcp-")}
+            self._file.write(json.dumps({"headers": mcp, "message": message}).encode() + b"\n")
+
+
+def serve_stdio(revision: str, record: Record) -> None:
     lock = threading.Lock()
 
     def say(message: Message | None) -> None:
@@ -693,7 +707,9 @@ def serve_stdio(revision: str) -> None:
 
     speaker = Stateless(revision) if revision >= STATELESS_SINCE else Session(revision, say)
     for line in sys.stdin.buffer:
-        speaker.take(json.loads(line), say)
+        message = json.loads(line)
+        record.add(message)
+        speaker.take(message, say)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -702,6 +718,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     revision: ClassVar[str]
+    record: ClassVar[Record]
     sessions: ClassVar[dict[str, tuple[Session, queue.SimpleQueue[Message | None]]]] = {}
 
     def log_request(self, code: object = "-", size: object = "-") -> None:
@@ -709,6 +726,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> Message:
         body: Message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.record.add(body, dict(self.headers))
         return body
 
     def _plain(self, status: int, body: bytes = b"", **headers: str) -> None:
@@ -923,11 +941,13 @@ def main() -> None:
     parser.add_argument("--revision", choices=REVISIONS, required=True)
     parser.add_argument("--transport", choices=("stdio", "http", "sse"), required=True)
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--record", metavar="FILE", help="append each message that comes, as a line of JSON")
     chosen = parser.parse_args()
     if chosen.transport == "stdio":
-        serve_stdio(chosen.revision)
+        serve_stdio(chosen.revision, Record(chosen.record))
         return
     Handler.revision = chosen.revision
+    Handler.record = Record(chosen.record)
     handler: type[Handler] = StreamableHandler if chosen.transport == "http" else EventsHandler
     path = "/mcp" if chosen.transport == "http" else "/sse"
     if chosen.revision >= STATELESS_SINCE:
