@@ -17,7 +17,7 @@ from config import Isolation
 from host.asking import PeerError
 from host.jsonrpc.messages import ErrorBody
 from host.protocol.versions import LATEST
-from host.upstream.listening import ACKNOWLEDGE
+from host.upstream.listening import ACKNOWLEDGE, OVERLAP
 from host.wire.link import LinkLost
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
 
@@ -379,6 +379,34 @@ async def test_in_an_overlap_no_change_is_heard_twice_and_none_is_missed() -> No
         await wait_all_tasks_blocked()
         assert [params["n"] for params in client.heard(UPDATED)] == list(range(6))
         assert asked.done
+        nursery.cancel_scope.cancel()
+
+
+async def test_streams_of_their_own_may_be_read_in_any_order(autojump_clock: MockClock) -> None:
+    """Over HTTP a change that the server told by the former request may be read after the acknowledgement of the new
+    one: it counts for `OVERLAP`, then the former request ends (rule 112)."""
+    server = Telling()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await listener(world, nursery)
+        assert await watch(nursery, client).comes() == {}
+        server.acknowledges_nothing()
+        asked = watch(nursery, client, E)
+        await wait_all_tasks_blocked()
+        former, coming = server.ids()[-2:]
+        granted = {"_meta": {f"{META}subscriptionId": coming}, "notifications": {"resourceSubscriptions": [D, E]}}
+        told = {"_meta": {f"{META}subscriptionId": former}, "uri": D}
+        assert server.link is not None
+        server.link.put(_notice(ACKNOWLEDGED, granted), coming)
+        server.link.put(_notice(UPDATED, told), former)
+        assert await asked.comes() == {}
+        await wait_all_tasks_blocked()
+        assert updates(client) == [f"a+{D}"]
+        assert [each["ended"] for each in server.listens[-2:]] == [False, False]
+        await trio.sleep(2 * OVERLAP)
+        assert [each["ended"] for each in server.listens[-2:]] == [True, False]
+        server.link.put(_notice(UPDATED, told), former)
+        await wait_all_tasks_blocked()
+        assert updates(client) == [f"a+{D}"]
         nursery.cancel_scope.cancel()
 
 
