@@ -5,16 +5,22 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 
-.PHONY: run test conformance matrix left-behind soak attack eras browser consent fuzz screenshots clean
+# Python keeps what it compiled, the tests with it, whatever the environment says: it takes seconds in each process.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: run test test-all conformance matrix left-behind soak attack eras browser consent fuzz screenshots clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
 
-test: $(INSTALLED_DEV)  ## style, types, layers and tests
+test: $(INSTALLED_DEV)  ## style, types, layers and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not browser"
+
+test-all: $(INSTALLED_DEV)  ## every test but those in a browser
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not browser"
 
 conformance: $(INSTALLED_DEV)  ## the official suite in two revisions, for servers and for clients
 	$(BIN)/python tests/conformance/run.py
@@ -32,7 +38,7 @@ attack: $(INSTALLED_DEV)  ## hostile servers and clients beside a good one; ATTA
 	$(BIN)/python -m tests.attack $(ATTACK)
 
 browser: $(INSTALLED_DEV)  ## the web console in a real browser; needs chromium
-	COLONNADE_BROWSER=1 $(BIN)/python -m pytest -n 2 tests/real/test_console.py tests/real/test_console_host.py
+	$(BIN)/python -m pytest -n 2 -m browser tests/real
 
 consent: $(INSTALLED_DEV)  ## 10000 random scripts, 100000 random rules and as many spellings of URIs: nothing goes without consent
 	COLONNADE_POLICY_PARTS=10 $(BIN)/python -m pytest -n 2 -q tests/host/policy/test_rules.py tests/host/policy/test_uris.py

@@ -124,6 +124,7 @@ def test_imports_point_down(module: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_no_two_files_of_the_host_import_each_other() -> None:
     """Neither directly nor around a corner: where two need each other, a third one is missing."""
     needs = {

@@ -32,6 +32,7 @@ def burn(seconds: float) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_the_clock_sees_the_processor_time_of_a_pass_and_no_waiting() -> None:
     clock = PassClock()
 
@@ -99,6 +100,7 @@ def url() -> object:
         serving.join()
 
 
+@pytest.mark.slow
 def test_a_host_that_stands_still_delays_every_call_that_was_due(url: str) -> None:
     """A closed loop would count one slow call; a worker's later calls were due all the same."""
     Host.freezes = 3

@@ -41,13 +41,13 @@ def naive(pattern: str, text: str, *, uris: bool) -> bool:
     return rest(0, 0)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.text("ab/*?", min_size=1, max_size=9), st.text("ab/", max_size=12), st.booleans())
 def test_a_pattern_agrees_with_a_naive_matcher(pattern: str, text: str, uris: bool) -> None:
     assert matches(pattern, text, uris=uris) == naive(pattern, text, uris=uris)
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(st.lists(st.text("ab/*?", min_size=1, max_size=6), max_size=4), st.text("ab/", max_size=9), st.booleans())
 def test_a_list_matches_what_one_of_its_patterns_matches(patterns: list[str], text: str, uris: bool) -> None:
     expected = any(naive(pattern, text, uris=uris) for pattern in patterns)
@@ -132,7 +132,7 @@ TEXTS = ["".join(letters) for length in range(8) for letters in product("ab/", r
 PATTERN = st.text("a/*?", max_size=4)  # no pattern names the `b` of the texts: so it stands for all other characters
 
 
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=250)
 @given(st.lists(PATTERN, max_size=3), PATTERN, st.booleans())
 def test_covering_agrees_with_trying_all_short_texts(stronger: list[str], weaker: str, uris: bool) -> None:
     one, many = Globs([weaker], uris=uris), Globs(stronger, uris=uris)

@@ -279,6 +279,7 @@ def test_a_rule_that_never_decides_is_said_with_all_else(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.slow
 def test_three_hundred_servers_take_no_longer_each_than_thirty(tmp_path: Path) -> None:
     """They take 2 ms each where nothing else runs. One wrong server among them is found."""
     entry = "  s{}: {{command: [python3, s.py, '${{env:T}}'], env: {{A: b}}, consent: {{tools: {{allow: [a, b]}}}}}}\n"

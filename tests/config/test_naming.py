@@ -40,6 +40,7 @@ def test_result_is_an_id_or_empty(name: str) -> None:
     assert made == "" or (re.fullmatch(ID_PATTERN, made) and len(made) <= LONGEST_ID)
 
 
+@pytest.mark.slow
 @given(st.from_regex(ID_PATTERN, fullmatch=True).filter(lambda name: len(name) <= LONGEST_ID))
 def test_an_id_stays_itself(name: str) -> None:
     """A name that is an id already is not renamed."""

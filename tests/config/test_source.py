@@ -188,6 +188,7 @@ def test_json_with_tabs(tmp_path: Path) -> None:
     assert list(inner.entries) == ["b", "c", "d"]
 
 
+@pytest.mark.slow
 def test_a_large_json_file_is_read_in_time(tmp_path: Path) -> None:
     """Marks in JSON cost little, also at the end of a file of a thousand kilobytes."""
     entries = ",\n".join(f'"k{n}": "value number {n}"' for n in range(25_000))

@@ -34,6 +34,7 @@ def test_the_same_number_makes_the_same_connection() -> None:
     assert mutate(corpus[0], Random("7/1"), corpus) != mutate(corpus[0], Random("7/2"), corpus)
 
 
+@pytest.mark.slow
 def test_mutated_connections_and_lines_leave_the_host_and_its_good_client_alone() -> None:
     over_http, over_stdio = attack_http(200, 30, seed=1), attack_stdio(300, 30, seed=1)
     assert not over_http.faults

@@ -81,6 +81,7 @@ async def test_what_the_function_raises_is_raised_here_and_the_process_goes_on()
     assert await run_aside(os.getpid) == first
 
 
+@pytest.mark.slow
 async def test_a_process_that_was_killed_is_replaced_and_its_work_is_done_here() -> None:
     first = await run_aside(os.getpid)
 
@@ -95,6 +96,7 @@ async def test_a_process_that_was_killed_is_replaced_and_its_work_is_done_here()
     assert second not in (first, os.getpid())
 
 
+@pytest.mark.slow
 async def test_a_few_run_at_once_and_the_others_wait() -> None:
     found: list[int] = []
 
@@ -195,6 +197,7 @@ async def test_the_thread_of_the_loop_starts_the_processes() -> None:
     assert pid in children(threading.get_native_id())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 10, 30, None])
 def test_a_process_says_nothing_when_the_host_is_gone(size: int | None) -> None:
     """In the middle of an order, or before it has answered."""

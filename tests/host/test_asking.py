@@ -361,7 +361,7 @@ def test_progress_without_a_token_is_none(params: bytes | None) -> None:
 # All of it at once
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.sampled_from(["ask", "answer", "answer again", "refuse", "break", "cancel", "stranger", "end"]),

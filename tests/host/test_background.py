@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import threading
 
+import pytest
+
 from host.background import WAITING, BackgroundStream
 
 
@@ -34,6 +36,7 @@ def test_what_was_written_is_out_after_close_and_in_order() -> None:
     assert real.getvalue() == "".join(f"{n}\n" for n in range(1000))
 
 
+@pytest.mark.slow
 def test_a_slow_reader_holds_up_neither_the_writer_nor_the_end() -> None:
     real = Slow()
     stream = BackgroundStream(real)

@@ -53,6 +53,7 @@ def interrupted_start(folder: Path, number: signal.Signals, delay: float, *more:
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3 * LIMIT)
 def test_a_signal_at_any_time_of_the_start_ends_it_with_status_0_and_without_a_word(tmp_path: Path) -> None:
     """A signal before Python has got as far as the first line of ours is not ours: that is what is waited for."""
@@ -155,6 +156,7 @@ cli.main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_while_trio_itself_runs_and_no_host_listens_is_no_internal_error(tmp_path: Path, name: str) -> None:
     """Before the host listens for signals and after it has stopped. There an exception of a handler becomes a

@@ -51,6 +51,7 @@ print(peak >> 20, freed >> 20, resident() >> 20)
 needs_glibc = pytest.mark.skipif(heap._glibc() is None, reason="another C library")
 
 
+@pytest.mark.slow
 @needs_glibc
 def test_memory_goes_back_after_a_peak() -> None:
     """Blocks of which one in 64 is kept: nothing at the top of the heap would go back by itself."""

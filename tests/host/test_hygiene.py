@@ -106,6 +106,7 @@ odd_text = st.lists(
 ).map("".join)
 
 
+@pytest.mark.slow
 def test_every_character_shows_its_number_to_people_or_shows_itself() -> None:
     ignored = {*IGNORED, 0x2800}
     for char in EVERY:
@@ -127,6 +128,7 @@ def test_what_people_see_can_be_printed(text: str) -> None:
     assert visible(text, lines=True).replace("\n", "").replace("\t", "").isprintable()
 
 
+@pytest.mark.slow
 def test_every_character_alone_reaches_models_or_does_not() -> None:
     gone = {*IGNORED, *HIEROGLYPH_FORMATS, *NO_CHARACTERS}
     for char in EVERY:
@@ -140,6 +142,7 @@ def test_every_character_alone_reaches_models_or_does_not() -> None:
         assert is_clean(char) == (wanted == char)
 
 
+@pytest.mark.slow
 def test_every_character_that_is_taken_out_alone_is_taken_out_of_words() -> None:
     for char in EVERY:
         if clean(char) == "":
@@ -285,6 +288,7 @@ def test_json_in_general(value: object, ascii_only: bool, indent: int | None) ->
     assert clean_json(done) is done
 
 
+@pytest.mark.slow
 @given(json_values, st.integers(0, 8))
 def test_json_with_a_limit(value: object, limit: int) -> None:
     raw = json.dumps(value).encode()

@@ -114,7 +114,7 @@ def test_a_sample_is_short_and_escaped(text: str | bytes, shown: str) -> None:
     assert sample(text) == shown
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.text(st.characters(exclude_categories=())) | st.binary())
 def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
     shown = sample(text)

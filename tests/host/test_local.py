@@ -41,6 +41,7 @@ def answering(path: Path, data: bytes) -> Iterator[None]:
         thread.join(10)
 
 
+@pytest.mark.slow
 def test_every_running_host_is_found(folder: Path) -> None:
     assert running(folder.parent) == []
     with running_host(folder) as one, running_host(folder) as other:

@@ -222,7 +222,8 @@ def test_a_smaller_budget_leaves_half_of_it_to_what_is_not_kept() -> None:
     assert kept.budget.used == 300
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=40)
 @given(data=st.data(), count=st.integers(1, 50), noise=st.lists(st.integers(1, 300), max_size=30))
 def test_an_equal_share_of_what_may_be_kept_can_be_had_in_any_order(
     data: st.DataObject, count: int, noise: list[int]
@@ -262,7 +263,7 @@ def test_an_equal_share_of_what_may_be_kept_can_be_had_in_any_order(
         assert kept.size(name) == sum(sizes[int(name)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes=st.lists(st.integers(1, 250), min_size=2, max_size=12), order=st.randoms(use_true_random=False))
 def test_who_wants_more_than_there_is_asks_in_vain_and_disturbs_nobody(sizes: list[int], order: random.Random) -> None:
     """However often, and in whatever order they ask again."""
@@ -405,4 +406,4 @@ class FairMachine(Machine):
 
 TestAnyMachine = AnyMachine.TestCase
 TestFairMachine = FairMachine.TestCase
-TestAnyMachine.settings = TestFairMachine.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestAnyMachine.settings = TestFairMachine.settings = settings(max_examples=30, stateful_step_count=30)

@@ -22,7 +22,7 @@ from host.names import (
 )
 from tests.kit.cost import assert_costs_less
 
-CALM = settings(deadline=None, max_examples=80)
+CALM = settings(max_examples=80)
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates too
 SERVERS = st.from_regex(r"[a-z][a-z0-9]{0,4}(-[a-z0-9]{1,4}){0,3}", fullmatch=True).filter(lambda id: len(id) <= 20)
 LONGEST = "abcdefghij-klmnopqrs"
@@ -71,6 +71,7 @@ def adversarial_pairs() -> set[tuple[str, str]]:
     return pairs
 
 
+@pytest.mark.slow
 def test_no_two_of_a_hundred_thousand_alike_pairs_meet() -> None:
     pairs = adversarial_pairs()
     assert len(pairs) > 100_000
@@ -158,7 +159,8 @@ def naive(template: str, uri: str) -> bool:
     return re.fullmatch(".*".join(literals), uri, re.DOTALL) is not None
 
 
-@settings(deadline=None, max_examples=300)
+@pytest.mark.slow
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(["a", "b", "ab", "{x}", "{+y}", "{", "}"]), max_size=8), st.text("ab{}", max_size=10))
 def test_templates_agree_with_a_naive_matcher(parts: list[str], uri: str) -> None:
     template = "".join(parts)

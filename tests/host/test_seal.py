@@ -54,7 +54,7 @@ def test_nothing_of_it_can_be_read_and_no_two_are_alike() -> None:
         assert not any(word in carried for word in (b"purpose", b"bound", b"content", struct.pack(">d", NOW + 60)))
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(st.binary(max_size=60))
 def test_one_bit_of_the_text_changed_and_it_is_refused(content: bytes) -> None:
     """Any bit, those of the prefix and those that the last character has to spare included."""
@@ -64,7 +64,6 @@ def test_one_bit_of_the_text_changed_and_it_is_refused(content: bytes) -> None:
             refused(text[:at] + chr(ord(character) ^ (1 << bit)) + text[at + 1 :])
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=40), st.data())
 def test_another_character_anywhere_and_it_is_refused(content: bytes, data: st.DataObject) -> None:
     text = close(content)

@@ -293,6 +293,7 @@ def test_no_process_loses_what_another_wrote_or_reads_half_of_it(state: State) -
     ]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_writes_leaves_a_whole_file(state: State) -> None:
     """And no lock."""
     shared = state.for_config(Path("/config.yaml")).file("numbers.json")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.kit.transcripts import keep
 from tests.matrix.checks import CHECKS
 from tests.matrix.expectations import REVISIONS, Cell, Feature, cells
@@ -23,6 +25,7 @@ from tests.matrix.run import (
 )
 
 
+@pytest.mark.slow
 def test_clients_and_servers_of_one_revision_understand_each_other() -> None:
     """Every possible feature, in every revision, over every transport."""
     assert failures(run_directly(list(Feature)), [cell for cell in cells() if directly_wanted(cell)]) == []

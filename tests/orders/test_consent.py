@@ -970,12 +970,13 @@ def play(script: list[Step], client_answers: bool) -> Machine:
     return machine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_nothing_is_dispatched_without_a_live_matching_grant(shard: int) -> None:
     """And nothing waits for ever, and what is denied cannot be told from what is not there."""
     tally: Counter[str] = Counter()
 
-    @settings(max_examples=PLAYED, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=PLAYED, database=None, suppress_health_check=list(HealthCheck))
     @given(script=scripts(STEPS, first=31, second=15, min_size=15, max_size=60))
     def holds(script: list[Step]) -> None:
         tally.update(play(script, client_answers=shard % 2 == 1).tally)

@@ -776,10 +776,9 @@ STEPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + SCRIPTS_PLAYED)
-@settings(
-    deadline=None, max_examples=SCRIPTS_PLAYED, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(max_examples=SCRIPTS_PLAYED, suppress_health_check=[HealthCheck.data_too_large])
 @given(scripts(STEPS, first=8, max_size=60))
 def test_whatever_happens_everything_ends_once_and_nothing_is_left(script: list[Step]) -> None:
     """(rules 24, 38, 45, 47, 71, 80, 108)"""
@@ -868,6 +867,7 @@ async def sealed() -> AsyncIterator[Sealed]:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cursor", "parked", "asked"])
 async def test_with_any_bit_flipped_nothing_sealed_is_good(kind: str, autojump_clock: MockClock) -> None:
     """It is refused, and no server hears of it (rule 80)."""
@@ -879,7 +879,8 @@ async def test_with_any_bit_flipped_nothing_sealed_is_good(kind: str, autojump_c
             await given.takes(kind, text)
 
 
-@settings(deadline=None, max_examples=60)
+@pytest.mark.slow
+@settings(max_examples=60)
 @given(st.sampled_from(["cursor", "parked", "asked"]), st.text(), st.integers(0, 200), st.integers(0, 200))
 def test_of_nothing_sealed_a_part_is_good_or_more_than_all(kind: str, extra: str, start: int, end: int) -> None:
     """Nor one in the place of another."""

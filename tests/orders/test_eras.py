@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import pytest
 import trio
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.channel import Channel
@@ -421,7 +422,8 @@ BEHIND_THE_HANDSHAKE = [("open", 0, 8), ("ask", 1, 4)]
 CALLED_OFF_AT_ONCE = [("ask", 13, 14), ("cancel", 0, 0)]
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@settings(max_examples=120)
 @example(BEHIND_THE_HANDSHAKE)
 @example(CALLED_OFF_AT_ONCE)
 @given(scripts(CHANNEL_STEPS, first=23, second=23, min_size=1, max_size=40))
@@ -440,7 +442,8 @@ def test_on_a_channel_every_request_is_answered_once_by_its_era(script: list[Ste
     trio.run(play, clock=MockClock(autojump_threshold=0))
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@settings(max_examples=120)
 @given(scripts(ENDPOINT_STEPS, first=41, second=41, min_size=1, max_size=40))
 def test_over_http_every_request_is_answered_once_by_its_era(script: list[Step]) -> None:
     """(rules 13, 20, 21, 24, 26, 27)"""

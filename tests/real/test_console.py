@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import shutil
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -41,7 +40,7 @@ EVIL = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'
 EVIL_LONG = EVIL + "a" * 3000
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("COLONNADE_BROWSER"), reason="run by `make browser`: it takes two minutes"),
+    pytest.mark.browser,
     pytest.mark.timeout(120),
 ]
 

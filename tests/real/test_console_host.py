@@ -40,7 +40,7 @@ from .running import BARE_PYTHON, COLONNADE, SERVERS, START, STOP, Running, colo
 from .test_console import ATTACKS, FORM, browsing
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("COLONNADE_BROWSER"), reason="run by `make browser`: it takes two minutes"),
+    pytest.mark.browser,
     pytest.mark.timeout(120),
     SDK_LEAKS,
 ]

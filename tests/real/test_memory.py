@@ -77,11 +77,12 @@ async def attacked(folder: Path, attacks: Iterable[Attack], servers: Mapping[str
                 await good.ask("tools/call", {"name": "good__echo", "arguments": {"n": n}})
             found.idle = resident(host.process.pid)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(call_on, good, found)
+                over = trio.Event()
+                nursery.start_soon(call_on, good, found, over)
                 for attack in attacks:
                     with ExitStack() as held:
                         await attack(host, held)
-                nursery.cancel_scope.cancel()
+                over.set()
             with trio.move_on_after(SETTLE):
                 while True:
                     found.after = resident(host.process.pid)
@@ -95,9 +96,9 @@ async def attacked(folder: Path, attacks: Iterable[Attack], servers: Mapping[str
     return found
 
 
-async def call_on(good: HandClient, found: Figures) -> None:
-    """Call a small tool again and again, on one connection."""
-    while True:
+async def call_on(good: HandClient, found: Figures, over: trio.Event) -> None:
+    """Call a small tool again and again, on one connection, until it is over."""
+    while not over.is_set():
         try:
             answer = await good.ask("tools/call", {"name": "good__echo", "arguments": {"n": found.calls}})
             if "result" not in answer or answer["result"].get("isError"):

@@ -204,6 +204,7 @@ def test_only_so_many_connections(host: RunningHost) -> None:
             each.close()
 
 
+@pytest.mark.slow
 def test_a_fault_of_ours_is_told_as_one(tmp_path: Path) -> None:
     with running_host(tmp_path) as host:
         host.hear("break")
@@ -213,6 +214,7 @@ def test_a_fault_of_ours_is_told_as_one(tmp_path: Path) -> None:
         assert "ZeroDivisionError" in host.says()
 
 
+@pytest.mark.slow
 def test_the_socket_is_removed_at_the_end_however_long_its_path_is(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
@@ -250,6 +252,7 @@ def test_the_same_programs_started_by_somebody_else_are_answered(tmp_path: Path,
         assert "ok" in heard(out)
 
 
+@pytest.mark.slow
 def test_a_refused_attempt_is_told_with_its_process(tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "out"
     folder.mkdir()
@@ -262,6 +265,7 @@ def test_a_refused_attempt_is_told_with_its_process(tmp_path: Path) -> None:
         assert int(pid) > 0
 
 
+@pytest.mark.slow
 def test_refused_attempts_beyond_the_limit_are_counted(tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "out"
     folder.mkdir()

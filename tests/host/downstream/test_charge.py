@@ -134,6 +134,7 @@ async def test_bodies_that_are_withheld_give_way_to_small_requests(autojump_cloc
         assert world.memory.by_use()["requests"] == 0
 
 
+@pytest.mark.slow
 async def test_answers_that_are_not_taken_give_way(autojump_clock: MockClock) -> None:
     """Sixty readers of a megabyte that read nothing: those that stand still longest are cut off; small calls work."""
     async with open_face(server()) as (world, connection):
@@ -192,6 +193,7 @@ async def test_a_call_under_way_is_called_off_for_its_memory_and_says_so(autojum
         del taken
 
 
+@pytest.mark.slow
 async def test_kept_answers_are_forgotten_where_memory_is_needed(autojump_clock: MockClock) -> None:
     """Three hundred sessions that each keep a large answer."""
     async with open_face(server()) as (world, connection):
@@ -226,6 +228,7 @@ async def test_an_open_stream_that_is_not_read_is_cut_off(autojump_clock: MockCl
         assert (await connection.ask("ping"))["result"] == {}
 
 
+@pytest.mark.slow
 async def test_whatever_clients_do_the_budget_comes_to_rest(autojump_clock: MockClock) -> None:
     """Two thousand requests, whose clients leave, stall, withhold, or read: in the end nothing is charged for them."""
     chance = random.Random(11)

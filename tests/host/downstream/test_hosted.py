@@ -796,6 +796,7 @@ class Owner:
     """One that can be watched."""
 
 
+@pytest.mark.slow
 async def test_an_owner_without_jobs_is_not_kept(
     hosted: Hosted, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
@@ -1088,7 +1089,8 @@ STEPS = {
 }
 
 
-@settings(deadline=None, max_examples=150)
+@pytest.mark.slow
+@settings(max_examples=150)
 @given(scripts(STEPS, max_size=80))
 def test_whatever_happens_each_job_and_question_ends_once(script: list[Step]) -> None:
     """No job is left when the lifetimes are up, and none was seen by another than its owner (rules 91, 108)."""

@@ -84,7 +84,7 @@ def test_without_tokens_all_are_one_identity() -> None:
     Opened(streams, Transport.SSE, None)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(Transport), st.booleans()), max_size=80))
 def test_whoever_comes_in_any_order_the_limits_hold_and_nobody_with_few_loses_or_lacks_one(
     steps: list[tuple[str, Transport, bool]],
@@ -162,6 +162,7 @@ async def test_a_second_token_gets_its_stream_and_one_of_the_first_ends_in_order
             assert "result" in laptop[0].messages()[-1]
 
 
+@pytest.mark.slow
 async def test_four_hundred_streams_of_one_token_leave_one_for_the_other(autojump_clock: MockClock) -> None:
     async with open_face(ScriptedServer("a", tools=["x"]), listen=TOKENS) as (_, connection):
         laptop, desk = client_of(connection, "laptop"), client_of(connection, "desk")

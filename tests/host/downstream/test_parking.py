@@ -1340,7 +1340,8 @@ STEPS = {
 }
 
 
-@settings(deadline=None, max_examples=150)
+@pytest.mark.slow
+@settings(max_examples=150)
 @given(scripts(STEPS, max_size=80))
 def test_whatever_happens_each_request_call_and_question_ends_once(script: list[Step]) -> None:
     """No call is left, none is begun twice, and no answer reaches another question than its own (rule 108)."""

@@ -130,6 +130,7 @@ async def test_whoever_leaves_waits_no_longer(slow: Slow) -> None:
     assert len(slow.threads) == LARGE_OF_ONE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "tool"),
     [
@@ -164,6 +165,7 @@ LONE: dict[str, bytes] = {
 """Arguments with lone surrogates, which msgspec refuses."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", LONE)
 @pytest.mark.parametrize("way", ["session", "stateless", "stateless with headers"])
 async def test_no_lone_surrogate_holds_the_loop(arguments: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:

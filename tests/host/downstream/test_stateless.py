@@ -481,7 +481,7 @@ async def test_answers_are_objects(wrong: object, autojump_clock: MockClock) -> 
 
 
 @given(at=st.integers(0, 2**16), bit=st.integers(0, 7))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_flipped_bit_of_a_state_opens_nothing(at: int, bit: int) -> None:
     """(rule 80)"""
 

@@ -247,6 +247,7 @@ async def test_answers_to_a_client_that_does_not_read_wait_without_holding_up_an
         assert sorted([(await client.hears())["id"] for _ in range(5)]) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 async def test_answers_larger_than_all_that_may_wait_are_lost_by_nobody() -> None:
     """Not even one that is larger by itself."""
 

@@ -225,6 +225,7 @@ async def test_many_calls_with_one_id_are_answered_each_at_its_own_caller() -> N
             assert call.messages() == [{"jsonrpc": "2.0", "id": 1, "result": {"content": [n]}}]
 
 
+@pytest.mark.slow
 async def test_the_standing_stream_tells_what_changed_in_this_clients_view() -> None:
     a, b = ScriptedServer("a", tools=["x"]), ScriptedServer("b", tools=["x"])
     async with open_face(a, b) as (_, connection):

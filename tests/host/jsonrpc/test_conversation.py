@@ -143,7 +143,7 @@ class ServingMachine(RuleBasedStateMachine):
 
 TestAsked = AskedMachine.TestCase
 TestServing = ServingMachine.TestCase
-TestAsked.settings = TestServing.settings = settings(deadline=None, max_examples=40, stateful_step_count=30)
+TestAsked.settings = TestServing.settings = settings(max_examples=40, stateful_step_count=30)
 
 
 def test_ids_are_never_used_again() -> None:
@@ -389,7 +389,7 @@ ASKING_STEPS = {
 }
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(scripts(ASKING_STEPS, min_size=0, max_size=40))
 def test_whatever_happens_a_request_that_is_waited_for_ends_once(script: list[Step]) -> None:
     """And the other side is told exactly when it still works for it (rules 41, 45, 46, 47)."""

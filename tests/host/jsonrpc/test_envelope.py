@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from host.jsonrpc.envelope import Envelope, EnvelopeScanner
 from host.jsonrpc.messages import MAX_ID_BYTES, Failure, Malformed, Notification, Request, Success, read
 
-CALM = settings(deadline=None, max_examples=500)
+CALM = settings(max_examples=500)
 
 
 def scanned(*pieces: bytes) -> Envelope | None:

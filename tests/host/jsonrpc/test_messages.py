@@ -40,7 +40,7 @@ from host.jsonrpc.strict import MAX_DEPTH, MAX_TOKENS
 from tests.kit.cost import assert_costs_less, least_cost
 
 Reader = Callable[[bytes], Message | Malformed]
-CALM = settings(deadline=None, max_examples=100)
+CALM = settings(max_examples=100)
 BOTH = pytest.mark.parametrize("reader", [read, read_strictly])
 
 

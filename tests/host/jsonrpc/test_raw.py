@@ -25,7 +25,7 @@ from host.jsonrpc.raw import (
 )
 from tests.kit.cost import assert_costs_less
 
-CALM = settings(deadline=None, max_examples=60)
+CALM = settings(max_examples=60)
 LONE = "\ud83d"
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates too

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.jsonrpc import strict
@@ -27,7 +27,7 @@ from host.jsonrpc.strict import (
 from tests.kit.bodies import ARGUMENTS, LONGEST, call
 from tests.kit.cost import least_cost
 
-CALM = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+CALM = settings(max_examples=150)
 
 NAMES = st.sampled_from(["a", "b", "é", "\\", '"', "\ud800", "a\\", "{", ":", ""])
 NUMBERS = st.sampled_from(
@@ -77,6 +77,7 @@ def refused(check: Callable[[bytes], None], data: bytes) -> bool:
     return False
 
 
+@pytest.mark.slow
 @CALM
 @given(damaged(), st.integers(1, 9))
 def test_decoding_and_scanning_come_to_the_same_verdict(data: bytes, step: int) -> None:
@@ -88,6 +89,7 @@ def test_decoding_and_scanning_come_to_the_same_verdict(data: bytes, step: int) 
         strict._STEP = former
 
 
+@pytest.mark.slow
 @CALM
 @given(damaged())
 def test_the_verdict_on_a_long_text_is_that_on_a_short_one(data: bytes) -> None:
@@ -176,6 +178,7 @@ def test_the_bodies_of_an_attack_are_legal_and_keep_their_bytes(arguments: Calla
     assert bytes(found.params).endswith(b'"arguments":' + made + b"}")
 
 
+@pytest.mark.slow
 def test_the_time_of_a_check_grows_with_the_text_and_not_faster() -> None:
     """Of every sort; the larger text is four times the smaller one."""
 

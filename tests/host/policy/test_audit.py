@@ -132,6 +132,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.dictionaries(st.text("abcxyz_", min_size=5, max_size=9), values, max_size=4), max_size=8))
 def test_records_in_general(tmp_path_factory: pytest.TempPathFactory, many: list[dict[str, object]]) -> None:
     folder = tmp_path_factory.mktemp("audit")
@@ -190,6 +191,7 @@ def test_fields_of_ours_are_for_nobody_else(folder: Path) -> None:
 # Files that somebody changed
 
 
+@pytest.mark.slow
 def test_every_byte_counts(folder: Path) -> None:
     path = written(folder, 2)
     whole = path.read_bytes()
@@ -487,6 +489,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_writing(folder: Path) -> None:
     """Of every record whose number was given out, there is the record."""
     folder.mkdir(exist_ok=True)
@@ -580,6 +583,7 @@ def test_records_by_what_one_looks_for(folder: Path) -> None:
     assert list(records(folder / "nowhere")) == []
 
 
+@pytest.mark.slow
 def test_following_sees_what_comes(folder: Path) -> None:
     with open_audit(folder, full=False) as audit:
         audit.write("decision", number=1)

@@ -933,6 +933,7 @@ async def test_what_a_template_makes_that_is_held_back_is_held_back_in_every_spe
         assert await opened.admit(call(), "a", Kind.RESOURCE, spelling) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("more", "open_else"), [(-1, True), (0, True), (1, False)])
 async def test_beside_very_many_held_spellings_no_unlisted_uri_is_open(more: int, open_else: bool) -> None:
     with gate({"a": spec("a", Consent(resources=kind(default="allow")), Trust.STANDARD)}) as opened:
@@ -974,6 +975,7 @@ async def test_beside_very_many_held_templates_no_unlisted_uri_is_open(more: int
         assert not opened.shows("a", Kind.RESOURCE, "x://7/./a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
 async def test_beside_very_many_templates_that_begin_alike_no_uri_is_made_by_one(trust: Trust) -> None:
     """And what is held back stays so."""

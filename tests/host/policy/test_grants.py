@@ -430,6 +430,7 @@ for at in range(int(sys.argv[3])):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_grant_at_once_lose_nothing_of_each_other(tmp_path: Path, open_grants: Opener) -> None:
     open_grants()
     names, each = ("b", "c", "d"), 40

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from config.model import Limits, Rate, Trust
@@ -382,7 +382,6 @@ async def test_more_than_the_new_limit_is_not_owed(autojump_clock: trio.testing.
     await once(free)
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 20),
     st.sampled_from([0.1, 1.0, 3.0, 60.0, 3600.0]),
@@ -409,7 +408,6 @@ def test_a_rate_in_general(count: int, seconds: float, gaps: list[float]) -> Non
     trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 4),
     st.lists(st.tuples(st.floats(0, 3), st.floats(0, 40), st.floats(0, 40)), min_size=1, max_size=50),

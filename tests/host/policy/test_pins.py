@@ -292,6 +292,7 @@ def test_there_are_enough_single_changes_and_each_is_one() -> None:
         assert fingerprint(dumped(DEFINITIONS[kind])) not in prints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DEFINITIONS)
 @pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
 def test_every_single_change_is_held_back_and_only_the_exact_return_is_not(
@@ -315,6 +316,7 @@ def test_every_single_change_is_held_back_and_only_the_exact_return_is_not(
     assert pins.held() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
 def test_every_single_change_stays_held_back_over_a_restart(trust: Trust, open_pins: Opener) -> None:
     """All of them at once: each is an item of its own."""
@@ -359,6 +361,7 @@ def spelled(value: object, order: random.Random) -> bytes:
     ).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
 def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, kept: ConfigState, open_pins: Opener) -> None:
     order = random.Random(4)
@@ -692,6 +695,7 @@ for at in range(count):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_decide_at_once_lose_nothing_of_each_other(tmp_path: Path, open_pins: Opener) -> None:
     names, each = ("b", "c", "d"), 25
     open_pins()
@@ -987,8 +991,9 @@ class History(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
+@pytest.mark.slow
 def test_in_any_history_only_what_was_approved_last_may_be_used() -> None:
-    run_state_machine_as_test(History, settings=settings(max_examples=150, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(History, settings=settings(max_examples=150, stateful_step_count=30))
 
 
 def test_pins_that_were_deleted_while_no_host_ran_are_not_approved_anew(kept: ConfigState, open_pins: Opener) -> None:
@@ -1065,6 +1070,7 @@ def test_what_another_process_writes_meanwhile_is_not_lost(open_pins: Opener) ->
     assert {(pin.kind, pin.name) for pin in open_pins().pinned()} == {("tool", "x"), ("prompt", "y")}
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_costs_no_more_than_what_does(open_pins: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a server is full, each name of its next list was once held against all of them."""
     monkeypatch.setattr(module, "MOST_ITEMS", 4000)

@@ -241,7 +241,8 @@ WHEN = st.lists(
 ).map(tuple)
 
 
-@settings(deadline=None, max_examples=300)
+@pytest.mark.slow
+@settings(max_examples=300)
 @given(WHEN, ANYTHING, st.booleans())
 def test_any_conditions_judge_any_arguments(when: tuple[Condition, ...], arguments: object, closed: bool) -> None:
     answer = holds(when, arguments, closed=closed)
@@ -520,7 +521,8 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@pytest.mark.slow
+@settings(max_examples=400)
 @given(st.lists(PIECES, max_size=9).map("".join))
 @example("/../../x")
 def test_what_is_under_a_root_is_so_for_the_system_too(tail: str) -> None:
@@ -531,7 +533,7 @@ def test_what_is_under_a_root_is_so_for_the_system_too(tail: str) -> None:
             assert real == ROOT or real.startswith(ROOT + "/")
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.text("abcXYZ019_-+ é.~", min_size=1, max_size=8), max_size=4))
 def test_plain_names_below_a_root_are_always_under_it(names: list[str]) -> None:
     kept = [name for name in names if name.strip(". ") and not name.startswith("~")]
@@ -833,7 +835,7 @@ def test_hosts_of_every_kind(wanted: str, url: str, answer: bool | None) -> None
     assert said("host_in", (wanted,), url) is answer
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(
     st.lists(
         st.sampled_from(

@@ -593,11 +593,13 @@ PARTS = int(os.environ.get("COLONNADE_POLICY_PARTS", "2"))
 """Ten thousand cases each; ten of them in `make consent`."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_second_judge_agrees_on_ten_thousand_cases(part: int) -> None:
     compare(20_261_121 + part, 10_000)
 
 
+@pytest.mark.slow
 def test_a_second_judge_agrees_on_cases_that_are_new_each_time() -> None:
     seed = SystemRandom().getrandbits(32)
     print(f"seed {seed}")
@@ -699,7 +701,7 @@ def normal_form(uri: str) -> str:
     return f"x://h/{resolved}{'/' if resolved and path.split('/')[-1] in ('', '.', '..') else ''}"
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(URI_TEXT, st.lists(st.integers(0, 30)))
 def test_escaping_any_characters_of_a_path_changes_no_verdict(text: str, places: list[int]) -> None:
     text = text.replace("?", "").replace("#", "")

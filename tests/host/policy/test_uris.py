@@ -129,7 +129,7 @@ def test_percent_is_decoded_once_and_once_only(uri: str, normal: str) -> None:
     assert normal in texts(uri)
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(st.one_of(st.text(), URI_TEXT))
 def test_any_text_can_be_read_as_a_uri(text: str) -> None:
     try:
@@ -293,6 +293,7 @@ def wrong_ones(uri: str, is_open: Callable[[str], bool]) -> dict[str, list[str]]
     return {name: told for name, told in found.items() if told}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_spelling_that_a_server_takes_for_something_denied_passes(part: int) -> None:
     random, passed = Random(20_261_122 + part), 0

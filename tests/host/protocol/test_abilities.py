@@ -131,7 +131,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(VALUES)
 def test_no_declaration_is_worth_an_error(capabilities: object) -> None:
     found = abilities_of(LATEST_LEGACY, Raw(json.dumps(capabilities).encode()))

@@ -217,7 +217,7 @@ BLOCKS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(BLOCKS, max_size=4), st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.booleans())
 def test_translating_agrees_with_a_whole_parser(
     blocks: list[dict[str, Any]], escaped: bool, whole: bool, audio: bool, links: bool, structure: bool
@@ -241,7 +241,8 @@ def test_translating_agrees_with_a_whole_parser(
     assert json.loads(fitted(json.dumps(given, ensure_ascii=escaped).encode(), abilities)) == expected
 
 
-@settings(deadline=None, max_examples=100)
+@pytest.mark.slow
+@settings(max_examples=100)
 @given(st.dictionaries(WORDS, st.recursive(WORDS | st.none(), st.lists, max_leaves=4)), st.booleans())
 def test_a_result_of_known_things_keeps_every_byte(extra: dict[str, object], escaped: bool) -> None:
     result = {**extra, "content": [{"type": "text", "text": "x", "_meta": extra}, extra]}

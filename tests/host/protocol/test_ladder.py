@@ -144,7 +144,7 @@ def test_two_versions_of_sessions_are_for_the_session_to_refuse() -> None:
 VERSIONS = st.sampled_from([*SERVED, UNKNOWN, ""])
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(
     method=st.sampled_from(["initialize", "ping", CALL, "server/discover", "notifications/initialized", "x", None]),
     versions=st.lists(VERSIONS, max_size=3),

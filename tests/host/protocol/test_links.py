@@ -132,7 +132,7 @@ BLOCKS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(BLOCKS, max_size=4), st.booleans())
 def test_renaming_agrees_with_a_whole_parser(blocks: list[dict[str, object]], escaped: bool) -> None:
     """(rules 59, 65)"""

@@ -136,7 +136,7 @@ def test_a_member_named_by_half_an_emoji_crosses_too() -> None:
     assert sent_on(b'{"_meta":{"\\ud83d":1,"progressToken":2}}') == b'{"_meta":{"\\ud83d":1}}'
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.dictionaries(
         st.sampled_from(["progressToken", "io.modelcontextprotocol/a", "io.modelcontextprotocol", "b", "é", "\ud800"]),

@@ -66,7 +66,6 @@ def params(**found: object) -> dict[str, Raw]:
 # How a value is spelled
 
 
-@settings(deadline=None)
 @given(TEXT | TRICKY)
 def test_every_text_comes_back_from_a_header(text: str) -> None:
     """And is spelled as the SDK does, but where its pattern takes no line ends or overlapping marks."""
@@ -258,7 +257,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(SCHEMAS)
 def test_annotations_are_judged_as_the_sdk_judges_them(schema: Any) -> None:
     """(rule 36)"""
@@ -483,7 +482,7 @@ ARGUMENTS = st.fixed_dictionaries(
 ) | st.fixed_dictionaries({"deep": st.fixed_dictionaries({"inner": VALUES})})
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(ARGUMENTS, TEXT | TRICKY, st.booleans())
 def test_what_we_send_is_what_we_take(arguments: dict[str, Any], name: str, escaped: bool) -> None:
     """(rule 27, rule 35)"""
@@ -497,7 +496,7 @@ def test_what_we_send_is_what_we_take(arguments: dict[str, Any], name: str, esca
 EXACT = st.one_of(st.none(), st.booleans(), st.integers(-(2**53) + 1, 2**53 - 1), TEXT, st.just("a b"))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.fixed_dictionaries({}, optional={"text": EXACT, "count": EXACT, "flag": EXACT}))
 def test_the_sdk_takes_what_we_send_and_we_take_what_it_sends(arguments: dict[str, Any]) -> None:
     """(rule 27, rule 35)"""
@@ -508,7 +507,7 @@ def test_the_sdk_takes_what_we_send_and_we_take_what_it_sends(arguments: dict[st
     check_params(call(text), MIRRORS, headers(*theirs.items()))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(EXACT, EXACT)
 def test_two_values_are_never_taken_for_one(body: Any, other: Any) -> None:
     """(rule 27)"""

@@ -117,7 +117,8 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@pytest.mark.slow
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES), st.sampled_from(ALL))
 def test_no_capability_is_worth_an_error(capabilities: dict[str, object], revision: Revision) -> None:
     found = offered(capabilities, revision)

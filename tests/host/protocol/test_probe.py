@@ -140,7 +140,7 @@ def test_what_a_server_says_is_cut_before_it_is_shown() -> None:
 VERSIONS = st.sampled_from([NEW, OLD, UNKNOWN, ""])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.integers(-32030, -32010) | st.integers(), st.none() | st.lists(VERSIONS, max_size=3), VERSIONS)
 def test_only_a_stateless_servers_own_errors_keep_a_handshake_away(
     code: int, versions: list[str] | None, asked: str

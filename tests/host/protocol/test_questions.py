@@ -436,7 +436,7 @@ def plain_by_hand(field: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.dictionaries(NAMES, FIELDS, max_size=4), st.booleans())
 def test_translating_a_form_agrees_with_a_whole_parser(properties: dict[str, Any], escaped: bool) -> None:
     """(rule 75)"""
@@ -446,7 +446,7 @@ def test_translating_a_form_agrees_with_a_whole_parser(properties: dict[str, Any
     assert json.loads(asked(ELICIT, form, JUNE))["requestedSchema"]["properties"] == expected
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.dictionaries(NAMES, FIELDS, max_size=4), st.integers(0, 3))
 def test_a_client_that_knows_the_form_gets_its_very_bytes(properties: dict[str, Any], indent: int) -> None:
     schema = json.dumps({"type": "object", "properties": properties}, indent=indent).encode()

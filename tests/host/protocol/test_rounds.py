@@ -8,7 +8,7 @@ from typing import Any
 
 import mcp_types
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from pydantic import TypeAdapter
@@ -139,7 +139,6 @@ def test_what_is_not_there_is_left_out(
 PARAMS = st.dictionaries(st.text(max_size=4), st.integers().map(lambda number: Raw(str(number).encode())), max_size=3)
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.text(max_size=4), st.tuples(st.text(max_size=4), PARAMS), max_size=4),
     st.text(max_size=6),

@@ -238,7 +238,7 @@ def test_meta_that_is_no_object_goes_nowhere() -> None:
         enveloped(params(_meta=1), LATEST, {}, level=None, client_version="1", token=None)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.dictionaries(st.sampled_from(["progressToken", VERSION, CLIENT, LEVEL, "b", "é", "\ud800"]), st.integers()),
     st.booleans(),
@@ -410,7 +410,8 @@ MEMBERS = st.dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@pytest.mark.slow
+@settings(max_examples=150)
 @given(
     MEMBERS,
     st.none() | st.dictionaries(st.sampled_from(["a", "b/c", "\ud83d"]), st.integers(), min_size=1),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import mcp_types
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -95,7 +95,6 @@ def test_wishes_have_a_bound(member: str) -> None:
         wishing(MAX_WATCHED + 1)
 
 
-@settings(deadline=None)
 @given(FILTERS, IDS)
 def test_what_one_side_writes_the_other_reads(wanted: Filter, id: Id) -> None:
     """(rule 86, rule 87)"""

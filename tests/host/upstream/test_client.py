@@ -516,6 +516,7 @@ def test_an_answer_without_memory_fails_its_call_and_says_that_it_was_carried_ou
     assert error.message.startswith("a carried this out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("result", "said"),
     [

@@ -592,7 +592,8 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=60)
 @given(STEPS)
 def test_whatever_the_order_in_the_end_one_request_listens_for_what_is_wanted(steps: list[Step]) -> None:
     """Everybody is answered, and whoever was told yes hears of the next change once (rules 87, 89, 110)."""

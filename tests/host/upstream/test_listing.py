@@ -699,6 +699,7 @@ async def changed(world: World, big: Renaming, turn: int) -> None:
     await until(lambda: listed(world)[:1] == [f"t{turn}_0"])
 
 
+@pytest.mark.slow
 async def test_a_server_that_renames_all_its_tools_holds_nobody_up(tmp_path: Path) -> None:
     """From the second turn on more is offered than is kept of a server: each new name was once held against all. A turn
     is one record in the audit, with the count, the first names and a digest; it was 4 MB."""
@@ -727,6 +728,7 @@ async def test_a_server_that_renames_all_its_tools_holds_nobody_up(tmp_path: Pat
     assert [verify(path).soundness for path in files(state / "audit")] == ["ok"]
 
 
+@pytest.mark.slow
 async def test_what_a_list_takes_grows_with_its_length_and_no_faster() -> None:
     async def reading(count: int) -> float:
         big = Renaming(count)
@@ -747,6 +749,7 @@ async def test_what_a_list_takes_grows_with_its_length_and_no_faster() -> None:
 INVISIBLE = b'{"name":"t%d","inputSchema":{"type":"object","enum":[%b]}}'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("entries", "names", "complaint"),
     [
@@ -786,6 +789,7 @@ async def test_no_hostile_page_holds_anybody_up(entries: bytes, names: list[str]
         await assert_holds_nobody_up(reads, LONGEST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pages", [1, 3])
 async def test_no_page_takes_a_list_beyond_its_limit(pages: int) -> None:
     """Not even the last one."""
@@ -802,6 +806,7 @@ async def test_no_page_takes_a_list_beyond_its_limit(pages: int) -> None:
         assert len(listed(world)) == listing.MAX_ENTRIES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [listing.MAX_ENTRIES - 1, listing.MAX_ENTRIES, listing.MAX_ENTRIES + 1])
 async def test_a_list_is_cut_at_its_limit_and_not_before(count: int) -> None:
     async def answer(params: dict[str, Any]) -> Raw:
@@ -820,6 +825,7 @@ def denying(world: World, pattern: str) -> None:
     world.configures(*world.servers.values())
 
 
+@pytest.mark.slow
 async def test_other_rules_for_long_lists_hold_nobody_up() -> None:
     """Each list took 0.2 s. Who asks for a list meanwhile waits, and is shown what the new rules leave of it."""
     big, other = Renaming(listing.MAX_ENTRIES - 1), Renaming(listing.MAX_ENTRIES - 1)
@@ -875,6 +881,7 @@ async def test_no_list_shows_what_other_rules_deny_by_now_and_no_call_of_it_goes
 # Half of a list
 
 
+@pytest.mark.slow
 async def test_a_list_is_swapped_in_one_step() -> None:
     """Whoever looks at any moment sees the former list or the new one, whole, and what the gate says fits it."""
     big = Renaming(3000)
@@ -936,11 +943,13 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
         decided = False
 
         async def look() -> None:
+            last = None
             while True:
                 view = await world.router.view(Caller("t", None), Kind.TOOL)
-                names = {json.loads(each)["name"].removeprefix("big__") for each in view.definitions}
-                if decided:
+                if decided and view is not last:
+                    names = {json.loads(each)["name"].removeprefix("big__") for each in view.definitions}
                     wrong.extend(names if hidden is None else names & hidden)
+                last = view
                 await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:
@@ -1005,6 +1014,7 @@ async def test_an_honest_server_is_heard_at_once(autojump_clock: MockClock) -> N
 # Who looks while it is long
 
 
+@pytest.mark.slow
 async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
     """Ten thousand held definitions, shown, explained and compared with a thousand rules that match none of them."""
     big = Renaming(listing.MAX_ENTRIES - 1)

@@ -375,7 +375,8 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=200)
 @given(STEPS)
 def test_no_order_of_events_brings_a_question_to_a_client_that_is_not_meant(steps: list[Step]) -> None:
     """(rule 71) And every question is answered in the end."""
@@ -1439,6 +1440,7 @@ async def test_such_a_client_is_asked_nothing_while_any_of_its_requests_may_be_m
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_what_names_a_task_of_such_a_client_is_certain() -> None:
     """(rule 71) The task is one of several that the server runs for it."""
     server = shaking()

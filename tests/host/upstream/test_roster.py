@@ -53,6 +53,7 @@ async def test_after_the_grace_nobody_waits(autojump_clock: MockClock) -> None:
         assert trio.current_time() == began
 
 
+@pytest.mark.slow
 async def test_all_are_connected_at_once_and_keep_their_order(autojump_clock: MockClock) -> None:
     servers = [ScriptedServer(f"s{n}", answers=starting_after(1)) for n in range(50)]
     async with open_world(*servers) as world:

@@ -193,6 +193,7 @@ class Fickle(Crashing):
         world.roster.ready("a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "server",
     [

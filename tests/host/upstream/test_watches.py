@@ -352,7 +352,8 @@ async def test_a_change_of_a_part_is_told_to_whoever_watches_the_whole(changed: 
 PIECES = st.text(alphabet="ab/#?", min_size=1, max_size=8)
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=200)
 @given(st.sets(PIECES, max_size=6), PIECES)
 def test_what_is_above_a_uri_is_it_without_some_of_its_last_pieces(watched: set[str], changed: str) -> None:
     """(rule 66)"""
@@ -394,6 +395,7 @@ async def _agree(uris: frozenset[str]) -> frozenset[str]:
     return uris
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("watched", [0, 1])
 async def test_a_change_of_something_with_a_great_many_pieces_holds_nobody_up(watched: int) -> None:
     """(rule 5) Unbounded, or with a copy of every beginning, either of these takes a second and more."""
@@ -649,6 +651,7 @@ async def test_a_request_that_is_called_off_in_the_breath_of_its_answer_leaves_n
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_thousands_of_watches_cost_little(autojump_clock: MockClock) -> None:
     """Each costs about the same however many there are: when they are made, and when all of them are made again. If
     each looked at all of them, ten times as many would cost ten times as much each; a busy machine may double it."""
@@ -689,7 +692,8 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=150)
 @given(STEPS)
 def test_whatever_the_order_the_server_has_in_the_end_what_is_wanted(steps: list[Step]) -> None:
     """(rule 88, rule 110) One request at a time for each resource, and whoever was told yes has a subscription."""

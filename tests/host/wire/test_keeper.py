@@ -149,6 +149,7 @@ def test_a_byte_without_descriptors_is_passed_over(host: socket.socket) -> None:
     made.close()
 
 
+@pytest.mark.slow
 def test_the_end_of_the_control_socket_ends_a_program_that_heeds_no_signal(host: socket.socket) -> None:
     made = Warden(host)
     token = new_token()

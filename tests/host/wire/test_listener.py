@@ -222,6 +222,7 @@ async def test_an_answer_without_reading_the_body_reaches_a_client_that_still_se
         assert answer.endswith(b"done")
 
 
+@pytest.mark.slow
 async def test_a_client_that_reads_slowly_gets_a_long_answer_whole() -> None:
     size = 8 * 1024 * 1024
 
@@ -239,6 +240,7 @@ async def test_a_client_that_reads_slowly_gets_a_long_answer_whole() -> None:
         assert trio.current_time() - started > 0.5, "longer than one write may take"
 
 
+@pytest.mark.slow
 async def test_an_app_that_reads_slowly_holds_the_client_back() -> None:
     go = trio.Event()
 
@@ -445,6 +447,7 @@ async def test_an_app_that_breaks_its_promise_of_length_ends_its_connection(capl
 # Deadlines
 
 
+@pytest.mark.slow
 async def test_a_head_that_comes_slowly_is_cut() -> None:
     async with serving(hello, head_timeout=0.4) as site, await site.connect() as stream:
         started = trio.current_time()
@@ -461,6 +464,7 @@ async def test_a_head_that_comes_slowly_is_cut() -> None:
         assert 0.3 < trio.current_time() - started < 1
 
 
+@pytest.mark.slow
 async def test_of_many_incomplete_heads_those_beyond_a_number_get_little_time() -> None:
     async with serving(hello, head_timeout=60) as site, clients(site) as connect:
         first, *others = [await connect() for _ in range(MANY_HEADS + 10)]
@@ -521,6 +525,7 @@ async def test_a_connection_that_has_ended_is_gone_without_the_collector_of_garb
         gc.enable()
 
 
+@pytest.mark.slow
 async def test_the_next_head_has_its_own_deadline_and_the_time_before_it_another() -> None:
     async with serving(hello, head_timeout=0.2, idle_timeout=0.6) as site, await site.connect() as stream:
         await stream.send_all(GET)
@@ -540,6 +545,7 @@ async def test_the_next_head_has_its_own_deadline_and_the_time_before_it_another
         assert 0.3 < trio.current_time() - started < 0.8
 
 
+@pytest.mark.slow
 async def test_a_silent_stream_has_no_deadline() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await begin(send)
@@ -552,6 +558,7 @@ async def test_a_silent_stream_has_no_deadline() -> None:
             await read_to(stream, b"late")
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_is_dropped() -> None:
     app = Flood()
     async with serving(app, write_timeout=0.5) as site, await site.connect() as stream:
@@ -716,6 +723,7 @@ async def test_stop_lets_a_request_end_and_closes_the_rest_at_once() -> None:
             await site.ended.wait()
 
 
+@pytest.mark.slow
 async def test_stop_cuts_what_does_not_end_within_the_grace() -> None:
     flood = Flood()
 
@@ -908,6 +916,7 @@ async def test_a_listener_whose_connections_are_all_in_use_refuses_who_has_no_na
         assert (await ask(site, get("/console"))).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.slow
 async def test_silent_connections_beyond_the_limit_keep_nobody_out() -> None:
     """Every slot is in use, and the extra ones are taken by clients that send nothing, or one byte."""
     async with serving(by_name, max_connections=4, head_timeout=120) as site, clients(site) as connect:
@@ -921,6 +930,7 @@ async def test_silent_connections_beyond_the_limit_keep_nobody_out() -> None:
         assert (await ask(site, get("/?laptop"), 30)).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.slow
 async def test_incomplete_requests_keep_nobody_out() -> None:
     """Heads that do not end, and bodies that do not come: after a second they make room."""
     body = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1"
@@ -993,6 +1003,7 @@ async def flood(site: Site) -> AsyncIterator[Callable[[int], Awaitable[list[sock
             each.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_files")
 @pytest.mark.parametrize("sent", [b"", GET[:-2]])
 async def test_more_than_a_thousand_connections_that_send_no_request_keep_nobody_out(sent: bytes) -> None:
@@ -1058,6 +1069,7 @@ async def test_idle_connections_give_back_their_descriptors_when_there_are_no_mo
             await read_to(stream, b"got    0")
 
 
+@pytest.mark.slow
 async def test_running_out_of_file_descriptors_is_survived_without_spinning(caplog: pytest.LogCaptureFixture) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving(hello) as site:

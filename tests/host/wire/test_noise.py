@@ -218,6 +218,7 @@ class RealServer(ScriptedServer):
             yield link
 
 
+@pytest.mark.slow
 async def test_one_clients_long_answers_fail_alone_at_a_shared_server() -> None:
     """Six answers of 9 MB beside six hundred small calls of another client."""
     async with open_keeper() as keeper:

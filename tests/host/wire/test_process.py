@@ -264,6 +264,7 @@ async def test_one_that_ignores_the_end_of_its_input_gets_term(keeper: Keeper) -
     assert GRACE <= trio.current_time() - begun < GRACE + 1
 
 
+@pytest.mark.slow
 async def test_one_that_ignores_term_as_well_is_killed_with_all_it_started(keeper: Keeper) -> None:
     async with family(keeper, "stubborn") as (child, token):
         begun = trio.current_time()
@@ -278,6 +279,7 @@ async def test_one_that_was_stopped_by_a_signal_is_ended_all_the_same(keeper: Ke
     assert child.returncode == -signal.SIGTERM
 
 
+@pytest.mark.slow
 async def test_term_reaches_the_whole_tree(keeper: Keeper, tmp_path: Path) -> None:
     """The real server below a launcher gets its chance to tidy up, also from a session of its own."""
     script = (
@@ -288,6 +290,7 @@ async def test_term_reaches_the_whole_tree(keeper: Keeper, tmp_path: Path) -> No
     assert (tmp_path / "note").read_text() == "tidy\n"
 
 
+@pytest.mark.slow
 async def test_stopping_is_not_cut_short_by_a_cancellation(keeper: Keeper) -> None:
     with trio.move_on_after(0.5):
         async with family(keeper, "stubborn") as (_, token):
@@ -320,6 +323,7 @@ async def test_an_error_of_the_body_comes_out_as_it_is(keeper: Keeper) -> None:
             raise LookupError
 
 
+@pytest.mark.slow
 async def test_no_zombie_is_seen_while_a_program_runs(keeper: Keeper) -> None:
     """Orphans that end are reaped at once: a zombie may be met, but not the same one twice, 50 ms apart."""
     code = """
@@ -371,6 +375,7 @@ async def test_a_killed_warden_is_an_exit_and_takes_its_tree_along(keeper: Keepe
         assert await sibling.stdout.receive_some() == b"still here"
 
 
+@pytest.mark.slow
 async def test_a_warden_that_was_stopped_cannot_keep_its_tree(keeper: Keeper) -> None:
     async with family(keeper, "stubborn") as (child, token):
         os.kill(child._warden, signal.SIGSTOP)
@@ -405,6 +410,7 @@ def carrying_below(host: subprocess.Popen[bytes], token: str) -> list[int]:
     return [pid for pid in carrying(token) if pid != host.pid]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("stubborn",)], ids=["plain", "stubborn"])
 async def test_nothing_outlives_a_killed_host(words: tuple[str, ...]) -> None:
     with running_host(*words) as (host, token, numbers):
@@ -414,6 +420,7 @@ async def test_nothing_outlives_a_killed_host(words: tuple[str, ...]) -> None:
         assert await until(lambda: not carrying(token) and not any(map(exists, numbers)), 2) < 2
 
 
+@pytest.mark.slow
 async def test_nothing_outlives_a_host_killed_with_its_whole_group() -> None:
     with running_host("stubborn") as (host, token, numbers):
         os.killpg(host.pid, signal.SIGKILL)
@@ -421,6 +428,7 @@ async def test_nothing_outlives_a_host_killed_with_its_whole_group() -> None:
         assert await until(lambda: not carrying(token) and not any(map(exists, numbers)), 2) < 2
 
 
+@pytest.mark.slow
 async def test_nothing_outlives_a_killed_host_whose_warden_was_stopped() -> None:
     with running_host("stubborn") as (host, token, (keeper, warden, program)):
         os.kill(warden, signal.SIGSTOP)

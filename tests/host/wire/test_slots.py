@@ -428,4 +428,4 @@ class AnyLife(RuleBasedStateMachine):
 
 
 TestAnyLife = AnyLife.TestCase
-TestAnyLife.settings = settings(max_examples=20, stateful_step_count=50, deadline=None)
+TestAnyLife.settings = settings(max_examples=20, stateful_step_count=50)

@@ -336,6 +336,7 @@ def holding(total: int) -> tuple[Budget, Hold]:
     return budget, lambda drop: budget.hold(of_server("a"), Use.MESSAGES, drop=drop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "fits"), [(999, True), (1000, True), (1001, False)])
 async def test_a_message_that_comes_is_charged_until_it_is_whole(size: int, fits: bool) -> None:
     budget, hold = holding(1000)
@@ -353,6 +354,7 @@ async def test_a_message_that_comes_is_charged_until_it_is_whole(size: int, fits
     assert budget.by_owner() == {}
 
 
+@pytest.mark.slow
 async def test_a_message_whose_memory_is_needed_elsewhere_ends_the_link() -> None:
     budget, hold = holding(1000)
     async with serving(hold=hold) as server:
