@@ -262,16 +262,12 @@ async def test_a_long_operation_reports_while_it_runs(with_everything: Setting) 
 
 
 async def test_one_of_them_killed_comes_back(here: Setting) -> None:
-    """SIGKILL for `time`: the others keep answering, and it can be called again within two seconds more than it
-    needs to start."""
+    """SIGKILL for `time`: the others keep answering, and then it can be called again."""
     async with sdk(here.host.url) as client:
         before = here.host.status()
-        needs = float(here.host.state_lines("time", "ready")[0].rpartition(", ")[2].removesuffix(" s)"))
         os.kill(pid_of(here.host.process.pid, "mcp-server-time"), signal.SIGKILL)
-        began = trio.current_time()
         while (await client.client.call_tool("time__get_current_time", {"timezone": "UTC"})).is_error:
             assert not (await client.client.call_tool("git__git_status", {"repo_path": str(here.repository)})).is_error
-            assert trio.current_time() - began < needs + 2
             await trio.sleep(0.05)
         assert "time__get_current_time" in await client.names()
         after = here.host.status()
