@@ -34,13 +34,13 @@ from host.downstream.status import status
 from host.downstream.stdio import own_stdout, serve_stdio
 from host.downstream.tasks import Tasks
 from host.heap import collect, give_back, tune
-from host.journal import Crashed, Journal, LeftOut, NoConsole, Reloaded, sample
+from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, excerpt
 from host.memory import Budget
 from host.policy.audit import open_audit
-from host.policy.desk import Desk
+from host.policy.desk import ConfirmationQueue
 from host.policy.gate import Gate
 from host.policy.grants import Grants
-from host.policy.ledger import Ledger
+from host.policy.ledger import DecisionLog
 from host.policy.pins import Pins
 from host.router import Router
 from host.state import State
@@ -91,17 +91,17 @@ class Host:
         except ConfigError as problem:
             first, *more = problem.problems
             why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
-            self.gate.ledger.configured("config_rejected", self.config.source)
-            self.journal.note(Reloaded(why, accepted=False))
+            self.gate.decision_log.record_configuration("config_rejected", self.config.source)
+            self.journal.note(ConfigReloaded(why, accepted=False))
             return
         found, since_start = difference(self.config, config), difference(self.started, config)
         self.config = config
         # Nothing waits in here: no request is judged by half of it.
-        self.gate.ledger.configured("config", config.source)
-        self.catalog.rearrange(list(config.servers))
-        self.gate.desk.spec = config.ask
+        self.gate.decision_log.record_configuration("config", config.source)
+        self.catalog.set_servers(list(config.servers))
+        self.gate.confirmations.spec = config.ask
         self.memory.total = config.memory
-        self.gate.ledger.full = config.audit_arguments
+        self.gate.decision_log.full_arguments = config.audit_arguments
         self.gate.replace(config.servers)
         self.roster.apply(config.servers, found.restart)
         changes = [
@@ -112,7 +112,7 @@ class Host:
             *found.at_once,
             *since_start.fixed,
         ]
-        self.journal.note(Reloaded("; ".join(changes) or "nothing has changed", accepted=True))
+        self.journal.note(ConfigReloaded("; ".join(changes) or "nothing has changed", accepted=True))
 
 
 @asynccontextmanager
@@ -127,31 +127,31 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
 
     def collided(entry: Entry) -> None:
         journal.note(
-            LeftOut(entry.server, f"{sample(entry.outward)} is offered more than once; all of them are left out")
+            EntryOmitted(entry.server, f"{excerpt(entry.outward)} is offered more than once; all of them are left out")
         )
 
     def crashed(what: str, problem: Exception) -> None:
-        journal.note(Crashed(what, problem))
+        journal.note(InternalError(what, problem))
 
     tune()
     kept = state.for_config(config.source)
     memory = Budget(config.memory, trio.current_time)
     with announce_host(state.hosts, config.source), open_audit(state.audit, full=config.audit_arguments) as audit:
-        ledger = Ledger(audit, journal)
+        ledger = DecisionLog(audit, journal)
         trusts = {server: spec.trust for server, spec in config.servers.items()}
-        desk = Desk(Grants(kept.file("grants.json")), config.ask, ledger.asked)
+        desk = ConfirmationQueue(Grants(kept.file("grants.json")), config.ask, ledger.record_confirmation)
         gate = Gate(config.servers, Pins(kept.file("pins.json"), trusts), desk, ledger)
-        ledger.configured("config", config.source)
+        ledger.record_configuration("config", config.source)
         gate.void_unruled()
-        catalog = Catalog(list(config.servers), gate.lists, collided, memory)
-        gate.moved = catalog.reconsider
+        catalog = Catalog(list(config.servers), gate.is_visible_cached, collided, memory)
+        gate.on_visibility_changed = catalog.reevaluate
         become_subreaper()
         async with open_keeper() as keeper:
             open_one = partial(open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory)
             async with open_roster(
                 config.servers, config.start_grace, open_one, catalog, gate, journal, alone=alone
             ) as roster:
-                gate.moved = partial(_reconsider, catalog, roster)
+                gate.on_visibility_changed = partial(_reconsider, catalog, roster)
                 router = Router(catalog, gate, roster)
                 async with (
                     open_lot(partial(crashed, "a call that may ask its client"), memory) as lot,
@@ -172,7 +172,7 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
 
 
 def _reconsider(catalog: Catalog, roster: Roster, servers: Iterable[str]) -> None:
-    catalog.reconsider(servers)
+    catalog.reevaluate(servers)
     roster.reconsider(servers)
 
 
@@ -242,7 +242,7 @@ async def _open_own_console(
         own = bind(*(spec.address or ("127.0.0.1", 0)))
     except OSError as problem:
         why = f"its address cannot be had ({problem.strerror}); another is set under console.address"
-        host.journal.note(NoConsole(why))
+        host.journal.note(ConsoleFailed(why))
         yield None
         return
     async with trio.open_nursery() as nursery:
@@ -314,7 +314,7 @@ async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
             try:
                 await host.reload()
             except Exception as problem:  # noqa: BLE001 - a mistake of ours in this must not end what runs
-                host.journal.note(Crashed("reading the configuration again", problem))
+                host.journal.note(InternalError("reading the configuration again", problem))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow)

@@ -31,19 +31,19 @@ from typing import BinaryIO, TypeVar
 import trio
 from msgspec import Raw
 
-AT_ONCE = 4
+MAX_WORKERS = 4
 """Processes at the most."""
 NICENESS = 10
-PATIENCE = 30.0
+WORK_TIMEOUT = 30.0
 """Seconds that one piece of work may take, the start of its process included: some tenths of a second, many times that
 on a busy machine. A process that needs more was stopped, or starves."""
-GRACE = 2.0
+CANCEL_GRACE = 2.0
 """Seconds that it may still take once nobody wants the result: a process that is killed has to be started again. A
 program has as long to heed the end of its input (connect.py)."""
 KILL_LIMIT = 1.0
 """Seconds after SIGKILL in which a process is waited for."""
 
-PER_BYTE = 8e-9
+PACE_PER_BYTE = 8e-9
 """Seconds between two results for each byte of the order. Whoever gets a result goes on with the text of the order in
 the event loop, which takes some 4 ns for each byte; four may be ready at once."""
 
@@ -62,11 +62,11 @@ _COMMAND = (
 T = TypeVar("T")
 
 
-class TookTooLong(Exception):
+class WorkerTimeout(Exception):
     """A process did not end its work within PATIENCE seconds."""
 
 
-async def run_aside(function: Callable[..., T], *arguments: object, repeats: bool = True) -> T:
+async def run_in_worker(function: Callable[..., T], *arguments: object, fall_back_to_thread: bool = True) -> T:
     """Run a function, which must be found in its module by its name, in another process; its result, or its exception.
 
     A worker thread does the work if the process was killed, or needs more than PATIENCE seconds; once that has begun it
@@ -78,17 +78,17 @@ async def run_aside(function: Callable[..., T], *arguments: object, repeats: boo
     Raises:
         TookTooLong: it did, and is not repeated.
     """
-    processes = _processes.get(None)
+    processes = _worker_pool.get(None)
     if processes is None:
-        processes = _Processes()
-        _processes.set(processes)
-        trio.lowlevel.spawn_system_task(processes.hold)
+        processes = _WorkerPool()
+        _worker_pool.set(processes)
+        trio.lowlevel.spawn_system_task(processes.close_at_exit)
     async with processes.limiter:
-        order = _packed((function, _by_itself(arguments)))
+        order = _pack((function, _out_of_band(arguments)))
         try:
             answer = await processes.run(order)
-        except TookTooLong:
-            if not repeats:
+        except WorkerTimeout:
+            if not fall_back_to_thread:
                 raise
             answer = None
         if answer is None:
@@ -101,7 +101,7 @@ async def run_aside(function: Callable[..., T], *arguments: object, repeats: boo
     return found
 
 
-class _Process:
+class _Worker:
     """One process.
 
     Raises:
@@ -127,7 +127,7 @@ class _Process:
                 raise
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
 
-    async def ask(self, order: list[bytes | memoryview]) -> list[bytes] | None:
+    async def run(self, order: list[bytes | memoryview]) -> list[bytes] | None:
         """The parts of what came of an order; None if the process ended before."""
         try:
             for part in order:
@@ -164,16 +164,16 @@ class _Process:
             self._process.wait(KILL_LIMIT)
 
 
-class _Processes:
+class _WorkerPool:
     """Those of one event loop."""
 
     def __init__(self) -> None:
-        self.limiter = trio.CapacityLimiter(AT_ONCE)
-        self._idle: list[_Process] = []
-        self._all: set[_Process] = set()
+        self.limiter = trio.CapacityLimiter(MAX_WORKERS)
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
         self._free_at = -math.inf
 
-    async def hold(self) -> None:
+    async def close_at_exit(self) -> None:
         """Wait for the end of the loop, then end the processes."""
         try:
             await trio.sleep_forever()
@@ -186,7 +186,7 @@ class _Processes:
     async def pace(self, size: int) -> None:
         """Wait until the results before have been taken in."""
         at = max(trio.current_time(), self._free_at)
-        self._free_at = at + size * PER_BYTE
+        self._free_at = at + size * PACE_PER_BYTE
         await trio.sleep_until(at)
 
     async def run(self, order: list[bytes | memoryview]) -> list[bytes] | None:
@@ -202,12 +202,12 @@ class _Processes:
         answer = None
         try:
             async with trio.open_nursery() as nursery:
-                with trio.move_on_after(PATIENCE, shield=True) as work:
+                with trio.move_on_after(WORK_TIMEOUT, shield=True) as work:
                     nursery.start_soon(_limit_once_cancelled, work)
-                    answer = await process.ask(order)
+                    answer = await process.run(order)
                 nursery.cancel_scope.cancel()
             if work.cancelled_caught:
-                raise TookTooLong
+                raise WorkerTimeout
         finally:
             if answer is not None:
                 self._idle.append(process)
@@ -217,13 +217,13 @@ class _Processes:
                 self._all.discard(process)
         return answer
 
-    def _start(self) -> _Process:
-        process = _Process()
+    def _start(self) -> _Worker:
+        process = _Worker()
         self._all.add(process)
         return process
 
 
-_processes: trio.lowlevel.RunVar[_Processes | None] = trio.lowlevel.RunVar("processes beside the loop")
+_worker_pool: trio.lowlevel.RunVar[_WorkerPool | None] = trio.lowlevel.RunVar("processes beside the loop")
 
 
 async def _limit_once_cancelled(work: trio.CancelScope) -> None:
@@ -231,19 +231,19 @@ async def _limit_once_cancelled(work: trio.CancelScope) -> None:
     try:
         await trio.sleep_forever()
     finally:
-        work.deadline = min(work.deadline, trio.current_time() + GRACE)
+        work.deadline = min(work.deadline, trio.current_time() + CANCEL_GRACE)
 
 
-def _by_itself(thing: object) -> object:
+def _out_of_band(thing: object) -> object:
     """The same with long texts, also those in lists and tuples, as what is sent by itself. It arrives as bytes."""
     if isinstance(thing, bytes | Raw):
         return pickle.PickleBuffer(thing) if len(thing) >= _LONG else thing
     if type(thing) is list:
-        return list(map(_by_itself, thing))
-    return tuple(map(_by_itself, thing)) if type(thing) is tuple else thing
+        return list(map(_out_of_band, thing))
+    return tuple(map(_out_of_band, thing)) if type(thing) is tuple else thing
 
 
-def _packed(thing: object) -> list[bytes | memoryview]:
+def _pack(thing: object) -> list[bytes | memoryview]:
     """The parts to be written for a thing, in their order."""
     texts: list[memoryview] = []
     head = pickle.dumps(thing, pickle.HIGHEST_PROTOCOL, buffer_callback=lambda text: texts.append(text.raw()))
@@ -264,7 +264,7 @@ def serve() -> None:
             sizes = struct.unpack(f">{count}Q", _read(orders, 8 * count))
             head, *parts = [_read(orders, size) for size in sizes]
             function, arguments = pickle.loads(head, buffers=parts)
-            for part in _packed(_outcome(function, arguments)):
+            for part in _pack(_outcome(function, arguments)):
                 host.sendall(part)
 
 
@@ -277,6 +277,6 @@ def _read(orders: BinaryIO, size: int) -> bytes:
 
 def _outcome(function: Callable[..., object], arguments: tuple[object, ...]) -> tuple[object, Exception | None]:
     try:
-        return _by_itself(function(*arguments)), None
+        return _out_of_band(function(*arguments)), None
     except Exception as problem:  # noqa: BLE001 - it is raised where somebody waits for it
         return None, problem

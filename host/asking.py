@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import trio
 from msgspec import Raw
 
-from host.errors import TOO_LARGE, again
+from host.errors import TOO_LARGE, copy_of
 from host.jsonrpc.conversation import Asked
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.jsonrpc.raw import members, value
@@ -96,7 +96,7 @@ class Asking(Generic[T]):
             LinkLost: the way to it was, or is now, gone. Whether the request was carried out is then unknown.
         """
         if self._lost is not None:
-            raise again(self._lost)
+            raise copy_of(self._lost)
         waiter = _Waiter(subject)
         request = self._asked.ask(method, params, waiter)
         assert isinstance(request.id, int)
@@ -194,7 +194,7 @@ class Asking(Generic[T]):
         if self._lost is None:
             self._lost = lost
             for waiter in self._asked.drain():
-                waiter.end(again(lost))
+                waiter.end(copy_of(lost))
 
     def _abandon(self, id: int, subject: T | None, reason: str | None, late: Late | None = None) -> Notification | None:
         notice = self._asked.abandon(id, reason)

@@ -22,19 +22,19 @@ from msgspec import Raw, Struct
 
 from host.jsonrpc.raw import encode, encode_object, members
 from host.memory import Budget, Holding, OverBudget, Use
-from host.memory import server as owner
+from host.memory import server_owner as owner
 from host.names import outward_name, outward_uri
 from host.protocol.links import rename_page
 from host.protocol.methods import LISTINGS, Kind
 from host.protocol.mirror import Mirror, mirrors
 from host.protocol.stateless import STALE, Freshness
 from host.protocol.tasks import Support, task_support
-from host.slices import Slices, Steps, at_once
+from host.slices import Slices, Steps, run_inline
 
-COPIES = 4
+KEPT_COPIES = 4
 """Copies of a definition that are kept (measured): as its server wrote it, as its pin has it, with its outward names,
 and in the lists that clients are shown."""
-AT_ONCE = 100
+MAX_INLINE_ENTRIES = 100
 """Entries that are judged anew without a pause."""
 
 
@@ -56,7 +56,7 @@ class Entry(Struct, frozen=True, gc=False):
     """Whether a call of it may become a task."""
     support: Support = Support.FORBIDDEN
     """What it says itself of being called as a task."""
-    mirrors: tuple[Mirror, ...] | None = ()
+    param_headers: tuple[Mirror, ...] | None = ()
     """What headers repeat of its arguments; None if its schema says that in a way that is not allowed, so that no
     stateless client may call it over HTTP."""
 
@@ -70,39 +70,39 @@ class Definition(Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class FreshnessHint:
     """How fresh a server's list was, and when it was asked for: a time of this process, in seconds."""
 
     freshness: Freshness
     asked_at: float
 
-    def now(self, time: float) -> Freshness:
+    def remaining(self, time: float) -> Freshness:
         """What is left of it."""
         left = self.freshness.ttl_ms - int((time - self.asked_at) * 1000)
         return Freshness(max(left, 0), self.freshness.public)
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ServerEntries:
     """What one server offers of one kind, with what may be seen of it. Whoever makes lists of it may keep them in
     `lists`: they go when it goes."""
 
     entries: tuple[Entry, ...]
-    shown: tuple[Entry, ...]
+    visible: tuple[Entry, ...]
     by_outward: Mapping[str, Entry]
     """Those that are shown."""
     hidden: Mapping[str, Entry]
     """The others, by outward name."""
     by_inward: Mapping[tuple[str, str], Entry]
-    lists: dict[Hashable, Any] = field(default_factory=dict)
+    rendered: dict[Hashable, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Shelf:
+class KindSnapshot:
     """All entries of one kind at one moment."""
 
     version: int = 0
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, ServerEntries] = field(default_factory=dict)
     """By server, in order."""
     colliding: frozenset[tuple[str, str]] = frozenset()
     """By server and its own name: what is left out because another is called the same."""
@@ -113,7 +113,7 @@ class Shelf:
     """Also what may not be seen, where nothing else has its name: whoever asks for it is refused by the gate."""
     by_inward: Mapping[tuple[str, str], Entry] = field(default_factory=dict)
     """By server and its own name."""
-    narrowed: int = 0
+    last_narrowed: int = 0
     """Shelves before this version show what may not be seen any more."""
 
 
@@ -125,19 +125,19 @@ class Catalog:
     def __init__(
         self,
         servers: Sequence[str],
-        shows: Callable[[str, Kind, str], bool],
-        collided: Callable[[Entry], None],
+        is_visible: Callable[[str, Kind, str], bool],
+        on_collision: Callable[[Entry], None],
         memory: Budget | None = None,
     ) -> None:
         self.memory = memory or Budget()
-        self._kept: dict[tuple[str, Kind], Holding] = {}
-        self._displaced: dict[tuple[str, Kind], Callable[[], None]] = {}
+        self._holdings: dict[tuple[str, Kind], Holding] = {}
+        self._on_displaced: dict[tuple[str, Kind], Callable[[], None]] = {}
         self._order = tuple(servers)
-        self._shows = shows
-        self._collided = collided
-        self._shelves = {kind: Shelf() for kind in Kind}
-        self._hints: dict[tuple[str, Kind], Hint] = {}
-        self._moved = trio.lowlevel.ParkingLot()
+        self._is_visible = is_visible
+        self._on_collision = on_collision
+        self._snapshots = {kind: KindSnapshot() for kind in Kind}
+        self._hints: dict[tuple[str, Kind], FreshnessHint] = {}
+        self._changed = trio.lowlevel.ParkingLot()
         self._due: dict[tuple[str, Kind], object] = {}
         """Lists to be judged anew, each with a mark that is another each time."""
         self._more_due = trio.lowlevel.ParkingLot()
@@ -145,25 +145,25 @@ class Catalog:
         self.slices = Slices()
         """For all work that grows with the lists."""
 
-    def shelf(self, kind: Kind) -> Shelf:
-        return self._shelves[kind]
+    def snapshot(self, kind: Kind) -> KindSnapshot:
+        return self._snapshots[kind]
 
     def tool(self, server: str, name: str) -> Entry | None:
         """The tool that the server lists under its own name."""
-        return self._shelves[Kind.TOOL].by_inward.get((server, name))
+        return self._snapshots[Kind.TOOL].by_inward.get((server, name))
 
-    def hint(self, server: str, kind: Kind) -> Hint | None:
+    def hint(self, server: str, kind: Kind) -> FreshnessHint | None:
         """How fresh what the server offers of this kind is; None if it offers nothing of the kind."""
         return self._hints.get((server, kind))
 
-    def lapse(self, server: str, kind: Kind) -> None:
+    def expire_hint(self, server: str, kind: Kind) -> None:
         """What the server said of how long its list stays true holds no more."""
         hint = self._hints.get((server, kind))
         if hint is not None:
-            self._hints[server, kind] = Hint(STALE, hint.asked_at)
+            self._hints[server, kind] = FreshnessHint(STALE, hint.asked_at)
 
     def charge(
-        self, server: str, kind: Kind, size: int, displaced: Callable[[], None] = lambda: None
+        self, server: str, kind: Kind, size: int, on_displaced: Callable[[], None] = lambda: None
     ) -> Holding | None:
         """Charge so many bytes for what `server` offers of `kind` from now on. None, and all stays as it was, if there
         is no memory for them. What is dropped must not be published any more.
@@ -173,35 +173,35 @@ class Catalog:
                 by then. It may charge nothing.
         """
         key = (server, kind)
-        held = self._kept.get(key)
+        held = self._holdings.get(key)
         if held is None:
             drop = partial(self._displace, server, kind)
-            held = self._kept[key] = self.memory.hold(owner(server), Use.LISTS, drop=drop, firm=True)
+            held = self._holdings[key] = self.memory.hold(owner(server), Use.LISTS, drop=drop, firm=True)
         try:
-            held.resize(COPIES * size)
+            held.resize(KEPT_COPIES * size)
         except OverBudget:
             return None
-        self._displaced[key] = displaced
+        self._on_displaced[key] = on_displaced
         return held
 
     def _displace(self, server: str, kind: Kind) -> None:
         """From now on it is as if the server had never listed anything of the kind: it may yet come to list it."""
         key = (server, kind)
-        self._kept.pop(key).release()
+        self._holdings.pop(key).release()
         self._hints.pop(key, None)
-        was_due = self._no_more_due(key)
-        shelf = self._shelves[kind]
-        if server in shelf.parts:
-            left = {each: part for each, part in shelf.parts.items() if each != server}
-            self._shelves[kind] = self._shelve(kind, shelf.version + 1, left, narrowed=was_due)
-            self._move()
-        self._displaced.pop(key)()
+        was_due = self._clear_due(key)
+        snapshot = self._snapshots[kind]
+        if server in snapshot.parts:
+            left = {each: part for each, part in snapshot.parts.items() if each != server}
+            self._snapshots[kind] = self._build_snapshot(kind, snapshot.version + 1, left, narrowed=was_due)
+            self._notify_changed()
+        self._on_displaced.pop(key)()
 
-    def part(
-        self, server: str, kind: Kind, definitions: Iterable[Definition], shows: Callable[[str], bool]
-    ) -> Steps[Part]:
+    def prepare_entries(
+        self, server: str, kind: Kind, definitions: Iterable[Definition], is_visible: Callable[[str], bool]
+    ) -> Steps[ServerEntries]:
         """What `server` offers of `kind`, for `publish`; `shows` says what may be seen by its own name."""
-        former = self._shelves[kind].parts.get(server)
+        former = self._snapshots[kind].parts.get(server)
         known = {} if former is None else former.by_inward
         entries: list[Entry] = []
         for definition in definitions:
@@ -210,36 +210,38 @@ class Catalog:
             if entry is None or (entry.definition, entry.may_be_task) != (definition.raw, definition.may_be_task):
                 entry = _entry(kind, server, definition)
             entries.append(entry)
-        return (yield from _part(entries, shows))
+        return (yield from _server_entries(entries, is_visible))
 
-    def publish(self, server: str, kind: Kind, part: Part, hint: Hint | None = None) -> bool:
+    def publish(self, server: str, kind: Kind, part: ServerEntries, hint: FreshnessHint | None = None) -> bool:
         """Replace what `server` offers of `kind`, in one step; the part was made under the policy of this moment. True
         if anything changed; then everybody who waits wakes up."""
-        shelf = self._shelves[kind]
-        was_due = self._no_more_due((server, kind))
+        snapshot = self._snapshots[kind]
+        was_due = self._clear_due((server, kind))
         if hint is None:
             self._hints.pop((server, kind), None)
         else:
             self._hints[server, kind] = hint
-        before = shelf.parts.get(server)
-        if before is not None and (part.entries, part.shown) == (before.entries, before.shown):
+        before = snapshot.parts.get(server)
+        if before is not None and (part.entries, part.visible) == (before.entries, before.visible):
             return False
         # To list nothing is not the same as to have listed never, but nobody sees a difference.
         changed = before is not None or bool(part.entries)
-        parts = {**shelf.parts, server: part}
-        self._shelves[kind] = self._shelve(kind, shelf.version + changed, parts, narrowed=was_due and changed)
+        parts = {**snapshot.parts, server: part}
+        self._snapshots[kind] = self._build_snapshot(
+            kind, snapshot.version + changed, parts, narrowed=was_due and changed
+        )
         if changed:
-            self._move()
+            self._notify_changed()
         return changed
 
-    def reconsider(self, servers: Iterable[str]) -> None:
+    def reevaluate(self, servers: Iterable[str]) -> None:
         """Judge anew which entries of these servers may be seen; all who wait wake up if others may. `run` does so for
         long lists: see `judged`."""
-        for kind, shelf in self._shelves.items():
-            self._due.update({(server, kind): object() for server in servers if server in shelf.parts})
-        if sum(len(self._shelves[kind].parts[server].entries) for server, kind in self._due) <= AT_ONCE:
+        for kind, snapshot in self._snapshots.items():
+            self._due.update({(server, kind): object() for server in servers if server in snapshot.parts})
+        if sum(len(self._snapshots[kind].parts[server].entries) for server, kind in self._due) <= MAX_INLINE_ENTRIES:
             for kind in Kind:
-                at_once(self._judging(kind))
+                run_inline(self._evaluate_due(kind))
         else:
             self._more_due.unpark_all()
 
@@ -248,102 +250,104 @@ class Catalog:
         one of another kind."""
         async with trio.open_nursery() as nursery:
             for kind in Kind:
-                nursery.start_soon(self._judge, kind)
+                nursery.start_soon(self._reevaluate_kind, kind)
 
-    async def _judge(self, kind: Kind) -> None:
+    async def _reevaluate_kind(self, kind: Kind) -> None:
         while True:
-            while self.is_judged(kind):
+            while self.is_evaluated(kind):
                 await self._more_due.park()
-            await self.slices.run(self._judging(kind))
+            await self.slices.run(self._evaluate_due(kind))
 
-    def is_judged(self, kind: Kind, server: str | None = None) -> bool:
+    def is_evaluated(self, kind: Kind, server: str | None = None) -> bool:
         """Whether the shelf shows nothing of this server (None: of any) that may not be seen."""
         return not any(of is kind and server in (None, each) for each, of in self._due)
 
-    async def judged(self, kind: Kind, server: str | None = None) -> None:
+    async def wait_until_evaluated(self, kind: Kind, server: str | None = None) -> None:
         """Wait until that is so. Nothing waits between that moment and the return."""
-        while not self.is_judged(kind, server):
-            await self._moved.park()
+        while not self.is_evaluated(kind, server):
+            await self._changed.park()
 
-    def _judging(self, kind: Kind) -> Steps[None]:
+    def _evaluate_due(self, kind: Kind) -> Steps[None]:
         """Judge anew what is due. The lists of one kind are swapped in one step, none of them made under a policy that
         is another by then: what was marked again is made again."""
-        made: dict[str, tuple[object, Part]] = {}
+        made: dict[str, tuple[object, ServerEntries]] = {}
         while (server := self._next_due(kind, made)) is not None:
-            mark, entries = self._due[server, kind], self._shelves[kind].parts[server].entries
-            part = yield from _part(entries, partial(self._shows, server, kind))
+            mark, entries = self._due[server, kind], self._snapshots[kind].parts[server].entries
+            part = yield from _server_entries(entries, partial(self._is_visible, server, kind))
             made[server] = mark, part
         self._swap(kind, {server: part for server, (_, part) in made.items() if (server, kind) in self._due})
 
-    def _next_due(self, kind: Kind, made: Mapping[str, tuple[object, Part]]) -> str | None:
+    def _next_due(self, kind: Kind, made: Mapping[str, tuple[object, ServerEntries]]) -> str | None:
         """A server whose list is due and was not made since it was marked."""
         for (server, each), mark in self._due.items():
             if each is kind and (server not in made or made[server][0] is not mark):
                 return server
         return None
 
-    def _swap(self, kind: Kind, parts: Mapping[str, Part]) -> None:
-        shelf = self._shelves[kind]
-        changed = {server: part for server, part in parts.items() if part.shown != shelf.parts[server].shown}
+    def _swap(self, kind: Kind, parts: Mapping[str, ServerEntries]) -> None:
+        snapshot = self._snapshots[kind]
+        changed = {server: part for server, part in parts.items() if part.visible != snapshot.parts[server].visible}
         if changed:
             narrowed = not all(
-                shelf.parts[each].by_outward.keys() <= part.by_outward.keys() for each, part in changed.items()
+                snapshot.parts[each].by_outward.keys() <= part.by_outward.keys() for each, part in changed.items()
             )
-            all_parts = {**shelf.parts, **changed}
-            self._shelves[kind] = self._shelve(kind, shelf.version + 1, all_parts, narrowed=narrowed)
+            all_parts = {**snapshot.parts, **changed}
+            self._snapshots[kind] = self._build_snapshot(kind, snapshot.version + 1, all_parts, narrowed=narrowed)
         for server in parts:
-            self._no_more_due((server, kind))
+            self._clear_due((server, kind))
         if changed:
-            self._move()
+            self._notify_changed()
 
-    def _no_more_due(self, key: tuple[str, Kind]) -> bool:
+    def _clear_due(self, key: tuple[str, Kind]) -> bool:
         """Whether it was."""
         was_due = self._due.pop(key, None) is not None
         if was_due:
-            self._moved.unpark_all()
+            self._changed.unpark_all()
         return was_due
 
-    def rearrange(self, servers: Sequence[str]) -> None:
+    def set_servers(self, servers: Sequence[str]) -> None:
         """The configuration names these servers now, in this order; of all others nothing is left."""
         self._order = tuple(servers)
         for key in [key for key in self._hints if key[0] not in self._order]:
             del self._hints[key]
-        for key in [key for key in self._kept if key[0] not in self._order]:
-            self._kept.pop(key).release()
-            self._displaced.pop(key, None)
+        for key in [key for key in self._holdings if key[0] not in self._order]:
+            self._holdings.pop(key).release()
+            self._on_displaced.pop(key, None)
         for key in [key for key in self._due if key[0] not in self._order]:
-            self._no_more_due(key)
-        for kind, shelf in self._shelves.items():
-            kept = {server: shelf.parts[server] for server in self._order if server in shelf.parts}
-            if list(kept) != list(shelf.parts):
-                narrowed = len(kept) < len(shelf.parts)
-                self._shelves[kind] = self._shelve(kind, shelf.version + 1, kept, narrowed=narrowed)
-        self._move()
+            self._clear_due(key)
+        for kind, snapshot in self._snapshots.items():
+            kept = {server: snapshot.parts[server] for server in self._order if server in snapshot.parts}
+            if list(kept) != list(snapshot.parts):
+                narrowed = len(kept) < len(snapshot.parts)
+                self._snapshots[kind] = self._build_snapshot(kind, snapshot.version + 1, kept, narrowed=narrowed)
+        self._notify_changed()
 
-    async def after(self, version: int) -> int:
+    async def wait_for_change(self, version: int) -> int:
         """Wait until the catalog is newer than `version`; many changes meanwhile are one."""
         while self.version <= version:
-            await self._moved.park()
+            await self._changed.park()
         return self.version
 
-    def _move(self) -> None:
+    def _notify_changed(self) -> None:
         self.version += 1
-        self._moved.unpark_all()
+        self._changed.unpark_all()
 
-    def _shelve(self, kind: Kind, version: int, parts: Mapping[str, Part], *, narrowed: bool = False) -> Shelf:
+    def _build_snapshot(
+        self, kind: Kind, version: int, parts: Mapping[str, ServerEntries], *, narrowed: bool = False
+    ) -> KindSnapshot:
         parts = {server: parts[server] for server in self._order if server in parts}
         # What may not be seen is in nobody's way, and is not found under a name that somebody else has.
         clear: dict[str, Entry] = {}
         for part in parts.values():
             clear |= part.by_outward
         colliding: frozenset[tuple[str, str]] = frozenset()
-        if len(clear) < sum(len(part.shown) for part in parts.values()):
-            shown = [entry for part in parts.values() for entry in part.shown]
+        if len(clear) < sum(len(part.visible) for part in parts.values()):
+            shown = [entry for part in parts.values() for entry in part.visible]
             called = Counter(entry.outward for entry in shown)
             twice = {(entry.server, entry.inward): entry for entry in shown if called[entry.outward] > 1}
             for key, entry in twice.items():
-                if key not in self._shelves[kind].colliding:
-                    self._collided(entry)
+                if key not in self._snapshots[kind].colliding:
+                    self._on_collision(entry)
             clear = {name: entry for name, entry in clear.items() if called[name] == 1}
             colliding = frozenset(twice)
         by_outward: dict[str, Entry] = {}
@@ -351,7 +355,7 @@ class Catalog:
         for part in parts.values():
             by_outward |= part.hidden
             by_inward |= part.by_inward
-        return Shelf(
+        return KindSnapshot(
             version,
             MappingProxyType(parts),
             colliding,
@@ -359,11 +363,11 @@ class Catalog:
             tuple(clear.values()),
             MappingProxyType(by_outward | clear),
             MappingProxyType(by_inward),
-            version if narrowed else self._shelves[kind].narrowed,
+            version if narrowed else self._snapshots[kind].last_narrowed,
         )
 
 
-def _part(entries: Iterable[Entry], shows: Callable[[str], bool]) -> Steps[Part]:
+def _server_entries(entries: Iterable[Entry], is_visible: Callable[[str], bool]) -> Steps[ServerEntries]:
     shown: list[Entry] = []
     by_outward: dict[str, Entry] = {}
     hidden: dict[str, Entry] = {}
@@ -371,12 +375,12 @@ def _part(entries: Iterable[Entry], shows: Callable[[str], bool]) -> Steps[Part]
     for entry in entries:
         yield None
         by_inward[entry.server, entry.inward] = entry
-        if shows(entry.inward):
+        if is_visible(entry.inward):
             shown.append(entry)
             by_outward[entry.outward] = entry
         else:
             hidden[entry.outward] = entry
-    return Part(tuple(by_inward.values()), tuple(shown), by_outward, hidden, by_inward)
+    return ServerEntries(tuple(by_inward.values()), tuple(shown), by_outward, hidden, by_inward)
 
 
 def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
@@ -398,18 +402,18 @@ def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
         exported,
         definition.may_be_task,
         task_support(definition.raw),
-        _mirrors_in(definition.raw),
+        _valid_param_headers(definition.raw),
     )
 
 
-def _mirrors_in(definition: bytes) -> tuple[Mirror, ...] | None:
+def _valid_param_headers(definition: bytes) -> tuple[Mirror, ...] | None:
     try:
-        return mirrors_in(definition)
+        return param_headers_in(definition)
     except ValueError:
         return None
 
 
-def mirrors_in(definition: bytes | Raw) -> tuple[Mirror, ...]:
+def param_headers_in(definition: bytes | Raw) -> tuple[Mirror, ...]:
     """What headers repeat of the arguments of a tool (2026-07-28, "Custom Headers from Tool Parameters").
 
     Raises:

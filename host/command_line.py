@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from config import Config, ConfigError, StdioServer, Trust, load, schema
 from host.background import BackgroundStream
-from host.errors import first_of
+from host.errors import first_exception
 from host.state import State, StateError, open_state, state_directory
 from host.version import VERSION
 from host.wire.port import bind
@@ -46,7 +46,7 @@ def main() -> None:
         print(problem, file=sys.stderr)
         sys.exit(WRONG)
     except (KeyboardInterrupt, BrokenPipeError, BaseExceptionGroup) as problem:
-        cause = first_of(problem)
+        cause = first_exception(problem)
         if isinstance(cause, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
         if not isinstance(cause, BrokenPipeError):

@@ -19,15 +19,15 @@ from config import Config
 from host.app import Host, open_host, serve, serve_over_stdio
 from host.asking import BrokenAnswer, PeerError
 from host.background import BackgroundStream
-from host.errors import AuditUnavailable, ColonnadeError, first_of
-from host.exchange import Answered, Caller, Exchange, Nobody
+from host.errors import AuditUnavailable, ColonnadeError, first_exception
+from host.exchange import Answered, Caller, Exchange, NoClient
 from host.heap import spare_collections
 from host.journal import Journal
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, members, value
 from host.local import running as find_running
 from host.names import server_of_name
-from host.output import States, Terminal, open_log, printable
+from host.output import StatusLines, Terminal, open_log, printable
 from host.protocol.methods import CALL, LISTINGS, Kind
 from host.remote import fetch_status, open_remote
 from host.state import State, StateError
@@ -81,8 +81,8 @@ def serve_until_stopped(
     code."""
     spare_collections()
     # Over stdio both go to standard error.
-    journal = open_log(log_level, without=States.TELLS if bound is None else ())
-    states = States(Terminal(out))
+    journal = open_log(log_level, without=StatusLines.SHOWN_EVENTS if bound is None else ())
+    states = StatusLines(Terminal(out))
     journal.subscribe(states.note)
     say = _to_terminal(out)
     code = DONE
@@ -92,7 +92,7 @@ def serve_until_stopped(
         else:
             trio.run(serve, config, state, bound, url, journal, say)
     except* NOT_STARTED as group:
-        print(f"colonnade: {first_of(group)}", file=sys.stderr)
+        print(f"colonnade: {first_exception(group)}", file=sys.stderr)
         code = WRONG
     return code
 
@@ -127,16 +127,16 @@ def _with_host(whose: Whose, server: str | None, work: Work) -> int:
         elif whose.config is not None and whose.state is not None:
             code = trio.run(_locally, whose.config, whose.state, open_log(whose.log_level), work, server)
     except* UNREACHABLE as group:
-        problem = first_of(group)
+        problem = first_exception(group)
         needed = isinstance(problem, AuthNeeded)
         remedy = "; credentials are given by --header 'Authorization: Bearer TOKEN'" if needed else ""
         print(f"colonnade: {whose.url or 'the host'}: {problem}{remedy}", file=sys.stderr)
         code = UNREACHED
     except* NOT_STARTED as group:
-        print(f"colonnade: {first_of(group)}", file=sys.stderr)
+        print(f"colonnade: {first_exception(group)}", file=sys.stderr)
         code = WRONG
     except* (PeerError, ColonnadeError) as group:
-        print(f"colonnade: {first_of(group)}", file=sys.stderr)
+        print(f"colonnade: {first_exception(group)}", file=sys.stderr)
     return code
 
 
@@ -185,7 +185,7 @@ async def _locally(config: Config, state: State, journal: Journal, work: Work, s
 async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
     request = Request(1, method, params)
     caller = Caller("command line", None)
-    answer = await host.router.answer(Exchange(request, members(params or b"{}"), caller, Nobody()))
+    answer = await host.router.answer(Exchange(request, members(params or b"{}"), caller, NoClient()))
     assert isinstance(answer, Answered)
     return answer.result
 

@@ -30,12 +30,12 @@ from host.hygiene import visible
 from host.journal import Journal
 from host.local import LocalError, Running, running
 from host.output import Terminal
-from host.policy.audit import Audit, Soundness, files, records, verify
-from host.policy.desk import Desk
-from host.policy.explain import grant_told, held_told
+from host.policy.audit import Audit, Integrity, files, records, verify
+from host.policy.desk import ConfirmationQueue
+from host.policy.explain import grant_as_data, held_as_data
 from host.policy.gate import Gate
 from host.policy.grants import Grants
-from host.policy.ledger import Ledger
+from host.policy.ledger import DecisionLog
 from host.policy.pins import Pins
 from host.state import State, StateError
 from host.wire.descent import refuse, this_process
@@ -100,8 +100,8 @@ class _Files:
         with self._gate() as gate:
             return {
                 "config": self.config,
-                "held": [held_told(gate, held) for held in gate.held()],
-                "grants": [grant_told(gate, grant) for grant in gate.grants.all()],
+                "held": [held_as_data(gate, held) for held in gate.held()],
+                "grants": [grant_as_data(gate, grant) for grant in gate.grants.all()],
                 "questions": [],
             }
 
@@ -123,8 +123,8 @@ class _Files:
         servers = {} if config is None else config.servers
         trusts = {server: spec.trust for server, spec in servers.items()}
         with Audit(self._state.audit) as audit:
-            desk = Desk(Grants(kept.file("grants.json")), AskSpec(), lambda what, matter, said: None)
-            yield Gate(servers, Pins(kept.file("pins.json"), trusts), desk, Ledger(audit, Journal()))
+            desk = ConfirmationQueue(Grants(kept.file("grants.json")), AskSpec(), lambda what, matter, said: None)
+            yield Gate(servers, Pins(kept.file("pins.json"), trusts), desk, DecisionLog(audit, Journal()))
 
 
 def _config(source: Path) -> Config | None:
@@ -594,5 +594,5 @@ def verify_audit(where: State) -> int:
     for path in files(where.audit):
         found = verify(path)
         print(found)
-        sound = sound and found.soundness in (Soundness.OK, Soundness.OPEN)
+        sound = sound and found.soundness in (Integrity.OK, Integrity.OPEN)
     return DONE if sound else FAILED

@@ -10,17 +10,17 @@
     │   ├── HeaderMismatch       -32020  the headers do not say what the body says
     │   ├── MissingAbility       -32021  the request declares no capability that carrying it out needs
     │   ├── UnsupportedVersion   -32022  the request is of a revision that is not served
-    │   └── Crowded              429     too much of it at once
+    │   └── TooManyRequests      429     too much of it at once
     ├── AuditUnavailable         503  what is done cannot be recorded, so nothing is done
     └── UpstreamError            a named server failed
-        ├── Refused              the server's own JSON-RPC error, in terms that the caller knows
+        ├── ServerErrorResponse  the server's own JSON-RPC error, in terms that the caller knows
         ├── Forbidden            403  what was asked of it, or what it asked, is not allowed
-        ├── Unanswered           408  a person would have had to allow it, and nobody answered
-        ├── Changed              409  it is not what a person agreed to any more
-        ├── TooMany              429  as many instances of it run, or resources of it are watched, as may be
+        ├── Unconfirmed          408  a person would have had to allow it, and nobody answered
+        ├── StaleApproval        409  it is not what a person agreed to any more
+        ├── TooManyResources     429  as many instances of it run, or resources of it are watched, as may be
         ├── TooLarge             413  its answer is longer than the configuration allows
         ├── Unavailable          503  not connected; says why and when the next attempt is
-        ├── BrokeProtocol        502  it answered with something that is no answer
+        ├── ProtocolViolation    502  it answered with something that is no answer
         └── TimedOut             504
 
 Anything else that is raised while a request is answered is our own fault, and becomes -32603.
@@ -36,13 +36,13 @@ from typing import TypeVar
 
 from msgspec import Raw
 
-NOBODY_ANSWERED = 408
+UNCONFIRMED = 408
 """The code of a question to a person that was not answered in time."""
 TOO_LARGE = 413
 """The code of an answer, or of a request of a server, that is longer than allowed."""
-LIMITED = 429
+TOO_MANY_REQUESTS = 429
 """The code of what is refused because there is too much of it at once, at any face or link."""
-OUR_FAULT = "Internal error in Colonnade; its log says more"
+INTERNAL_ERROR_MESSAGE = "Internal error in Colonnade; its log says more"
 """What a caller is told of an error that is nobody's but ours."""
 
 
@@ -102,8 +102,8 @@ class UnsupportedVersion(CallerError):
     code = -32022
 
 
-class Crowded(CallerError):
-    code = LIMITED
+class TooManyRequests(CallerError):
+    code = TOO_MANY_REQUESTS
 
 
 class AuditUnavailable(ColonnadeError):
@@ -120,7 +120,7 @@ class UpstreamError(ColonnadeError):
         self.server = server
 
 
-class Refused(UpstreamError):
+class ServerErrorResponse(UpstreamError):
     """The server answered with a JSON-RPC error of its own; code, message and data are the server's."""
 
     def __init__(self, server: str, code: int, message: str, data: Raw | None) -> None:
@@ -132,16 +132,16 @@ class Forbidden(UpstreamError):
     code = 403
 
 
-class Unanswered(UpstreamError):
-    code = NOBODY_ANSWERED
+class Unconfirmed(UpstreamError):
+    code = UNCONFIRMED
 
 
-class Changed(UpstreamError):
+class StaleApproval(UpstreamError):
     code = 409
 
 
-class TooMany(UpstreamError):
-    code = LIMITED
+class TooManyResources(UpstreamError):
+    code = TOO_MANY_REQUESTS
 
 
 class TooLarge(UpstreamError):
@@ -152,7 +152,7 @@ class Unavailable(UpstreamError):
     code = 503
 
 
-class BrokeProtocol(UpstreamError):
+class ProtocolViolation(UpstreamError):
     code = 502
 
 
@@ -163,14 +163,14 @@ class TimedOut(UpstreamError):
 E = TypeVar("E", bound=Exception)
 
 
-def again(error: E) -> E:
+def copy_of(error: E) -> E:
     """The same error, to be raised in another task: an exception collects the stacks that it is raised in."""
     made = type(error).__new__(type(error), *error.args)
     made.__dict__.update(error.__dict__)
     return made
 
 
-def first_of(group: BaseException) -> BaseException:
+def first_exception(group: BaseException) -> BaseException:
     """What an exception group is about: the first plain exception in it."""
     while isinstance(group, BaseExceptionGroup):
         group = group.exceptions[0]

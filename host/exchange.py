@@ -17,18 +17,18 @@ from host.protocol.abilities import NO_ABILITIES, Abilities
 from host.protocol.stateless import STALE, Freshness
 from host.wire.link import LinkLost
 
-Report = Callable[[dict[str, Raw]], None]
+ProgressCallback = Callable[[dict[str, Raw]], None]
 """Takes the members of one progress report; must not wait."""
 
 
-class Outlet(Protocol):
+class ClientHandle(Protocol):
     """A way to a client: the stream of one request, or what is said outside any."""
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         """Send a notification. Never waits: it is called by whoever reads a server's messages. Once the way is closed
         it does nothing."""
 
-    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         """Have the client answer a question, and give its result as it came. Cancelling this withdraws the question.
         `report` gets the client's progress; None if nobody wants it.
 
@@ -39,13 +39,13 @@ class Outlet(Protocol):
         """
 
 
-class Nobody:
+class NoClient:
     """The outlet of those who hear nothing but the answer."""
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         return
 
-    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         raise LinkLost("the client cannot be asked")
 
 
@@ -62,11 +62,11 @@ class Caller:
     """The one server whose own endpoint was asked, or None for the endpoint of all servers."""
     identity: str | None = None
     abilities: Abilities = NO_ABILITIES
-    instance: Hashable | None = None
+    instance_key: Hashable | None = None
     """Whose dedicated instances of servers this caller uses; None if every call is a client of its own."""
-    outlet: Outlet = field(default_factory=Nobody)
+    client: ClientHandle = field(default_factory=NoClient)
     """For what is said to it outside any request."""
-    mark: Hashable = field(default_factory=object)
+    key: Hashable = field(default_factory=object)
     """Stands for this caller where the caller itself must not be kept."""
     session: Hashable | None = None
     """What all requests of one session or stdio process have in common; None if each stands for itself."""
@@ -78,7 +78,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class MrtrRound:
     """Where a request stands whose caller answers questions by repeating it (2026-07-28, "Multi Round-Trip
     Requests")."""
 
@@ -98,12 +98,12 @@ class Exchange:
     params: Mapping[str, Raw]
     """The members of the request's params, each undecoded; without those that are about its round."""
     caller: Caller
-    outlet: Outlet
+    client: ClientHandle
     level: str | None = None
     """The log messages that its caller wants of it, from this level on; None for none."""
-    round: Round | None = None
+    round: MrtrRound | None = None
     """None if the caller does not repeat requests: whatever a server wants to know is then asked over the outlet."""
-    tasked: Callable[[], None] | None = None
+    on_task_created: Callable[[], None] | None = None
     """Called when the server has made a task of the request: its caller takes one in place of the result, and the
     exchange goes on without it. None if the caller takes none."""
 
@@ -117,17 +117,17 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
+class InputRequired:
     """The server asks this before it answers; only for an exchange that has a round. With the answers, and `state`, the
     request is to be sent to the same server again."""
 
     server: str
-    questions: Mapping[str, tuple[str, dict[str, Raw]]]
+    requests: Mapping[str, tuple[str, dict[str, Raw]]]
     """Method and params by the server's keys, as the caller may get them."""
     state: str | None
-    visits: bool = False
+    restarts: bool = False
     """Whether these are pages to be visited before the request is sent once more from its beginning: the server is to
     hear neither of the answers nor of a state."""
 
 
-Answer = Answered | Unfinished
+Answer = Answered | InputRequired

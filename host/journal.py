@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
-SAMPLE = 200
+EXCERPT_LENGTH = 200
 
 
 class Severity(IntEnum):
@@ -70,7 +70,7 @@ class InstanceFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class MessageDropped:
     """A message was dropped: it was none, or nobody was waiting for it."""
 
     severity: ClassVar = Severity.WARNING
@@ -86,7 +86,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class EntryOmitted:
     """An entry of a server is not exported. `cause` tells those apart that are each told in the log."""
 
     severity: ClassVar = Severity.WARNING
@@ -99,7 +99,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class NotAsked:
+class ServerRequestRefused:
     """A server wanted to ask a client something, and was refused."""
 
     severity: ClassVar = Severity.WARNING
@@ -112,7 +112,7 @@ class NotAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class RequestCompleted:
     """A request reached a server, or a question of a server a client, and this became of it."""
 
     server: str
@@ -131,12 +131,12 @@ class Sent:
         return Severity.WARNING if self.outcome == "failed" else Severity.INFO
 
     def __str__(self) -> str:
-        what = f"{self.kind} {sample(self.name)} for {self.caller}"
+        what = f"{self.kind} {excerpt(self.name)} for {self.caller}"
         return f"{self.server}: {what}: {self.outcome} in {self.seconds:.3f} s ({self.verdict})"
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class ConfirmationRequested:
     """A person is asked whether something may be done; `id` is how it is answered."""
 
     severity: ClassVar = Severity.WARNING
@@ -164,7 +164,7 @@ _ANSWERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionMade:
     """What a person decided, or became of a question to one: `answer` is theirs, or `none`, `withdrawn` or `void`."""
 
     severity: ClassVar = Severity.INFO
@@ -196,7 +196,7 @@ class DefinitionChanged:
 
     def __str__(self) -> str:
         others = f" and {self.count - 1} more" if self.count > 1 else ""
-        item = f"{self.server}: {self.kind} {sample(self.name)}".rstrip() + f"{others}:"
+        item = f"{self.server}: {self.kind} {excerpt(self.name)}".rstrip() + f"{others}:"
         return {
             "held": f"{item} not as it was approved; it is held back until a person approves it (colonnade pins)",
             "edited": f"{item} changed, since the configuration was edited",
@@ -217,7 +217,7 @@ class AuditFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Reloaded:
+class ConfigReloaded:
     """The configuration was read again; `changes` says in words what is different, or what is wrong with it."""
 
     changes: str
@@ -244,7 +244,7 @@ class RuleUnused:
 
 
 @dataclass(frozen=True, slots=True)
-class NoConsole:
+class ConsoleFailed:
     """The web console could not be opened; all else goes on."""
 
     severity: ClassVar = Severity.ERROR
@@ -255,7 +255,7 @@ class NoConsole:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnedAway:
+class AuthenticationFailed:
     """Somebody came without a token that is known, or with a wrong one."""
 
     severity: ClassVar = Severity.WARNING
@@ -280,7 +280,7 @@ class DecisionRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StderrLine:
     """A server wrote a line to its standard error."""
 
     severity: ClassVar = Severity.INFO
@@ -292,7 +292,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Crashed:
+class InternalError:
     """Colonnade itself made a mistake while it answered a request."""
 
     severity: ClassVar = Severity.ERROR
@@ -307,20 +307,20 @@ Event = (
     ServerReady
     | ServerFailed
     | InstanceFailed
-    | Dropped
-    | LeftOut
-    | NotAsked
-    | TurnedAway
+    | MessageDropped
+    | EntryOmitted
+    | ServerRequestRefused
+    | AuthenticationFailed
     | DecisionRefused
-    | Said
-    | Crashed
-    | Sent
-    | Waiting
-    | Decided
+    | StderrLine
+    | InternalError
+    | RequestCompleted
+    | ConfirmationRequested
+    | DecisionMade
     | DefinitionChanged
     | AuditFailed
-    | Reloaded
-    | NoConsole
+    | ConfigReloaded
+    | ConsoleFailed
     | RuleUnused
 )
 
@@ -337,15 +337,15 @@ class Journal:
         self._readers.append(reader)
 
     def note(self, event: Event) -> None:
-        if isinstance(event, Dropped):
+        if isinstance(event, MessageDropped):
             self.dropped.setdefault(event.server, Counter())[event.what] += 1
         for reader in self._readers:
             reader(event)
 
 
-def sample(text: str | bytes) -> str:
+def excerpt(text: str | bytes) -> str:
     """A short piece of foreign text, escaped, for a person to recognise."""
     if isinstance(text, bytes):
-        text = text[: SAMPLE * 4].decode(errors="replace")
-    cut = text if len(text) <= SAMPLE else text[:SAMPLE] + "..."
+        text = text[: EXCERPT_LENGTH * 4].decode(errors="replace")
+    cut = text if len(text) <= EXCERPT_LENGTH else text[:EXCERPT_LENGTH] + "..."
     return ascii(cut)[1:-1]

@@ -27,9 +27,9 @@ from types import TracebackType
 
 from config.model import DEFAULT_MEMORY
 
-FRESH = 0.1
+MIN_IDLE = 0.1
 """Seconds without movement that every holding is taken to have had, so that size counts among those that move."""
-STALE = 10.0
+MAX_IDLE = 10.0
 """Seconds without movement beyond which more of them count no more: small holdings stay cheap however old they are."""
 
 
@@ -54,22 +54,22 @@ Owner = tuple[str, Hashable]
 """Kind and name: one server, or the clients of one access token."""
 
 
-def client(identity: str | None) -> Owner:
+def client_owner(identity: str | None) -> Owner:
     """The owner that all clients with this access token are; None: those without one."""
     return "client", identity
 
 
-def server(id: str) -> Owner:
+def server_owner(id: str) -> Owner:
     return "server", id
 
 
-Hold = Callable[[Callable[[], None]], "Holding"]
+HoldingFactory = Callable[[Callable[[], None]], "Holding"]
 """Begins a holding of one owner for one use; takes what drops it, see `Budget.hold`."""
 
 
 def uncharged(drop: Callable[[], None]) -> Holding:
     """A holding of a budget of its own, without an end: where there is no host whose memory is shared."""
-    return Budget(sys.maxsize).hold(client(None), Use.MESSAGES, drop=drop)
+    return Budget(sys.maxsize).hold(client_owner(None), Use.MESSAGES, drop=drop)
 
 
 class OverBudget(Exception):
@@ -79,7 +79,7 @@ class OverBudget(Exception):
 class Holding:
     """Bytes that are held for one owner; see `Budget.hold`. As a context manager it is released at the end."""
 
-    __slots__ = ("_account", "_budget", "drop", "dropped", "firm", "moved_at", "size", "spare", "use")
+    __slots__ = ("_account", "_budget", "drop", "dropped", "firm", "idle", "size", "touched_at", "use")
 
     def __init__(
         self, budget: Budget, account: _Account, use: Use, drop: Callable[[], None] | None, *, firm: bool
@@ -90,8 +90,8 @@ class Holding:
         self.firm = firm
         self.dropped = False
         """It was taken back, and can hold nothing more."""
-        self.moved_at = budget.now()
-        self.spare = False
+        self.touched_at = budget.now()
+        self.idle = False
         """It is only kept in case somebody asks for it again: it counts as what stands still."""
         self._budget = budget
         self._account = account
@@ -115,15 +115,15 @@ class Holding:
                 raise OverBudget
             return
         self._budget._charge(self, more)
-        self.moved_at = self._budget.now()
+        self.touched_at = self._budget.now()
 
-    def moves(self) -> None:
+    def touch(self) -> None:
         """Note that it is on its way: its reader took a part of it."""
-        self.moved_at = self._budget.now()
+        self.touched_at = self._budget.now()
 
     def release(self) -> None:
         """Hold nothing any more. Once is enough."""
-        self._budget._close(self)
+        self._budget._release(self)
 
     def __enter__(self) -> Holding:
         return self
@@ -185,7 +185,7 @@ class Budget:
             if size:
                 self._charge(holding, size)
         except OverBudget:
-            self._close(holding)
+            self._release(holding)
             raise
         return holding
 
@@ -211,7 +211,7 @@ class Budget:
             account.firm += more
             self._firm += more
 
-    def _close(self, holding: Holding) -> None:
+    def _release(self, holding: Holding) -> None:
         account = holding._account
         if holding in account.holdings:
             self._charge(holding, -holding.size)
@@ -298,8 +298,8 @@ class Budget:
 
         def cost(holding: Holding) -> float:
             if holding is asker:  # it is moving at this moment
-                return (holding.size + more) * FRESH
-            return holding.size * (FRESH + (STALE if holding.spare else min(now - holding.moved_at, STALE)))
+                return (holding.size + more) * MIN_IDLE
+            return holding.size * (MIN_IDLE + (MAX_IDLE if holding.idle else min(now - holding.touched_at, MAX_IDLE)))
 
         droppable = (each for each in account.holdings if not each.firm)
         return sorted(droppable, key=lambda each: (cost(each), each is not asker))

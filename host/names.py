@@ -28,7 +28,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 
-MAX_TRIED = 64 * 1024
+MAX_MATCHED_LENGTH = 64 * 1024
 """Characters of all URI templates that are tried on one URI. Some hundred templates that begin alike have as many."""
 _SHORT = 256
 """Characters of a template whose literals are remembered."""
@@ -71,7 +71,7 @@ def inward_uri(exported: str, servers: Container[str]) -> tuple[str, str] | None
     return (server, head + uri) if plus and server in servers else None
 
 
-def template_makes(template: str, uri: str) -> bool:
+def template_matches(template: str, uri: str) -> bool:
     """Whether `uri` could be an expansion of the URI template: its literal text in order, anything for an expression.
 
     This finds the owner of a URI, it does not take the URI apart, so the operators of RFC 6570 make no difference.
@@ -92,7 +92,7 @@ def template_makes(template: str, uri: str) -> bool:
     return True
 
 
-def makers(templates: Iterable[str], uris: Iterable[str]) -> list[str] | None:
+def matching_templates(templates: Iterable[str], uris: Iterable[str]) -> list[str] | None:
     """The templates that could make one of these URIs, or are one; None if so many begin as a URI does that to try them
     takes long: more than MAX_TRIED characters."""
     found: list[str] = []
@@ -102,8 +102,8 @@ def makers(templates: Iterable[str], uris: Iterable[str]) -> list[str] | None:
             if not uri.startswith(template.partition("{")[0]):  # for most of many templates nothing else is looked at
                 continue
             tried += len(template)
-            if tried > MAX_TRIED:
+            if tried > MAX_MATCHED_LENGTH:
                 return None
-            if template_makes(template, uri) or template == uri:
+            if template_matches(template, uri) or template == uri:
                 found.append(template)
     return found

@@ -13,22 +13,22 @@ from typing import ClassVar, TextIO
 
 from host.background import BackgroundStream
 from host.journal import (
-    Crashed,
+    ConfigReloaded,
+    ConfirmationRequested,
     DefinitionChanged,
-    Dropped,
+    EntryOmitted,
     Event,
     InstanceFailed,
+    InternalError,
     Journal,
-    LeftOut,
-    NotAsked,
-    Reloaded,
+    MessageDropped,
+    RequestCompleted,
     RuleUnused,
-    Said,
-    Sent,
     ServerFailed,
     ServerReady,
+    ServerRequestRefused,
     Severity,
-    Waiting,
+    StderrLine,
 )
 
 
@@ -68,37 +68,39 @@ def printable(text: str, *, lines: bool = False) -> str:
     return "".join(char if char.isprintable() or (lines and char in "\n\t") else ascii(char)[1:-1] for char in text)
 
 
-class States:
+class StatusLines:
     """A line for whoever watches, whenever a server becomes ready, or fails in a way that was not told yet; whenever a
     person is asked, and after a reload. There is a line for nothing but what `TELLS` has."""
 
-    TELLS: ClassVar = (ServerReady, ServerFailed, Waiting, Reloaded)
+    SHOWN_EVENTS: ClassVar = (ServerReady, ServerFailed, ConfirmationRequested, ConfigReloaded)
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
-        self._last_words: dict[str, str] = {}
-        self._told: dict[str, str] = {}
+        self._last_stderr: dict[str, str] = {}
+        self._last_failure: dict[str, str] = {}
 
     def note(self, event: Event) -> None:
-        if isinstance(event, Said):
-            self._last_words[event.server] = event.line
+        if isinstance(event, StderrLine):
+            self._last_stderr[event.server] = event.line
         elif isinstance(event, ServerReady):
-            self._told.pop(event.server, None)
+            self._last_failure.pop(event.server, None)
             counts = f"({event.counts}, {event.seconds:.1f} s)"
-            self._say(f"  {event.server:<20} {self._terminal.state('ready')} {self._terminal.faint(counts)}")
-        elif isinstance(event, ServerFailed) and self._told.get(event.server) != event.why:
-            self._told[event.server] = event.why
-            self._say(f"  {event.server:<20} {self._terminal.state('failed')} {event.outlook}")
-            if event.server in self._last_words:
-                self._say(f"  {'':<20} {self._terminal.faint('it said last: ' + self._last_words.pop(event.server))}")
+            self._write(f"  {event.server:<20} {self._terminal.state('ready')} {self._terminal.faint(counts)}")
+        elif isinstance(event, ServerFailed) and self._last_failure.get(event.server) != event.why:
+            self._last_failure[event.server] = event.why
+            self._write(f"  {event.server:<20} {self._terminal.state('failed')} {event.outlook}")
+            if event.server in self._last_stderr:
+                self._write(
+                    f"  {'':<20} {self._terminal.faint('it said last: ' + self._last_stderr.pop(event.server))}"
+                )
 
-        elif isinstance(event, Waiting):
+        elif isinstance(event, ConfirmationRequested):
             said = f"{event.what}: colonnade ask {event.id}"
-            self._say(f"  {event.server:<20} {self._terminal.state('asks')} {said}")
-        elif isinstance(event, Reloaded):
-            self._say(f"  {event}")
+            self._write(f"  {event.server:<20} {self._terminal.state('asks')} {said}")
+        elif isinstance(event, ConfigReloaded):
+            self._write(f"  {event}")
 
-    def _say(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         self._terminal.out.write(line + "\n")
 
 
@@ -127,10 +129,10 @@ class _Log:
     def note(self, event: Event) -> None:
         if isinstance(event, self._without):
             return
-        if event.severity is Severity.WARNING and not isinstance(event, Waiting):
+        if event.severity is Severity.WARNING and not isinstance(event, ConfirmationRequested):
             self._limited((type(event).__name__, *_cause(event)), event)
         else:
-            problem = event.problem if isinstance(event, Crashed) else None
+            problem = event.problem if isinstance(event, InternalError) else None
             self._log.log(event.severity, "%s", event, exc_info=problem)
 
     def _limited(self, cause: tuple[str, ...], event: Event) -> None:
@@ -146,14 +148,14 @@ class _Log:
 def _cause(event: Event) -> tuple[str, ...]:
     """What a warning is about: of those that are about the same, one line a second is written."""
     match event:
-        case Dropped(server, what) | DefinitionChanged(server, what=what):
+        case MessageDropped(server, what) | DefinitionChanged(server, what=what):
             return server, what
-        case LeftOut(server, cause=cause):
+        case EntryOmitted(server, cause=cause):
             return server, cause
         case RuleUnused(server, rule):
             return server, rule
-        case NotAsked(server, question, why):
+        case ServerRequestRefused(server, question, why):
             return server, question, why
-        case ServerFailed(server) | InstanceFailed(server) | Sent(server):
+        case ServerFailed(server) | InstanceFailed(server) | RequestCompleted(server):
             return (server,)
     return ()

@@ -15,7 +15,7 @@ import trio
 from msgspec import Raw
 
 from host.asking import Asking, Late, PeerError
-from host.errors import LIMITED, TOO_LARGE
+from host.errors import TOO_LARGE, TOO_MANY_REQUESTS
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
 from host.jsonrpc.messages import (
     INVALID_PARAMS,
@@ -231,7 +231,7 @@ class Peer(Generic[T]):
             # An error under this id would end the request that is being served, which may be the same one once more.
             self._handler.dropped("request repeated", f"{request.method:.80}")
         elif len(self._serving) >= MAX_SERVED:
-            self._refuse_soon(request.id, LIMITED, f"more than {MAX_SERVED} requests at once")
+            self._refuse_soon(request.id, TOO_MANY_REQUESTS, f"more than {MAX_SERVED} requests at once")
         elif request.params is not None and _is_wide(bytes(request.params)):
             self._handler.dropped("request too large", f"{request.method:.80}")
             self._refuse_soon(request.id, INVALID_PARAMS, f"params hold more than {MAX_TOKENS} structural characters")

@@ -11,7 +11,7 @@ import trio
 from msgspec import Raw
 
 from host.asking import PeerError
-from host.catalog import mirrors_in
+from host.catalog import param_headers_in
 from host.jsonrpc.messages import METHOD_NOT_FOUND, ErrorBody, Notification, Request
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
 from host.peer import Behind, Peer, open_peer
@@ -49,7 +49,7 @@ class Remote:
         wanted = members(params or b"{}").get("name")
         found: list[Raw] = []
         await read_list(self.ask, LISTINGS[Kind.TOOL], found, [], lambda why: None, cursors_may_be_empty=True)
-        return next((mirrors_in(each) for each in found if members(each).get("name") == wanted), ())
+        return next((param_headers_in(each) for each in found if members(each).get("name") == wanted), ())
 
 
 class _OneQuestion:

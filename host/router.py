@@ -17,24 +17,24 @@ from msgspec import Raw
 
 from config import Verdict
 from config.globs import MAX_LENGTH
-from host.catalog import Catalog, Entry, Part, Shelf
+from host.catalog import Catalog, Entry, KindSnapshot, ServerEntries
 from host.errors import (
-    BrokeProtocol,
     ColonnadeError,
     Forbidden,
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
     MissingAbility,
-    Refused,
+    ProtocolViolation,
     ResourceNotFound,
+    ServerErrorResponse,
     UnknownEntry,
     UpstreamError,
 )
-from host.exchange import Answer, Answered, Caller, Exchange, Nobody, Unfinished
+from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoClient
 from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
-from host.names import SEPARATOR, inward_uri, makers, outward_uri, server_of_name
+from host.names import SEPARATOR, inward_uri, matching_templates, outward_uri, server_of_name
 from host.policy.gate import Gate, Permit
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import means_not_found, relayed, uri_in
@@ -60,27 +60,27 @@ from host.protocol.rounds import MAX_KEYS
 from host.protocol.stateless import STALE, Freshness, freshest_common
 from host.protocol.tasks import with_support
 from host.protocol.versions import LATEST
-from host.seal import BrokenSeal, Seal
-from host.slices import Steps, at_once
+from host.seal import InvalidSeal, Seal
+from host.slices import Steps, run_inline
 from host.upstream.roster import Roster
 from host.upstream.rounds import MAX_STATE
 
-PAGE = 250
+PAGE_SIZE = 250
 """Entries on one page of a list."""
-SHORT = 100
+MAX_INLINE_VIEW = 100
 """Entries of all servers that a view is made of at once."""
-MOST_TRIES = 3
+MAX_VIEW_ATTEMPTS = 3
 """Times that a view is made, or waited for, before it may be one that the lists have left behind."""
-PAST_VIEWS = 4
+MAX_PAST_VIEWS = 4
 """Former views whose cursors still work."""
 MAX_INSTRUCTIONS = 2048
 MAX_ALL_INSTRUCTIONS = 8192
-MAX_TTL = 60_000
+MAX_LIST_TTL = 60_000
 """Milliseconds that a list of ours stays fresh at the most, whatever its servers say."""
 CURSOR_LIFE = 3600.0
 """Seconds for which a cursor can be used."""
 NO_COMPLETION = Raw(b'{"completion":{"values":[],"total":0,"hasMore":false}}')
-OLD_STATE = "invalid or expired requestState: send the request again from the beginning"
+EXPIRED_STATE_MESSAGE = "invalid or expired requestState: send the request again from the beginning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fitted:
+class _RenderedPart:
     """What one server has in a view."""
 
     entries: tuple[Entry, ...]
@@ -109,17 +109,17 @@ class _Fitted:
 class Router:
     """One for the whole host; safe to use from any number of tasks, since it keeps nothing about who asks."""
 
-    def __init__(self, catalog: Catalog, gate: Gate, roster: Roster) -> None:
+    def __init__(self, catalog: Catalog, gate: Gate, upstreams: Roster) -> None:
         self.catalog = catalog
         self._gate = gate
-        self._roster = roster
+        self._upstreams = upstreams
         self._views: dict[_Key, deque[View]] = {}
         self._making: dict[_Key, trio.Event] = {}
         self._seal = Seal()
 
-    def serves(self, server: str) -> bool:
+    def has_endpoint(self, server: str) -> bool:
         """Whether there is an endpoint for this one server."""
-        return server in self._roster
+        return server in self._upstreams
 
     async def answer(self, exchange: Exchange) -> Answer:
         """What the exchange comes to. Unfinished only if it has a round.
@@ -129,35 +129,35 @@ class Router:
         """
         method = exchange.request.method
         if method in TARGETED:
-            return await self._reach(exchange)
+            return await self._answer_targeted(exchange)
         if method in LISTING_BY_METHOD:
             return await self._list(exchange, LISTING_BY_METHOD[method])
         if method == COMPLETE:
             return await self._complete(exchange)
-        if method in (SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL) and isinstance(exchange.caller.outlet, Nobody):
+        if method in (SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL) and isinstance(exchange.caller.client, NoClient):
             raise InvalidRequest("this belongs to a session: open one at /mcp or /sse")
         if method in (SUBSCRIBE, UNSUBSCRIBE):
             return Answered(await self._watch(exchange))
         if method == SET_LEVEL:
-            self._roster.levels.want(exchange.caller, level_of(exchange.params))
+            self._upstreams.levels.want(exchange.caller, level_of(exchange.params))
             return Answered(EMPTY_OBJECT)
         raise MethodNotFound(f"there is no method {method[:80]!r} here")
 
     def roots_changed(self, caller: Caller) -> None:
         """The caller says that its roots are not what they were."""
-        self._roster.roots_changed(caller)
+        self._upstreams.roots_changed(caller)
 
     def serve_only(self, caller: Caller) -> None:
         """There is one client, and will be no other."""
-        self._roster.serve_only(caller)
+        self._upstreams.serve_only(caller)
 
-    def want_logs(self, caller: Caller, level: str) -> None:
+    def set_log_level(self, caller: Caller, level: str) -> None:
         """The caller wants the log messages of its requests, from this level on, until it is released."""
-        self._roster.levels.want(caller, level)
+        self._upstreams.levels.want(caller, level)
 
-    def unwant_logs(self, caller: Caller) -> None:
+    def clear_log_level(self, caller: Caller) -> None:
         """It is over with what it wanted them for."""
-        self._roster.levels.forget(caller)
+        self._upstreams.levels.forget(caller)
 
     def may_park(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> bool:
         """Whether the server that this is for may ask in the middle of it, and not only in its answer."""
@@ -165,39 +165,39 @@ class Router:
             kind, name = target_of(method, params)
         except InvalidParams:
             return False
-        server, inward = self._meant(caller, kind, name)
-        if server is not None and self._gate.may_ask_client(server, kind, inward, caller):
+        server, inward = self._resolve_server(caller, kind, name)
+        if server is not None and self._gate.client_may_confirm(server, kind, inward, caller):
             return True
-        upstream = self._roster.upstreams.get(server or "")
+        upstream = self._upstreams.upstreams.get(server or "")
         offer = None if upstream is None else upstream.offer
         return offer is None or not offer.revision.stateless or (method == CALL.name and offer.runs_tasks)
 
-    def _meant(self, caller: Caller, kind: Kind, name: str) -> tuple[str | None, str]:
+    def _resolve_server(self, caller: Caller, kind: Kind, name: str) -> tuple[str | None, str]:
         """The server that a name or URI is of, as far as that can be told, and what it calls it."""
         if kind is Kind.RESOURCE:
-            return self._owner_by_text(caller, name) or self._owner_of(name) or (None, name)
-        server, inward, _ = self._named(caller.endpoint, kind, name)
+            return self._server_in_uri(caller, name) or self._owner_by_listing(name) or (None, name)
+        server, inward, _ = self._look_up(caller.endpoint, kind, name)
         return server, inward
 
     def release(self, caller: Caller) -> None:
         """Nothing is told to this caller any more."""
-        self._roster.release(caller)
+        self._upstreams.release(caller)
 
     def forget(self, caller: Caller) -> None:
         """The caller is gone."""
-        self._roster.forget(caller)
+        self._upstreams.forget(caller)
         self._gate.forget(caller)
 
-    def mirrors(self, endpoint: str | None, tool: str) -> tuple[Mirror, ...]:
+    def param_headers(self, endpoint: str | None, tool: str) -> tuple[Mirror, ...]:
         """What headers must repeat of the arguments of a tool, as the endpoint shows it; nothing if there is none."""
         entry = self._tool(endpoint, tool)
-        return () if entry is None else entry.mirrors or ()
+        return () if entry is None else entry.param_headers or ()
 
     def _tool(self, endpoint: str | None, name: str) -> Entry | None:
         """The tool that the endpoint shows under this name."""
-        server, inward, entry = self._named(endpoint, Kind.TOOL, name)
+        server, inward, entry = self._look_up(endpoint, Kind.TOOL, name)
         # Asked of a tool that does not exist too, so that it takes as long as one that is denied.
-        return entry if server is not None and self._gate.shows(server, Kind.TOOL, inward) else None
+        return entry if server is not None and self._gate.is_visible(server, Kind.TOOL, inward) else None
 
     # Listing
 
@@ -205,45 +205,45 @@ class Router:
         """What the caller is shown of `kind` now. Nothing waits between the moment at which it is so and the return;
         only where the lists go on changing faster than they can be made, it is of a moment before, but shows nothing
         that may not be seen by now."""
-        key = (caller.endpoint, kind, _form_for(caller.abilities))
-        views = self._views.setdefault(key, deque(maxlen=PAST_VIEWS))
+        key = (caller.endpoint, kind, _tool_format(caller.abilities))
+        views = self._views.setdefault(key, deque(maxlen=MAX_PAST_VIEWS))
         tries = 0
         while True:
-            await self.catalog.judged(kind, caller.endpoint)
-            shelf = self.catalog.shelf(kind)
-            least = shelf.version if tries < MOST_TRIES else shelf.narrowed
+            await self.catalog.wait_until_evaluated(kind, caller.endpoint)
+            snapshot = self.catalog.snapshot(kind)
+            least = snapshot.version if tries < MAX_VIEW_ATTEMPTS else snapshot.last_narrowed
             if views and views[-1].version >= least:
                 return views[-1]
             tries += 1
             if (making := self._making.get(key)) is not None:
                 await making.wait()
                 continue
-            if sum(len(part.shown) for part in shelf.parts.values()) <= SHORT:
-                views.append(at_once(self._view_of(shelf, key)))
+            if sum(len(part.visible) for part in snapshot.parts.values()) <= MAX_INLINE_VIEW:
+                views.append(run_inline(self._build_view(snapshot, key)))
                 continue
             self._making[key] = made = trio.Event()
             try:
-                views.append(await self.catalog.slices.run(self._view_of(shelf, key)))
+                views.append(await self.catalog.slices.run(self._build_view(snapshot, key)))
             finally:
                 del self._making[key]
                 made.set()
 
-    def shown_last(self, caller: Caller, kind: Kind) -> View | None:
+    def last_view(self, caller: Caller, kind: Kind) -> View | None:
         """The newest view that was made for such callers."""
-        views = self._views.get((caller.endpoint, kind, _form_for(caller.abilities)))
+        views = self._views.get((caller.endpoint, kind, _tool_format(caller.abilities)))
         return views[-1] if views else None
 
-    def _view_of(self, shelf: Shelf, key: _Key) -> Steps[View]:
+    def _build_view(self, snapshot: KindSnapshot, key: _Key) -> Steps[View]:
         endpoint, kind, form = key
         definitions: list[bytes] = []
         digest = hashlib.sha256()
-        for server, part in shelf.parts.items():
+        for server, part in snapshot.parts.items():
             if endpoint not in (None, server):
                 continue
-            if (endpoint is None, form) not in part.lists:
-                part.lists[endpoint is None, form] = yield from self._fitted_part(part, kind, form, endpoint is None)
-            fitted: _Fitted = part.lists[endpoint is None, form]
-            left_out = shelf.colliding & part.by_inward.keys() if endpoint is None and shelf.colliding else ()
+            if (endpoint is None, form) not in part.rendered:
+                part.rendered[endpoint is None, form] = yield from self._render_part(part, kind, form, endpoint is None)
+            fitted: _RenderedPart = part.rendered[endpoint is None, form]
+            left_out = snapshot.colliding & part.by_inward.keys() if endpoint is None and snapshot.colliding else ()
             for name in sorted(left_out):
                 digest.update(bytes(encode(name)))
             digest.update(fitted.digest)
@@ -252,26 +252,28 @@ class Router:
             else:
                 definitions += fitted.definitions
             yield None
-        return View(shelf.version, tuple(definitions), digest.digest())
+        return View(snapshot.version, tuple(definitions), digest.digest())
 
-    def _fitted_part(self, part: Part, kind: Kind, form: _Form, outward: bool) -> Steps[_Fitted]:
+    def _render_part(self, part: ServerEntries, kind: Kind, form: _ToolFormat, outward: bool) -> Steps[_RenderedPart]:
         entries: list[Entry] = []
         definitions: list[bytes] = []
         digest = hashlib.sha256()
-        for entry in part.shown:
+        for entry in part.visible:
             yield None
             definition = entry.exported if outward else entry.definition
             if kind is Kind.TOOL:
-                if form[-1] and entry.mirrors is None:  # such clients must leave out what they cannot call over HTTP
+                if (
+                    form[-1] and entry.param_headers is None
+                ):  # such clients must leave out what they cannot call over HTTP
                     continue
-                definition = self._fitted(entry, definition, form)
+                definition = self._render_definition(entry, definition, form)
             entries.append(entry)
             definitions.append(definition)
             digest.update(b"%d:" % len(definition))
             digest.update(definition)
-        return _Fitted(tuple(entries), tuple(definitions), digest.digest())
+        return _RenderedPart(tuple(entries), tuple(definitions), digest.digest())
 
-    def _fitted(self, entry: Entry, definition: bytes, form: _Form) -> bytes:
+    def _render_definition(self, entry: Entry, definition: bytes, form: _ToolFormat) -> bytes:
         structured, free, tasks, _ = form
         if tasks:  # whatever the server needs: a call that is no task is looked after here
             definition = with_support(definition, optional=entry.may_be_task)
@@ -282,16 +284,16 @@ class Router:
         entry = self._tool(caller.endpoint, tool)
         return entry.server if entry is not None and entry.may_be_task else None
 
-    async def settled(self, endpoint: str | None) -> None:
+    async def wait_until_settled(self, endpoint: str | None) -> None:
         """Wait for servers that are still starting, shortly after the start."""
-        await self._roster.wait_settled(endpoint)
+        await self._upstreams.wait_settled(endpoint)
 
     def instructions(self, endpoint: str | None) -> str:
         """What the servers say about themselves, merged; on a server's own endpoint its own words as they are."""
         if endpoint is not None:
             return self._instructions_of(endpoint) or ""
         parts: list[str] = []
-        for server, upstream in self._roster.upstreams.items():
+        for server, upstream in self._upstreams.upstreams.items():
             text = self._instructions_of(server)
             if text:
                 heading = f"## {server}" + (f" ({upstream.spec.title})" if upstream.spec.title else "")
@@ -304,22 +306,22 @@ class Router:
 
     def _instructions_of(self, server: str) -> str | None:
         try:
-            return self._gate.instructions(server, self._roster.ready(server).offer.instructions)
+            return self._gate.instructions(server, self._upstreams.ready(server).offer.instructions)
         except UpstreamError:
             return None
 
-    def _shows(self, entry: Entry) -> bool:
-        return self._gate.shows(entry.server, entry.kind, entry.inward)
+    def _is_visible(self, entry: Entry) -> bool:
+        return self._gate.is_visible(entry.server, entry.kind, entry.inward)
 
     async def _list(self, exchange: Exchange, listing: Listing) -> Answered:
         caller = exchange.caller
-        await self._roster.wait_settled(caller.endpoint)
+        await self._upstreams.wait_settled(caller.endpoint)
         view, start = await self.view(caller, listing.kind), 0
         freshness = self._freshness(caller.endpoint, listing.kind)
         if "cursor" in exchange.params:
-            view, start, public = self._resume(caller, listing.kind, exchange.params["cursor"])
+            view, start, public = self._open_cursor(caller, listing.kind, exchange.params["cursor"])
             freshness = Freshness(freshness.ttl_ms, public)  # all pages of one list are for the same readers
-        end = start + PAGE
+        end = start + PAGE_SIZE
         page = b'{"%b":[%b]' % (listing.member.encode(), b",".join(view.definitions[start:end]))
         if end < len(view.definitions):
             cursor = self._cursor(caller, listing.kind, view.version, end, freshness.public)
@@ -332,144 +334,144 @@ class Router:
         now = trio.current_time()
         hints: list[Freshness] = []
         whole = True
-        for server in self._roster.upstreams if endpoint is None else (endpoint,):
-            upstream = self._roster.upstreams.get(server)
+        for server in self._upstreams.upstreams if endpoint is None else (endpoint,):
+            upstream = self._upstreams.upstreams.get(server)
             if upstream is None or upstream.spec.disabled:
                 continue
-            if server not in self.catalog.shelf(kind).by_server:
+            if server not in self.catalog.snapshot(kind).by_server:
                 whole = False
                 continue
             hint = self.catalog.hint(server, kind)
             if hint is None:
                 continue
-            left = hint.now(now)
+            left = hint.remaining(now)
             if not left.ttl_ms:
                 upstream.lapsed(kind)
             hints.append(left)
         common = freshest_common(hints) if whole else STALE
-        return Freshness(min(common.ttl_ms, MAX_TTL), common.public)
+        return Freshness(min(common.ttl_ms, MAX_LIST_TTL), common.public)
 
     def _cursor(self, caller: Caller, kind: Kind, version: int, start: int, public: bool) -> str:
         place = b"%d.%d.%d" % (version, start, public)
-        return self._seal.close("cursor", _bound(caller, kind), place, trio.current_time() + CURSOR_LIFE)
+        return self._seal.seal("cursor", _cursor_binding(caller, kind), place, trio.current_time() + CURSOR_LIFE)
 
-    def _resume(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int, bool]:
+    def _open_cursor(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int, bool]:
         """The view a cursor belongs to, where in it, and for whom. An old view is served as it was, or not at all:
         pages of two different lists never make one list, and no page shows what may not be seen any more."""
         try:
-            place = self._seal.open("cursor", _bound(caller, kind), string(cursor), trio.current_time())
-        except (BrokenSeal, ValueError):
+            place = self._seal.unseal("cursor", _cursor_binding(caller, kind), string(cursor), trio.current_time())
+        except (InvalidSeal, ValueError):
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
         version, start, public = (int(part) for part in place.split(b"."))
-        for view in self._views.get((caller.endpoint, kind, _form_for(caller.abilities)), ()):
-            if view.version == version >= self.catalog.shelf(kind).narrowed:
+        for view in self._views.get((caller.endpoint, kind, _tool_format(caller.abilities)), ()):
+            if view.version == version >= self.catalog.snapshot(kind).last_narrowed:
                 return view, start, bool(public)
         raise InvalidParams("the list has changed since this cursor was given; list again from the start")
 
     # Reaching one entry
 
-    async def _reach(self, exchange: Exchange) -> Answer:
+    async def _answer_targeted(self, exchange: Exchange) -> Answer:
         kind, name = target_of(exchange.request.method, exchange.params)
-        await self._tried(exchange.caller, kind, name)
+        await self._wait_for_server(exchange.caller, kind, name)
         if exchange.request.method != CALL.name:
-            return await self._admit_and_ask(exchange, kind, name)
+            return await self._admit_and_send(exchange, kind, name)
         # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
         # Handling"), and so is that a person did not allow it; an unknown tool and the server's own JSON-RPC error are
         # not.
         try:
-            return await self._admit_and_ask(exchange, kind, name)
-        except Refused:
+            return await self._admit_and_send(exchange, kind, name)
+        except ServerErrorResponse:
             raise
         except UpstreamError as failure:
             return failed_call(failure)
 
-    async def _admit_and_ask(self, exchange: Exchange, kind: Kind, name: str) -> Answer:
-        server, inward, exists = self._find(exchange, kind, name)
+    async def _admit_and_send(self, exchange: Exchange, kind: Kind, name: str) -> Answer:
+        server, inward, exists = self._resolve(exchange, kind, name)
         permit = await self._gate.admit(exchange, server, kind, inward, exists=exists)
         if permit is None:
-            raise _missing(kind, name) if kind is Kind.RESOURCE else self._missed(server, kind, name)
+            raise _not_found(kind, name) if kind is Kind.RESOURCE else self._refresh_and_not_found(server, kind, name)
         try:
-            return await self._ask(exchange, permit, name)
+            return await self._send(exchange, permit, name)
         finally:
-            self._gate.over(permit)
+            self._gate.release(permit)
 
-    async def _tried(self, caller: Caller, kind: Kind, name: str) -> None:
+    async def _wait_for_server(self, caller: Caller, kind: Kind, name: str) -> None:
         """Wait for the server that is to be asked, shortly after the start: whoever has no session comes at once. A URI
         that names no server may be any server's."""
         server = self._server_by_text(caller, kind, name)
-        if kind is Kind.RESOURCE or server in self._roster:
-            await self._roster.wait_settled(server)
+        if kind is Kind.RESOURCE or server in self._upstreams:
+            await self._upstreams.wait_settled(server)
 
     async def _complete(self, exchange: Exchange) -> Answer:
         kind, name = target_of(COMPLETE, exchange.params)
-        await self._tried(exchange.caller, kind, name)
-        server, inward, exists = self._find(exchange, kind, name, listed=True)
+        await self._wait_for_server(exchange.caller, kind, name)
+        server, inward, exists = self._resolve(exchange, kind, name, listed_only=True)
         try:
-            permit = self._gate.admit_unasked(exchange, server, kind, inward, exists=exists)
+            permit = self._gate.admit_without_confirmation(exchange, server, kind, inward, exists=exists)
         except Forbidden:  # nobody is asked about every letter that is typed
             return Answered(NO_COMPLETION)
         if permit is None:
-            raise self._missed(server, kind, name)
-        async with self._gate.meter(server).slot(), self._roster.seat(server, exchange) as seat:
+            raise self._refresh_and_not_found(server, kind, name)
+        async with self._gate.meter(server).slot(), self._upstreams.seat(server, exchange) as seat:
             if not seat.client.offer.completes:
                 return Answered(NO_COMPLETION)
             try:
                 answer = await seat.client.call(permit)
                 if isinstance(answer, Answered):
-                    self._gate.meter(server).fits(len(answer.result))
+                    self._gate.meter(server).check_result_size(len(answer.result))
                 return answer
-            except Refused as refusal:
+            except ServerErrorResponse as refusal:
                 if refusal.code == METHOD_NOT_FOUND:
                     return Answered(NO_COMPLETION)
-                raise self._translated(refusal, permit, name) from None
+                raise self._translate_error(refusal, permit, name) from None
 
-    async def _ask(self, exchange: Exchange, permit: Permit, name: str) -> Answer:
+    async def _send(self, exchange: Exchange, permit: Permit, name: str) -> Answer:
         """Have the server answer, and give the answer outward names and a form that the caller can read."""
         method = TARGETED[exchange.request.method]
         if exchange.round is not None and exchange.round.server not in (None, permit.server):
-            raise InvalidParams(OLD_STATE)  # what is called so is another server's by now
+            raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
         meter = self._gate.meter(permit.server)
-        async with meter.slot(), self._roster.seat(permit.server, exchange) as seat:
+        async with meter.slot(), self._upstreams.seat(permit.server, exchange) as seat:
             if method.capability not in seat.client.offer.capabilities:
-                raise _missing(permit.kind, name)
+                raise _not_found(permit.kind, name)
             try:
                 answer = await seat.client.call(permit)
-            except Refused as refusal:
+            except ServerErrorResponse as refusal:
                 if refusal.code == URL_REQUIRED:
-                    await self._allow_pages(refusal, permit)
+                    await self._admit_urls(refusal, permit)
                     if exchange.round is not None:
-                        self._gate.goes_on(permit)
-                        return self._pages_first(refusal, permit)
-                raise self._translated(refusal, permit, name) from None
-        if isinstance(answer, Unfinished):
-            self._gate.goes_on(permit)
+                        self._gate.renew_for_retry(permit)
+                        return self._url_input_required(refusal, permit)
+                raise self._translate_error(refusal, permit, name) from None
+        if isinstance(answer, InputRequired):
+            self._gate.renew_for_retry(permit)
             return answer
         result = answer.result
-        meter.fits(len(result))
+        meter.check_result_size(len(result))
         try:
             if not self._gate.shows_apps(permit.server):
                 result = without_pages(result, method.links)
             if exchange.caller.endpoint is None:
                 result = rename_in_result(result, method.links, _outward(permit.server))
         except ValueError:
-            raise BrokeProtocol(permit.server, f"{permit.server} sent a result that cannot be read") from None
+            raise ProtocolViolation(permit.server, f"{permit.server} sent a result that cannot be read") from None
         return Answered(fit_result(method.name, result, exchange.caller.abilities), answer.freshness)
 
-    def _pages_first(self, refusal: Refused, permit: Permit) -> Unfinished:
+    def _url_input_required(self, refusal: ServerErrorResponse, permit: Permit) -> InputRequired:
         """The user must visit pages, and then the caller sends its request again: the server itself demands that
         (2025-11-25, "URL Elicitation Required Error")."""
         pages = pages_of(refusal.data)
         if pages is None:
-            raise BrokeProtocol(permit.server, f"{permit.server} wants pages to be visited and does not say which")
+            raise ProtocolViolation(permit.server, f"{permit.server} wants pages to be visited and does not say which")
         if len(pages) > MAX_KEYS or len(refusal.data or b"") > MAX_STATE:  # the caller carries them for us
-            raise BrokeProtocol(permit.server, f"{permit.server} wants too many pages to be visited at once")
+            raise ProtocolViolation(permit.server, f"{permit.server} wants too many pages to be visited at once")
         if not permit.exchange.caller.abilities.url:
             data = encode({"requiredCapabilities": capability_of(Question.URL)})
             raise MissingAbility(f"{permit.server} wants a web page to be visited first", data=data)
         questions = {f"page{at}": (ELICIT, page) for at, page in enumerate(pages)}
-        return Unfinished(permit.server, questions, None, visits=True)
+        return InputRequired(permit.server, questions, None, restarts=True)
 
-    async def _allow_pages(self, refusal: Refused, permit: Permit) -> None:
+    async def _admit_urls(self, refusal: ServerErrorResponse, permit: Permit) -> None:
         """The user may be sent to all of these pages.
 
         Raises:
@@ -478,34 +480,36 @@ class Router:
         server, caller = permit.server, permit.exchange.caller
         for page in pages_of(refusal.data) or ():
             try:
-                allowed = await self._gate.admit_question(server, Question.URL, page, caller)
+                allowed = await self._gate.admit_server_request(server, Question.URL, page, caller)
             except Forbidden:
                 text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
                 raise Forbidden(server, text) from None
-            with self._gate.put(allowed) as trace:
+            with self._gate.dispatch_server_request(allowed) as trace:
                 trace.outcome = "handed on"
 
-    def _translated(self, refusal: Refused, permit: Permit, name: str) -> ColonnadeError:
+    def _translate_error(self, refusal: ServerErrorResponse, permit: Permit, name: str) -> ColonnadeError:
         """A server's refusal, in the terms of the caller and of its revision."""
         caller = permit.exchange.caller
         if permit.kind is Kind.RESOURCE and means_not_found(refusal, permit.target):
-            return _missing(permit.kind, name)
+            return _not_found(permit.kind, name)
         if refusal.code == URL_REQUIRED:
-            return self._pages_needed(refusal, permit)
-        if refusal.code == MissingAbility.code and not _lacks(refusal.data, caller.abilities):
+            return self._url_required_error(refusal, permit)
+        if refusal.code == MissingAbility.code and not _lacks_abilities(refusal.data, caller.abilities):
             # The caller can do it: it is us who do not let the server ask, and the caller could try for ever.
             text = f"{permit.server} needs to ask the client for something that it is not allowed to ask for"
             return Forbidden(permit.server, text)
         if caller.endpoint is None:
             data = _with_outward_uri(refusal.data, permit, name)
-            refusal = Refused(refusal.server, refusal.code, refusal.message, data)
+            refusal = ServerErrorResponse(refusal.server, refusal.code, refusal.message, data)
         return refusal if caller.abilities.retries else relayed(refusal)
 
-    def _pages_needed(self, refusal: Refused, permit: Permit) -> UpstreamError:
+    def _url_required_error(self, refusal: ServerErrorResponse, permit: Permit) -> UpstreamError:
         """The user must visit pages first: for clients that can send them there."""
         server = permit.server
         asked = permit.exchange.request.method in TARGETED  # for anything else nobody is asked
-        if not self._gate.could_ask(server, Question.URL) or not (asked or self._are_open(refusal, server)):
+        if not self._gate.allows_server_request(server, Question.URL) or not (
+            asked or self._are_urls_allowed(refusal, server)
+        ):
             text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
             return Forbidden(server, text)
         # A subscription may be several clients': its pages have no ids that are the caller's own.
@@ -514,11 +518,11 @@ class Router:
         pages = "; ".join(f"{message} {url}".strip() for message, url in urls_required(refusal.data))
         return Forbidden(server, f"{server} wants this to be visited first, then ask again: {pages or refusal.message}")
 
-    def _are_open(self, refusal: Refused, server: str) -> bool:
+    def _are_urls_allowed(self, refusal: ServerErrorResponse, server: str) -> bool:
         """Whether the user may be sent to all of these pages without anybody being asked."""
         pages = [string(page["url"]) for page in pages_of(refusal.data) or ()]
-        judged = [self._gate.judge_question(server, Question.URL, url) for url in pages]
-        return all(judgement.verdict is Verdict.ALLOW for judgement in judged)
+        judged = [self._gate.evaluate_server_request(server, Question.URL, url) for url in pages]
+        return all(decision.verdict is Verdict.ALLOW for decision in judged)
 
     # Watching a resource
 
@@ -532,18 +536,18 @@ class Router:
         def changed(uri: str, notice: dict[str, Raw]) -> None:
             at_all = exchange.caller.endpoint is None
             outward = name if uri == permit.target else outward_uri(permit.server, uri) if at_all else uri
-            said = self._gate.tidy(permit.server, encode_object({**notice, "uri": encode(outward)}))
-            exchange.caller.outlet.tell(Notification(UPDATED, said))
+            said = self._gate.sanitize(permit.server, encode_object({**notice, "uri": encode(outward)}))
+            exchange.caller.client.notify(Notification(UPDATED, said))
 
         try:
             async with self._gate.meter(permit.server).slot():
                 with self._gate.dispatch(permit):
-                    await self._roster.watch(permit, changed)
-        except Refused as refusal:
-            raise self._translated(refusal, permit, name) from None
+                    await self._upstreams.watch(permit, changed)
+        except ServerErrorResponse as refusal:
+            raise self._translate_error(refusal, permit, name) from None
         return EMPTY_OBJECT
 
-    def watchable(self, exchange: Exchange) -> bool:
+    def is_watchable(self, exchange: Exchange) -> bool:
         """Whether the server of the resource that the exchange names says that it tells of changes."""
         try:
             self._permit_to_watch(exchange, target_of(SUBSCRIBE, exchange.params)[1])
@@ -552,27 +556,29 @@ class Router:
         return True
 
     def _permit_to_watch(self, exchange: Exchange, name: str) -> Permit:
-        server, inward, _ = self._find(exchange, Kind.RESOURCE, name)
+        server, inward, _ = self._resolve(exchange, Kind.RESOURCE, name)
         # Before the gate is asked: else a denied resource would be answered otherwise than a missing one.
-        self._roster.check_subscribes(server)
+        self._upstreams.check_subscribes(server)
         # No server is heard that tells of such a URI, which would be held as long as it is watched.
         too_long = len(inward) > MAX_LENGTH
-        permit = None if too_long else self._gate.admit_unasked(exchange, server, Kind.RESOURCE, inward)
+        permit = None if too_long else self._gate.admit_without_confirmation(exchange, server, Kind.RESOURCE, inward)
         if permit is None:
-            raise _missing(Kind.RESOURCE, name)
+            raise _not_found(Kind.RESOURCE, name)
         return permit
 
     def _unwatch(self, exchange: Exchange, name: str) -> Raw:
         """The caller watches it no more, also while its server is away: nothing is asked of the server here."""
-        found = self._owner_by_text(exchange.caller, name) or self._owner_of(name)
-        if found is None or not self._gate.has(found[0], Kind.RESOURCE, found[1]):
-            raise _missing(Kind.RESOURCE, name)
-        self._roster.unwatch(*found, exchange.caller)
+        found = self._server_in_uri(exchange.caller, name) or self._owner_by_listing(name)
+        if found is None or not self._gate.is_known(found[0], Kind.RESOURCE, found[1]):
+            raise _not_found(Kind.RESOURCE, name)
+        self._upstreams.unwatch(*found, exchange.caller)
         return EMPTY_OBJECT
 
     # Finding the entry
 
-    def _find(self, exchange: Exchange, kind: Kind, name: str, *, listed: bool = False) -> tuple[str, str, bool]:
+    def _resolve(
+        self, exchange: Exchange, kind: Kind, name: str, *, listed_only: bool = False
+    ) -> tuple[str, str, bool]:
         """The server of what `name` means at the caller's endpoint, its own name for that, and whether there may be
         such a thing. With `listed`, only what some list names counts: otherwise a resource may also be one that no list
         names. What does not exist goes to the gate all the same: see `Gate.admit`.
@@ -582,109 +588,109 @@ class Router:
             Unavailable: nobody can tell, since its server was never there.
         """
         if kind is Kind.RESOURCE:
-            found = self._find_uri(exchange, name, listed)
+            found = self._resolve_uri(exchange, name, listed_only)
             if found is not None:
                 return found
         else:
-            server, inward, entry = self._named(exchange.caller.endpoint, kind, name)
-            if server is not None and server in self._roster:
+            server, inward, entry = self._look_up(exchange.caller.endpoint, kind, name)
+            if server is not None and server in self._upstreams:
                 return server, inward, entry is not None
-        raise _missing(kind, name)
+        raise _not_found(kind, name)
 
-    def _named(self, endpoint: str | None, kind: Kind, name: str) -> tuple[str | None, str, Entry | None]:
+    def _look_up(self, endpoint: str | None, kind: Kind, name: str) -> tuple[str | None, str, Entry | None]:
         """What is listed under this name at the endpoint, whoever may see it: its server, its own name there, and the
         entry. If nothing is, the server and the name that the text tells."""
-        shelf = self.catalog.shelf(kind)
+        snapshot = self.catalog.snapshot(kind)
         if endpoint is not None:
-            return endpoint, name, shelf.by_inward.get((endpoint, name))
-        server, inward, entry = server_of_name(name), name.partition(SEPARATOR)[2], shelf.by_outward.get(name)
+            return endpoint, name, snapshot.by_inward.get((endpoint, name))
+        server, inward, entry = server_of_name(name), name.partition(SEPARATOR)[2], snapshot.by_outward.get(name)
         return (server, inward, None) if entry is None else (entry.server, entry.inward, entry)
 
     def _server_by_text(self, caller: Caller, kind: Kind, name: str) -> str | None:
         """The server that a name or URI itself names, or whose endpoint is asked. Of a name, there may be none such."""
         if kind is Kind.RESOURCE:
-            server, _ = self._owner_by_text(caller, name) or (None, "")
+            server, _ = self._server_in_uri(caller, name) or (None, "")
             return server
         return server_of_name(name) if caller.endpoint is None else caller.endpoint
 
-    def _missed(self, server: str, kind: Kind, name: str) -> ColonnadeError:
+    def _refresh_and_not_found(self, server: str, kind: Kind, name: str) -> ColonnadeError:
         """The answer where a server lists nothing under a name, or nothing that may be known. Perhaps its list is old:
         it is read again, after this answer, so that the time it takes tells nothing.
 
         Raises:
             Unavailable: the server could never list.
         """
-        if server not in self.catalog.shelf(kind).by_server:
-            self._roster.ready(server)
-        self._roster.upstreams[server].refresh(kind)
-        return _missing(kind, name)
+        if server not in self.catalog.snapshot(kind).by_server:
+            self._upstreams.ready(server)
+        self._upstreams.upstreams[server].refresh(kind)
+        return _not_found(kind, name)
 
-    def _find_uri(self, exchange: Exchange, uri: str, listed: bool) -> tuple[str, str, bool] | None:
-        found = self._owner_by_text(exchange.caller, uri)
+    def _resolve_uri(self, exchange: Exchange, uri: str, listed_only: bool) -> tuple[str, str, bool] | None:
+        found = self._server_in_uri(exchange.caller, uri)
         if found is None:
-            found = self._owner_of(uri)
+            found = self._owner_by_listing(uri)
             return None if found is None else (*found, True)
-        if not listed:
+        if not listed_only:
             # Only the server can tell what it has. While it is away, what is denied must sound like what is not there.
-            self._roster.ready(found[0])
+            self._upstreams.ready(found[0])
             return (*found, True)
         return (*found, self._lists(*found))
 
-    def _owner_by_text(self, caller: Caller, uri: str) -> tuple[str, str] | None:
+    def _server_in_uri(self, caller: Caller, uri: str) -> tuple[str, str] | None:
         """The server that the URI itself names, or whose endpoint is asked, and its own URI."""
         endpoint = caller.endpoint
-        return (endpoint, uri) if endpoint is not None else inward_uri(uri, self._roster)
+        return (endpoint, uri) if endpoint is not None else inward_uri(uri, self._upstreams)
 
-    def _owner_of(self, uri: str) -> tuple[str, str] | None:
+    def _owner_by_listing(self, uri: str) -> tuple[str, str] | None:
         """The one server that lists the URI, or has the one template that makes it, as servers write their URIs: a web
         URI, or one that a client took from a text. Two owners are none: nobody is guessed at."""
-        for matches in (self._listers_of(uri), self._makers_of(uri)):
+        for matches in (self._listing_owners(uri), self._template_owners(uri)):
             if matches:
                 return (matches.pop(), uri) if len(matches) == 1 else None
         return None
 
     def _lists(self, server: str, uri: str) -> bool:
-        templates = self.catalog.shelf(Kind.TEMPLATE)
-        made_by = makers([entry.inward for entry in templates.by_server.get(server, ())], (uri,))
-        return (server, uri) in self.catalog.shelf(Kind.RESOURCE).by_inward or made_by != []
+        templates = self.catalog.snapshot(Kind.TEMPLATE)
+        made_by = matching_templates([entry.inward for entry in templates.by_server.get(server, ())], (uri,))
+        return (server, uri) in self.catalog.snapshot(Kind.RESOURCE).by_inward or made_by != []
 
-    def _listers_of(self, uri: str) -> set[str]:
+    def _listing_owners(self, uri: str) -> set[str]:
         return {
             server
-            for server in self._roster.upstreams
+            for server in self._upstreams.upstreams
             for kind in (Kind.RESOURCE, Kind.TEMPLATE)
-            if self._gate.has(server, kind, uri) and (server, uri) in self.catalog.shelf(kind).by_inward
+            if self._gate.is_known(server, kind, uri) and (server, uri) in self.catalog.snapshot(kind).by_inward
         }
 
-    def _makers_of(self, uri: str) -> set[str]:
-        templates = self.catalog.shelf(Kind.TEMPLATE).by_server
+    def _template_owners(self, uri: str) -> set[str]:
+        templates = self.catalog.snapshot(Kind.TEMPLATE).by_server
         known = {
-            server: [entry.inward for entry in entries if self._gate.has(server, entry.kind, entry.inward)]
+            server: [entry.inward for entry in entries if self._gate.is_known(server, entry.kind, entry.inward)]
             for server, entries in templates.items()
         }
-        return {server for server, each in known.items() if makers(each, (uri,)) != []}
+        return {server for server, each in known.items() if matching_templates(each, (uri,)) != []}
 
 
-_Key = tuple[str | None, Kind, "_Form"]
+_Key = tuple[str | None, Kind, "_ToolFormat"]
 """What a view is of: endpoint, kind and form."""
 
-_Form = tuple[bool, bool, bool, bool]
+_ToolFormat = tuple[bool, bool, bool, bool]
 """Which definitions of tools somebody can read: with structured content, of any type; with tasks; and without those
 that no stateless client may call."""
 
 
-def _form_for(abilities: Abilities) -> _Form:
+def _tool_format(abilities: Abilities) -> _ToolFormat:
     # A stateless caller says in each request that it takes tasks, and its tools say nothing of them.
     alone = abilities.retries
     return abilities.structured_content, abilities.free_structure, abilities.tasks and not alone, alone
 
 
-def _bound(caller: Caller, kind: Kind) -> bytes:
+def _cursor_binding(caller: Caller, kind: Kind) -> bytes:
     """Whose cursor it is, and what it is good for."""
-    return bytes(encode([caller.endpoint, caller.identity, kind.value, _form_for(caller.abilities)]))
+    return bytes(encode([caller.endpoint, caller.identity, kind.value, _tool_format(caller.abilities)]))
 
 
-def _lacks(data: Raw | None, abilities: Abilities) -> bool:
+def _lacks_abilities(data: Raw | None, abilities: Abilities) -> bool:
     """Whether the caller declares less than the capabilities that a server requires, by its error."""
     try:
         required = members(data or b"")["requiredCapabilities"]
@@ -706,7 +712,7 @@ def _outward(server: str) -> Callable[[str], str]:
     return lambda uri: outward_uri(server, uri)
 
 
-def _missing(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:
+def _not_found(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:
     """The one answer for what is not there and for what must not be known."""
     if kind is Kind.RESOURCE:
         return ResourceNotFound("Resource not found", data=encode({"uri": name}))

@@ -24,7 +24,7 @@ _UNTIL = struct.Struct(">d")
 _LENGTH = struct.Struct(">I")
 
 
-class BrokenSeal(ValueError):
+class InvalidSeal(ValueError):
     """The text is not ours, not for this use, not for this caller, or too old: nobody is told which."""
 
     def __init__(self) -> None:
@@ -45,15 +45,15 @@ class Seal:
     def __init__(self, key: bytes | None = None) -> None:
         self._cipher = ChaCha20Poly1305(os.urandom(KEY_BYTES) if key is None else key)
 
-    def close(self, purpose: str, bound: bytes, content: bytes, until: float) -> str:
+    def seal(self, purpose: str, binding: bytes, content: bytes, expires_at: float) -> str:
         """The content as text that nobody else can read, change or make: visible ASCII, without padding, some 50
         characters and a third longer. It opens before `until`, in seconds of the clock that `open` is told the time by.
         """
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = nonce + self._cipher.encrypt(nonce, _UNTIL.pack(until) + content, _context(purpose, bound))
+        sealed = nonce + self._cipher.encrypt(nonce, _UNTIL.pack(expires_at) + content, _context(purpose, binding))
         return PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")
 
-    def open(self, purpose: str, bound: bytes, text: str, now: float) -> bytes:
+    def unseal(self, purpose: str, binding: bytes, text: str, now: float) -> bytes:
         """The content of a text that `close` made for the same purpose and bound.
 
         Raises:
@@ -61,34 +61,34 @@ class Seal:
         """
         sealed = _decode(text)
         if len(sealed) < _NONCE_BYTES + _UNTIL.size + _TAG_BYTES:
-            raise BrokenSeal
+            raise InvalidSeal
         nonce, rest = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:
-            opened = self._cipher.decrypt(nonce, rest, _context(purpose, bound))
+            opened = self._cipher.decrypt(nonce, rest, _context(purpose, binding))
         except InvalidTag:
-            raise BrokenSeal from None
+            raise InvalidSeal from None
         (until,) = _UNTIL.unpack_from(opened)
         if not now < until:
-            raise BrokenSeal
+            raise InvalidSeal
         return opened[_UNTIL.size :]
 
 
-def _context(purpose: str, bound: bytes) -> bytes:
+def _context(purpose: str, binding: bytes) -> bytes:
     """What is authenticated and not carried. Its parts cannot run into each other: the first one's length is said."""
     named = purpose.encode()
-    return PREFIX.encode("ascii") + _LENGTH.pack(len(named)) + named + bound
+    return PREFIX.encode("ascii") + _LENGTH.pack(len(named)) + named + binding
 
 
 def _decode(text: str) -> bytes:
     """The bytes that exactly this text stands for, and no other one."""
     if not text.startswith(PREFIX):
-        raise BrokenSeal
+        raise InvalidSeal
     try:
         written = text[len(PREFIX) :].encode("ascii")
         sealed = base64.urlsafe_b64decode(written + b"=" * (-len(written) % 4))
     except ValueError:
-        raise BrokenSeal from None
+        raise InvalidSeal from None
     # The decoder passes over foreign characters, and over bits beyond the last byte.
     if base64.urlsafe_b64encode(sealed).rstrip(b"=") != written:
-        raise BrokenSeal
+        raise InvalidSeal
     return sealed

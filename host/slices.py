@@ -13,7 +13,7 @@ from typing import Generic, TypeAlias, TypeVar, cast
 
 import trio
 
-from host.aside import run_aside
+from host.aside import run_in_worker
 
 SLICE = 0.0005
 """Seconds of work between two checkpoints."""
@@ -22,7 +22,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class InProcess(Generic[T]):
+class WorkerCall(Generic[T]):
     """A function of a module and its arguments, to be run in another process. Calling it runs it here."""
 
     def __init__(self, function: Callable[..., T], arguments: tuple[object, ...]) -> None:
@@ -57,20 +57,20 @@ class Slices:
                     return done
                 for _ in range(int((time.perf_counter() - began) / SLICE) - 1):
                     await trio.lowlevel.checkpoint()
-            if isinstance(aside, InProcess):
-                aside.result = await run_aside(aside.function, *aside.arguments)
+            if isinstance(aside, WorkerCall):
+                aside.result = await run_in_worker(aside.function, *aside.arguments)
             elif aside is not None:
                 await trio.to_thread.run_sync(aside)
 
 
-def in_process(function: Callable[..., T], *arguments: object) -> Steps[T]:
+def in_worker(function: Callable[..., T], *arguments: object) -> Steps[T]:
     """The result of the function, which runs in another process; see `run_aside`."""
-    work = InProcess(function, arguments)
+    work = WorkerCall(function, arguments)
     yield work
     return cast("T", work.result)
 
 
-def each_in_steps(change: Callable[[S], T], things: Iterable[S]) -> Steps[list[T]]:
+def map_in_steps(change: Callable[[S], T], things: Iterable[S]) -> Steps[list[T]]:
     """What `change` makes of each; of the things as they are now."""
     found: list[T] = []
     for thing in list(things):
@@ -79,7 +79,7 @@ def each_in_steps(change: Callable[[S], T], things: Iterable[S]) -> Steps[list[T
     return found
 
 
-def at_once(steps: Steps[T]) -> T:
+def run_inline(steps: Steps[T]) -> T:
     """The same without a loop and without a pause."""
     while True:
         try:

@@ -31,7 +31,7 @@ from msgspec import Raw
 
 from config import Channel
 from host.console.requests import MAX_REQUEST, REQUESTS, Feed, Malformed, Office, OfficeError, carry_out, encode
-from host.errors import OUR_FAULT
+from host.errors import INTERNAL_ERROR_MESSAGE
 from host.jsonrpc.raw import members, string
 from host.wire.descent import Peer, examine_peer, refuse
 
@@ -206,7 +206,7 @@ class _Server:
             said = {"error": str(problem)}
         except Exception as problem:  # noqa: BLE001 - our own fault is an answer as well
             self._crashed(problem)
-            said = {"error": OUR_FAULT}
+            said = {"error": INTERNAL_ERROR_MESSAGE}
         await _send(stream, said)
         return True
 

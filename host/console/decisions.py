@@ -14,7 +14,7 @@ from host.hygiene import visible
 from host.jsonrpc.raw import encode
 from host.policy.explain import explain
 from host.policy.gate import Gate
-from host.policy.pins import Moved
+from host.policy.pins import StaleDecision
 from host.protocol.methods import Kind
 from host.state import StateError
 from host.wire.descent import Peer
@@ -30,11 +30,11 @@ class Decisions:
 
     def naming(self, peer: Peer) -> AbstractContextManager[object]:
         """For the block, which must not wait: what is decided was sent by this process, and is recorded with it."""
-        return self._gate.ledger.naming(peer.described())
+        return self._gate.decision_log.attributed_to(peer.described())
 
     def refused(self, peer: Peer, why: str, unrecorded: int = 0) -> None:
         """A process that may not decide wanted to."""
-        self._gate.ledger.refused_peer(peer.described(), why, unrecorded)
+        self._gate.decision_log.record_refused_peer(peer.described(), why, unrecorded)
 
     def moved(self, *sections: str) -> None:
         """What these sections of the office show is not what it was."""
@@ -67,7 +67,7 @@ class Decisions:
     def _carried_out(self, decide: Callable[[], None]) -> None:
         try:
             decide()
-        except Moved as problem:
+        except StaleDecision as problem:
             raise OfficeError(str(problem)) from None
         except StateError as problem:
             raise OfficeError(f"it cannot be written down: {problem}") from None
@@ -103,7 +103,7 @@ class Decisions:
 
     def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
         """See `host.policy.explain`."""
-        if not self._gate.knows(server):
+        if not self._gate.has_server(server):
             raise OfficeError(f"there is no server {visible(server)!r} in the configuration")
         if kind not in {each.value for each in Kind}:
             raise OfficeError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")

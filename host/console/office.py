@@ -28,28 +28,28 @@ from host.errors import ColonnadeError
 from host.hygiene import visible
 from host.journal import (
     AuditFailed,
-    Crashed,
-    Decided,
+    ConfigReloaded,
+    ConfirmationRequested,
+    DecisionMade,
     DefinitionChanged,
-    Dropped,
     Event,
+    InternalError,
     Journal,
-    Reloaded,
+    MessageDropped,
+    RequestCompleted,
     RuleUnused,
-    Said,
-    Sent,
     ServerReady,
-    Waiting,
+    StderrLine,
 )
 from host.jsonrpc.raw import members, value
-from host.policy.desk import Answer, Desk, Matter, described
-from host.policy.explain import grant_told, held_told, unmatched
+from host.policy.desk import ConfirmationAnswer, ConfirmationQueue, PendingConfirmation, describe_access
+from host.policy.explain import grant_as_data, held_as_data, unmatched_rules
 from host.policy.fingerprint import pretty
 from host.policy.gate import Gate
-from host.policy.pins import Standing
-from host.policy.predicates import holds
+from host.policy.pins import PinStatus
+from host.policy.predicates import conditions_hold
 from host.protocol.methods import LISTINGS, Kind
-from host.slices import Steps, each_in_steps
+from host.slices import Steps, map_in_steps
 from host.state import StateError
 from host.upstream.roster import Roster
 from host.upstream.supervisor import Connecting, Disabled, Failed, Ready, Upstream, describe
@@ -67,7 +67,7 @@ MOST_LEFT_OUT = 20
 LOOK_EVERY = 1.0
 """Seconds between two looks at what other processes of the user have decided."""
 
-_QUIET = (Said, Dropped)
+_QUIET = (StderrLine, MessageDropped)
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class _Traffic:
     size: int = 0
     latency: float | None = None
 
-    def add(self, event: Sent) -> None:
+    def add(self, event: RequestCompleted) -> None:
         self.calls += 1
         self.size += event.size
         self.failed += event.outcome not in ("answered", "called off")
@@ -112,7 +112,7 @@ class HostOffice(Decisions):
         self._config = config
         self._roster = roster
         self._catalog = catalog
-        self._desk: Desk = gate.desk
+        self._desk: ConfirmationQueue = gate.confirmations
         self._stdio = stdio
         self._versions: Counter[str] = Counter(dict.fromkeys(SECTIONS, 1))
         self._news = trio.lowlevel.ParkingLot()
@@ -125,7 +125,7 @@ class HostOffice(Decisions):
         self._became_ready: dict[str, None] = {}
         """Servers whose rules are to be held against what they list, in the order in which they became ready."""
         journal.subscribe(self._heard)
-        self._desk.changed = lambda: self.moved("questions", "grants", "servers")
+        self._desk.on_change = lambda: self.moved("questions", "grants", "servers")
 
     async def run(self) -> None:
         """Hear of what changes without an event (lists, and what other processes of the user decide), until
@@ -138,7 +138,7 @@ class HostOffice(Decisions):
     async def _follow_catalog(self) -> None:
         seen = self._catalog.version
         while True:
-            seen = await self._catalog.after(seen)
+            seen = await self._catalog.wait_for_change(seen)
             self.moved("catalog", "held", "servers")
 
     async def _tell_unmatched(self) -> None:
@@ -147,7 +147,7 @@ class HostOffice(Decisions):
                 await self._news.park()
             server = next(iter(self._became_ready))
             del self._became_ready[server]
-            for rule in await self._catalog.slices.run(unmatched(self._gate, self._catalog, server)):
+            for rule in await self._catalog.slices.run(unmatched_rules(self._gate, self._catalog, server)):
                 self._journal.note(RuleUnused(server, rule))
 
     async def _follow_others(self) -> None:
@@ -156,13 +156,13 @@ class HostOffice(Decisions):
             try:
                 await self.look()
             except Exception as problem:  # noqa: BLE001 - what is wrong with the files of others ends no host
-                self._journal.note(Crashed("looking at what other hosts decided", problem))
+                self._journal.note(InternalError("looking at what other hosts decided", problem))
 
     async def look(self) -> None:
         """Take up what other processes of the user have decided meanwhile."""
-        moved = await self._catalog.slices.run(self._gate.pins.rereading())
+        moved = await self._catalog.slices.run(self._gate.pins.reread_in_steps())
         if moved:
-            self._gate.decided(moved)
+            self._gate.on_decided(moved)
             self.moved("held", "catalog", "servers")
         if self._gate.grants.reread():
             self._desk.release_covered()
@@ -192,11 +192,11 @@ class HostOffice(Decisions):
         show: dict[str, Callable[[], Steps[list[Any]]]] = {
             "servers": self._servers,
             "catalog": self._entries,
-            "questions": lambda: each_in_steps(self._question, self._desk.matters()),
+            "questions": lambda: map_in_steps(self._question, self._desk.list_all()),
             "held": self._held,
-            "grants": lambda: each_in_steps(partial(grant_told, self._gate), self._gate.grants.all()),
-            "activity": lambda: each_in_steps(dict, self._activity),
-            "problems": lambda: each_in_steps(str, self._problems()),
+            "grants": lambda: map_in_steps(partial(grant_as_data, self._gate), self._gate.grants.all()),
+            "activity": lambda: map_in_steps(dict, self._activity),
+            "problems": lambda: map_in_steps(str, self._problems()),
         }
         told = self.hello()
         for section in sections:
@@ -207,20 +207,20 @@ class HostOffice(Decisions):
         found: list[dict[str, Any]] = []
         for entry in [entry for kind in Kind for entry in self._all(kind)]:
             yield None
-            if self._gate.knows(entry.server):  # a reload may have removed it since the step before
+            if self._gate.has_server(entry.server):  # a reload may have removed it since the step before
                 found.append(self._entry(entry))
         return found
 
     def _held(self) -> Steps[list[dict[str, Any]]]:
         """What was compared before is there at once; of the rest, as much as a moment allows, and the others soon."""
         until = time.monotonic() + COMPARE
-        waiting = (yield from self._gate.holding())[:MOST_HELD]
-        found = yield from each_in_steps(lambda held: held_told(self._gate, held, until), waiting)
+        waiting = (yield from self._gate.held_in_steps())[:MOST_HELD]
+        found = yield from map_in_steps(lambda held: held_as_data(self._gate, held, until), waiting)
         self._compares = not all(each["ready"] for each in found)
         return found
 
     def _servers(self) -> Steps[list[dict[str, Any]]]:
-        waiting = Counter(held.server for held in (yield from self._gate.holding()) if not held.rejected)
+        waiting = Counter(held.server for held in (yield from self._gate.held_in_steps()) if not held.rejected)
         found = []
         for server in list(self._roster.upstreams):
             left = yield from self._unmatched(server)
@@ -251,17 +251,17 @@ class HostOffice(Decisions):
     ) -> dict[str, Any]:
         if channel not in self._desk.spec.answers:
             raise OfficeError(f"the configuration does not let the {channel.value} answer (ask.answers)")
-        found = next((matter for matter in self._desk.matters() if matter.id == id), None)
+        found = next((matter for matter in self._desk.list_all() if matter.id == id), None)
         if found is None:
             raise OfficeError("this question is not there any more: it was answered, called off, or is void")
-        said = Answer(answer)
-        if said is Answer.SESSION and found.wish.session is None:
+        said = ConfirmationAnswer(answer)
+        if said is ConfirmationAnswer.SESSION and found.access.session is None:
             raise OfficeError("whoever called has no session, so nothing can be allowed for one")
         try:
             when = read_when(arguments) if isinstance(arguments, dict) else ()
         except WhenError as problem:
             raise OfficeError(f"these conditions cannot be read: {problem}") from None
-        if when and holds(when, found.wish.arguments) is not True:
+        if when and conditions_hold(when, found.access.arguments) is not True:
             raise OfficeError("these conditions do not hold for the arguments of this very call")
         try:
             matter = self._desk.answer(id, said, channel, seconds=seconds, when=when, exact=arguments == "exact")
@@ -271,10 +271,10 @@ class HostOffice(Decisions):
             raise OfficeError(f"it cannot be written down: {problem}") from None
         if matter is None:
             raise OfficeError("this question is not there any more")
-        if said is Answer.DENY:
-            return {"done": f"{described(matter.wish)}: denied."}
+        if said is ConfirmationAnswer.DENY:
+            return {"done": f"{describe_access(matter.access)}: denied."}
         waits = "it goes on now" if not matter.refused else "nothing waits any more; the next call like it passes"
-        return {"done": f"{described(matter.wish)}: allowed ({answer}); {waits}."}
+        return {"done": f"{describe_access(matter.access)}: allowed ({answer}); {waits}."}
 
     # Within
 
@@ -285,16 +285,16 @@ class HostOffice(Decisions):
 
     def _heard(self, event: Event) -> None:
         sections = ["activity", "servers"]
-        if isinstance(event, Sent):
+        if isinstance(event, RequestCompleted):
             self._traffic.setdefault(event.server, _Traffic()).add(event)
         elif isinstance(event, DefinitionChanged):
             sections += ["held", "catalog"]
-        elif isinstance(event, Decided | Waiting):
+        elif isinstance(event, DecisionMade | ConfirmationRequested):
             sections += ["questions", "grants"]
         elif isinstance(event, ServerReady):
             sections += ["catalog", "held", "grants", "problems"]
             self._became_ready[event.server] = None
-        elif isinstance(event, Reloaded):
+        elif isinstance(event, ConfigReloaded):
             sections += ["catalog", "held", "grants", "problems"]
         elif isinstance(event, AuditFailed):
             sections.append("problems")
@@ -310,7 +310,7 @@ class HostOffice(Decisions):
         self.moved(*sections)
 
     def _all(self, kind: Kind) -> list[Entry]:
-        by_server = self._catalog.shelf(kind).by_server
+        by_server = self._catalog.snapshot(kind).by_server
         return [entry for server in self._roster.upstreams for entry in by_server.get(server, ())]
 
     def _server(self, upstream: Upstream, held: int, unmatched: list[str]) -> dict[str, Any]:
@@ -327,13 +327,13 @@ class HostOffice(Decisions):
             "isolation": spec.isolation.value,
             "revision": state.client.offer.revision.name if isinstance(state, Ready) else "",
             "entries": {
-                LISTINGS[kind].member: len(self._catalog.shelf(kind).by_server.get(spec.id, ())) for kind in Kind
+                LISTINGS[kind].member: len(self._catalog.snapshot(kind).by_server.get(spec.id, ())) for kind in Kind
             },
             "latency_ms": None if traffic.latency is None else round(traffic.latency * 1000, 1),
             "calls": traffic.calls,
             "failed": traffic.failed,
             "bytes_in": traffic.size,
-            "in_flight": self._gate.ledger.in_flight[spec.id],
+            "in_flight": self._gate.decision_log.in_flight[spec.id],
             "held": held,
             "unmatched": unmatched,
             "left_out": [visible(each) for each in upstream.left_out[:MOST_LEFT_OUT]],
@@ -345,14 +345,14 @@ class HostOffice(Decisions):
         upstream = self._roster.upstreams.get(server)
         if upstream is None or not isinstance(upstream.state, Ready):
             return []
-        return (yield from unmatched(self._gate, self._catalog, server))
+        return (yield from unmatched_rules(self._gate, self._catalog, server))
 
     def _entry(self, entry: Entry) -> dict[str, Any]:
-        judgement = self._gate.rules(entry.server).judge(entry.kind, entry.inward)
-        standing = self._gate.standing(entry.server, entry.kind, entry.inward)
+        judgement = self._gate.rules(entry.server).evaluate(entry.kind, entry.inward)
+        standing = self._gate.pin_status(entry.server, entry.kind, entry.inward)
         found = members(entry.definition)
-        shown = self._gate.lists(entry.server, entry.kind, entry.inward)
-        hidden = judgement.verdict is Verdict.ALLOW and not shown and standing is Standing.APPROVED
+        shown = self._gate.is_visible_cached(entry.server, entry.kind, entry.inward)
+        hidden = judgement.verdict is Verdict.ALLOW and not shown and standing is PinStatus.APPROVED
         return {
             "server": entry.server,
             "kind": entry.kind.value,
@@ -367,8 +367,8 @@ class HostOffice(Decisions):
             "fingerprint": self._gate.pins.fingerprint(entry.server, entry.kind.value, entry.inward) or "",
         }
 
-    def _question(self, matter: Matter) -> dict[str, Any]:
-        wish, about = matter.wish, matter.about
+    def _question(self, matter: PendingConfirmation) -> dict[str, Any]:
+        wish, about = matter.access, matter.context
         answers = ["deny", "once", "session", "time", "always"]
         if wish.session is None:
             answers.remove("session")
@@ -379,13 +379,13 @@ class HostOffice(Decisions):
             "trust": about.trust.value,
             "kind": wish.kind,
             "name": visible(wish.name),
-            "summary": described(wish),
-            "arguments": pretty(about.given),
+            "summary": describe_access(wish),
+            "arguments": pretty(about.raw_arguments),
             "caller": visible(wish.caller or "a client without a name"),
             "session": wish.session is not None,
             "rule": visible(wish.rule),
-            "asked": matter.asked,
-            "until": None if matter.refused else matter.until,
+            "asked": matter.created_at,
+            "until": None if matter.refused else matter.expires_at,
             "waiting": len(matter.waiters),
             "why": matter.refused,
             "answers": answers,
@@ -393,7 +393,7 @@ class HostOffice(Decisions):
         }
 
     def _problems(self) -> list[str]:
-        found = [self._gate.pins.problem, self._gate.grants.problem, self._gate.ledger.problem]
+        found = [self._gate.pins.problem, self._gate.grants.problem, self._gate.decision_log.problem]
         return [visible(problem) for problem in found if problem]
 
 

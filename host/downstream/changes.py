@@ -23,7 +23,7 @@ _Views = dict[Kind, bytes]
 async def open_changes(router: Router, caller: Caller) -> Changes:
     """Those for a caller who knows every list as it is now, but for those that are being judged anew: it is told of
     these when that is done, and need not wait for it."""
-    judged = [kind for kind in Kind if router.catalog.is_judged(kind, caller.endpoint)]
+    judged = [kind for kind in Kind if router.catalog.is_evaluated(kind, caller.endpoint)]
     return Changes(router, caller, {kind: (await router.view(caller, kind)).digest for kind in judged})
 
 
@@ -38,7 +38,7 @@ class Changes:
 
     def listed(self, kind: Kind) -> None:
         """The caller has just been shown the list as it was made last."""
-        view = self._router.shown_last(self._caller, kind)
+        view = self._router.last_view(self._caller, kind)
         if view is not None:
             self._known[kind] = view.digest
             self._told.discard(kind)
@@ -53,7 +53,7 @@ class Changes:
             self._known.pop(kind, None)
         version = 0
         while True:
-            version = await self._router.catalog.after(version)
+            version = await self._router.catalog.wait_for_change(version)
             due = await self._due(lists)
             for method, views in due.items():
                 await send(Notification(method))

@@ -25,7 +25,7 @@ from host.jsonrpc.messages import (
     Request,
     Success,
 )
-from host.memory import OverBudget, client
+from host.memory import OverBudget, client_owner
 from host.protocol.ladder import Way, way_over_stdio
 from host.protocol.methods import INITIALIZE
 from host.protocol.stateless import states
@@ -90,7 +90,7 @@ class Channel:
             self._charged(request)
 
     def _charged(self, request: Request) -> None:
-        charge = Charge(self._session.memory, client(self._session.identity))
+        charge = Charge(self._session.memory, client_owner(self._session.identity))
         try:
             charge.arrives(len(request.params or b""))
             charge.carried_out()

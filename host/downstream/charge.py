@@ -82,7 +82,7 @@ class Charge:
 
     def moves(self) -> None:
         """A part of the answer was taken."""
-        self._held.moves()
+        self._held.touch()
 
     @contextmanager
     def droppable(self) -> Iterator[trio.CancelScope]:

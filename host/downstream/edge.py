@@ -15,7 +15,7 @@ from host.downstream.charge import NOT_YET, Charge
 from host.downstream.reading import MessageReader
 from host.downstream.security import MAX_BODY, Headers, Refusal
 from host.downstream.streams import respond
-from host.errors import Crowded, Unavailable
+from host.errors import TooManyRequests, Unavailable
 from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id, Received
 from host.jsonrpc.messages import receive as receive_at_once
 from host.jsonrpc.strict import is_heavy
@@ -111,7 +111,7 @@ async def read_message(
     data = await read_body(receive, charge)
     if not is_heavy(data):
         return receive_at_once(data)
-    read: Received | Crowded | None = None
+    read: Received | TooManyRequests | None = None
     left = False
 
     async def leave() -> None:
@@ -126,14 +126,14 @@ async def read_message(
             nursery.start_soon(leave)
             try:
                 read = await reader.read(data, identity=identity)
-            except Crowded as problem:
+            except TooManyRequests as problem:
                 read = problem
             nursery.cancel_scope.cancel()
     if dropping.cancelled_caught:
         raise _no_memory()
     if left or read is None:
         raise Gone
-    if isinstance(read, Crowded):
+    if isinstance(read, TooManyRequests):
         raise Rejected(Refusal(503, read.message, {"retry-after": "1"}), read.code)
     return read
 

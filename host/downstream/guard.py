@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Raw
 
-from host.errors import OUR_FAULT, ColonnadeError, InvalidParams
-from host.journal import Crashed, Journal
+from host.errors import INTERNAL_ERROR_MESSAGE, ColonnadeError, InvalidParams
+from host.journal import InternalError, Journal
 from host.jsonrpc.messages import INTERNAL_ERROR, ErrorBody, Failure, Request, Success
 
 
@@ -40,5 +40,5 @@ async def guarded(
     except ColonnadeError as error:
         return Failure(body_of(error), request.id)
     except Exception as problem:  # noqa: BLE001 - one request's trouble must not reach any other
-        journal.note(Crashed(f"{request.method[:80]} for {name}", problem))
-        return Failure(ErrorBody(INTERNAL_ERROR, OUR_FAULT), request.id)
+        journal.note(InternalError(f"{request.method[:80]} for {name}", problem))
+        return Failure(ErrorBody(INTERNAL_ERROR, INTERNAL_ERROR_MESSAGE), request.id)

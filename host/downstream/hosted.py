@@ -22,10 +22,10 @@ import trio
 from msgspec import Raw
 
 from host.downstream.keeping import AnswerTooLarge, Asked, ByOwner, Kept, OpenQuestions, fit_to_keep, size_of
-from host.errors import OUR_FAULT, ColonnadeError, Crowded, InvalidParams, Unavailable
-from host.exchange import Outlet, Report
+from host.errors import INTERNAL_ERROR_MESSAGE, ColonnadeError, InvalidParams, TooManyRequests, Unavailable
+from host.exchange import ClientHandle, ProgressCallback
 from host.jsonrpc.messages import INTERNAL_ERROR, Notification
-from host.memory import Budget, Holding, OverBudget, Use, client
+from host.memory import Budget, Holding, OverBudget, Use, client_owner
 from host.protocol.meta import without_hop
 from host.protocol.tasks import Status, Task, moment
 from host.wire.link import LinkLost
@@ -58,7 +58,7 @@ class OurFault(ColonnadeError):
     code = INTERNAL_ERROR
 
     def __init__(self) -> None:
-        super().__init__(OUR_FAULT)
+        super().__init__(INTERNAL_ERROR_MESSAGE)
 
 
 def _unheard(job: Job) -> None:
@@ -86,7 +86,7 @@ class Job:
         """Of its work. Where it is over with neither result nor error, it was cancelled."""
         self.error: ColonnadeError | None = None
         """What its work raised; whoever raises it more than once raises it `again`."""
-        self.before_task: Outlet | None = None
+        self.before_task: ClientHandle | None = None
         """Where its work tells and asks until it is a task; nowhere if None."""
         self.notices: Callable[[Notification], None] | None = None
         """Takes what its work tells while it is a task; must not wait. None if nobody wants that."""
@@ -180,16 +180,16 @@ class Job:
 
     # For its work
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         if self.is_over:
             return
         if not self.is_task:
             if self.before_task is not None:
-                self.before_task.tell(notice)
+                self.before_task.notify(notice)
         elif self.notices is not None:
             self.notices(notice)
 
-    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         """As of any outlet. What is asked before it is a task stays where it was asked. What a task asks waits for its
         client to look; it has no progress: `report` hears nothing.
 
@@ -203,7 +203,7 @@ class Job:
             return await self._ask_as_task(method, without_hop(params))
         if self.before_task is None:
             raise LinkLost("the client cannot be asked")
-        return await self.before_task.ask(method, params, report)
+        return await self.before_task.request(method, params, report)
 
     async def _ask_as_task(self, method: str, params: dict[str, Raw]) -> Raw:
         question = self._open.add(method, params)
@@ -312,13 +312,13 @@ class Hosted:
             Crowded: too many jobs are unfinished, or there is no memory for this one.
         """
         if not self._working.has_room(owner, of_all=MAX_TASKS, of_one=MAX_PER_OWNER):
-            raise Crowded("too many tasks are in progress; finish or cancel some first")
+            raise TooManyRequests("too many tasks are in progress; finish or cancel some first")
         life = USUAL_LIFE if ttl_ms is None else min(max(ttl_ms, SHORTEST_LIFE), LONGEST_LIFE)
         job = Job(owner, server, f"{server}.{secrets.token_urlsafe(16)}", life, told)
         try:
-            job.held = self._memory.hold(client(identity), Use.TASKS, size, partial(_give_way, job))
+            job.held = self._memory.hold(client_owner(identity), Use.TASKS, size, partial(_give_way, job))
         except OverBudget:
-            raise Crowded("there is no memory for another task (memory); nothing was carried out") from None
+            raise TooManyRequests("there is no memory for another task (memory); nothing was carried out") from None
         self._nursery.start_soon(self._run, job, work)
         self._jobs.setdefault(owner, {})[job.id] = job
         self._working.add(job, owner)

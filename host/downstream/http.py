@@ -30,10 +30,10 @@ from host.downstream.stateless import Stateless
 from host.downstream.stateless_http import StatelessHttp
 from host.downstream.streamable import StreamableFace
 from host.downstream.streams import Replies, respond
-from host.errors import LIMITED
-from host.journal import Crashed, Journal, TurnedAway, sample
+from host.errors import TOO_MANY_REQUESTS
+from host.journal import AuthenticationFailed, InternalError, Journal, excerpt
 from host.jsonrpc.messages import ErrorBody, Failure, write
-from host.memory import Budget, client
+from host.memory import Budget, client_owner
 from host.router import Router
 from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
 
@@ -55,7 +55,7 @@ async def open_http_face(
     """The app, for the block; `console` answers all paths below /console. Afterwards no session, stream or call of it
     is left. When `stop` is set, the standing streams end, since nothing else would end them; calls go on."""
     async with trio.open_nursery() as nursery:
-        replies = Replies(nursery, lambda problem: journal.note(Crashed("an answer's event stream", problem)))
+        replies = Replies(nursery, lambda problem: journal.note(InternalError("an answer's event stream", problem)))
         streams = OpenStreams()
         share_interpreter()
         reader = MessageReader()
@@ -126,16 +126,16 @@ class _App:
             return
         identity = self._door.identify(headers)
         if not claim(scope, None if isinstance(identity, Refusal) else identity):
-            raise Rejected(Refusal(503, FULL, {"retry-after": RETRY_AFTER}), LIMITED)
+            raise Rejected(Refusal(503, FULL, {"retry-after": RETRY_AFTER}), TOO_MANY_REQUESTS)
         if isinstance(identity, Refusal):
-            self._journal.note(TurnedAway(sample(path)))
+            self._journal.note(AuthenticationFailed(excerpt(path)))
             raise Rejected(identity)
         if path == "/status" and method in ("GET", "HEAD"):
             await respond(send, 200, {**allowed, **JSON, "cache-control": "no-store"}, self._status())
             return
         serve, endpoint = self._find(path)
         query = scope.get("query_string", b"").decode("latin-1")
-        with Charge(self._memory, client(identity)) as charge:
+        with Charge(self._memory, client_owner(identity)) as charge:
             await serve(Visit(method, endpoint, query, headers, identity, allowed, receive, send, charge))
 
     def _find(self, path: str) -> tuple[Callable[[Visit], Awaitable[None]], str | None]:
@@ -144,7 +144,7 @@ class _App:
             if path == base:
                 return serve, None
             endpoint = path.removeprefix(base + "/")
-            if endpoint != path and self._router.serves(endpoint):
+            if endpoint != path and self._router.has_endpoint(endpoint):
                 return serve, endpoint
         raise Rejected(Refusal(404, "there is no such endpoint"))
 

@@ -13,7 +13,7 @@ from typing import Generic, TypeAlias, TypeVar
 import trio
 from msgspec import Raw
 
-from host.errors import ColonnadeError, TooLarge, again
+from host.errors import ColonnadeError, TooLarge, copy_of
 from host.jsonrpc.raw import is_object
 from host.wire.link import LinkLost
 
@@ -51,7 +51,7 @@ class Question:
         if self._end is None:
             raise LinkLost("what this belongs to ended before the client answered")
         if isinstance(self._end, Exception):
-            raise again(self._end)  # it would hold its own stack, which holds this
+            raise copy_of(self._end)  # it would hold its own stack, which holds this
         return self._end
 
     def end(self, end: Raw | Exception | None) -> None:
@@ -186,7 +186,7 @@ class AnswerTooLarge(ColonnadeError):
 def fit_to_keep(error: E) -> E:
     """The same error, without the stack that it was raised in and the buffer that its data lies in. Whoever raises it
     more than once raises it `again`."""
-    fit = again(error)
+    fit = copy_of(error)
     if isinstance(fit, ColonnadeError) and fit.data is not None:
         fit.data = fit.data.copy()
     return fit

@@ -14,7 +14,7 @@ from host.downstream.edge import cancel_when
 from host.downstream.stateless import Comer
 from host.downstream.tasks import Tasks, refuse_undeclared
 from host.errors import ColonnadeError
-from host.exchange import Caller, Exchange, Nobody, Report
+from host.exchange import Caller, Exchange, NoClient, ProgressCallback
 from host.jsonrpc.messages import Id, Notification, Request
 from host.jsonrpc.raw import encode
 from host.protocol.abilities import Abilities
@@ -47,7 +47,7 @@ class _Listener:
         for notice in early:
             self.pass_on(notice)
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         if notice.method == UPDATED:  # what else its servers say to it belongs to no subscription
             self.pass_on(notice)
 
@@ -57,7 +57,7 @@ class _Listener:
         else:
             self._put(tagged(notice, self._id))
 
-    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         raise LinkLost("the client can be asked nothing here")
 
     async def say(self, notice: Notification) -> None:
@@ -134,7 +134,7 @@ class _Watching:
         return tuple(
             uri
             for uri, agreed in self._asked.items()
-            if agreed or (agreed is None and self._router.watchable(self._exchange(uri)))
+            if agreed or (agreed is None and self._router.is_watchable(self._exchange(uri)))
         )
 
     async def _watch(self, uri: str) -> None:
@@ -146,4 +146,4 @@ class _Watching:
             self._asked[uri] = True
 
     def _exchange(self, uri: str) -> Exchange:
-        return Exchange(Request(0, SUBSCRIBE), {"uri": encode(uri)}, self._caller, Nobody())
+        return Exchange(Request(0, SUBSCRIBE), {"uri": encode(uri)}, self._caller, NoClient())

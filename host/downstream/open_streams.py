@@ -14,7 +14,7 @@ from enum import Enum, auto
 
 from host.downstream.edge import Rejected
 from host.downstream.security import Refusal
-from host.errors import LIMITED
+from host.errors import TOO_MANY_REQUESTS
 from host.jsonrpc.messages import Id
 
 MAX_STREAMS = 400
@@ -73,7 +73,7 @@ class OpenStreams:
         """
         if not (self._has_room(identity, transport) and self._has_room(identity, None)):
             why = "all event streams of this server are in use; close one, or try again later"
-            raise Rejected(Refusal(503, why, {"retry-after": "5"}), LIMITED, id)
+            raise Rejected(Refusal(503, why, {"retry-after": "5"}), TOO_MANY_REQUESTS, id)
         stream = _Stream(transport, identity, end, in_use)
         self._open[stream] = None
         try:

@@ -24,11 +24,11 @@ import trio
 from msgspec import Raw
 
 from host.downstream.keeping import AnswerTooLarge, Asked, ByOwner, Kept, OpenQuestions, fit_to_keep, size_of
-from host.errors import ColonnadeError, Crowded, InvalidParams, again
-from host.exchange import Outlet, Report
+from host.errors import ColonnadeError, InvalidParams, TooManyRequests, copy_of
+from host.exchange import ClientHandle, ProgressCallback
 from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode, encode_object, members, value
-from host.memory import Budget, Holding, OverBudget, Use, client
+from host.memory import Budget, Holding, OverBudget, Use, client_owner
 from host.protocol.meta import TOKEN, without_hop
 from host.protocol.methods import PROGRESS
 from host.wire.link import LinkLost
@@ -105,7 +105,7 @@ class Lot:
     async def begin(
         self,
         owner: Hashable,
-        work: Callable[[Outlet], Awaitable[Raw]],
+        work: Callable[[ClientHandle], Awaitable[Raw]],
         tell: Callable[[Notification], None],
         token: Id | None = None,
         *,
@@ -129,9 +129,9 @@ class Lot:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._by_owner.has_room(owner, of_all=MAX_PARKED, of_one=MAX_PER_OWNER):
-            raise Crowded("too many calls that may ask questions are in progress; finish or cancel some first")
+            raise TooManyRequests("too many calls that may ask questions are in progress; finish or cancel some first")
         call = _Call(owner, size)
-        call.held = self._memory.hold(client(identity), Use.PARKED, drop=partial(_give_way, call))
+        call.held = self._memory.hold(client_owner(identity), Use.PARKED, drop=partial(_give_way, call))
         visit = call.visit = _Visit(0, tell, token)
         self._nursery.start_soon(self._run, call, work)
         self._by_owner.add(call, owner)
@@ -204,7 +204,7 @@ class Lot:
             call.held.resize(call.size)
         except OverBudget:
             text = "there is no memory for calls that wait for their clients (memory); it was called off"
-            raise Crowded(text) from None
+            raise TooManyRequests(text) from None
         if call.id is None:
             call.id = secrets.token_urlsafe(16)
             self._waiting[call.id] = call
@@ -221,7 +221,7 @@ class Lot:
                 old.scope.cancel("the outcomes that were delivered hold too much")
         return _delivered(outcome)
 
-    async def _run(self, call: _Call, work: Callable[[Outlet], Awaitable[Raw]]) -> None:
+    async def _run(self, call: _Call, work: Callable[[ClientHandle], Awaitable[Raw]]) -> None:
         try:
             with call.scope:
                 call.end(self._charged(call, await self._outcome(call, work)))
@@ -246,7 +246,7 @@ class Lot:
             return AnswerTooLarge()
         return outcome
 
-    async def _outcome(self, call: _Call, work: Callable[[Outlet], Awaitable[Raw]]) -> Raw | Exception:
+    async def _outcome(self, call: _Call, work: Callable[[ClientHandle], Awaitable[Raw]]) -> Raw | Exception:
         try:
             result = await work(call)
         except ColonnadeError as problem:
@@ -325,7 +325,7 @@ class _Call:
 
     # The outlet of the work
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         visit = self.visit
         if visit is None or self.is_over:
             return
@@ -334,7 +334,7 @@ class _Call:
         elif visit.token is not None and (found := self._progress(notice)) is not None:
             visit.tell(Notification(PROGRESS, encode_object({**found, TOKEN: encode(visit.token)})))
 
-    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         """As of any outlet. A question in a round has no progress: `report` hears nothing.
 
         Raises:
@@ -425,7 +425,7 @@ def _give_way(call: _Call) -> None:
 
 def _delivered(outcome: Raw | Exception) -> Raw:
     if isinstance(outcome, Exception):
-        raise again(outcome)  # the one that is kept must not hold the stacks of all who got it
+        raise copy_of(outcome)  # the one that is kept must not hold the stacks of all who got it
     return outcome
 
 

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from host.aside import run_aside
-from host.errors import Crowded
+from host.aside import run_in_worker
+from host.errors import TooManyRequests
 from host.jsonrpc.messages import Received, receive, receive_judged, refusals
 from host.jsonrpc.strict import is_heavy
 
@@ -61,7 +61,7 @@ class _Turns:
             with trio.move_on_after(patience):
                 await turn.wait()
             if not turn.is_set():
-                raise Crowded("too many large messages are being read; send this one again later")
+                raise TooManyRequests("too many large messages are being read; send this one again later")
             yield
         finally:
             if turn.is_set():
@@ -105,5 +105,5 @@ class MessageReader:
             return receive(data)
         turns = self._large if len(data) >= LARGE_BYTES else self._small
         async with turns.slot(identity, patience):
-            refused = await run_aside(refusals, data)
+            refused = await run_in_worker(refusals, data)
             return await trio.to_thread.run_sync(receive_judged, data, refused)

@@ -20,9 +20,9 @@ from host.downstream.changes import Changes, Send, open_changes
 from host.downstream.guard import guarded, params_of
 from host.downstream.streams import EventStream, History
 from host.downstream.tasks import IN_HANDSHAKE, Tasks
-from host.errors import LIMITED, InvalidRequest
-from host.exchange import Answered, Caller, Exchange, Report
-from host.journal import Journal, sample
+from host.errors import TOO_MANY_REQUESTS, InvalidRequest
+from host.exchange import Answered, Caller, Exchange, ProgressCallback
+from host.journal import Journal, excerpt
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
 from host.jsonrpc.messages import (
     ErrorBody,
@@ -36,7 +36,7 @@ from host.jsonrpc.messages import (
     Success,
 )
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object, members
-from host.memory import Budget, Holding, OverBudget, Owner, Use, client
+from host.memory import Budget, Holding, OverBudget, Owner, Use, client_owner
 from host.protocol.handshake import Opening, opening, opening_answer
 from host.protocol.levels import UNASKED, level_of, passes
 from host.protocol.meta import for_next_hop
@@ -87,7 +87,7 @@ class Standing:
         """Whether it was said."""
         return self._say is not None and self._say(message)
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         """Say it now or later; of several of the same thing that wait, only the newest is said. Where there is no
         memory for it, it is lost, and an older one stays."""
         if self._closed or (not self._kept and self.say(notice)):
@@ -171,7 +171,7 @@ class _Outlet:
         self.task: str | None = None
         """The task whose result the request waits for: what is asked meanwhile says so."""
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         standing = self._scope is None
         if self._scope is not None and self._scope.cancel_called:
             return  # the client has called it off and wants nothing more of it
@@ -183,11 +183,11 @@ class _Outlet:
         elif standing and notice.method == PROGRESS:  # of a task: the next report says it as well
             self._session.standing.say(notice)
         elif standing:
-            self._session.standing.tell(notice)
+            self._session.standing.notify(notice)
         else:
             self._say(notice)
 
-    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         asked = dict(params)
         if report is None:
             for_next_hop(asked, None)
@@ -237,18 +237,18 @@ class Session:
         self.opening: Opening | None = None
         self.serving: Serving[trio.CancelScope] = Serving()
         self.asking: Asking[object] = Asking()
-        self.standing = Standing(memory, client(identity))
+        self.standing = Standing(memory, client_owner(identity))
         self.standing_stream: EventStream | None = None
         """Where that goes over Streamable HTTP."""
         self.level: str | None = None
         """What it wants of log messages."""
-        self.history = History(memory, client(identity))
+        self.history = History(memory, client_owner(identity))
         self.ended = trio.Event()
         self.last_used = trio.current_time()
         self.mark = object()
         """Stands for the client, in every way that it speaks; see `Caller.mark`."""
         self._name = name
-        self._caller = Caller(name, endpoint, identity, mark=self.mark)
+        self._caller = Caller(name, endpoint, identity, key=self.mark)
         self._router = router
         self._journal = journal
         self._tasks = tasks
@@ -284,7 +284,7 @@ class Session:
         the dedicated instances of that name."""
         self._begun = True
         self._ready.set()
-        self._caller = Caller(self._name, self.endpoint, self.identity, instance=self.identity, mark=self.mark)
+        self._caller = Caller(self._name, self.endpoint, self.identity, instance_key=self.identity, key=self.mark)
 
     def begin(self, request: Request) -> trio.CancelScope:
         """Note a request as soon as it is read: a cancel may be the next thing that is. `answer` must follow."""
@@ -340,7 +340,7 @@ class Session:
         """The answer to a request that is one too many for the session at once."""
         if len(self.serving) < MAX_IN_FLIGHT:
             return None
-        return Failure(ErrorBody(LIMITED, f"more than {MAX_IN_FLIGHT} requests at once"), request.id)
+        return Failure(ErrorBody(TOO_MANY_REQUESTS, f"more than {MAX_IN_FLIGHT} requests at once"), request.id)
 
     def told(self, notice: Notification) -> None:
         """Take a notification. Unknown ones mean nothing to us."""
@@ -398,7 +398,7 @@ class Session:
         return found
 
     async def _initialize(self, opened: Opening) -> Raw:
-        await self._router.settled(self.endpoint)
+        await self._router.wait_until_settled(self.endpoint)
         instructions = self._router.instructions(self.endpoint)
         outlet = _Outlet(self, self.standing.say, None)
         self._caller = Caller(
@@ -406,7 +406,7 @@ class Session:
         )
         self._changes = await open_changes(self._router, self._caller)
         self.opening = opened
-        self._name = f"{self._name} ({sample(opened.client)})" if opened.client else self._name
+        self._name = f"{self._name} ({excerpt(opened.client)})" if opened.client else self._name
         self._ready.set()
         return opening_answer(
             opened.revision,

@@ -27,7 +27,7 @@ from host.downstream.streams import MAX_KEPT, STREAM_HEADERS, body, send_answer,
 from host.downstream.tasks import Tasks
 from host.journal import Journal
 from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, write
-from host.memory import Budget, OverBudget, Use, client
+from host.memory import Budget, OverBudget, Use, client_owner
 from host.protocol.methods import INITIALIZE
 from host.router import Router
 from host.wire.asgi import Send
@@ -160,7 +160,7 @@ class _Outgoing:
         self._size = 0
         self._moved = trio.lowlevel.ParkingLot()
         self._scope = scope
-        self.held = memory.hold(client(identity), Use.STREAMS, drop=self._give_way)
+        self.held = memory.hold(client_owner(identity), Use.STREAMS, drop=self._give_way)
 
     def put(self, data: bytes) -> None:
         """Add one event.
@@ -210,7 +210,7 @@ class _Outgoing:
             while self._waiting:
                 data = self._waiting.popleft()
                 self._size -= len(data)
-                await body(send, data, more=True, moves=self.held.moves)
+                await body(send, data, more=True, moves=self.held.touch)
                 self.held.grow(-len(data))
                 self._moved.unpark_all()
             await self._moved.park()

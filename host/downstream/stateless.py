@@ -26,8 +26,18 @@ from host.downstream.guard import guarded
 from host.downstream.keeping import ByOwner
 from host.downstream.parking import PARKED, Lot, Outcome, Questions, Ticket
 from host.downstream.tasks import IN_EXTENSION, Tasks
-from host.errors import Crowded, Forbidden, InvalidParams, MethodNotFound, MissingAbility
-from host.exchange import Answer, Answered, Caller, Exchange, Nobody, Outlet, Report, Round, Unfinished
+from host.errors import Forbidden, InvalidParams, MethodNotFound, MissingAbility, TooManyRequests
+from host.exchange import (
+    Answer,
+    Answered,
+    Caller,
+    ClientHandle,
+    Exchange,
+    InputRequired,
+    MrtrRound,
+    NoClient,
+    ProgressCallback,
+)
 from host.journal import Journal
 from host.jsonrpc.messages import Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode, encode_object, members, string, value
@@ -39,8 +49,8 @@ from host.protocol.methods import CALL, COMPLETE, DISCOVER, LISTING_BY_METHOD, L
 from host.protocol.questions import ELICIT, CannotAsk, fit, question_of, stateless_form
 from host.protocol.rounds import RETRIED, Retry, input_required, retry_of, with_retry
 from host.protocol.stateless import Envelope, complete, discovery, stamped
-from host.router import OLD_STATE, Router, failed_call
-from host.seal import BrokenSeal, Seal
+from host.router import EXPIRED_STATE_MESSAGE, Router, failed_call
+from host.seal import InvalidSeal, Seal
 from host.version import VERSION
 from host.wire.link import LinkLost
 
@@ -69,7 +79,7 @@ class Comer:
     mark: Hashable
     session: Hashable | None = None
 
-    def caller(self, abilities: Abilities, outlet: Outlet) -> Caller:
+    def caller(self, abilities: Abilities, outlet: ClientHandle) -> Caller:
         """The caller of one request; `outlet` is for what is said to it outside the answer."""
         return Caller(
             self.name, self.endpoint, self.identity, abilities, self.instance, outlet, self.mark, session=self.session
@@ -83,12 +93,12 @@ class _Outlet:
         self._tell = tell
         self._level = level
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         # Log messages are for requests that ask for them (2026-07-28, "Logging").
         if notice.method != LOGGED or (self._level is not None and passes(notice, self._level)):
             self._tell(notice)
 
-    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         raise LinkLost("the client can be asked nothing while it waits for this")
 
 
@@ -115,7 +125,7 @@ class _Turn:
     asked: dict[str, Raw]
     """Its params, without what it brings of the turn before."""
     bound: _Bound
-    at: Ticket | Round | Answer
+    at: Ticket | MrtrRound | Answer
     """Where it goes on; an answer if it goes nowhere."""
     answers: Mapping[str, Raw]
 
@@ -139,9 +149,9 @@ class _Spent:
             del self._until[oldest]
             self._by_owner.drop(oldest)
         if id in self._until:
-            raise InvalidParams(OLD_STATE)
+            raise InvalidParams(EXPIRED_STATE_MESSAGE)
         if not self._by_owner.has_room(owner, of_all=MAX_SPENT, of_one=MAX_SPENT_PER_OWNER):
-            raise Crowded("too many requests are sent again after visits to pages; wait some minutes")
+            raise TooManyRequests("too many requests are sent again after visits to pages; wait some minutes")
         self._until[id] = now + PARKED
         self._by_owner.add(id, owner)
 
@@ -179,19 +189,19 @@ class Stateless:
             return complete(DISCOVER, found, VERSION)
         if method not in ANSWERED:
             raise MethodNotFound(f"there is no method {method[:80]!r} here")
-        caller = comer.caller(said.abilities, Nobody())
+        caller = comer.caller(said.abilities, NoClient())
         if method in IN_EXTENSION:
             return stamped(self.tasks.ask(request, params, caller), VERSION)
         turn = self._turn(request, params, caller) if method in RETRIED else None
-        if turn is not None and isinstance(turn.at, Answered | Unfinished):
+        if turn is not None and isinstance(turn.at, Answered | InputRequired):
             return self._written(method, turn.at, turn.bound)
         if said.level is None:
             return await self._carry_out(request, params, said, caller, outlet, turn)
-        self._router.want_logs(caller, said.level)
+        self._router.set_log_level(caller, said.level)
         try:
             return await self._carry_out(request, params, said, caller, outlet, turn)
         finally:
-            self._router.unwant_logs(caller)
+            self._router.clear_log_level(caller)
 
     async def _carry_out(
         self,
@@ -207,19 +217,19 @@ class Stateless:
             assert isinstance(answer, Answered)
             return complete(request.method, answer.result, VERSION, answer.freshness)
         asked, bound, at = turn.asked, turn.bound, turn.at
-        assert not isinstance(at, Answered | Unfinished)
+        assert not isinstance(at, Answered | InputRequired)
         token = progress_token(asked)
         if isinstance(at, Ticket):
-            outcome = await self._lot.resume(caller.owner, at, turn.answers, outlet.tell, token)
+            outcome = await self._lot.resume(caller.owner, at, turn.answers, outlet.notify, token)
             if isinstance(outcome, Questions):
                 _refuse_unaskable(outcome.asked, said.abilities)
             return self._outcome(outcome, bound)
 
-        async def call(outlet: Outlet, tasked: Callable[[], None] | None) -> Raw:
+        async def call(outlet: ClientHandle, tasked: Callable[[], None] | None) -> Raw:
             exchange = Exchange(request, asked, caller, outlet, said.level, at, tasked)
             return self._written(request.method, await self._router.answer(exchange), bound)
 
-        async def work(outlet: Outlet) -> Raw:
+        async def work(outlet: ClientHandle) -> Raw:
             if request.method != CALL.name or not said.abilities.tasks:
                 return await call(outlet, None)
             return await self.tasks.carry_out(caller, asked, call, outlet)
@@ -227,7 +237,7 @@ class Stateless:
         if not can_be_asked(said.abilities) or not self._router.may_park(caller, request.method, asked):
             return await work(outlet)
         parked = self._lot.begin(
-            caller.owner, work, outlet.tell, token, identity=caller.identity, size=COPIES * len(request.params or b"")
+            caller.owner, work, outlet.notify, token, identity=caller.identity, size=COPIES * len(request.params or b"")
         )
         return self._outcome(await parked, bound)
 
@@ -247,14 +257,14 @@ class Stateless:
         bound = _Bound(caller, request.method, asked)
         return _Turn(asked, bound, self._at(retry, bound, request.method, caller), retry.answers or {})
 
-    def _at(self, retry: Retry, bound: _Bound, method: str, caller: Caller) -> Ticket | Round | Answer:
+    def _at(self, retry: Retry, bound: _Bound, method: str, caller: Caller) -> Ticket | MrtrRound | Answer:
         """Where the request goes on; raises as `_turn` does."""
         if retry.state is None:
-            return Round(None, retry.answers, None)
+            return MrtrRound(None, retry.answers, None)
         try:
-            content = self._seal.open("state", bound.digest, retry.state, trio.current_time())
-        except BrokenSeal:
-            raise InvalidParams(OLD_STATE) from None
+            content = self._seal.unseal("state", bound.digest, retry.state, trio.current_time())
+        except InvalidSeal:
+            raise InvalidParams(EXPIRED_STATE_MESSAGE) from None
         kind, *rest = msgspec.json.decode(content)
         if kind == "parked":
             return Ticket(*rest)
@@ -263,7 +273,7 @@ class Stateless:
             self._spent.spend(id, caller.owner)
             return _visited(server, pages, retry.answers or {}, method, caller.abilities)
         server, state = rest
-        return Round(server, retry.answers, state)
+        return MrtrRound(server, retry.answers, state)
 
     def _outcome(self, outcome: Outcome, bound: _Bound) -> Raw:
         if not isinstance(outcome, Questions):
@@ -275,9 +285,9 @@ class Stateless:
         )
 
     def _written(self, method: str, answer: Answer, bound: _Bound) -> Raw:
-        if isinstance(answer, Unfinished):
-            questions = {key: stateless_form(*each) for key, each in answer.questions.items()}
-            if answer.visits:
+        if isinstance(answer, InputRequired):
+            questions = {key: stateless_form(*each) for key, each in answer.requests.items()}
+            if answer.restarts:
                 pages = encode_object({key: encode_object(params) for key, (_, params) in questions.items()})
                 state = self._sealed(["pages", secrets.token_urlsafe(16), answer.server, pages], bound, PARKED)
             else:
@@ -286,7 +296,7 @@ class Stateless:
         return complete(method, answer.result, VERSION, answer.freshness)
 
     def _sealed(self, content: list[object], bound: _Bound, life: float) -> str:
-        return self._seal.close("state", bound.digest, bytes(encode(content)), trio.current_time() + life)
+        return self._seal.seal("state", bound.digest, bytes(encode(content)), trio.current_time() + life)
 
 
 _Pages: TypeAlias = tuple[str, str, str, dict[str, dict[str, Raw]]]
@@ -300,7 +310,7 @@ def _visited(
     answers: Mapping[str, Raw],
     method: str,
     abilities: Abilities,
-) -> Round | Answer:
+) -> MrtrRound | Answer:
     """What becomes of a call that needs these pages to be visited first: it is sent again once all of them were.
 
     Raises:
@@ -313,10 +323,10 @@ def _visited(
             return failed_call(refusal)
         raise refusal
     if all(key in answers for key in pages):
-        return Round(server)
+        return MrtrRound(server)
     asked = {key: (ELICIT, page) for key, page in pages.items()}
     _refuse_unaskable(asked, abilities)
-    return Unfinished(server, asked, None, visits=True)
+    return InputRequired(server, asked, None, restarts=True)
 
 
 def _accepted(answer: Raw) -> bool:

@@ -23,7 +23,7 @@ from host.downstream.stateless import Comer, Stateless, can_be_asked
 from host.downstream.streams import COMMIT, STREAM_HEADERS, EventStream, Replies, start
 from host.errors import ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
 from host.jsonrpc.messages import Failure, Request, Success, write
-from host.memory import Budget, OverBudget, client
+from host.memory import Budget, OverBudget, client_owner
 from host.protocol.methods import CALL, target_of
 from host.protocol.mirror import check, check_params, check_version
 from host.protocol.stateless import Envelope, envelope, stated
@@ -83,7 +83,7 @@ class StatelessHttp:
             said = envelope(found)
             if request.method == CALL.name:
                 _, tool = target_of(CALL.name, params)
-                check_params(params, self._router.mirrors(comer.endpoint, tool), visit.headers.all)
+                check_params(params, self._router.param_headers(comer.endpoint, tool), visit.headers.all)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
         return params, said
@@ -147,7 +147,7 @@ class StatelessHttp:
 
     def _stream(self, visit: Visit) -> EventStream:
         """Such a stream cannot be resumed."""
-        return EventStream(None, self._memory, client(visit.identity), primes=False)
+        return EventStream(None, self._memory, client_owner(visit.identity), primes=False)
 
 
 def _comer(visit: Visit) -> Comer:

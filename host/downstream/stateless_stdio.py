@@ -16,7 +16,7 @@ from host.downstream.listening import listen, wanted_of
 from host.downstream.sessions import Session
 from host.downstream.stateless import Comer, Stateless
 from host.errors import ColonnadeError
-from host.exchange import Nobody
+from host.exchange import NoClient
 from host.jsonrpc.conversation import cancelled
 from host.jsonrpc.messages import Failure, Id, Message, Notification, Request, Success
 from host.protocol.abilities import NO_ABILITIES, Abilities
@@ -126,5 +126,5 @@ class StatelessStdio:
     def _meet(self) -> None:
         """The client is there: it is the only one there can be."""
         if not self._met and self._session.opening is None:
-            self._router.serve_only(self._comer.caller(NO_ABILITIES, Nobody()))
+            self._router.serve_only(self._comer.caller(NO_ABILITIES, NoClient()))
         self._met = True

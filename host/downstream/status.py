@@ -77,7 +77,7 @@ def _server(upstream: Upstream, roster: Roster, catalog: Catalog, journal: Journ
         "state": "disabled",
         "detail": describe(state),
         "attempts": upstream.attempts,
-        "entries": {LISTINGS[kind].member: len(catalog.shelf(kind).by_server.get(id, ())) for kind in Kind},
+        "entries": {LISTINGS[kind].member: len(catalog.snapshot(kind).by_server.get(id, ())) for kind in Kind},
         "isolation": upstream.spec.isolation.value,
         "instances": len(roster.instances.get(id, ())),
         "max_instances": upstream.spec.max_instances if id in roster.instances else 0,

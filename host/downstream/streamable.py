@@ -29,7 +29,7 @@ from host.downstream.streams import (
     start,
 )
 from host.downstream.tasks import Tasks
-from host.errors import LIMITED, ColonnadeError
+from host.errors import TOO_MANY_REQUESTS, ColonnadeError
 from host.journal import Journal
 from host.jsonrpc.messages import (
     ErrorBody,
@@ -172,7 +172,9 @@ class StreamableFace:
         headers = JSON
         if session.opening is not None:
             if not self._sessions.keep(session_id, session):
-                raise Rejected(Refusal(503, "too many sessions are open", {"retry-after": "5"}), LIMITED, request.id)
+                raise Rejected(
+                    Refusal(503, "too many sessions are open", {"retry-after": "5"}), TOO_MANY_REQUESTS, request.id
+                )
             headers = {**JSON, SESSION: session_id}
         await visit.respond(200, headers, write(answer))
 

@@ -170,7 +170,7 @@ class EventStream:
 
     def end(self) -> None:
         self.ended_at = trio.current_time()
-        self._held.spare = not self.unread
+        self._held.idle = not self.unread
         self._moved.unpark_all()
 
     def dismiss(self) -> None:
@@ -181,7 +181,7 @@ class EventStream:
     def go_on(self) -> None:
         """It was not the end: its client is here again."""
         self.ended_at = None
-        self._held.spare = False
+        self._held.idle = False
 
     def has_after(self, number: int) -> bool:
         """Whether everything that came after event `number` is still here."""
@@ -255,8 +255,8 @@ class EventStream:
         while turn == self._readers:
             while turn == self._readers and self._at < self._first + len(self._events):
                 data = self._take_one()
-                await body(send, data, more=True, moves=self._held.moves)
-                self._held.spare = self.ended_at is not None and not self.unread
+                await body(send, data, more=True, moves=self._held.touch)
+                self._held.idle = self.ended_at is not None and not self.unread
                 if self._name is None:
                     self._held.grow(-len(data))
             if self.ended_at is not None:

@@ -16,8 +16,8 @@ from msgspec import Raw
 from host.asking import BrokenAnswer, PeerError
 from host.downstream.charge import COPIES
 from host.downstream.hosted import Hosted, Job
-from host.errors import InvalidParams, InvalidRequest, MethodNotFound, MissingAbility, again
-from host.exchange import Answered, Caller, Exchange, Outlet
+from host.errors import InvalidParams, InvalidRequest, MethodNotFound, MissingAbility, copy_of
+from host.exchange import Answered, Caller, ClientHandle, Exchange
 from host.jsonrpc.messages import ErrorBody, Notification, Request
 from host.jsonrpc.raw import encode
 from host.protocol.abilities import TASKS_EXTENSION, Abilities
@@ -55,7 +55,7 @@ IN_HANDSHAKE = frozenset({TASKS_GET, TASKS_RESULT, TASKS_CANCEL, TASKS_LIST})
 IN_EXTENSION = frozenset({TASKS_GET, TASKS_UPDATE, TASKS_CANCEL})
 
 Tell = Callable[[Notification], None]
-Call = Callable[[Outlet, Callable[[], None] | None], Awaitable[Raw]]
+Call = Callable[[ClientHandle, Callable[[], None] | None], Awaitable[Raw]]
 """Carries a call out, given its outlet and what is to be called once it is a task."""
 _Asked = Mapping[str, tuple[str, Mapping[str, Raw]]]
 
@@ -81,12 +81,12 @@ class Tasks:
             return None
 
         async def work(job: Job) -> Raw:
-            answer = await self._router.answer(replace(exchange, outlet=job, tasked=job.become))
+            answer = await self._router.answer(replace(exchange, client=job, on_task_created=job.become))
             assert isinstance(answer, Answered)
             return answer.result
 
         def told(job: Job) -> None:
-            caller.outlet.tell(notice_in_handshake(_in_handshake(job)))
+            caller.client.notify(notice_in_handshake(_in_handshake(job)))
 
         job = self._hosted.start(
             caller.owner,
@@ -97,7 +97,7 @@ class Tasks:
             identity=caller.identity,
             size=COPIES * len(exchange.request.params or b""),
         )
-        job.notices = caller.outlet.tell
+        job.notices = caller.client.notify
         job.become()
         return created_in_handshake(job.task)
 
@@ -115,12 +115,12 @@ class Tasks:
             return listed([_in_handshake(job) for job in self._hosted.of(caller.owner)])
         job = self._hosted.find(caller.owner, task_id_of(exchange.params))
         if method == TASKS_RESULT:
-            return await self._result(job, exchange.outlet)
+            return await self._result(job, exchange.client)
         if method == TASKS_CANCEL and not job.cancel():
             raise InvalidParams("the task is over already")
         return status_in_handshake(_in_handshake(job))
 
-    async def _result(self, job: Job, outlet: Outlet) -> Raw:
+    async def _result(self, job: Job, outlet: ClientHandle) -> Raw:
         """What the call comes to; meanwhile its client is asked what its server asks."""
         seen: set[str] = set()
         async with trio.open_nursery() as nursery:
@@ -129,12 +129,12 @@ class Tasks:
                 nursery.start_soon(self._put, job, key, outlet)
             nursery.cancel_scope.cancel("the task is over")
         if job.error is not None:
-            raise again(job.error)
+            raise copy_of(job.error)
         if job.result is None:
             raise InvalidRequest("the task was cancelled")
         return related(job.result, job.id)
 
-    async def _put(self, job: Job, key: str, outlet: Outlet) -> None:
+    async def _put(self, job: Job, key: str, outlet: ClientHandle) -> None:
         """Ask the client one of the task's questions, for as long as that is open."""
         question = job.asked(key)
         if question is None:
@@ -143,7 +143,7 @@ class Tasks:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_until_gone, job, key, nursery.cancel_scope)
             try:
-                if not job.answer(key, await outlet.ask(method, dict(params), None)):
+                if not job.answer(key, await outlet.request(method, dict(params), None)):
                     job.refuse(key, BrokenAnswer("it is not an object"))
             except (PeerError, BrokenAnswer) as refusal:
                 job.refuse(key, refusal)
@@ -153,7 +153,7 @@ class Tasks:
 
     # Stateless clients
 
-    async def carry_out(self, caller: Caller, params: Mapping[str, Raw], call: Call, outlet: Outlet) -> Raw:
+    async def carry_out(self, caller: Caller, params: Mapping[str, Raw], call: Call, outlet: ClientHandle) -> Raw:
         """A call of a tool, which may become a task if its caller takes one: then the answer is that task.
 
         Args:
@@ -174,7 +174,7 @@ class Tasks:
         if await job.first():
             return stamped(created_in_extension(job.task), VERSION)
         if job.error is not None:
-            raise again(job.error)
+            raise copy_of(job.error)
         assert job.result is not None
         return job.result
 

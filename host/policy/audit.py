@@ -47,9 +47,9 @@ ROTATE_AT = 64 * 1024 * 1024
 HEAD_RECORDS = 1000
 HEAD_SECONDS = 60.0
 """The head is written anew with the first record after so many, or after so long."""
-FOLLOW = 0.2
+FOLLOW_INTERVAL = 0.2
 """Seconds between two looks at files that are followed."""
-FIRST = "sha256:" + 64 * "0"
+NO_FORMER_HASH = "sha256:" + 64 * "0"
 """`prev` of a record that follows none."""
 
 _OWN = frozenset(("v", "seq", "ts", "mono", "kind", "prev", "hash"))
@@ -62,7 +62,7 @@ _LOOKED_INTO = 1024 * 1024
 _DECODED = 64 * 1024
 """Bytes of one of them up to which it is decoded."""
 _TAIL = re.compile(rb',"hash":"(sha256:[0-9a-f]{64})"}')
-_TAIL_BYTES = len(',"hash":""}') + len(FIRST)
+_TAIL_BYTES = len(',"hash":""}') + len(NO_FORMER_HASH)
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -140,13 +140,13 @@ class Audit:
     """
 
     def __init__(self, folder: Path, *, full: bool = False) -> None:
-        self.full = full
+        self.full_arguments = full
         self.ok = True
         """Whether the last record could be written."""
         self._folder = folder
         self._file: _File | None = None
         self._seq = 0
-        self._last = FIRST
+        self._last = NO_FORMER_HASH
         self._closed = False
         self._second = 0
         self._second_text = ""
@@ -169,7 +169,7 @@ class Audit:
         if self._closed:
             raise AuditUnavailable("the audit is closed, so nothing is done any more")
         try:
-            file = self._ready()
+            file = self._writable_file()
             seq = self._append(file, kind, fields)
         except OSError as problem:
             self.ok = False
@@ -195,27 +195,27 @@ class Audit:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ready(self) -> _File:
+    def _writable_file(self) -> _File:
         """The file to write to, which has its `start`, is not full, and was there a minute ago."""
         file = self._file
         if file is None:
             file = self._file = _File(self._folder)
         elif os.fstat(file.descriptor).st_nlink == 0:  # somebody has deleted it: what follows is to be found again
-            file = self._next(file)
+            file = self._rotate(file)
         elif self._seq - file.head.seq >= HEAD_RECORDS or time.monotonic() - file.head_at >= HEAD_SECONDS:
             if file.is_there():
                 self._checkpoint(file)
             else:
-                file = self._next(file)
+                file = self._rotate(file)
         if file.size >= ROTATE_AT:
-            file = self._next(file)
+            file = self._rotate(file)
         if not file.size:
             former = {"former": file.former} if file.former else {}
             self._append(file, "start", {"file": file.path.name, "pid": os.getpid(), **former})
             file.write_head(_Head(self._seq, self._last))
         return file
 
-    def _next(self, former: _File) -> _File:
+    def _rotate(self, former: _File) -> _File:
         fresh = _File(self._folder, former.path.name)
         try:
             self._append(former, "stop", {"next": fresh.path.name})
@@ -263,7 +263,7 @@ def open_audit(folder: Path, *, full: bool) -> Audit:
     """
     audit = Audit(folder, full=full)
     try:
-        audit._ready()
+        audit._writable_file()
     except OSError as problem:
         raise _unavailable(problem) from problem
     return audit
@@ -318,7 +318,7 @@ class _File:
             break
         self.former = former
         self.size = 0
-        self.head = _Head(0, FIRST)
+        self.head = _Head(0, NO_FORMER_HASH)
         self.head_at = time.monotonic()
         self._torn = False
         try:
@@ -334,7 +334,7 @@ class _File:
             OSError: nothing of it.
         """
         if self._torn:
-            self._mend()
+            self._truncate_torn()
         try:
             written = os.write(self.descriptor, line)
             if written != len(line):  # the disk was full in the middle: the next attempt says so
@@ -344,11 +344,11 @@ class _File:
         except OSError:
             self._torn = True
             with suppress(OSError):
-                self._mend()
+                self._truncate_torn()
             raise
         self.size += len(line)
 
-    def _mend(self) -> None:
+    def _truncate_torn(self) -> None:
         os.ftruncate(self.descriptor, self.size)
         self._torn = False
 
@@ -389,7 +389,7 @@ def _head_of(path: Path) -> Path:
     return path.with_name(path.name + ".head")
 
 
-class Soundness(StrEnum):
+class Integrity(StrEnum):
     """What can be said of a file of the audit."""
 
     OK = "ok"
@@ -400,11 +400,11 @@ class Soundness(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class Verification:
     """`seq` is the last record that is as it was written; if the file is broken, the first one that is not."""
 
     path: Path
-    soundness: Soundness
+    soundness: Integrity
     records: int
     seq: int
     why: str
@@ -414,7 +414,7 @@ class Verified:
         return f"{self.path.name}: {self.soundness}, {count}{f': {self.why}' if self.why else ''}"
 
 
-def verify(path: Path) -> Verified:
+def verify(path: Path) -> Verification:
     """Whether a file is as it was written, and whether all of it is there.
 
     Raises:
@@ -425,16 +425,16 @@ def verify(path: Path) -> Verified:
         head = _head_at(path)  # before the records: the head of a file that is written to moves on
         chain = _Chain(path, head)
         for line in file:
-            if why := chain.take(line):
-                return Verified(path, Soundness.BROKEN, chain.records, chain.seq + 1, why)
+            if why := chain.add(line):
+                return Verification(path, Integrity.BROKEN, chain.records, chain.seq + 1, why)
             if chain.partial:  # the end, even if more is written behind it by now
                 break
     if why := chain.wrong_beginning():
-        return Verified(path, Soundness.BROKEN, chain.records, chain.first, why)
+        return Verification(path, Integrity.BROKEN, chain.records, chain.first, why)
     why = chain.missing(is_open)
     if why:
-        return Verified(path, Soundness.INCOMPLETE, chain.records, chain.seq, why)
-    return Verified(path, Soundness.OPEN if is_open else Soundness.OK, chain.records, chain.seq, "")
+        return Verification(path, Integrity.INCOMPLETE, chain.records, chain.seq, why)
+    return Verification(path, Integrity.OPEN if is_open else Integrity.OK, chain.records, chain.seq, "")
 
 
 def _is_locked(descriptor: int) -> bool:
@@ -467,7 +467,7 @@ class _Chain:
         self._ended = False
         self.partial = False
 
-    def take(self, line: bytes) -> str:
+    def add(self, line: bytes) -> str:
         if not line.endswith(b"\n"):
             self.partial = True
             return ""
@@ -480,7 +480,7 @@ class _Chain:
         if not self.records:
             if record["kind"] != "start" or not isinstance(seq, int):
                 return "it does not begin with a start"
-            if "former" not in record and (seq, prev) != (1, FIRST):
+            if "former" not in record and (seq, prev) != (1, NO_FORMER_HASH):
                 return "it does not say what it follows"
             self._start = record
             self.first, self.seq, self._last = seq, seq - 1, str(prev)
@@ -592,7 +592,7 @@ def records(
         yield from filter(fits, heapq.merge(*(tail.read() for tail in tails.values()), key=itemgetter("ts")))
         if not follow:
             return
-        pause.wait(FOLLOW)
+        pause.wait(FOLLOW_INTERVAL)
 
 
 class _Tail:

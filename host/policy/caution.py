@@ -21,7 +21,7 @@ from host.protocol.questions import CannotAsk, Question
 
 MAX_TEXT = 4096
 """Characters of one text of a definition or a question of an untrusted server; the rest is cut off."""
-MAX_QUESTION = 64 * 1024
+MAX_SERVER_REQUEST = 64 * 1024
 """Bytes of a question of a server that is not trusted."""
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
@@ -63,7 +63,7 @@ _SECRETS = frozenset(
 _INNOCENT = frozenset({("max", "token"), ("max", "tokens"), ("token", "count"), ("token", "limit")})
 
 
-def cautious(question: Question, params: Mapping[str, Raw], trust: Trust) -> dict[str, Raw]:
+def check_server_request(request: Question, params: Mapping[str, Raw], trust: Trust) -> dict[str, Raw]:
     """The params of a question of a server that is trusted so far, as they may be passed on.
 
     Raises:
@@ -72,17 +72,17 @@ def cautious(question: Question, params: Mapping[str, Raw], trust: Trust) -> dic
     found = dict(params)
     if trust is Trust.TRUSTED:
         return found
-    if sum(len(each) for each in found.values()) > MAX_QUESTION:
-        raise CannotAsk(INVALID_PARAMS, f"a question is at most {MAX_QUESTION} bytes")
-    if question is Question.SAMPLING:
+    if sum(len(each) for each in found.values()) > MAX_SERVER_REQUEST:
+        raise CannotAsk(INVALID_PARAMS, f"a question is at most {MAX_SERVER_REQUEST} bytes")
+    if request is Question.SAMPLING:
         if "tools" in found or "toolChoice" in found:
             raise CannotAsk(INVALID_PARAMS, "its trust level does not let it give the client's model tools")
-    elif question is Question.FORM:
+    elif request is Question.FORM:
         field = _secret_field(found)
         if field is not None:
             why = f"a form may not ask for secrets, as the field {field[:40]!r} does; a page (mode url) may"
             raise CannotAsk(INVALID_PARAMS, why)
-    elif question is Question.URL:
+    elif request is Question.URL:
         try:
             found["message"] = encode(_with_address(string(found["message"]), string(found["url"])))
         except (KeyError, ValueError):

@@ -20,11 +20,11 @@ from msgspec import Raw
 
 from config import AskSpec, Channel, Condition, Trust
 from host.asking import BrokenAnswer, PeerError
-from host.errors import AuditUnavailable, Changed, Crowded, Forbidden, Unanswered
-from host.exchange import Outlet
+from host.errors import AuditUnavailable, Forbidden, StaleApproval, TooManyRequests, Unconfirmed
+from host.exchange import ClientHandle
 from host.hygiene import visible
 from host.jsonrpc.raw import encode, members, string
-from host.policy.grants import Grant, Grants, Scope, Wish, new_id
+from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.protocol.questions import ELICIT
 from host.wire.link import LinkLost
 
@@ -34,14 +34,14 @@ MAX_OF_CALLER = 5
 MAX_REFUSED = 50
 REFUSED_LIFE = 3600.0
 """Refused questions that are kept, and for how many seconds; what is granted for the next call lives as long."""
-LONGEST_AGREED = 16 * 1024
+MAX_CONFIRMABLE_BYTES = 16 * 1024
 """Bytes of arguments that a person can read, and so agree to."""
-LONGEST_SHOWN = 8 * 1024
+MAX_FORM_TEXT = 8 * 1024
 """Characters of arguments that a client can be shown; what is longer is answered where it can be read in full."""
-WHERE = "on the console (`colonnade console` opens it) or with `colonnade ask`"
+HOW_TO_ANSWER = "on the console (`colonnade console` opens it) or with `colonnade ask`"
 
 
-class Answer(StrEnum):
+class ConfirmationAnswer(StrEnum):
     """What a person may say."""
 
     DENY = "deny"
@@ -52,59 +52,61 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ConfirmationContext:
     """What a person is shown of a question, beside its wish. `given` is JSON, as it will be sent."""
 
     title: str
     trust: Trust
-    given: bytes
+    raw_arguments: bytes
     claims: tuple[str, ...] = ()
     """What the definition says of itself, which nobody has checked."""
 
 
 @dataclass(eq=False)
 class _Waiter:
-    told: trio.Event = field(default_factory=trio.Event)
+    settled: trio.Event = field(default_factory=trio.Event)
     grant: Grant | None = None
     refusal: Exception | None = None
-    gone: bool = False
+    collected: bool = False
     """Its call has the grant."""
 
 
 @dataclass(eq=False)
-class Matter:
+class PendingConfirmation:
     """One question."""
 
     id: str
-    wish: Wish
-    about: About
-    asked: float
+    access: AccessRequest
+    context: ConfirmationContext
+    created_at: float
     """Unix seconds."""
-    until: float
+    expires_at: float
     """Unix seconds at which it is refused, or dropped if it was refused."""
     waiters: list[_Waiter] = field(default_factory=list)
     refused: str = ""
     """Why it was refused; empty while calls wait."""
 
 
-class Desk:
+class ConfirmationQueue:
     """One for the whole host. `tell` is called with each thing that happens here, in words, for the audit: the name of
     what happened, the matter, and what was said."""
 
-    def __init__(self, grants: Grants, spec: AskSpec, tell: Callable[[str, Matter, dict[str, object]], None]) -> None:
+    def __init__(
+        self, grants: Grants, spec: AskSpec, record: Callable[[str, PendingConfirmation, dict[str, object]], None]
+    ) -> None:
         self.grants = grants
         self.spec = spec
-        self._tell = tell
-        self._open: dict[Hashable, Matter] = {}
-        self._refused: dict[Hashable, Matter] = {}
+        self._record = record
+        self._open: dict[Hashable, PendingConfirmation] = {}
+        self._refused: dict[Hashable, PendingConfirmation] = {}
         self._attached: dict[Channel, int] = dict.fromkeys(Channel, 0)
-        self.changed: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
         """Called whenever what lies here is not what it was."""
 
-    def matters(self) -> list[Matter]:
+    def list_all(self) -> list[PendingConfirmation]:
         """All questions, the waiting ones first, each in the order in which they came."""
         now = time.time()
-        for key in [key for key, matter in self._refused.items() if matter.until <= now]:
+        for key in [key for key, confirmation in self._refused.items() if confirmation.expires_at <= now]:
             del self._refused[key]
         return [*self._open.values(), *self._refused.values()]
 
@@ -112,18 +114,18 @@ class Desk:
     def attach(self, channel: Channel) -> Iterator[None]:
         """For the block somebody is there who can answer."""
         self._attached[channel] += 1
-        self.changed()
+        self.on_change()
         try:
             yield
         finally:
             self._attached[channel] -= 1
-            self.changed()
+            self.on_change()
 
-    def is_attended(self) -> bool:
+    def can_be_answered(self) -> bool:
         """Whether anybody is there whom the configuration lets answer."""
         return any(count and channel in self.spec.answers for channel, count in self._attached.items())
 
-    async def ask(self, wish: Wish, about: About, client: Outlet | None) -> Grant:
+    async def confirm(self, access: AccessRequest, context: ConfirmationContext, client: ClientHandle | None) -> Grant:
         """Wait for a person's answer; the grant that lets this very wish through. Cancelling this withdraws it.
 
         Args:
@@ -135,76 +137,78 @@ class Desk:
             Changed: what was asked about is no more what it was.
             Crowded: too many questions wait already.
         """
-        key = _key(wish)
-        matter = self._open.get(key) or self._begin(key, wish, about)
-        if client is not None and len(about.given) > LONGEST_SHOWN:
+        key = _key(access)
+        confirmation = self._open.get(key) or self._create(key, access, context)
+        if client is not None and len(context.raw_arguments) > MAX_FORM_TEXT:
             client = None
-        if not self.is_attended() and client is None:
-            if not matter.waiters:  # others may have been asked while somebody was there, and wait still
-                self._refuse(key, matter, "nobody was there to answer")
-            raise self._unanswered(wish, "and nobody is there who could answer")
+        if not self.can_be_answered() and client is None:
+            if not confirmation.waiters:  # others may have been asked while somebody was there, and wait still
+                self._refuse(key, confirmation, "nobody was there to answer")
+            raise self._unconfirmed(access, "and nobody is there who could answer")
         waiter = _Waiter()
-        matter.waiters.append(waiter)
-        matter.until = time.time() + self.spec.timeout
-        self.changed()
+        confirmation.waiters.append(waiter)
+        confirmation.expires_at = time.time() + self.spec.timeout
+        self.on_change()
         try:
             with trio.move_on_after(self.spec.timeout):
-                await self._answered(waiter, matter, client)
+                await self._wait_for_answer(waiter, confirmation, client)
             if waiter.refusal is not None:
                 raise waiter.refusal
             if waiter.grant is None:
-                raise self._late(key, matter, waiter)
-            waiter.gone = True
+                raise self._timed_out(key, confirmation, waiter)
+            waiter.collected = True
             return waiter.grant
         finally:
-            self._leave(key, matter, waiter)
+            self._remove_waiter(key, confirmation, waiter)
 
     def answer(
         self,
         id: str,
-        answer: Answer,
+        answer: ConfirmationAnswer,
         channel: Channel,
         *,
         seconds: float | None = None,
         when: tuple[Condition, ...] | None = None,
         exact: bool = True,
-    ) -> Matter | None:
+    ) -> PendingConfirmation | None:
         """A person's answer; None if it is of no use: nothing of this id waits, the configuration does not let this
         channel answer, or there is no session that it could be for. `seconds` is how long a grant for a TIME holds. A
         lasting grant is for exactly these arguments, or, if not `exact`, for those that `when` names, or for any."""
         found = next(((key, matter) for key, matter in self._all() if matter.id == id), None)
         if found is None or channel not in self.spec.answers:
             return None
-        key, matter = found
-        if answer is Answer.DENY:
-            self._tell("answer", matter, {"answer": answer.value, "by": channel.value})
-            refusal = Forbidden(matter.wish.server, _denied(matter.wish))
-            for waiter in matter.waiters:
+        key, confirmation = found
+        if answer is ConfirmationAnswer.DENY:
+            self._record("answer", confirmation, {"answer": answer.value, "by": channel.value})
+            refusal = Forbidden(confirmation.access.server, _denied_message(confirmation.access))
+            for waiter in confirmation.waiters:
                 waiter.refusal = refusal
-                waiter.told.set()
-            self._forget(key)
-            return matter
-        lasting = answer in (Answer.TIME, Answer.ALWAYS)
-        if answer is Answer.SESSION and matter.wish.session is None:
+                waiter.settled.set()
+            self._remove(key)
+            return confirmation
+        lasting = answer in (ConfirmationAnswer.TIME, ConfirmationAnswer.ALWAYS)
+        if answer is ConfirmationAnswer.SESSION and confirmation.access.session is None:
             return None
         now = time.time()
-        if answer is Answer.TIME:
+        if answer is ConfirmationAnswer.TIME:
             expires: float | None = now + (seconds or 0)
         else:
-            expires = now + REFUSED_LIFE if answer is Answer.ONCE else None
-        wide = answer is not Answer.ONCE and not exact
+            expires = now + REFUSED_LIFE if answer is ConfirmationAnswer.ONCE else None
+        wide = answer is not ConfirmationAnswer.ONCE and not exact
         grant = Grant(
             id=new_id(),
-            caller=matter.wish.caller,
+            caller=confirmation.access.caller,
             # What was refused may be tried again in another session of the same caller.
-            session=matter.wish.session if answer is Answer.SESSION or (matter.waiters and not lasting) else None,
-            server=matter.wish.server,
-            kind=matter.wish.kind,
-            name=matter.wish.name,
-            fingerprint=matter.wish.fingerprint,
-            launch=matter.wish.launch,
-            rule=matter.wish.rule,
-            digest=None if wide else matter.wish.digest,
+            session=confirmation.access.session
+            if answer is ConfirmationAnswer.SESSION or (confirmation.waiters and not lasting)
+            else None,
+            server=confirmation.access.server,
+            kind=confirmation.access.kind,
+            name=confirmation.access.name,
+            fingerprint=confirmation.access.fingerprint,
+            launch=confirmation.access.launch,
+            rule=confirmation.access.rule,
+            digest=None if wide else confirmation.access.digest,
             when=(when or ()) if wide else (),
             scope=Scope(answer.value),
             made=now,
@@ -219,199 +223,211 @@ class Desk:
             "grant": grant.id,
             "exact": not wide,
         }
-        self._tell("answer", matter, said)
+        self._record("answer", confirmation, said)
         self.grants.add(grant)
-        self._tell("granted", matter, said)
-        going = matter.waiters[:1] if answer is Answer.ONCE else list(matter.waiters)
+        self._record("granted", confirmation, said)
+        going = confirmation.waiters[:1] if answer is ConfirmationAnswer.ONCE else list(confirmation.waiters)
         for waiter in going:
-            matter.waiters.remove(waiter)
+            confirmation.waiters.remove(waiter)
             waiter.grant = grant
-            waiter.told.set()
-        if answer is Answer.ONCE and going:
+            waiter.settled.set()
+        if answer is ConfirmationAnswer.ONCE and going:
             self.grants.reserve(grant)  # it is for the one that waited; another must not take it meanwhile
-        if not matter.waiters:
-            self._forget(key)
+        if not confirmation.waiters:
+            self._remove(key)
         self.release_covered()
-        self.changed()
-        return matter
+        self.on_change()
+        return confirmation
 
     def release_covered(self) -> None:
         """Let go what waits and has a grant by now: one that was given for more than the call it was asked about, or in
         another process."""
-        for key, matter in list(self._open.items()):
-            grant = self.grants.find(matter.wish)
+        for key, confirmation in list(self._open.items()):
+            grant = self.grants.find(confirmation.access)
             if grant is None or grant.scope is Scope.ONCE:
                 continue
-            for waiter in matter.waiters:
+            for waiter in confirmation.waiters:
                 waiter.grant = grant
-                waiter.told.set()
-            matter.waiters.clear()
-            self._forget(key)
+                waiter.settled.set()
+            confirmation.waiters.clear()
+            self._remove(key)
 
-    def void(self, holds: Callable[[Wish], bool]) -> None:
+    def void(self, still_applies: Callable[[AccessRequest], bool]) -> None:
         """Drop every question whose wish does not hold any more; whoever waits for one hears that it changed."""
-        for key, matter in self._all():
-            if not holds(matter.wish):
-                self._tell("answer", matter, {"answer": "void"})
-                for waiter in matter.waiters:
-                    waiter.refusal = changed(matter.wish.server, matter.wish.kind, matter.wish.name)
-                    waiter.told.set()
-                self._forget(key)
+        for key, confirmation in self._all():
+            if not still_applies(confirmation.access):
+                self._record("answer", confirmation, {"answer": "void"})
+                for waiter in confirmation.waiters:
+                    waiter.refusal = stale_approval(
+                        confirmation.access.server, confirmation.access.kind, confirmation.access.name
+                    )
+                    waiter.settled.set()
+                self._remove(key)
 
     def end_session(self, session: Hashable) -> None:
         """Whoever had this session is gone: what it waits for is withdrawn, and nothing more can be allowed for it."""
         self.grants.end_session(session)
-        for key, matter in list(self._open.items()):
-            if matter.wish.session == session:
-                self._tell("answer", matter, {"answer": "withdrawn"})
-                for waiter in matter.waiters:
-                    waiter.refusal = self._unanswered(matter.wish, "and its session has ended")
-                    waiter.told.set()
-                self._forget(key)
-        for matter in self._refused.values():
-            if matter.wish.session == session:
-                matter.wish = replace(matter.wish, session=None)
+        for key, confirmation in list(self._open.items()):
+            if confirmation.access.session == session:
+                self._record("answer", confirmation, {"answer": "withdrawn"})
+                for waiter in confirmation.waiters:
+                    waiter.refusal = self._unconfirmed(confirmation.access, "and its session has ended")
+                    waiter.settled.set()
+                self._remove(key)
+        for confirmation in self._refused.values():
+            if confirmation.access.session == session:
+                confirmation.access = replace(confirmation.access, session=None)
 
     # Within
 
-    def _all(self) -> list[tuple[Hashable, Matter]]:
-        self.matters()
+    def _all(self) -> list[tuple[Hashable, PendingConfirmation]]:
+        self.list_all()
         return [*self._open.items(), *self._refused.items()]
 
-    def _begin(self, key: Hashable, wish: Wish, about: About) -> Matter:
-        of_server = sum(matter.wish.server == wish.server for matter in self._open.values())
+    def _create(self, key: Hashable, access: AccessRequest, context: ConfirmationContext) -> PendingConfirmation:
+        of_server = sum(matter.access.server == access.server for matter in self._open.values())
         # All sessions of one token are one caller: otherwise two of them would take every place of a server.
-        mine = (None, wish.session) if wish.caller is None else wish.caller
+        mine = (None, access.session) if access.caller is None else access.caller
         of_caller = sum(
-            mine == ((None, each.wish.session) if each.wish.caller is None else each.wish.caller)
+            mine == ((None, each.access.session) if each.access.caller is None else each.access.caller)
             for each in self._open.values()
         )
         if of_server >= MAX_OF_SERVER or of_caller >= MAX_OF_CALLER:
-            text = f"too many questions about {wish.server} wait for a person's answer already; try again later"
-            raise Crowded(text, data=encode({"retryAfterMs": int(self.spec.timeout * 1000)}))
+            text = f"too many questions about {access.server} wait for a person's answer already; try again later"
+            raise TooManyRequests(text, data=encode({"retryAfterMs": int(self.spec.timeout * 1000)}))
         now = time.time()
         former = self._refused.pop(key, None)  # whoever has read its id may still answer under that
         id = secrets.token_hex(4) if former is None else former.id
-        matter = Matter(id, wish, about, now, now + self.spec.timeout)
-        self._tell("ask", matter, {})
-        self._open[key] = matter
-        return matter
+        confirmation = PendingConfirmation(id, access, context, now, now + self.spec.timeout)
+        self._record("ask", confirmation, {})
+        self._open[key] = confirmation
+        return confirmation
 
-    async def _answered(self, waiter: _Waiter, matter: Matter, client: Outlet | None) -> None:
+    async def _wait_for_answer(
+        self, waiter: _Waiter, confirmation: PendingConfirmation, client: ClientHandle | None
+    ) -> None:
         if client is None:
-            await waiter.told.wait()
+            await waiter.settled.wait()
             return
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._ask_client, matter, waiter, client)
-            await waiter.told.wait()
+            nursery.start_soon(self._ask_client, confirmation, waiter, client)
+            await waiter.settled.wait()
             nursery.cancel_scope.cancel("it is answered")
 
-    async def _ask_client(self, matter: Matter, waiter: _Waiter, client: Outlet) -> None:
+    async def _ask_client(self, confirmation: PendingConfirmation, waiter: _Waiter, client: ClientHandle) -> None:
         """The client's user says yes for once or for the session, or no; anything lasting is for the other channels."""
         try:
-            said = members(await client.ask(ELICIT, _form(matter), None))
+            said = members(await client.request(ELICIT, _elicitation_params(confirmation), None))
             action = string(said["action"])
             choice = string(members(said.get("content", Raw(b"{}"))).get("answer", Raw(b'"deny"')))
         except (PeerError, BrokenAnswer, LinkLost, ValueError, KeyError):
-            if not self.is_attended():
-                waiter.refusal = self._unanswered(matter.wish, "and the client could not be asked")
-                waiter.told.set()
+            if not self.can_be_answered():
+                waiter.refusal = self._unconfirmed(confirmation.access, "and the client could not be asked")
+                waiter.settled.set()
             return
-        answer = Answer.DENY
-        if action == "accept" and (choice == "once" or (choice == "session" and matter.wish.session is not None)):
-            answer = Answer(choice)
-        if waiter in matter.waiters:
-            matter.waiters.remove(waiter)  # its own user's answer is for this call
-            matter.waiters.insert(0, waiter)
+        answer = ConfirmationAnswer.DENY
+        if action == "accept" and (
+            choice == "once" or (choice == "session" and confirmation.access.session is not None)
+        ):
+            answer = ConfirmationAnswer(choice)
+        if waiter in confirmation.waiters:
+            confirmation.waiters.remove(waiter)  # its own user's answer is for this call
+            confirmation.waiters.insert(0, waiter)
             try:
-                self.answer(matter.id, answer, Channel.CLIENT)
+                self.answer(confirmation.id, answer, Channel.CLIENT)
             except AuditUnavailable as problem:
                 waiter.refusal = problem
-                waiter.told.set()
+                waiter.settled.set()
 
-    def _late(self, key: Hashable, matter: Matter, waiter: _Waiter) -> Unanswered:
-        if matter.waiters == [waiter]:
-            self._refuse(key, matter, f"nobody answered within {self.spec.timeout:.0f} s")
-        return self._unanswered(matter.wish, f"and nobody answered within {self.spec.timeout:.0f} s")
+    def _timed_out(self, key: Hashable, confirmation: PendingConfirmation, waiter: _Waiter) -> Unconfirmed:
+        if confirmation.waiters == [waiter]:
+            self._refuse(key, confirmation, f"nobody answered within {self.spec.timeout:.0f} s")
+        return self._unconfirmed(confirmation.access, f"and nobody answered within {self.spec.timeout:.0f} s")
 
-    def _refuse(self, key: Hashable, matter: Matter, why: str) -> None:
+    def _refuse(self, key: Hashable, confirmation: PendingConfirmation, why: str) -> None:
         """Nobody waits any more; it stays for whoever wants to let the next one pass."""
-        self._tell("answer", matter, {"answer": "none", "why": why})
+        self._record("answer", confirmation, {"answer": "none", "why": why})
         self._open.pop(key, None)
-        matter.refused, matter.until = why, time.time() + REFUSED_LIFE
-        self._refused[key] = matter
+        confirmation.refused, confirmation.expires_at = why, time.time() + REFUSED_LIFE
+        self._refused[key] = confirmation
         while len(self._refused) > MAX_REFUSED:
             del self._refused[next(iter(self._refused))]
-        self.changed()
+        self.on_change()
 
-    def _leave(self, key: Hashable, matter: Matter, waiter: _Waiter) -> None:
-        if waiter.grant is not None and waiter.grant.scope is Scope.ONCE and not waiter.gone:
+    def _remove_waiter(self, key: Hashable, confirmation: PendingConfirmation, waiter: _Waiter) -> None:
+        if waiter.grant is not None and waiter.grant.scope is Scope.ONCE and not waiter.collected:
             self.grants.revoke(waiter.grant.id)  # the call was called off while the answer was on its way
-        if waiter in matter.waiters:
-            matter.waiters.remove(waiter)
-            if not matter.waiters and self._open.get(key) is matter:  # it was called off, and the question with it
-                self._tell("answer", matter, {"answer": "withdrawn"})
+        if waiter in confirmation.waiters:
+            confirmation.waiters.remove(waiter)
+            if (
+                not confirmation.waiters and self._open.get(key) is confirmation
+            ):  # it was called off, and the question with it
+                self._record("answer", confirmation, {"answer": "withdrawn"})
                 del self._open[key]
-            self.changed()
+            self.on_change()
 
-    def _forget(self, key: Hashable) -> None:
+    def _remove(self, key: Hashable) -> None:
         self._open.pop(key, None)
         self._refused.pop(key, None)
-        self.changed()
+        self.on_change()
 
-    def _unanswered(self, wish: Wish, why: str) -> Unanswered:
-        text = f"{described(wish)} needs a person's consent, {why}. It can be given {WHERE}; then try again."
-        return Unanswered(wish.server, text)
+    def _unconfirmed(self, access: AccessRequest, why: str) -> Unconfirmed:
+        what = describe_access(access)
+        text = f"{what} needs a person's consent, {why}. It can be given {HOW_TO_ANSWER}; then try again."
+        return Unconfirmed(access.server, text)
 
 
-def described(wish: Wish) -> str:
+def describe_access(access: AccessRequest) -> str:
     """What is wished, as the beginning of a sentence."""
-    if wish.kind in ("sampling", "form", "url", "roots"):
+    if access.kind in ("sampling", "form", "url", "roots"):
         what = {
             "sampling": "to use the client's model",
             "form": "to have a form filled in",
             "url": "to have a page visited",
             "roots": "to know the client's roots",
-        }[wish.kind]
-        return f"{wish.server}'s wish {what}"
-    return f"The {wish.kind} {visible(wish.name)} of {wish.server}"
+        }[access.kind]
+        return f"{access.server}'s wish {what}"
+    return f"The {access.kind} {visible(access.name)} of {access.server}"
 
 
-def changed(server: str, kind: str, name: str) -> Changed:
+def stale_approval(server: str, kind: str, name: str) -> StaleApproval:
     """The refusal of what is not what a person agreed to."""
     text = f"the {kind} {visible(name)[:200]} of {server}, or what is allowed of it, has changed meanwhile; try again"
-    return Changed(server, text)
+    return StaleApproval(server, text)
 
 
-def _denied(wish: Wish) -> str:
-    return f"{described(wish)} was not allowed: a person said no. Do not try it again unless the user asks for it."
-
-
-def _key(wish: Wish) -> Hashable:
+def _denied_message(access: AccessRequest) -> str:
     return (
-        wish.caller,
-        wish.session,
-        wish.server,
-        wish.kind,
-        wish.name,
-        wish.fingerprint,
-        wish.launch,
-        wish.rule,
-        wish.digest,
-        wish.retry,
+        f"{describe_access(access)} was not allowed: a person said no. Do not try it again unless the user asks for it."
     )
 
 
-def _form(matter: Matter) -> dict[str, Raw]:
+def _key(access: AccessRequest) -> Hashable:
+    return (
+        access.caller,
+        access.session,
+        access.server,
+        access.kind,
+        access.name,
+        access.fingerprint,
+        access.launch,
+        access.rule,
+        access.digest,
+        access.retry,
+    )
+
+
+def _elicitation_params(confirmation: PendingConfirmation) -> dict[str, Raw]:
     """The question as a client shows it (2025-11-25, "Elicitation"): our own words first."""
-    wish = matter.wish
-    given = visible(matter.about.given.decode(errors="replace"), lines=True)
+    access = confirmation.access
+    raw_arguments = visible(confirmation.context.raw_arguments.decode(errors="replace"), lines=True)
     choices = [("deny", "No"), ("once", "Yes, this once")]
-    if wish.session is not None:
+    if access.session is not None:
         choices.append(("session", "Yes, with these arguments, for this session"))
     message = (
-        f"Colonnade asks: may this be done?\n{described(wish)} (a server that is {matter.about.trust.value}) "
-        f"would be called with:\n{given}"
+        f"Colonnade asks: may this be done?\n{describe_access(access)} "
+        f"(a server that is {confirmation.context.trust.value}) "
+        f"would be called with:\n{raw_arguments}"
     )
     answer = {
         "type": "string",

@@ -17,76 +17,76 @@ from host.jsonrpc.raw import EMPTY_OBJECT
 from host.policy.fingerprint import Diff, difference, pretty
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope
-from host.policy.pins import Held, Standing
-from host.policy.predicates import decoded
-from host.policy.rules import Judgement, written_when
+from host.policy.pins import Held, PinStatus
+from host.policy.predicates import decode_arguments
+from host.policy.rules import RuleDecision, conditions_text
 from host.protocol.methods import Kind
 from host.slices import Steps
 
 LONGEST_KEPT = 32 * 1024
 """Bytes of a definition whose difference is kept."""
 
-_STANDINGS = {
-    Standing.NEW: "its definition was never approved, so it is not listed and does not exist for any client",
-    Standing.CHANGED: "its definition is not the one that was approved, so it is held back",
-    Standing.UNKNOWN: "no list of the server names it",
+_STATUS_TEXTS = {
+    PinStatus.NEW: "its definition was never approved, so it is not listed and does not exist for any client",
+    PinStatus.CHANGED: "its definition is not the one that was approved, so it is held back",
+    PinStatus.UNKNOWN: "no list of the server names it",
 }
 
 
-def explain(gate: Gate, server: str, kind: Kind, name: str, given: Raw | None) -> dict[str, Any]:
+def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw | None) -> dict[str, Any]:
     """`given` are the arguments of a call; None stands for a call without any.
 
     Gives `verdict`, `rule`, `tried` (each rule with its verdict, whether it matched, and why), `standing` and
     `fingerprint` of the definition, `grant` (the one that would be used), `limits`, `shown`, and a `sentence`.
     """
     rules = gate.rules(server)
-    arguments = decoded(given or EMPTY_OBJECT)
-    judgement = rules.judge(kind, name, arguments)
-    standing = gate.standing(server, kind, name)
-    grant = gate.grant_for_anybody(server, kind, name, given or EMPTY_OBJECT, judgement)
-    limits = gate.limits(server)
+    arguments = decode_arguments(raw_arguments or EMPTY_OBJECT)
+    decision = rules.evaluate(kind, name, arguments)
+    status = gate.pin_status(server, kind, name)
+    grant = gate.grant_for_anonymous(server, kind, name, raw_arguments or EMPTY_OBJECT, decision)
+    limits = gate.describe_limits(server)
     return {
-        "verdict": judgement.verdict.value,
-        "rule": visible(judgement.rule),
+        "verdict": decision.verdict.value,
+        "rule": visible(decision.rule),
         "tried": [
             {"rule": visible(each.rule), "verdict": each.verdict.value, "matched": each.matched, "why": each.why}
-            for each in rules.tried(kind, name, arguments)
+            for each in rules.explain(kind, name, arguments)
         ],
-        "standing": standing.value,
+        "standing": status.value,
         "fingerprint": gate.fingerprint(server, kind, name),
-        "grant": None if grant is None else grant_told(gate, grant),
+        "grant": None if grant is None else grant_as_data(gate, grant),
         "limits": {key: said for key, said in limits.items() if said is not None},
-        "shown": gate.shows(server, kind, name),
-        "sentence": _sentence(gate, server, kind, name, judgement, standing, grant),
+        "shown": gate.is_visible(server, kind, name),
+        "sentence": _sentence(gate, server, kind, name, decision, status, grant),
     }
 
 
 def _sentence(
-    gate: Gate, server: str, kind: Kind, name: str, judgement: Judgement, standing: Standing, grant: Grant | None
+    gate: Gate, server: str, kind: Kind, name: str, decision: RuleDecision, status: PinStatus, grant: Grant | None
 ) -> str:
     what = f"The {kind.value} {visible(name)[:200]} of {server}"
-    if judgement.verdict is Verdict.DENY:
-        if judgement.conditional and gate.shows(server, kind, name):
+    if decision.verdict is Verdict.DENY:
+        if decision.conditional and gate.is_visible(server, kind, name):
             return f"{what} is listed, but not allowed with these arguments."
         return f"{what} is denied: it does not exist for any client."
-    if kind in (Kind.TOOL, Kind.PROMPT, Kind.TEMPLATE) and standing is Standing.UNKNOWN:
-        return f"{what} would be {judgement.verdict.value}, but the server lists none of that name."
-    if standing is not Standing.APPROVED and not gate.shows(server, kind, name):
-        return f"{what} would be {judgement.verdict.value}, but {_STANDINGS[standing]}."
-    if not gate.has(server, kind, name):
+    if kind in (Kind.TOOL, Kind.PROMPT, Kind.TEMPLATE) and status is PinStatus.UNKNOWN:
+        return f"{what} would be {decision.verdict.value}, but the server lists none of that name."
+    if status is not PinStatus.APPROVED and not gate.is_visible(server, kind, name):
+        return f"{what} would be {decision.verdict.value}, but {_STATUS_TEXTS[status]}."
+    if not gate.is_known(server, kind, name):
         return f"{what} does not exist for any client: pages of apps are not shown for an untrusted server."
-    if not gate.launches(server):
+    if not gate.may_launch(server):
         return f"{what} cannot be reached: the command of the server stands for another program than was approved."
-    if judgement.verdict is Verdict.ALLOW:
+    if decision.verdict is Verdict.ALLOW:
         return f"{what} is allowed."
     if grant is not None:
         return f"{what} is asked about, and a person has allowed it already."
     return f"{what} is asked about: a person has to allow each call."
 
 
-def grant_told(gate: Gate, grant: Grant) -> dict[str, Any]:
+def grant_as_data(gate: Gate, grant: Grant) -> dict[str, Any]:
     """A grant in plain data, with whether it can be used now, and why not."""
-    why = gate.why_dead(grant)
+    why = gate.why_unusable(grant)
     return {
         "id": grant.id,
         "caller": visible(grant.caller or "whoever has no name"),
@@ -104,19 +104,19 @@ def grant_told(gate: Gate, grant: Grant) -> dict[str, Any]:
 
 
 def _difference(before: bytes | None, after: bytes) -> Diff:
-    return _compared(before, after) if len(after) <= LONGEST_KEPT else difference(before, after)
+    return _cached_difference(before, after) if len(after) <= LONGEST_KEPT else difference(before, after)
 
 
 # A page of what is held back is made again whenever any of it changes.
-_compared = lru_cache(maxsize=1000)(difference)
-_laid_out = lru_cache(maxsize=1000)(pretty)
+_cached_difference = lru_cache(maxsize=1000)(difference)
+_cached_pretty = lru_cache(maxsize=1000)(pretty)
 
 
 def _pretty(definition: bytes) -> str:
-    return _laid_out(definition) if len(definition) <= LONGEST_KEPT else pretty(definition)
+    return _cached_pretty(definition) if len(definition) <= LONGEST_KEPT else pretty(definition)
 
 
-def held_told(gate: Gate, held: Held, until: float = inf) -> dict[str, Any]:
+def held_as_data(gate: Gate, held: Held, until: float = inf) -> dict[str, Any]:
     """What is held back, in plain data: what it is, how it differs from what was approved, and all of it. After `until`
     (of `time.monotonic`) without these two, and not `ready`: whoever shows it asks again."""
     ready = time.monotonic() < until
@@ -125,7 +125,7 @@ def held_told(gate: Gate, held: Held, until: float = inf) -> dict[str, Any]:
         "server": held.server,
         "kind": held.kind,
         "name": visible(held.name),
-        "standing": held.standing.value,
+        "standing": held.status.value,
         "fingerprint": held.fingerprint,
         "since": held.since,
         "rejected": held.rejected,
@@ -138,20 +138,20 @@ def held_told(gate: Gate, held: Held, until: float = inf) -> dict[str, Any]:
 def _arguments(grant: Grant) -> str:
     if grant.digest is not None:
         return f"exactly {grant.digest[:19]}…"
-    return f"when {visible(written_when(grant.when))}" if grant.when else "any"
+    return f"when {visible(conditions_text(grant.when))}" if grant.when else "any"
 
 
-def unmatched(gate: Gate, catalog: Catalog, server: str) -> Steps[list[str]]:
+def unmatched_rules(gate: Gate, catalog: Catalog, server: str) -> Steps[list[str]]:
     """The rules of a server that match nothing of what it lists. A rule for resources may be for one that no list
     names, if the server has templates that make such. There are none to name if a reload removes the server or gives it
     other rules before the end."""
-    if not gate.knows(server):
+    if not gate.has_server(server):
         return []
     rules = gate.rules(server)
     found: list[str] = []
     for kind in (Kind.TOOL, Kind.RESOURCE, Kind.PROMPT):
-        names = [entry.inward for entry in catalog.shelf(kind).by_server.get(server, ())]
-        if kind is Kind.RESOURCE and catalog.shelf(Kind.TEMPLATE).by_server.get(server, ()):
+        names = [entry.inward for entry in catalog.snapshot(kind).by_server.get(server, ())]
+        if kind is Kind.RESOURCE and catalog.snapshot(Kind.TEMPLATE).by_server.get(server, ()):
             continue
         found += [visible(rule) for rule in (yield from rules.unmatched(kind, names))]
-    return found if gate.knows(server) and gate.rules(server) is rules else []
+    return found if gate.has_server(server) and gate.rules(server) is rules else []

@@ -20,7 +20,7 @@ from math import inf
 import msgspec
 
 from config import Condition
-from host.policy.predicates import holds
+from host.policy.predicates import conditions_hold
 from host.state import Corrupt, Shared, StateError
 
 _VERSION = 1
@@ -40,7 +40,7 @@ _BREADTH = {scope: at for at, scope in enumerate(Scope)}
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class AccessRequest:
     """A call, as far as grants are about it.
 
     `caller` is the name of its token; callers without one are all one. `kind` is that of the entry, or of what the
@@ -179,7 +179,7 @@ class Grants:
             self._change(lambda grants: {**grants, grant.id: grant}, mend=True)
         self._until[grant.id] = self._end_of(grant)
 
-    def find(self, wish: Wish) -> Grant | None:
+    def find(self, wish: AccessRequest) -> Grant | None:
         """The narrowest live grant that fits: exact arguments before conditions before any, and the shortest first."""
         self._refresh()
         fitting = [grant for grant in self.all() if grant.id not in self._reserved and self._fits(grant, wish)]
@@ -194,7 +194,7 @@ class Grants:
         """What it was reserved for did not come to use it, or did."""
         self._reserved.discard(grant.id)
 
-    def use(self, grant: Grant, wish: Wish) -> bool:
+    def use(self, grant: Grant, wish: AccessRequest) -> bool:
         """Spend the grant on the call, right before it is sent. False if it is not there any more, not live, or not for
         this call: then the call is not to be sent."""
         self._refresh()
@@ -209,7 +209,7 @@ class Grants:
         """All that were not taken back, used up or cleared away, live or not."""
         return [*self._own.values(), *self._stored.values()]
 
-    def why_dead(self, grant: Grant) -> str | None:
+    def why_unusable(self, grant: Grant) -> str | None:
         """Why the grant is not live, as a sentence; None if it is."""
         if self._own.get(grant.id, self._stored.get(grant.id)) != grant:
             return "it is not there any more"
@@ -238,7 +238,7 @@ class Grants:
         """Whatever was good in this session only is over."""
         self._own = {id: grant for id, grant in self._own.items() if grant.session != session}
 
-    def void(self, keeps: Callable[[Grant], bool]) -> list[Grant]:
+    def revoke_unless(self, keeps: Callable[[Grant], bool]) -> list[Grant]:
         """Take back all that are not to be kept; these. What cannot be taken out of the file makes a `problem`."""
         self._refresh()
         void = [grant for grant in self.all() if not keeps(grant)]
@@ -264,7 +264,7 @@ class Grants:
 
     # Whether a grant is one for this call
 
-    def _fits(self, grant: Grant, wish: Wish) -> bool:
+    def _fits(self, grant: Grant, wish: AccessRequest) -> bool:
         return (
             (grant.server, grant.kind, grant.name) == (wish.server, wish.kind, wish.name)
             and (grant.caller, grant.rule) == (wish.caller, wish.rule)
@@ -272,7 +272,7 @@ class Grants:
             and grant.session in (None, wish.session)
             and (wish.retry or not grant.retry)
             and grant.digest in (None, wish.digest)
-            and self.why_dead(grant) is None
+            and self.why_unusable(grant) is None
             and _true(grant.when, wish.arguments)
         )
 
@@ -326,7 +326,7 @@ class Grants:
 def _true(when: tuple[Condition, ...], arguments: object) -> bool:
     """Whether conditions hold for sure. A check of an unknown kind, as another version may have stored, does not."""
     try:
-        return not when or holds(when, arguments) is True
+        return not when or conditions_hold(when, arguments) is True
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
         return False
 

@@ -20,18 +20,26 @@ from msgspec import Raw
 from host.errors import AuditUnavailable, ColonnadeError
 from host.exchange import Caller
 from host.hygiene import visible
-from host.journal import AuditFailed, Decided, DecisionRefused, DefinitionChanged, Journal, Sent, Waiting
+from host.journal import (
+    AuditFailed,
+    ConfirmationRequested,
+    DecisionMade,
+    DecisionRefused,
+    DefinitionChanged,
+    Journal,
+    RequestCompleted,
+)
 from host.policy.audit import Audit, shape_of, shape_of_long
-from host.policy.desk import Matter, described
+from host.policy.desk import PendingConfirmation, describe_access
 from host.policy.grants import Grant
-from host.policy.pins import Change, Standing
-from host.policy.predicates import LONGEST_DECODED, decoded
-from host.policy.rules import Judgement
+from host.policy.pins import Change, PinStatus
+from host.policy.predicates import LONGEST_DECODED, decode_arguments
+from host.policy.rules import RuleDecision
 from host.slices import Steps
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class AuditRecord:
     """What is to be sent, or was refused: a request to an entry of a server, or (then it has no `method`) a question of
     the server's to a client."""
 
@@ -40,8 +48,8 @@ class Deed:
     name: str
     method: str
     caller: Caller
-    given: Raw
-    judgement: Judgement
+    raw_arguments: Raw
+    decision: RuleDecision
     fingerprint: str = ""
     launch: str = ""
     grant: Grant | None = None
@@ -58,19 +66,19 @@ class Trace:
 
 LONGEST_TEXT = 200
 """Characters of a text in a record; of a longer one there are so many and a digest."""
-MOST_CHANGES = 20
+MAX_CHANGE_RECORDS = 20
 """Changes of one list that are written down one by one; of more there is one record."""
 _BOUNDED = frozenset(("args", "items"))
 """Fields that are short enough as they are made, or, with arguments in full, are meant to be whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ChangeSummary:
     """Many changes of one list of a server. `digest` is a SHA-256 over all of them, in the server's order, each as the
     canonical JSON of [name, fingerprint, former fingerprint, standing]: whoever has the definitions can prove by it
     which ones were seen, and how they stood."""
 
-    first: Change
+    first_change: Change
     names: tuple[str, ...]
     """Names of the first MOST_CHANGES, `shortened`."""
     counts: Mapping[str, int]
@@ -84,7 +92,7 @@ class Summary:
         return sum(self.counts.values())
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """A text as a record holds it. One that was cut is longer than any that was not, so neither can pose as the
     other."""
     if len(text) <= LONGEST_TEXT:
@@ -95,7 +103,7 @@ def shortened(text: str) -> str:
 
 def _bounded(value: object) -> object:
     if isinstance(value, str):
-        return shortened(value)
+        return shorten(value)
     if isinstance(value, Mapping):
         return {name: _bounded(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -103,25 +111,25 @@ def _bounded(value: object) -> object:
     return value
 
 
-def summed(changes: Sequence[Change]) -> Steps[Summary | None]:
+def summarize(changes: Sequence[Change]) -> Steps[ChangeSummary | None]:
     """The summary of changes of one list; None if they are few enough to be written down one by one."""
-    if len(changes) <= MOST_CHANGES:
+    if len(changes) <= MAX_CHANGE_RECORDS:
         return None
     digest, counts, known = hashlib.sha256(), Counter[str](), 0
     names: list[str] = []
     for change in changes:
         yield None
-        if len(names) < MOST_CHANGES:
-            names.append(shortened(change.name))
-        parts = [change.name, change.fingerprint, change.was or "", change.standing.value]
+        if len(names) < MAX_CHANGE_RECORDS:
+            names.append(shorten(change.name))
+        parts = [change.name, change.fingerprint, change.was or "", change.status.value]
         digest.update(json.dumps(parts, separators=(",", ":")).encode("ascii"))
-        counts[change.standing.value] += 1
+        counts[change.status.value] += 1
         known += not change.first
-    first = next((change for change in changes if change.standing is not Standing.APPROVED), changes[0])
-    return Summary(first, tuple(names), counts, known, f"sha256:{digest.hexdigest()}")
+    first = next((change for change in changes if change.status is not PinStatus.APPROVED), changes[0])
+    return ChangeSummary(first, tuple(names), counts, known, f"sha256:{digest.hexdigest()}")
 
 
-class Ledger:
+class DecisionLog:
     """Writes down. `full`: the audit holds arguments, and not only what they look like."""
 
     def __init__(self, audit: Audit, journal: Journal) -> None:
@@ -134,16 +142,16 @@ class Ledger:
         self._peer: Mapping[str, object] | None = None
 
     @property
-    def full(self) -> bool:
-        return self._audit.full
+    def full_arguments(self) -> bool:
+        return self._audit.full_arguments
 
-    @full.setter
-    def full(self, full: bool) -> None:
-        self._audit.full = full
+    @full_arguments.setter
+    def full_arguments(self, full: bool) -> None:
+        self._audit.full_arguments = full
 
     # Before
 
-    def must(self, what: str, **fields: object) -> int:
+    def record_or_fail(self, what: str, **fields: object) -> int:
         """Write down what is about to happen; the number of the record.
 
         Raises:
@@ -158,16 +166,16 @@ class Ledger:
         return seq
 
     @contextmanager
-    def sent(self, deed: Deed) -> Iterator[Trace]:
+    def recording(self, record: AuditRecord) -> Iterator[Trace]:
         """It is sent within the block: written down before, with what became of it after.
 
         Raises:
             AuditUnavailable: it cannot be written down, so it must not be sent.
         """
-        seq = self.must("decision", **self._fields(deed))
+        seq = self.record_or_fail("decision", **self._fields(record))
         trace = Trace()
         began = trio.current_time()
-        self.in_flight[deed.server] += 1
+        self.in_flight[record.server] += 1
         outcome = "called off"
         try:
             yield trace
@@ -179,17 +187,19 @@ class Ledger:
             outcome = "failed"
             raise
         finally:
-            self.in_flight[deed.server] -= 1
+            self.in_flight[record.server] -= 1
             seconds = trio.current_time() - began
             micros = int(seconds * 1_000_000)
-            self.note("outcome", of=seq, server=deed.server, outcome=outcome, micros=micros, bytes=trace.size)
-            verdict = deed.judgement.verdict.value
+            self.record("outcome", of=seq, server=record.server, outcome=outcome, micros=micros, bytes=trace.size)
+            verdict = record.decision.verdict.value
             self._journal.note(
-                Sent(deed.server, deed.kind, deed.name, deed.caller.name, verdict, outcome, seconds, trace.size)
+                RequestCompleted(
+                    record.server, record.kind, record.name, record.caller.name, verdict, outcome, seconds, trace.size
+                )
             )
 
     @contextmanager
-    def naming(self, peer: Mapping[str, object]) -> Iterator[None]:
+    def attributed_to(self, peer: Mapping[str, object]) -> Iterator[None]:
         """Name the process that a decision comes from in every record of the block. The block must not wait: records
         of others would name it too."""
         self._peer = peer
@@ -208,42 +218,42 @@ class Ledger:
 
     # After
 
-    def refused_peer(self, peer: Mapping[str, object], why: str, unrecorded: int) -> None:
+    def record_refused_peer(self, peer: Mapping[str, object], why: str, unrecorded: int) -> None:
         """A process that may not decide wanted to, and so did `unrecorded` more since the last record of this kind."""
         more = {"unrecorded": unrecorded} if unrecorded else {}
-        self.note("refused", peer=peer, why=why, **more)
+        self.record("refused", peer=peer, why=why, **more)
         self._journal.note(DecisionRefused(f"{visible(str(peer.get('name', 'unknown')))} ({peer['pid']})", why))
 
-    def note(self, what: str, **fields: object) -> None:
+    def record(self, what: str, **fields: object) -> None:
         """Write down what has happened already: that cannot be undone because it cannot be written."""
         try:
             self._write(what, fields)
         except AuditUnavailable as problem:
             self._fail(problem)
 
-    def refused(self, deed: Deed) -> None:
+    def record_denied(self, record: AuditRecord) -> None:
         """It was denied, and is not sent."""
-        self.note("decision", **self._fields(deed))
+        self.record("decision", **self._fields(record))
 
-    def changed(self, change: Change, what: str) -> None:
+    def record_change(self, change: Change, what: str) -> None:
         """A server offers something, new or otherwise than before; see `DefinitionChanged` for `what`."""
-        self.note(
-            "pinned" if change.standing is Standing.APPROVED else "held",
+        self.record(
+            "pinned" if change.status is PinStatus.APPROVED else "held",
             server=change.server,
             prim=change.kind,
             item=change.name,
             item_fp=change.fingerprint,
             was=change.was or "",
-            standing=change.standing.value,
+            standing=change.status.value,
         )
         if not change.first:
             self._journal.note(DefinitionChanged(change.server, change.kind, change.name, what))
 
-    def many_changed(self, summary: Summary, what: str) -> None:
+    def record_change_summary(self, summary: ChangeSummary, what: str) -> None:
         """A server offers much that is new or otherwise than before; `what` became of the first that is held back, or
         of the first."""
-        first = summary.first
-        self.note(
+        first = summary.first_change
+        self.record(
             "definitions",
             server=first.server,
             prim=first.kind,
@@ -254,73 +264,79 @@ class Ledger:
         if summary.known:
             self._journal.note(DefinitionChanged(first.server, first.kind, first.name, what, summary.known))
 
-    def deciding(self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
+    def record_definition_decision(
+        self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str
+    ) -> None:
         """A person is about to decide about a definition; raises as `must` does."""
-        self.must(what, server=server, prim=kind, item=name, item_fp=fingerprint, by=by)
+        self.record_or_fail(what, server=server, prim=kind, item=name, item_fp=fingerprint, by=by)
 
-    def decided(self, what: str, server: str, kind: str, name: str, by: str) -> None:
+    def announce_definition_decision(self, what: str, server: str, kind: str, name: str, by: str) -> None:
         """That was done."""
-        self._journal.note(Decided(server, f"{kind} {visible(name)[:200]}".rstrip(), what, by))
+        self._journal.note(DecisionMade(server, f"{kind} {visible(name)[:200]}".rstrip(), what, by))
 
-    def asked(self, what: str, matter: Matter, said: dict[str, object]) -> None:
+    def record_confirmation(self, what: str, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
         """Something happens on the desk. What grants something must be written down; raises as `must` does. Once it is
         `granted`, that is told."""
-        wish = matter.wish
+        access = confirmation.access
         if what == "granted":
-            self._tell_answer(matter, said)
+            self._announce_answer(confirmation, said)
             return
-        write = self.must if "grant" in said else self.note
+        write = self.record_or_fail if "grant" in said else self.record
         write(
             what,
-            question=matter.id,
-            server=wish.server,
-            prim=wish.kind,
-            item=wish.name,
-            principal=wish.caller or "",
-            rule=wish.rule,
-            args={"canonical": wish.digest},
+            question=confirmation.id,
+            server=access.server,
+            prim=access.kind,
+            item=access.name,
+            principal=access.caller or "",
+            rule=access.rule,
+            args={"canonical": access.digest},
             **said,
         )
         if what == "ask":
-            self._journal.note(Waiting(wish.server, matter.id, described(wish)))
+            self._journal.note(ConfirmationRequested(access.server, confirmation.id, describe_access(access)))
         elif "grant" not in said:
-            self._tell_answer(matter, said)
+            self._announce_answer(confirmation, said)
 
-    def _tell_answer(self, matter: Matter, said: dict[str, object]) -> None:
-        wish = matter.wish
-        self._journal.note(Decided(wish.server, described(wish), str(said["answer"]), str(said.get("by", ""))))
+    def _announce_answer(self, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
+        access = confirmation.access
+        self._journal.note(
+            DecisionMade(access.server, describe_access(access), str(said["answer"]), str(said.get("by", "")))
+        )
 
-    def configured(self, what: str, source: Path) -> None:
+    def record_configuration(self, what: str, source: Path) -> None:
         """Which text of the configuration holds from now on (`config`), or was read and does not
         (`config_rejected`)."""
         try:
             digest = f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"
         except OSError:
             digest = ""
-        self.note(what, file=str(source), policy=digest)
+        self.record(what, file=str(source), policy=digest)
 
-    def _fields(self, deed: Deed) -> dict[str, object]:
-        given = bytes(deed.given)
+    def _fields(self, record: AuditRecord) -> dict[str, object]:
+        raw_arguments = bytes(record.raw_arguments)
         arguments: dict[str, object] = {
-            "digest": f"sha256:{hashlib.sha256(given).hexdigest()}",  # of the very bytes that are sent
-            "shape": shape_of(decoded(deed.given)) if len(given) <= LONGEST_DECODED else shape_of_long(given),
+            "digest": f"sha256:{hashlib.sha256(raw_arguments).hexdigest()}",  # of the very bytes that are sent
+            "shape": shape_of(decode_arguments(record.raw_arguments))
+            if len(raw_arguments) <= LONGEST_DECODED
+            else shape_of_long(raw_arguments),
         }
-        if self.full:
-            arguments["json"] = given.decode(errors="replace")
+        if self.full_arguments:
+            arguments["json"] = raw_arguments.decode(errors="replace")
         return {
-            "server": deed.server,
-            "prim": deed.kind,
-            "item": deed.name,
-            "item_fp": deed.fingerprint,
-            "launch_fp": deed.launch,
-            "method": deed.method,
-            "principal": deed.caller.identity or "",
-            "client": deed.caller.name,
+            "server": record.server,
+            "prim": record.kind,
+            "item": record.name,
+            "item_fp": record.fingerprint,
+            "launch_fp": record.launch,
+            "method": record.method,
+            "principal": record.caller.identity or "",
+            "client": record.caller.name,
             "args": arguments,
-            "verdict": deed.judgement.verdict.value,
-            "rule": deed.judgement.rule,
-            "grant": "" if deed.grant is None else deed.grant.id,
-            "approver": "" if deed.grant is None else deed.grant.by,
+            "verdict": record.decision.verdict.value,
+            "rule": record.decision.rule,
+            "grant": "" if record.grant is None else record.grant.id,
+            "approver": "" if record.grant is None else record.grant.by,
         }
 
     def _fail(self, problem: AuditUnavailable) -> None:

@@ -15,16 +15,16 @@ from dataclasses import replace
 import trio
 
 from config.model import Limits, Rate, Trust
-from host.errors import Crowded, TooLarge
+from host.errors import TooLarge, TooManyRequests
 from host.jsonrpc.raw import encode
 
-QUEUE = 32
+MAX_QUEUE = 32
 """So many calls may wait for others of their server to end."""
-QUEUE_TIME = 30.0
+QUEUE_TIMEOUT = 30.0
 """Seconds that one of them waits at the most."""
 QUEUE_RETRY = 1.0
 """After so many seconds a call that found no place may try again; nobody knows when calls end."""
-SAMPLING = Rate(60, 3600.0)
+DEFAULT_SAMPLING = Rate(60, 3600.0)
 """So many questions to models may a server ask that is not trusted, if the configuration does not say."""
 
 _ROUNDING = 1e-6
@@ -39,10 +39,10 @@ class Meter:
 
     def __init__(self, server: str, limits: Limits, trust: Trust = Trust.STANDARD) -> None:
         if limits.sampling is None and trust is not Trust.TRUSTED:
-            limits = replace(limits, sampling=SAMPLING)
+            limits = replace(limits, sampling=DEFAULT_SAMPLING)
         self.server = server
         self._limits = limits
-        self._used = _Used(limits)
+        self._used = _Usage(limits)
 
     @property
     def running(self) -> int:
@@ -71,10 +71,10 @@ class Meter:
         used = self._used
         calls = used.calls
         # Those who wait have not used theirs yet, and are first.
-        if calls is not None and (seconds := calls.wait(len(used.queue) + 1)) > 0:
-            raise self._crowded(f"may be called {_per(calls.rate)}", seconds)
+        if calls is not None and (seconds := calls.seconds_until(len(used.queue) + 1)) > 0:
+            raise self._too_many_requests(f"may be called {_per(calls.rate)}", seconds)
         if used.full or used.queue:
-            await self._stand_in(used)
+            await self._wait_in_queue(used)
         else:
             used.begin()
         try:
@@ -82,13 +82,15 @@ class Meter:
         finally:
             used.end()
 
-    async def _stand_in(self, used: _Used) -> None:
-        if len(used.queue) >= QUEUE:
-            raise self._crowded(f"runs as many calls at once as it may, and {QUEUE} more wait already", QUEUE_RETRY)
+    async def _wait_in_queue(self, used: _Usage) -> None:
+        if len(used.queue) >= MAX_QUEUE:
+            raise self._too_many_requests(
+                f"runs as many calls at once as it may, and {MAX_QUEUE} more wait already", QUEUE_RETRY
+            )
         place = trio.Event()
         used.queue.append(place)
         try:
-            with trio.move_on_after(QUEUE_TIME):
+            with trio.move_on_after(QUEUE_TIMEOUT):
                 await place.wait()
         except BaseException:
             if place.is_set():  # called up and cancelled at the same moment
@@ -98,51 +100,53 @@ class Meter:
             if not place.is_set():
                 used.queue.remove(place)
         if not place.is_set():
-            raise self._crowded(
-                f"runs as many calls at once as it may, and none ended in {QUEUE_TIME:g} s", QUEUE_RETRY
+            raise self._too_many_requests(
+                f"runs as many calls at once as it may, and none ended in {QUEUE_TIMEOUT:g} s", QUEUE_RETRY
             )
 
-    def fits(self, size: int) -> None:
+    def check_result_size(self, size: int) -> None:
         """Raises TooLarge if a result of so many bytes is more than the server may send."""
         limit = self._limits.result
         if limit is not None and size > limit:
             sent = f"{self.server} carried it out, but sent {size} bytes"
             raise TooLarge(self.server, f"{sent}; limits.result lets it send {limit} in one result")
 
-    def sampled(self, max_tokens: int | None) -> None:
+    def charge_sampling(self, max_tokens: int | None) -> None:
         """Takes one question, and the tokens that it asks for, from the budgets; or nothing from either. A question
         that does not say how many tokens it wants is taken to want the whole budget of them.
 
         Raises:
             Crowded: one of the budgets does not have it. `data` says when to try again, if that is of use.
         """
-        questions, tokens = self._used.questions, self._used.tokens
+        questions, tokens = self._used.sampling, self._used.tokens
         wanted = 0
         if tokens is not None:
             wanted = tokens.rate.count if max_tokens is None else max(max_tokens, 0)
             if wanted > tokens.rate.count:
-                raise Crowded(
+                raise TooManyRequests(
                     f"{self.server} may ask models for {_per(tokens.rate, 'token')}, and wants {wanted} at once"
                 )
-            if (seconds := tokens.wait(wanted)) > 0:
-                raise self._crowded(f"may ask models for {_per(tokens.rate, 'token')}", seconds)
+            if (seconds := tokens.seconds_until(wanted)) > 0:
+                raise self._too_many_requests(f"may ask models for {_per(tokens.rate, 'token')}", seconds)
         if questions is not None:
-            if (seconds := questions.wait(1)) > 0:
-                raise self._crowded(f"may ask models {_per(questions.rate, 'question')}", seconds)
+            if (seconds := questions.seconds_until(1)) > 0:
+                raise self._too_many_requests(f"may ask models {_per(questions.rate, 'question')}", seconds)
             questions.take(1)
         if tokens is not None:
             tokens.take(wanted)
 
-    def _crowded(self, what: str, seconds: float) -> Crowded:
+    def _too_many_requests(self, what: str, seconds: float) -> TooManyRequests:
         again = max(math.ceil(round(seconds * 1000, 3)), 1)  # sums of floats end in dust
-        return Crowded(f"{self.server} {what}; try again in {again / 1000:g} s", data=encode({"retryAfterMs": again}))
+        return TooManyRequests(
+            f"{self.server} {what}; try again in {again / 1000:g} s", data=encode({"retryAfterMs": again})
+        )
 
 
 def _per(rate: Rate, unit: str = "time") -> str:
     return f"{rate.count} {unit}{'' if rate.count == 1 else 's'} in {rate.seconds:g} s"
 
 
-class _Budget:
+class _RateBudget:
     """What was spent of a rate: nothing at first, and less with every second."""
 
     def __init__(self, rate: Rate) -> None:
@@ -150,7 +154,7 @@ class _Budget:
         self._spent = 0.0
         self._at = trio.current_time()
 
-    def wait(self, wanted: int) -> float:
+    def seconds_until(self, wanted: int) -> float:
         """Seconds until so much may be taken; 0 if it may now."""
         now = trio.current_time()
         self._spent = max(self._spent - (now - self._at) * self.rate.count / self.rate.seconds, 0.0)
@@ -159,20 +163,20 @@ class _Budget:
         return over * self.rate.seconds / self.rate.count if over > _ROUNDING else 0.0
 
     def take(self, count: int) -> None:
-        self.wait(count)
+        self.seconds_until(count)
         self._spent += count
 
-    def at(self, rate: Rate | None) -> _Budget | None:
+    def with_rate(self, rate: Rate | None) -> _RateBudget | None:
         """The same by another rate. More than all of it is not owed."""
         if rate is None:
             return None
-        self.wait(0)
-        made = _Budget(rate)
+        self.seconds_until(0)
+        made = _RateBudget(rate)
         made._spent = min(self._spent, float(rate.count))
         return made
 
 
-class _Used:
+class _Usage:
     """What is used of the limits now; reloads hand it on from meter to meter. In `queue`, who is next is first, and an
     event is set and gone from it when the call may run."""
 
@@ -180,17 +184,17 @@ class _Used:
         self.running = 0
         self.queue: deque[trio.Event] = deque()
         self.concurrent = limits.concurrent
-        self.calls = _Budget(limits.calls) if limits.calls else None
-        self.questions = _Budget(limits.sampling) if limits.sampling else None
-        self.tokens = _Budget(limits.sampling_tokens) if limits.sampling_tokens else None
+        self.calls = _RateBudget(limits.calls) if limits.calls else None
+        self.sampling = _RateBudget(limits.sampling) if limits.sampling else None
+        self.tokens = _RateBudget(limits.sampling_tokens) if limits.sampling_tokens else None
 
     def change(self, limits: Limits) -> None:
-        fresh = _Used(limits)
+        fresh = _Usage(limits)
         self.concurrent = limits.concurrent
-        self.calls = self.calls.at(limits.calls) if self.calls else fresh.calls
-        self.questions = self.questions.at(limits.sampling) if self.questions else fresh.questions
-        self.tokens = self.tokens.at(limits.sampling_tokens) if self.tokens else fresh.tokens
-        self._call_up()
+        self.calls = self.calls.with_rate(limits.calls) if self.calls else fresh.calls
+        self.sampling = self.sampling.with_rate(limits.sampling) if self.sampling else fresh.sampling
+        self.tokens = self.tokens.with_rate(limits.sampling_tokens) if self.tokens else fresh.tokens
+        self._admit_queued()
 
     @property
     def full(self) -> bool:
@@ -203,7 +207,7 @@ class _Used:
 
     def end(self) -> None:
         self.running -= 1
-        self._call_up()
+        self._admit_queued()
 
     def undo(self) -> None:
         """A call that began a moment ago ends as if it had not."""
@@ -211,7 +215,7 @@ class _Used:
             self.calls.take(-1)
         self.end()
 
-    def _call_up(self) -> None:
+    def _admit_queued(self) -> None:
         while self.queue and not self.full:
             self.begin()
             self.queue.popleft().set()

@@ -24,7 +24,7 @@ import msgspec
 
 from config import Trust
 from host.policy.fingerprint import Launch, fingerprint, is_long
-from host.slices import Steps, at_once, in_process
+from host.slices import Steps, in_worker, run_inline
 from host.state import Corrupt, Identity, Shared, StateError, Update
 
 MOST_ITEMS = 20_000
@@ -50,7 +50,7 @@ _LARGE = 256 * 1024
 _NOTHING: Mapping[Any, Any] = {}
 
 
-class Standing(Enum):
+class PinStatus(Enum):
     """Where an item stands."""
 
     APPROVED = "approved"
@@ -62,7 +62,7 @@ class Standing(Enum):
     """It is not offered and was never seen."""
 
 
-class Moved(Exception):
+class StaleDecision(Exception):
     """What was to be decided about is not there any more, or not as it was shown. The text is a sentence."""
 
 
@@ -73,7 +73,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     server: str
     kind: str
     name: str
-    standing: Standing
+    status: PinStatus
     first: bool
     fingerprint: str
     was: str | None
@@ -86,7 +86,7 @@ class Held:
     server: str
     kind: str
     name: str
-    standing: Standing
+    status: PinStatus
     fingerprint: str
     offered: bytes
     approved: bytes | None
@@ -161,7 +161,7 @@ class _Offer(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PreparedPins:
     """What a server lists of one kind, held against what is known of it: see `Pins.prepare` and `Pins.take`."""
 
     server: str
@@ -180,7 +180,7 @@ class Reading:
     written: tuple[Identity | None, Identity, _Content] | None = None
     """The version of the file that was written over, the one that was written, and its content."""
 
-    def standing(self, name: str) -> Standing:
+    def status(self, name: str) -> PinStatus:
         """How an item that is offered stands once this is taken note of."""
         return _standing(self.items.get(name), self.offers.get(name), self.trust, broken=self.broken is not None)
 
@@ -214,7 +214,7 @@ class Pins:
         loaded: list[_Loaded] = []
         _load(file, loaded)
         file.seen, content = loaded[0]
-        at_once(self._taken(content))
+        run_inline(self._taken(content))
         self._moved.clear()
 
     @property
@@ -223,14 +223,14 @@ class Pins:
         remembered)."""
         return self._broken or self._unwritten
 
-    def set_trusts(self, trusts: Mapping[str, Trust]) -> None:
+    def set_trust_levels(self, trusts: Mapping[str, Trust]) -> None:
         """From now on these hold. What they approve by themselves is approved with the next `observe`."""
         self._trusts = dict(trusts)
         self._raws.clear()
 
     # Looking up
 
-    def standing(self, server: str, kind: str, name: str) -> Standing:
+    def status(self, server: str, kind: str, name: str) -> PinStatus:
         """Where an item stands; what is not offered at the moment stands as it did."""
         offer = self._now.get((server, kind), _NOTHING).get(name)
         item = self._content.servers.get(server, _NOTHING).get(kind, _NOTHING).get(name)
@@ -248,9 +248,9 @@ class Pins:
 
     def held(self) -> list[Held]:
         """All that waits for a person, and that a person can decide about."""
-        return list(filter(None, self.holding()))
+        return list(filter(None, self.iter_held()))
 
-    def holding(self) -> Iterator[Held | None]:
+    def iter_held(self) -> Iterator[Held | None]:
         """The same one by one, with None for each item that does not wait."""
         servers = dict.fromkeys([*self._content.servers, *(server for server, _ in self._now)])
         for server, kind in [(server, kind) for server in servers for kind in KINDS]:
@@ -259,15 +259,15 @@ class Pins:
                 yield self._held(server, kind, name)
 
     def _held(self, server: str, kind: str, name: str) -> Held | None:
-        standing = self.standing(server, kind, name)
-        if standing in (Standing.APPROVED, Standing.UNKNOWN):
+        standing = self.status(server, kind, name)
+        if standing in (PinStatus.APPROVED, PinStatus.UNKNOWN):
             return None
         item = self._item(server, kind, name)
         offer = self._offer(server, kind, name, item)
         if offer is None or (item is None and self._broken is None):
             return None
         item = item or _Item()
-        changed = standing is Standing.CHANGED and item.approved is not None
+        changed = standing is PinStatus.CHANGED and item.approved is not None
         approved = _bytes(item.approved.definition) if changed and item.approved is not None else None
         since = self._wall() if item.offered is None else item.offered.since
         rejected = item.rejected == offer.fingerprint
@@ -277,8 +277,8 @@ class Pins:
         """The names of a server's items of one kind that are held back."""
         items = self._content.servers.get(server, {}).get(kind, {})
         names = {**items, **self._now.get((server, kind), {})}
-        open_ones = (Standing.APPROVED, Standing.UNKNOWN)
-        return [name for name in names if self.standing(server, kind, name) not in open_ones]
+        open_ones = (PinStatus.APPROVED, PinStatus.UNKNOWN)
+        return [name for name in names if self.status(server, kind, name) not in open_ones]
 
     def pinned(self) -> list[Pinned]:
         """All that is approved in the file, offered or not."""
@@ -295,11 +295,11 @@ class Pins:
     def observe(self, server: str, kind: str, offered: Mapping[str, bytes]) -> list[Change]:
         """Take note at once of all that a server offers of one kind: for what is short, and for what starts it."""
         while True:
-            changes = self.take(at_once(self.prepare(server, kind, offered)))
+            changes = self.commit(run_inline(self.prepare(server, kind, offered)))
             if changes is not None:
                 return changes
 
-    def prepare(self, server: str, kind: str, offered: Mapping[str, bytes]) -> Steps[Reading]:
+    def prepare(self, server: str, kind: str, offered: Mapping[str, bytes]) -> Steps[PreparedPins]:
         """Find out what is to be told of all that a server offers of one kind, JSON text by name, and write it down.
         Nothing stands otherwise before `take`.
 
@@ -312,7 +312,7 @@ class Pins:
         trust, content, version, broken = self._trust(server), self._content, self._file.seen, self._broken
         items = content.servers.get(server, {}).get(kind, {})
         if before is not None and self._raws.get(key) == offered:
-            return Reading(server, kind, offered, trust, before, before, items, [], None, broken)
+            return PreparedPins(server, kind, offered, trust, before, before, items, [], None, broken)
         offers = yield from _offers(offered, before or {}, items)
         after, problem, written = items, None, None
         if broken is None:
@@ -326,14 +326,14 @@ class Pins:
                     written = None if there is None else (version, there, content)
             except StateError as error:
                 after, problem = items, f"{error}; what servers offer anew is held back"
-        reading = Reading(server, kind, offered, trust, before, offers, after, [], problem, broken, written)
+        reading = PreparedPins(server, kind, offered, trust, before, offers, after, [], problem, broken, written)
         stood = partial(_standing, trust=trust, broken=broken is not None)
         for name, offer in offers.items():
             yield None
             item, old = items.get(name), None if before is None else before.get(name)
             was = old.fingerprint if old is not None else None if item is None else item.last
-            standing = reading.standing(name)
-            if was != offer.fingerprint or stood(item, old) not in (standing, Standing.UNKNOWN):
+            standing = reading.status(name)
+            if was != offer.fingerprint or stood(item, old) not in (standing, PinStatus.UNKNOWN):
                 reading.changes.append(Change(server, kind, name, standing, was is None, offer.fingerprint, was))
         return reading
 
@@ -366,7 +366,7 @@ class Pins:
         self._own = result
         return result
 
-    def take(self, reading: Reading) -> list[Change] | None:
+    def commit(self, reading: PreparedPins) -> list[Change] | None:
         """What was prepared holds from now on; what is to be told of it. None if what it was held against is not so
         any more (a person decided, another process wrote): then it must be prepared again. Short, however long the
         list."""
@@ -407,9 +407,9 @@ class Pins:
     def reread(self) -> set[str]:
         """The servers of which something stands otherwise than when this was last asked, since another process
         decided about it. Costs next to nothing if none did."""
-        return at_once(self.rereading())
+        return run_inline(self.reread_in_steps())
 
-    def rereading(self) -> Steps[set[str]]:
+    def reread_in_steps(self) -> Steps[set[str]]:
         """The same in steps."""
         if not self._is_own():
             yield from self._refreshed()
@@ -451,8 +451,8 @@ class Pins:
             offer = self._shown(server, kind, name, items.get(name), fingerprint)
             approved = item.approved
             if approved is not None and approved.fingerprint == fingerprint:
-                if self.standing(server, kind, name) is Standing.APPROVED:
-                    raise Moved(f"{_named(server, kind, name)} is approved as it is: take that back instead")
+                if self.status(server, kind, name) is PinStatus.APPROVED:
+                    raise StaleDecision(f"{_named(server, kind, name)} is approved as it is: take that back instead")
                 approved = None  # by nobody who looked at it
             offered = item.offered
             if offered is None or offered.fingerprint != fingerprint:
@@ -470,7 +470,7 @@ class Pins:
             items = kinds.setdefault(kind, {})
             item = items.get(name, _Item())
             if item.approved is None:
-                raise Moved(f"{_named(server, kind, name)} is not approved")
+                raise StaleDecision(f"{_named(server, kind, name)} is not approved")
             pin = item.approved
             offered = item.offered or _Offered(pin.fingerprint, pin.definition, self._wall())
             items[name] = _Item(offered=offered, rejected=item.rejected, closed=True)
@@ -479,9 +479,9 @@ class Pins:
         """What is offered, which must be what was shown."""
         offer = self._offer(server, kind, name, item)
         if offer is None or item is None:
-            raise Moved(f"{_named(server, kind, name)} is not offered, or more is offered than is kept")
+            raise StaleDecision(f"{_named(server, kind, name)} is not offered, or more is offered than is kept")
         if offer.fingerprint != fingerprint:
-            raise Moved(f"{_named(server, kind, name)} has changed since it was shown: look at it again")
+            raise StaleDecision(f"{_named(server, kind, name)} has changed since it was shown: look at it again")
         return offer
 
     @contextmanager
@@ -518,7 +518,7 @@ class Pins:
         content = _Content(lost=sorted({*self._trusts, *(server for server, _ in self._now)}))
         for (server, kind), offers in self._now.items():
             kinds = content.servers.setdefault(server, {})
-            kinds[kind] = at_once(self._after(content, server, kind, offers))
+            kinds[kind] = run_inline(self._after(content, server, kind, offers))
         return content
 
     # How an item comes to stand where it does
@@ -558,7 +558,7 @@ class Pins:
     # What is known
 
     def _refresh(self) -> None:
-        at_once(self._refreshed())
+        run_inline(self._refreshed())
 
     def _refreshed(self) -> Steps[None]:
         """Take up what another process has written meanwhile."""
@@ -755,20 +755,20 @@ def _pieces(content: _Content) -> Iterator[bytes]:
     yield b"}}"
 
 
-def _standing(item: _Item | None, offer: _Offer | None, trust: Trust, *, broken: bool) -> Standing:
+def _standing(item: _Item | None, offer: _Offer | None, trust: Trust, *, broken: bool) -> PinStatus:
     """Where an item stands that is in the file so, and is offered so."""
     if item is None and offer is None:
-        return Standing.UNKNOWN
+        return PinStatus.UNKNOWN
     if broken:
-        return Standing.NEW
+        return PinStatus.NEW
     if trust is Trust.TRUSTED:
-        return Standing.APPROVED
+        return PinStatus.APPROVED
     if item is None or item.approved is None:
-        return Standing.NEW
+        return PinStatus.NEW
     if trust is Trust.UNTRUSTED and item.approved.by in (BY_TRUST, BY_FIRST_SIGHT):
-        return Standing.NEW  # trusted more than now, it was looked at by nobody
+        return PinStatus.NEW  # trusted more than now, it was looked at by nobody
     offered = item.last if offer is None else offer.fingerprint
-    return Standing.APPROVED if item.approved.fingerprint == offered else Standing.CHANGED
+    return PinStatus.APPROVED if item.approved.fingerprint == offered else PinStatus.CHANGED
 
 
 def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _Items) -> Steps[dict[str, _Offer]]:
@@ -779,7 +779,7 @@ def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _
         yield None
         offer = _known(raw, before.get(name), items.get(name))
         if offer is None and is_long(raw):
-            offer = _Offer(raw, (yield from in_process(fingerprint, raw)))
+            offer = _Offer(raw, (yield from in_worker(fingerprint, raw)))
         found[name] = offer or _Offer(raw, fingerprint(raw))
     return found
 

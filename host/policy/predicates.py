@@ -101,7 +101,7 @@ class LongArguments:
         return [None] * len(items(raw)) if is_array(raw) else value(raw)
 
 
-def decoded(given: Raw) -> object:
+def decode_arguments(given: Raw) -> object:
     """The arguments of a request as they are judged; UNREADABLE if they cannot be decoded."""
     if len(given) > LONGEST_DECODED:
         return LongArguments(given)
@@ -111,7 +111,7 @@ def decoded(given: Raw) -> object:
         return UNREADABLE
 
 
-def holds(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> bool | None:
+def conditions_hold(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> bool | None:
     """Whether all tests of all conditions are true; None if that is unknown and none is false.
 
     `arguments` is a decoded JSON object, None if the request has none; of anything else nothing is known. With
@@ -125,7 +125,7 @@ def holds(conditions: tuple[Condition, ...], arguments: object, *, closed: bool 
     )
 
 
-def reason(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> str:
+def explain_conditions(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> str:
     """Why `holds` says what it says, as a clause: 'owner: in does not hold'. Nothing of the arguments is in it."""
     given = {} if arguments is None else arguments
     if not isinstance(given, dict | LongArguments):
@@ -139,21 +139,21 @@ def reason(conditions: tuple[Condition, ...], arguments: object, *, closed: bool
         for check in condition.checks:
             answer = _test(check, value)
             if answer is False:
-                false.append(f"{shown_path(condition.path)}: {check.op} does not hold")
+                false.append(f"{display_path(condition.path)}: {check.op} does not hold")
             elif answer is None and value is _MISSING:
-                unknown.append(f"{shown_path(condition.path)} is missing")
+                unknown.append(f"{display_path(condition.path)} is missing")
             elif answer is None:
-                unknown.append(f"{shown_path(condition.path)}: {check.op} cannot be told of this value")
+                unknown.append(f"{display_path(condition.path)}: {check.op} cannot be told of this value")
     return "; ".join(dict.fromkeys(false or unknown)) or "all conditions hold"
 
 
-def shown_path(path: str) -> str:
+def display_path(path: str) -> str:
     """A JSON pointer as people write it: the bare name of an argument where that is all there is to it."""
     name = path.removeprefix("/")
     return path if not name or name == path or "/" in name or "~" in name else name
 
 
-def address_of(text: str) -> Address | None:
+def parse_address(text: str) -> Address | None:
     """The address in a URL, or in `host[:port]`; None if parsers might differ about it, or find none.
 
     So there is none with user names, escapes, backslashes, blanks or invisible characters, with letters beyond ASCII
@@ -222,7 +222,7 @@ def _any(answers: Iterable[bool | None]) -> bool | None:
     return True if True in found else None if None in found else False
 
 
-def _agreed(answers: Iterable[bool | None]) -> bool | None:
+def _unanimous(answers: Iterable[bool | None]) -> bool | None:
     """What all of them say."""
     found = set(answers)
     return found.pop() if len(found) == 1 else None
@@ -306,10 +306,10 @@ def _path_under(wanted: object, value: object) -> bool | None:
     if not isinstance(value, str) or len(value) > MAX_LENGTH:
         return None
     exact, alike = _roots(tuple(cast(Sequence[str], wanted)))
-    return _agreed(
+    return _unanimous(
         _any(_is_under(root, segments) for root in roots)
         for text in _written(value)
-        for roots, segments in ((exact, _segments(text)), (alike, _segments(_alike(text))))
+        for roots, segments in ((exact, _segments(text)), (alike, _segments(_loosened(text))))
     )
 
 
@@ -320,7 +320,7 @@ def _is_under(root: list[str] | None, segments: list[str] | None) -> bool | None
 @lru_cache(maxsize=1024)
 def _roots(roots: tuple[str, ...]) -> tuple[list[list[str] | None], list[list[str] | None]]:
     """The names that lead to each root: as they are written, and as a system takes them that minds less."""
-    return [_segments(root) for root in roots], [_segments(_alike(root)) for root in roots]
+    return [_segments(root) for root in roots], [_segments(_loosened(root)) for root in roots]
 
 
 def _written(value: str) -> Iterator[str]:
@@ -334,7 +334,7 @@ def _written(value: str) -> Iterator[str]:
         yield "" if _WIDE_ESCAPE.search(value) or _ESCAPE.search(decoded) else decoded
 
 
-def _alike(path: str) -> str:
+def _loosened(path: str) -> str:
     """The path as a system takes it that minds neither case nor forms of letters nor dots and blanks at the end."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
     return "/".join(each if _ODD_SEGMENT.fullmatch(each) else each.rstrip(". ") for each in plain.split("/"))
@@ -367,7 +367,7 @@ def _segments(path: str) -> list[str] | None:
 
 
 def _host_in(wanted: object, value: object) -> bool | None:
-    if not isinstance(value, str) or (found := address_of(value)) is None:
+    if not isinstance(value, str) or (found := parse_address(value)) is None:
         return None
     return _any(_is_host(each, found.host) for each in cast(Sequence[str], wanted))
 

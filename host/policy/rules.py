@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
 from config.globs import MAX_LENGTH, Globs, covers
 from host.policy.predicates import UNREADABLE as UNREADABLE
-from host.policy.predicates import address_of, holds, reason, shown_path
+from host.policy.predicates import conditions_hold, display_path, explain_conditions, parse_address
 from host.policy.uris import TooManyVariants, UriVariant, uri_variants
 from host.protocol.methods import Kind
 from host.protocol.questions import Question
 from host.slices import Steps
 
-MOST_LISTED = 40_000
+MAX_CACHED_NAMES = 40_000
 """Names whose verdict for lists is remembered: of four full lists of a server."""
-ONLY_PAGES = "only https pages"
+HTTPS_PAGES_ONLY = "only https pages"
 """The rule by which no server that is not trusted may send anybody to what is no such page. On this machine http will
 do."""
 
@@ -36,15 +36,15 @@ _TOO_MANY_VARIANTS = "readable in too many ways"
 _ANYTHING = Rule("**")
 _STRICTEST_FIRST = (Verdict.DENY, Verdict.ASK, Verdict.ALLOW)
 
-_ENTRIES = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.ASK}
-_HARMLESS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.DENY}
-_COSTLY = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ASK, Trust.UNTRUSTED: Verdict.DENY}
+_ENTRY_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.ASK}
+_HARMLESS_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.DENY}
+_COSTLY_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ASK, Trust.UNTRUSTED: Verdict.DENY}
 """A form shows what is asked, and roots are names of folders; a model's work costs its owner, and a page may do
 anything."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class RuleDecision:
     """What becomes of a request, and why.
 
     `rule` is what decided: 'tools.ask: create_*', 'tools.default', 'trust: untrusted'. Its text is stable, no other
@@ -58,7 +58,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class RuleTrial:
     """A rule beside a request: whether it matched, and a clause that says why or why not. Nothing of the request is in
     that."""
 
@@ -72,100 +72,103 @@ class Rules:
     """The compiled consent of one server."""
 
     def __init__(self, consent: Consent, trust: Trust = Trust.STANDARD) -> None:
-        self._made_of = consent, trust
-        self._lists = {
-            Kind.TOOL: _Lists("tools", consent.tools, trust, _ENTRIES, uris=False),
-            Kind.PROMPT: _Lists("prompts", consent.prompts, trust, _ENTRIES, uris=False),
-            Kind.RESOURCE: _Lists("resources", consent.resources, trust, _ENTRIES, uris=True),
+        self._source = consent, trust
+        self._by_kind = {
+            Kind.TOOL: _KindRules("tools", consent.tools, trust, _ENTRY_DEFAULTS, uris=False),
+            Kind.PROMPT: _KindRules("prompts", consent.prompts, trust, _ENTRY_DEFAULTS, uris=False),
+            Kind.RESOURCE: _KindRules("resources", consent.resources, trust, _ENTRY_DEFAULTS, uris=True),
         }
         # A template is judged like the resources it makes.
-        self._lists[Kind.TEMPLATE] = self._lists[Kind.RESOURCE]
+        self._by_kind[Kind.TEMPLATE] = self._by_kind[Kind.RESOURCE]
         # Nothing is read by these: a browser visits the page as it is written, and a server is told the root so.
-        self._pages = _Lists("elicitation.url", consent.url, trust, _COSTLY, uris=True, slashes_count=True)
-        self._roots = _Lists("roots", consent.roots, trust, _HARMLESS, uris=True, slashes_count=True)
-        self._sampling = _by_word("sampling", consent.sampling, trust, _COSTLY)
-        self._form = _by_word("elicitation.form", consent.form, trust, _HARMLESS)
-        self._only_pages = trust is not Trust.TRUSTED
-        self._listed: dict[tuple[Kind, str], bool] = {}
-        self._best = {Question.URL: self._pages.best(), Question.ROOTS: self._roots.best()}
+        self._pages = _KindRules("elicitation.url", consent.url, trust, _COSTLY_DEFAULTS, uris=True, slashes_count=True)
+        self._roots = _KindRules("roots", consent.roots, trust, _HARMLESS_DEFAULTS, uris=True, slashes_count=True)
+        self._sampling = _word_decision("sampling", consent.sampling, trust, _COSTLY_DEFAULTS)
+        self._form = _word_decision("elicitation.form", consent.form, trust, _HARMLESS_DEFAULTS)
+        self._https_pages_only = trust is not Trust.TRUSTED
+        self._visibility_cache: dict[tuple[Kind, str], bool] = {}
+        self._most_permissive = {
+            Question.URL: self._pages.most_permissive(),
+            Question.ROOTS: self._roots.most_permissive(),
+        }
 
-    def are_of(self, consent: Consent, trust: Trust) -> bool:
+    def compiled_from(self, consent: Consent, trust: Trust) -> bool:
         """Whether these are the same rules, down to their texts. All verdicts come of these two."""
         # In conditions 1 and true are two values, which Python takes for equal. What a consent writes keeps them apart.
-        return repr((consent, trust)) == repr(self._made_of)
+        return repr((consent, trust)) == repr(self._source)
 
-    def shows(self, kind: Kind, name: str) -> bool:
+    def is_visible(self, kind: Kind, name: str) -> bool:
         """Whether the entry may be listed: whether some call of it may come out other than denied. `name` is the
         server's own name, URI or URI template."""
-        return self._lists[kind].shows(name)
+        return self._by_kind[kind].is_visible(name)
 
-    def lists(self, kind: Kind, name: str) -> bool:
+    def is_visible_cached(self, kind: Kind, name: str) -> bool:
         """The verdict of `shows`, remembered: a list is made anew as a whole whenever one of its entries stands
         otherwise. Not for requests, whose time would tell which names were judged before."""
-        verdict = self._listed.get((kind, name))
+        verdict = self._visibility_cache.get((kind, name))
         if verdict is None:
-            if len(self._listed) >= MOST_LISTED:
-                self._listed.clear()
-            verdict = self._listed[kind, name] = self.shows(kind, name)
+            if len(self._visibility_cache) >= MAX_CACHED_NAMES:
+                self._visibility_cache.clear()
+            verdict = self._visibility_cache[kind, name] = self.is_visible(kind, name)
         return verdict
 
-    def judge(self, kind: Kind, name: str, arguments: object = None) -> Judgement:
+    def evaluate(self, kind: Kind, name: str, arguments: object = None) -> RuleDecision:
         """What becomes of a request for the entry. `arguments` is the decoded object, None if the request has none, and
         UNREADABLE if it could not be decoded."""
-        return self._lists[kind].judge(name, arguments)
+        return self._by_kind[kind].evaluate(name, arguments)
 
     def reads_arguments(self, kind: Kind) -> bool:
         """Whether any rule of the kind has a condition: else nobody need decode arguments for `judge`."""
-        return self._lists[kind].reads_arguments
+        return self._by_kind[kind].reads_arguments
 
-    def tried(self, kind: Kind, name: str, arguments: object = None) -> list[Tried]:
+    def explain(self, kind: Kind, name: str, arguments: object = None) -> list[RuleTrial]:
         """Every rule of the kind beside a request, in the order deny, ask, allow, and what is for the rest."""
-        return self._lists[kind].tried(name, arguments)
+        return self._by_kind[kind].explain(name, arguments)
 
-    def question(self, question: Question, uri: str | None = None) -> Judgement:
+    def evaluate_server_request(self, request: Question, uri: str | None = None) -> RuleDecision:
         """What becomes of a question that the server asks. `uri` is the page it wants visited, or the root it would be
         told; without it, what the most welcome one would come to."""
-        if question is Question.SAMPLING:
+        if request is Question.SAMPLING:
             return self._sampling
-        if question is Question.FORM:
+        if request is Question.FORM:
             return self._form
         if uri is None:
-            return self._best[question]
-        if question is Question.URL and self._only_pages and not _is_page(uri):
-            return Judgement(Verdict.DENY, ONLY_PAGES, False)
-        return (self._pages if question is Question.URL else self._roots).judge(uri, None)
+            return self._most_permissive[request]
+        if request is Question.URL and self._https_pages_only and not _is_safe_page(uri):
+            return RuleDecision(Verdict.DENY, HTTPS_PAGES_ONLY, False)
+        return (self._pages if request is Question.URL else self._roots).evaluate(uri, None)
 
-    def could_ask(self, question: Question) -> bool:
+    def allows_server_request(self, request: Question) -> bool:
         """Whether any such question of the server could come out other than denied."""
-        return self.question(question).verdict is not Verdict.DENY
+        return self.evaluate_server_request(request).verdict is not Verdict.DENY
 
     @property
-    def tells_roots_apart(self) -> bool:
+    def has_root_rules(self) -> bool:
         """Whether there are rules for roots, so that one may come out otherwise than another."""
-        return self._roots.has_lines
+        return self._roots.has_rules
 
-    def has(self, rule: str, kind: str | None = None) -> bool:
+    def has_rule(self, rule: str, kind: str | None = None) -> bool:
         """Whether a person may still be asked because of the rule of this text. `kind` is that of an entry or of a
         question: the same words may stand for several. None: for any."""
-        lists = {each.value: some for each, some in self._lists.items()}
+        lists = {each.value: some for each, some in self._by_kind.items()}
         lists |= {Question.URL.value: self._pages, Question.ROOTS.value: self._roots}
         words = {Question.SAMPLING.value: self._sampling, Question.FORM.value: self._form}
-        found = [each for of, some in lists.items() if kind in (None, of) for each in some.judgements()]
+        found = [each for of, some in lists.items() if kind in (None, of) for each in some.decisions()]
         found += [each for of, each in words.items() if kind in (None, of)]
         return any(each.rule == rule and each.verdict is Verdict.ASK for each in found)
 
     def unmatched(self, kind: Kind, names: Iterable[str]) -> Steps[list[str]]:
         """The rules of the kind, as in `Judgement.rule`, whose patterns match none of these names or URIs."""
-        return self._lists[kind].unmatched(names)
+        return self._by_kind[kind].unmatched(names)
 
 
-class _Line:
+class _CompiledRule:
     """A rule, or what is for the rest. Of several that match, the one with the least `order` decides."""
 
     def __init__(self, place: int, verdict: Verdict, text: str, rule: Rule = _ANYTHING) -> None:
         self.order = (_STRICTEST_FIRST.index(verdict), place)
         self.conditional = _is_conditional(rule)
-        self.judgement = Judgement(verdict, text, self.conditional)
+        self.decision = RuleDecision(verdict, text, self.conditional)
         self.verdict = verdict
         self.text = text
         self.rule = rule
@@ -174,11 +177,11 @@ class _Line:
         """Whether a rule whose pattern matches does so with these arguments: to allow it must be sure."""
         if not self.conditional:
             return True
-        answer = holds(self.rule.when, arguments, closed=self.rule.closed)
+        answer = conditions_hold(self.rule.when, arguments, closed=self.rule.closed)
         return answer is True if self.verdict is Verdict.ALLOW else answer is not False
 
 
-class _Lists:
+class _KindRules:
     """The rules for one kind; `title` is what people know it by. Names that are denied pass through the same functions
     as names that no rule matches, so that time does not tell them apart.
 
@@ -197,69 +200,69 @@ class _Lists:
     ) -> None:
         self._uris = uris
         self._slashes_count = slashes_count
-        self._lines: list[_Line] = []
+        self._rules: list[_CompiledRule] = []
         for verdict, rules in zip(_STRICTEST_FIRST, (consent.deny, consent.ask, consent.allow or ()), strict=True):
-            self._lines += self._compiled(f"{title}.{verdict}", verdict, rules)
-        self._rest = _Line(len(self._lines), *_rest(title, consent, trust, by_trust))
-        self._settled = None if self._lines else self._rest.judgement
+            self._rules += self._compiled(f"{title}.{verdict}", verdict, rules)
+        self._default = _CompiledRule(len(self._rules), *_default_verdict(title, consent, trust, by_trust))
+        self._constant_decision = None if self._rules else self._default.decision
         self._automata: dict[str, _Automaton] = {}
-        self.has_lines = bool(self._lines)
-        self.reads_arguments = any(line.conditional for line in self._lines)
+        self.has_rules = bool(self._rules)
+        self.reads_arguments = any(line.conditional for line in self._rules)
 
-    def _compiled(self, title: str, verdict: Verdict, rules: Iterable[Rule]) -> list[_Line]:
+    def _compiled(self, title: str, verdict: Verdict, rules: Iterable[Rule]) -> list[_CompiledRule]:
         """The rules of one list in an order that is not that of the file: what needs no arguments comes first."""
-        by_text = {f"{title}: {_written(rule)}": rule for rule in rules}
+        by_text = {f"{title}: {_rule_text(rule)}": rule for rule in rules}
         ordered = sorted(by_text, key=lambda text: (_is_conditional(by_text[text]), text))
-        first = len(self._lines)
-        return [_Line(first + at, verdict, text, by_text[text]) for at, text in enumerate(ordered)]
+        first = len(self._rules)
+        return [_CompiledRule(first + at, verdict, text, by_text[text]) for at, text in enumerate(ordered)]
 
-    def shows(self, name: str) -> bool:
-        if self._settled is not None:
-            return self._settled.verdict is not Verdict.DENY
+    def is_visible(self, name: str) -> bool:
+        if self._constant_decision is not None:
+            return self._constant_decision.verdict is not Verdict.DENY
         variants = self._variants(name)
         if isinstance(variants, str):
             return False
-        shown = [self._shows(variant) for variant in variants]  # of all, also after one that is denied
+        shown = [self._is_variant_visible(variant) for variant in variants]  # of all, also after one that is denied
         return all(shown)
 
-    def judge(self, name: str, arguments: object) -> Judgement:
-        if self._settled is not None:
-            return self._settled
+    def evaluate(self, name: str, arguments: object) -> RuleDecision:
+        if self._constant_decision is not None:
+            return self._constant_decision
         variants = self._variants(name)
         if isinstance(variants, str):
-            return Judgement(Verdict.DENY, variants, False)
-        lines = [line for each in variants if (line := self._decide(each, arguments)) is not None]
+            return RuleDecision(Verdict.DENY, variants, False)
+        lines = [line for each in variants if (line := self._deciding_rule(each, arguments)) is not None]
         deciding = min(lines, key=lambda line: line.order)
         if deciding.verdict is Verdict.DENY and self.reads_arguments:
             # Of an entry that nobody may see nothing is told, nor that its arguments were looked at.
-            return Judgement(Verdict.DENY, deciding.text, self.shows(name))
-        return deciding.judgement
+            return RuleDecision(Verdict.DENY, deciding.text, self.is_visible(name))
+        return deciding.decision
 
-    def tried(self, name: str, arguments: object) -> list[Tried]:
-        variants = self._variants(name) if self._lines else [UriVariant(name)]
+    def explain(self, name: str, arguments: object) -> list[RuleTrial]:
+        variants = self._variants(name) if self._rules else [UriVariant(name)]
         if isinstance(variants, str):
-            return [Tried(variants, Verdict.DENY, True, "such names are not held against patterns")]
-        found = [self._try(line, variants, arguments) for line in self._lines]
-        lines = [line for each in variants if (line := self._decide(each, arguments)) is not None]
-        left = sum(line is self._rest for line in lines)
+            return [RuleTrial(variants, Verdict.DENY, True, "such names are not held against patterns")]
+        found = [self._explain_rule(line, variants, arguments) for line in self._rules]
+        lines = [line for each in variants if (line := self._deciding_rule(each, arguments)) is not None]
+        left = sum(line is self._default for line in lines)
         why = "another rule matches"
         if left:
             why = "no other rule matches" if left == len(lines) else "no other rule matches every reading of the URI"
-        return [*found, Tried(self._rest.text, self._rest.verdict, left > 0, why)]
+        return [*found, RuleTrial(self._default.text, self._default.verdict, left > 0, why)]
 
-    def best(self) -> Judgement:
+    def most_permissive(self) -> RuleDecision:
         """What the text that pleases most comes to. `**` in a deny list leaves no such text."""
-        denied = [line.rule.pattern for line in self._lines if line.verdict is Verdict.DENY]
+        denied = [line.rule.pattern for line in self._rules if line.verdict is Verdict.DENY]
         if denied and covers(denied, "**", uris=self._uris):
-            return self._lines[0].judgement
-        return max((*self._lines, self._rest), key=lambda line: (line.order[0], -line.order[1])).judgement
+            return self._rules[0].decision
+        return max((*self._rules, self._default), key=lambda line: (line.order[0], -line.order[1])).decision
 
-    def judgements(self) -> list[Judgement]:
+    def decisions(self) -> list[RuleDecision]:
         """All that may come out, but for what is too long or no page."""
-        return [line.judgement for line in (*self._lines, self._rest)]
+        return [line.decision for line in (*self._rules, self._default)]
 
     def unmatched(self, names: Iterable[str]) -> Steps[list[str]]:
-        left = {line.text for line in self._lines}
+        left = {line.text for line in self._rules}
         for name in names:
             if not left:
                 break
@@ -271,7 +274,7 @@ class _Lists:
                     for line in self._matching(variant)
                     if line.verdict is not Verdict.ALLOW or variant.is_whole
                 }
-        return [line.text for line in self._lines if line.text in left]
+        return [line.text for line in self._rules if line.text in left]
 
     def _variants(self, name: str) -> Collection[UriVariant] | str:
         """What the name may be read as; or why it is not held against patterns."""
@@ -288,7 +291,7 @@ class _Lists:
         """Whether an allow rule for the URI holds only if this variant is allowed too."""
         return not (variant.restrict_only or (variant.trimmed and self._slashes_count))
 
-    def _matching(self, variant: UriVariant) -> list[_Line]:
+    def _matching(self, variant: UriVariant) -> list[_CompiledRule]:
         """The rules that match, in the order in which they decide. An allow rule for a part of a URI that the variant
         is without (`x://list?*`) matches the variant."""
         if variant.is_whole:
@@ -304,8 +307,8 @@ class _Lists:
         return automaton.matching(variant.text)
 
     def _automaton(self, key: str) -> _Automaton:
-        patterns: list[tuple[str, _Line]] = []
-        for line in self._lines:
+        patterns: list[tuple[str, _CompiledRule]] = []
+        for line in self._rules:
             pattern = line.rule.pattern
             if line.verdict is not Verdict.ALLOW or key == "whole":
                 patterns.append((pattern, line))
@@ -318,16 +321,16 @@ class _Lists:
                 patterns += [(each, line) for each in found]
         return _Automaton(patterns, uris=self._uris)
 
-    def _decide(self, variant: UriVariant, arguments: object) -> _Line | None:
+    def _deciding_rule(self, variant: UriVariant, arguments: object) -> _CompiledRule | None:
         """The rule that decides about a variant; None if none has to."""
-        rest = self._rest if self._needs_allowing(variant) else None
+        rest = self._default if self._needs_allowing(variant) else None
         for line in self._matching(variant):
             if not line.conditional or line.applies(arguments):
                 return line
         return rest
 
-    def _shows(self, variant: UriVariant) -> bool:
-        is_shown = not self._needs_allowing(variant) or self._rest.verdict is not Verdict.DENY
+    def _is_variant_visible(self, variant: UriVariant) -> bool:
+        is_shown = not self._needs_allowing(variant) or self._default.verdict is not Verdict.DENY
         for line in self._matching(variant):
             if line.verdict is not Verdict.DENY:
                 is_shown = True
@@ -335,33 +338,35 @@ class _Lists:
                 return False
         return is_shown
 
-    def _try(self, line: _Line, variants: Collection[UriVariant], arguments: object) -> Tried:
+    def _explain_rule(self, line: _CompiledRule, variants: Collection[UriVariant], arguments: object) -> RuleTrial:
         if line.verdict is Verdict.ALLOW:
             variants = [each for each in variants if self._needs_allowing(each)]
         fitting = sum(line in self._matching(variant) for variant in variants)
         name = "URI" if self._uris else "name"
         if not fitting:
-            return Tried(line.text, line.verdict, False, f"the {name} does not fit")
+            return RuleTrial(line.text, line.verdict, False, f"the {name} does not fit")
         fits = f"the {name} fits"
         if fitting < len(variants):
             fits = f"the URI fits in {fitting} of the {len(variants)} ways it may be read"
         if line.conditional:
-            fits += f", and {reason(line.rule.when, arguments, closed=line.rule.closed)}"
-        return Tried(line.text, line.verdict, line.applies(arguments), fits)
+            fits += f", and {explain_conditions(line.rule.when, arguments, closed=line.rule.closed)}"
+        return RuleTrial(line.text, line.verdict, line.applies(arguments), fits)
 
 
 class _Automaton:
     """Patterns in one automaton, each with its rule; several may have the same."""
 
-    def __init__(self, patterns: list[tuple[str, _Line]], *, uris: bool) -> None:
+    def __init__(self, patterns: list[tuple[str, _CompiledRule]], *, uris: bool) -> None:
         self._globs = Globs([pattern for pattern, _ in patterns], uris=uris)
-        self._lines = [line for _, line in patterns]
+        self._rules = [line for _, line in patterns]
 
-    def matching(self, text: str) -> list[_Line]:
-        return [self._lines[at] for at in self._globs.matches(text)]
+    def matching(self, text: str) -> list[_CompiledRule]:
+        return [self._rules[at] for at in self._globs.matches(text)]
 
 
-def _rest(title: str, consent: KindConsent, trust: Trust, by_trust: dict[Trust, Verdict]) -> tuple[Verdict, str]:
+def _default_verdict(
+    title: str, consent: KindConsent, trust: Trust, by_trust: dict[Trust, Verdict]
+) -> tuple[Verdict, str]:
     """What becomes of whatever no rule names, and what that is called."""
     if consent.default is not None:
         return consent.default, f"{title}.default"
@@ -370,14 +375,14 @@ def _rest(title: str, consent: KindConsent, trust: Trust, by_trust: dict[Trust, 
     return by_trust[trust], f"trust: {trust}"
 
 
-def _by_word(title: str, word: Verdict | None, trust: Trust, by_trust: dict[Trust, Verdict]) -> Judgement:
+def _word_decision(title: str, word: Verdict | None, trust: Trust, by_trust: dict[Trust, Verdict]) -> RuleDecision:
     verdict, rule = (by_trust[trust], f"trust: {trust}") if word is None else (word, f"{title}: {word}")
-    return Judgement(verdict, rule, False)
+    return RuleDecision(verdict, rule, False)
 
 
-def _is_page(uri: str) -> bool:
+def _is_safe_page(uri: str) -> bool:
     """Whether a browser that is sent there shows a page, and nobody on the way can change it."""
-    address = address_of(uri)
+    address = parse_address(uri)
     return address is not None and (address.scheme == "https" or (address.scheme == "http" and address.is_loopback()))
 
 
@@ -388,18 +393,18 @@ def _is_conditional(rule: Rule) -> bool:
     return bool(rule.when) or rule.closed
 
 
-def _written(rule: Rule) -> str:
+def _rule_text(rule: Rule) -> str:
     """All of a rule, so that no two have the same text."""
     plain = rule.pattern.isprintable() and " " not in rule.pattern and rule.pattern[:1] not in ("", '"')
     text = rule.pattern if plain else _json(rule.pattern)
     if _is_conditional(rule):
-        text += f" when {written_when(rule.when)}"
+        text += f" when {conditions_text(rule.when)}"
     return f"{text} and nothing else" if rule.closed else text
 
 
-def written_when(when: Iterable[Condition]) -> str:
+def conditions_text(when: Iterable[Condition]) -> str:
     """Conditions in the words of the file, as JSON."""
-    return _object((shown_path(each.path), _checks(each.checks)) for each in when)
+    return _object((display_path(each.path), _checks(each.checks)) for each in when)
 
 
 def _checks(checks: Iterable[Check]) -> str:

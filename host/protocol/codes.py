@@ -12,7 +12,7 @@ import re
 
 from msgspec import Raw
 
-from host.errors import ColonnadeError, MissingAbility, Refused, ResourceNotFound
+from host.errors import ColonnadeError, MissingAbility, ResourceNotFound, ServerErrorResponse
 from host.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, ErrorBody
 from host.jsonrpc.raw import encode, is_object, members, string
 
@@ -26,7 +26,7 @@ _NO_CODE = 0
 _NOT_FOUND = re.compile(r"\b(not found|unknown resource|no such|does not exist)\b", re.IGNORECASE)
 
 
-def means_not_found(refusal: Refused, uri: str) -> bool:
+def means_not_found(refusal: ServerErrorResponse, uri: str) -> bool:
     """Whether a server's refusal to read says that there is no such resource. -32002 says so by definition; with
     -32602 only the URI in it tells; with codes that say nothing, its words must."""
     if refusal.code == ResourceNotFound.code:
@@ -37,11 +37,11 @@ def means_not_found(refusal: Refused, uri: str) -> bool:
     return refusal.code in (_NO_CODE, INTERNAL_ERROR) and _NOT_FOUND.search(refusal.message) is not None
 
 
-def relayed(refusal: Refused) -> Refused:
+def relayed(refusal: ServerErrorResponse) -> ServerErrorResponse:
     """The refusal as a client of a session may have it: what it says about the hop behind us becomes an internal error,
     with the data that says what it was."""
     if refusal.code in _HOP_LOCAL:
-        return Refused(refusal.server, INTERNAL_ERROR, refusal.message, refusal.data)
+        return ServerErrorResponse(refusal.server, INTERNAL_ERROR, refusal.message, refusal.data)
     return refusal
 
 
@@ -51,7 +51,7 @@ def for_stateless(error: ColonnadeError) -> ErrorBody:
     and data (`upstream`)."""
     if isinstance(error, ResourceNotFound):
         return ErrorBody(INVALID_PARAMS, error.message, error.data)
-    if isinstance(error, Refused):
+    if isinstance(error, ServerErrorResponse):
         if error.code == METHOD_NOT_FOUND:  # we serve the method: what is missing is its server's part in it
             return ErrorBody(INTERNAL_ERROR, f"not supported by {error.server}", _wrapped(error))
         says_what = error.code == MissingAbility.code and _requires(error.data)
@@ -68,7 +68,7 @@ def _requires(data: Raw | None) -> bool:
         return False
 
 
-def _wrapped(refusal: Refused) -> Raw:
+def _wrapped(refusal: ServerErrorResponse) -> Raw:
     made: dict[str, object] = {"upstreamCode": refusal.code}
     if refusal.data is not None:
         made["upstream"] = refusal.data

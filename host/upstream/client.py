@@ -11,22 +11,22 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.aside import TookTooLong, run_aside
+from host.aside import WorkerTimeout, run_in_worker
 from host.asking import AnswerTooLong, BrokenAnswer, PeerError
 from host.catalog import Entry
 from host.errors import (
-    BrokeProtocol,
     ColonnadeError,
     HeaderMismatch,
     MissingAbility,
-    Refused,
+    ProtocolViolation,
+    ServerErrorResponse,
     TimedOut,
     TooLarge,
     Unavailable,
     UnsupportedVersion,
     UpstreamError,
 )
-from host.exchange import Answer, Answered, Outlet, Round
+from host.exchange import Answer, Answered, ClientHandle, MrtrRound
 from host.hygiene import is_light
 from host.jsonrpc.messages import (
     INVALID_PARAMS,
@@ -37,7 +37,7 @@ from host.jsonrpc.messages import (
 )
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string, value
 from host.jsonrpc.readable import why_unreadable_result
-from host.memory import Hold, OverBudget
+from host.memory import HoldingFactory, OverBudget
 from host.peer import Peer
 from host.policy.gate import Gate, Permit
 from host.protocol.abilities import ALL_ABILITIES, Abilities
@@ -101,7 +101,7 @@ class Listed:
     suspect: Callable[[], None]
     read_again: Callable[[], Awaitable[None]]
     until_read: Callable[[Iterable[Kind]], Awaitable[None]]
-    hold: Hold
+    hold: HoldingFactory
 
 
 class Client:
@@ -216,7 +216,7 @@ class Client:
         """The answer of the server, with its progress for whoever gave a token for it."""
         if token is None:
             return await self._converse(permit, params, origin, None)
-        relay = _Relay(token, origin.exchange.outlet, origin.patience, partial(self._gate.tidy, self.server))
+        relay = _Relay(token, origin.exchange.client, origin.patience, partial(self._gate.sanitize, self.server))
         with self.peer.progress(relay.report) as ours:
             answer = await self._converse(permit, params, origin, ours)
         relay.flush()
@@ -254,14 +254,14 @@ class Client:
                 return await rounds.relayed(result)
             result = await rounds.drive(result, send)
             kind = kind_of(result)
-            at = Round(self.server)  # as if the caller had gone through them
+            at = MrtrRound(self.server)  # as if the caller had gone through them
         if kind == TASK and method == CALL.name and self.offer.runs_tasks:
             return Answered(await self._see_through(result, origin, partial(self._send_about, origin, asks)))
         if kind != COMPLETE:
-            raise BrokeProtocol(self.server, f"{self.server} sent a result of a type that has no place here")
+            raise ProtocolViolation(self.server, f"{self.server} sent a result of a type that has no place here")
         return Answered(bare(result), STALE if _is_retried(at) else freshness_of(result))
 
-    async def _told(self, at: Round, origin: Origin) -> Mapping[str, Raw] | None:
+    async def _told(self, at: MrtrRound, origin: Origin) -> Mapping[str, Raw] | None:
         """The answers that the caller brings, with those of its roots that the server may know: nothing else that it is
         asked is answered with an object of that member."""
         if at.answers is None:
@@ -269,7 +269,7 @@ class Client:
         told = dict(at.answers)
         for key, answer in told.items():
             if is_object(answer) and "roots" in members(answer):
-                told[key] = await self._gate.roots(self.server, answer, origin.exchange.caller)
+                told[key] = await self._gate.filter_roots(self.server, answer, origin.exchange.caller)
         return told
 
     async def _tasked(self, method: str, params: dict[str, Raw], origin: Origin) -> Raw:
@@ -278,11 +278,13 @@ class Client:
         if runs_tasks:
             tool = self._listed.tool(_name(params))
             support = Support.FORBIDDEN if tool is None else tool.support
-            wanted = support is Support.REQUIRED or (support is Support.OPTIONAL and origin.exchange.tasked is not None)
+            wanted = support is Support.REQUIRED or (
+                support is Support.OPTIONAL and origin.exchange.on_task_created is not None
+            )
             if not wanted:
                 try:
                     return await self._request(method, params, origin)
-                except Refused as refusal:
+                except ServerErrorResponse as refusal:
                     if refusal.code not in NEEDS_TASK:
                         raise
             params = with_task(params, TASK_LIFE)
@@ -318,7 +320,7 @@ class Client:
         params = with_retry(params, answers, state)
         try:
             return await self._request(method, params, origin, self._headers(method, params))
-        except Refused as refusal:
+        except ServerErrorResponse as refusal:
             if refusal.code == INVALID_PARAMS:  # it does not know what it is asked for: our list of it may be old
                 self._listed.suspect()
             if refusal.code != HeaderMismatch.code or method != CALL.name:
@@ -333,12 +335,12 @@ class Client:
 
     def _mirrors(self, params: Mapping[str, Raw]) -> tuple[Mirror, ...]:
         tool = self._listed.tool(_name(params))
-        return () if tool is None else tool.mirrors or ()
+        return () if tool is None else tool.param_headers or ()
 
     def _declared(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
         """What the server is told that a caller with these abilities can be asked. That a call may become a task is
         said for every caller: who takes none waits, and we look after it."""
-        asked = self._gate.askable(self.server, abilities)
+        asked = self._gate.usable_abilities(self.server, abilities)
         return declared(asked, roots_change=False, apps=asked.apps, tasks=tasks)
 
     async def _request(
@@ -351,9 +353,9 @@ class Client:
             if _raises_doubt(problem, stateless=self.offer.revision.stateless):
                 self.doubted.set()
             failed = failure(self.server, problem)
-            failed.message = self._gate.tidy_text(self.server, failed.message)
+            failed.message = self._gate.sanitize_text(self.server, failed.message)
             failed.data = None if failed.data is None else self._fit_data(failed.data)
-            if origin.lacks is not None and isinstance(failed, Refused):
+            if origin.lacks is not None and isinstance(failed, ServerErrorResponse):
                 raise _missing(self.server, origin.lacks) from None
             if failed.code == URL_REQUIRED:
                 caller = origin.exchange.caller
@@ -362,14 +364,14 @@ class Client:
                 failed.data = fit_elicitations(failed.data, rename, self._voice.title)
             raise failed from None
         if not is_object(result):
-            raise BrokeProtocol(self.server, f"{self.server} sent a result that is not an object")
+            raise ProtocolViolation(self.server, f"{self.server} sent a result that is not an object")
         return await self._fit(result)
 
     def _fit_data(self, data: Raw) -> Raw | None:
         """The data of an error, as they are passed on; None if they cannot be."""
-        if why_unreadable_result(data) is not None or (self._gate.cleans(self.server) and not is_light(bytes(data))):
+        if why_unreadable_result(data) is not None or (self._gate.sanitizes(self.server) and not is_light(bytes(data))):
             return None
-        return self._gate.tidy(self.server, data)
+        return self._gate.sanitize(self.server, data)
 
     async def _fit(self, result: Raw) -> Raw:
         """The result as it is passed on. One that is heavy is looked through in another process, and charged to the
@@ -379,13 +381,13 @@ class Client:
             BrokeProtocol: clients could not read it.
             TooLarge: there is no memory for it.
         """
-        cleans = self._gate.cleans(self.server)
+        cleans = self._gate.sanitizes(self.server)
         if is_heavy_result(result, cleans=cleans):
             why, fit = await self._fit_aside(result, cleans)
         else:
             why, fit = fit_result(result, cleans=cleans)
         if why is not None:
-            raise BrokeProtocol(self.server, f"{self.server} sent a result that clients could not read: {why}")
+            raise ProtocolViolation(self.server, f"{self.server} sent a result that clients could not read: {why}")
         return result if fit is None else Raw(fit)
 
     async def _fit_aside(self, result: Raw, cleans: bool) -> tuple[str | None, bytes | None]:
@@ -396,8 +398,8 @@ class Client:
         with suppress(OverBudget), trio.CancelScope() as checking, self._listed.hold(drop) as held:
             held.grow(len(result))
             try:
-                return await run_aside(partial(fit_result, cleans=cleans), result, repeats=False)
-            except TookTooLong:
+                return await run_in_worker(partial(fit_result, cleans=cleans), result, fall_back_to_thread=False)
+            except WorkerTimeout:
                 return "to look through it took too long", None
         raise failure(self.server, NoMemory())
 
@@ -405,11 +407,11 @@ class Client:
 def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:
     """What became of a request to a server, for whoever asked."""
     if isinstance(problem, PeerError):
-        return Refused(server, problem.error.code, problem.error.message, problem.error.data)
+        return ServerErrorResponse(server, problem.error.code, problem.error.message, problem.error.data)
     if isinstance(problem, AnswerTooLong) or (isinstance(problem, LinkLost) and problem.too_large):
         return TooLarge(server, f"{server} carried this out, but its answer cannot be passed on: {problem}")
     if isinstance(problem, BrokenAnswer):
-        return BrokeProtocol(server, f"{server} sent an answer that is none: {problem}")
+        return ProtocolViolation(server, f"{server} sent an answer that is none: {problem}")
     if problem.nothing_begun:
         return Unavailable(server, f"{server} could not be asked: {problem}")
     return Unavailable(server, f"{server} was lost while it worked on this: {problem}")
@@ -439,7 +441,7 @@ def _is_error(result: Raw) -> bool:
     return bytes(members(result).get("isError", b"")).strip() == b"true"
 
 
-def _is_retried(at: Round | None) -> bool:
+def _is_retried(at: MrtrRound | None) -> bool:
     return at is not None and (at.server is not None or at.answers is not None or at.state is not None)
 
 
@@ -450,7 +452,7 @@ def _name(params: Mapping[str, Raw]) -> str:
 class _Relay:
     """Hands a call's progress to whoever asked, under their own token, and puts the call's deadline off."""
 
-    def __init__(self, token: Id, outlet: Outlet, patience: Patience, tidy: Callable[[Raw], Raw]) -> None:
+    def __init__(self, token: Id, outlet: ClientHandle, patience: Patience, tidy: Callable[[Raw], Raw]) -> None:
         self._tidy = tidy
         self._token = encode(token)
         self._outlet = outlet
@@ -486,5 +488,5 @@ class _Relay:
         """Pass on the newest report, if it was held back."""
         if self._held is not None:
             said = self._tidy(encode_object({**self._held, TOKEN: self._token}))
-            self._outlet.tell(Notification(PROGRESS, said))
+            self._outlet.notify(Notification(PROGRESS, said))
             self._held = None

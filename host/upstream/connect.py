@@ -9,8 +9,8 @@ from functools import partial
 import trio
 
 from config import HttpServer, ServerSpec, StdioServer
-from host.journal import Dropped, Journal, Said, sample
-from host.memory import Budget, Hold, Use, server, uncharged
+from host.journal import Journal, MessageDropped, StderrLine, excerpt
+from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
 from host.wire.framing import LineSplitter, LineTooLong
 from host.wire.http_client import HttpLink, open_http
 from host.wire.link import Link, LinkLost
@@ -42,7 +42,7 @@ def open_link(
     Raises:
         LinkLost: the program could not be started.
     """
-    hold = uncharged if memory is None else partial(memory.hold, server(spec.id), Use.MESSAGES, 0)
+    hold = uncharged if memory is None else partial(memory.hold, server_owner(spec.id), Use.MESSAGES, 0)
     if isinstance(spec, HttpServer):
         return open_sse_link(spec, journal, turns, hold) if older else open_http_link(spec, journal, turns, hold)
     return _stdio(spec, keeper, journal, turns or Turns(), hold)
@@ -50,7 +50,7 @@ def open_link(
 
 @asynccontextmanager
 async def open_http_link(
-    spec: HttpServer, journal: Journal, turns: Turns | None = None, hold: Hold = uncharged
+    spec: HttpServer, journal: Journal, turns: Turns | None = None, hold: HoldingFactory = uncharged
 ) -> AsyncIterator[HttpLink]:
     """A link to the server by Streamable HTTP for the block; see `open_http`.
 
@@ -66,7 +66,7 @@ async def open_http_link(
 
 @asynccontextmanager
 async def open_sse_link(
-    spec: HttpServer, journal: Journal, turns: Turns | None = None, hold: Hold = uncharged
+    spec: HttpServer, journal: Journal, turns: Turns | None = None, hold: HoldingFactory = uncharged
 ) -> AsyncIterator[SseLink]:
     """A link to the server by the transport of 2024-11-05, HTTP+SSE, for the block; see `open_sse`.
 
@@ -85,11 +85,13 @@ def _headers(spec: HttpServer) -> dict[str, str]:
 
 
 def _dropped(spec: HttpServer, journal: Journal) -> Callable[[str, str], None]:
-    return lambda what, detail: journal.note(Dropped(spec.id, what, detail))
+    return lambda what, detail: journal.note(MessageDropped(spec.id, what, detail))
 
 
 @asynccontextmanager
-async def _stdio(spec: StdioServer, keeper: Keeper, journal: Journal, turns: Turns, hold: Hold) -> AsyncIterator[Link]:
+async def _stdio(
+    spec: StdioServer, keeper: Keeper, journal: Journal, turns: Turns, hold: HoldingFactory
+) -> AsyncIterator[Link]:
     argv = [spec.program.reveal(), *(arg.reveal() for arg in spec.args)]
     env = child_environment({name: value.reveal() for name, value in spec.env.items()})
     try:
@@ -138,7 +140,7 @@ async def _hear(spec: StdioServer, child: Child, journal: Journal, turn: Turn) -
             turn.begin()
             try:
                 for line in lines.feed(bytes(data)):
-                    journal.note(Said(spec.id, sample(redact(line.decode(errors="replace")))))
+                    journal.note(StderrLine(spec.id, excerpt(redact(line.decode(errors="replace")))))
                     await turn.give_way()
             except LineTooLong:
                 lines = LineSplitter(STDERR_LINE)

@@ -12,9 +12,9 @@ import trio
 
 from config import ServerSpec, StdioServer
 from host.asking import BrokenAnswer, PeerError
-from host.errors import first_of
+from host.errors import first_exception
 from host.exchange import Caller
-from host.journal import sample
+from host.journal import excerpt
 from host.peer import Peer, open_peer
 from host.policy.gate import Gate
 from host.protocol.abilities import Abilities
@@ -77,7 +77,7 @@ async def open_client(
     Raises:
         FAILURES: it did not come to that, or the connection ended.
     """
-    asks = declared(gate.askable(spec.id, askable), roots_change=roots_change, apps=gate.shows_apps(spec.id))
+    asks = declared(gate.usable_abilities(spec.id, askable), roots_change=roots_change, apps=gate.shows_apps(spec.id))
     async with link as opened, open_peer(opened, voice) as peer:
         voice.lose = peer.lose
         offered = await begin(opened, peer, asks, manner, exits=isinstance(spec, StdioServer))
@@ -126,16 +126,16 @@ async def stay_awake(peer: Peer[Origin]) -> None:
 
 def reason(spec: ServerSpec, group: BaseExceptionGroup[BaseException]) -> str:
     """Why a connection ended, in words that hold nothing secret."""
-    return redactor(spec)(_reason(first_of(group)))
+    return redactor(spec)(_reason(first_exception(group)))
 
 
 def _reason(problem: BaseException) -> str:
     if isinstance(problem, WrongRevision):
-        return f"no protocol revision in common: {sample(str(problem))}"
+        return f"no protocol revision in common: {excerpt(str(problem))}"
     if isinstance(problem, trio.TooSlowError):
         return "it did not finish its start in time (start_timeout)"
     if isinstance(problem, PeerError):
-        return f"it refused the handshake: {sample(str(problem))}"
+        return f"it refused the handshake: {excerpt(str(problem))}"
     if isinstance(problem, LinkLost):
         return str(problem)
-    return f"it answered the handshake with something else: {sample(str(problem))}"
+    return f"it answered the handshake with something else: {excerpt(str(problem))}"

@@ -17,9 +17,9 @@ from functools import partial
 import trio
 
 from config import Isolation, ServerSpec
-from host.errors import TooMany, Unavailable
+from host.errors import TooManyResources, Unavailable
 from host.exchange import Caller, Exchange
-from host.journal import Crashed, InstanceFailed, Journal
+from host.journal import InstanceFailed, InternalError, Journal
 from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
@@ -90,7 +90,7 @@ class Instances:
         self._manner = manner
         self._listed = listed
         self._gate = gate
-        self._shows = partial(gate.shows, spec.id, Kind.RESOURCE)
+        self._shows = partial(gate.is_visible, spec.id, Kind.RESOURCE)
         self._levels = levels
         self._journal = journal
         self._nursery = nursery
@@ -129,7 +129,7 @@ class Instances:
             TooMany: as many instances live as may.
             Unavailable: it cannot be started.
         """
-        key = exchange.caller.instance if self.spec.isolation is Isolation.PER_CLIENT else None
+        key = exchange.caller.instance_key if self.spec.isolation is Isolation.PER_CLIENT else None
         await self._room(key)
         instance = self._of_client.get(key)
         if instance is None:
@@ -154,19 +154,19 @@ class Instances:
 
     def unwatch(self, uri: str, caller: Caller) -> None:
         """The caller watches this no more; its instance, if there is one, hears of it."""
-        instance = self._of_client.get(caller.instance)
+        instance = self._of_client.get(caller.instance_key)
         if instance is not None:
             instance.watches.unwatch(uri, caller)
 
     def release(self, caller: Caller) -> None:
         """The caller watches nothing any more; its instance stays."""
-        instance = self._of_client.get(caller.instance)
+        instance = self._of_client.get(caller.instance_key)
         if instance is not None:
             instance.watches.forget(caller)
 
     def forget(self, caller: Caller) -> None:
         """The caller is gone, and its instance with it."""
-        instance = self._of_client.pop(caller.instance, None)
+        instance = self._of_client.pop(caller.instance_key, None)
         if instance is not None:
             instance.watches.forget(caller)
             instance.life.cancel("its client is gone")
@@ -197,7 +197,7 @@ class Instances:
 
     def client_of(self, caller: Caller) -> Client | None:
         """The caller's own, if it has one that is connected."""
-        instance = self._of_client.get(caller.instance)
+        instance = self._of_client.get(caller.instance_key)
         return None if instance is None else instance.client
 
     async def _room(self, key: Hashable | None) -> None:
@@ -219,7 +219,7 @@ class Instances:
         if len(self._live) >= self.spec.max_instances:
             text = f"{self.spec.id} serves as many clients of its own as it may (max_instances: {len(self._live)})"
             self._journal.note(InstanceFailed(self.spec.id, "one more is wanted than max_instances allows"))
-            raise TooMany(self.spec.id, f"{text}; try again later")
+            raise TooManyResources(self.spec.id, f"{text}; try again later")
         if setback.restarts.failures >= MOST_STARTS:  # one attempt shows whether it works again
             setback.until = now + WINDOW
         instance = _Instance(caller, key, Watches(self.spec.id, self.spec.timeout, self._shows))
@@ -263,7 +263,7 @@ class Instances:
         except* FAILURES as group:
             why = reason(self.spec, group)
         except* Exception as group:  # noqa: BLE001 - our own mistakes, too, stay with the one instance
-            self._journal.note(Crashed(self.spec.id, group))
+            self._journal.note(InternalError(self.spec.id, group))
             why = "of an internal error"
         if not instance.pause:  # it was not lost while it was connected
             instance.pause = self._failed(instance.caller, 0.0 if instance.tried.is_set() else None)

@@ -14,20 +14,20 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.aside import run_aside
+from host.aside import run_in_worker
 from host.asking import BrokenAnswer, PeerError
-from host.catalog import Catalog, Definition, Hint, Part, mirrors_in
-from host.journal import Journal, LeftOut, sample
+from host.catalog import Catalog, Definition, FreshnessHint, ServerEntries, param_headers_in
+from host.journal import EntryOmitted, Journal, excerpt
 from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode, members, one_line, pick, string
 from host.jsonrpc.readable import why_unreadable
 from host.jsonrpc.strict import has_more_tokens, is_heavy
-from host.memory import Holding, OverBudget, Use, server
-from host.policy.gate import Gate, Observation
+from host.memory import Holding, OverBudget, Use, server_owner
+from host.policy.gate import Gate, PreparedListing
 from host.protocol.methods import LISTINGS, Kind, Listing
 from host.protocol.stateless import STALE, Freshness, freshest_common, freshness_of
 from host.protocol.tasks import Support, task_support
-from host.slices import Steps, in_process
+from host.slices import Steps, in_worker
 from host.upstream.backoff import Pace
 from host.upstream.client import Client
 from host.upstream.results import opened_page
@@ -78,7 +78,7 @@ class Lister:
     def _mark(self, marked: set[Kind]) -> None:
         self._marked |= marked
         for kind in marked:  # before anybody is told, or asks: what it said of its freshness is over
-            self._catalog.lapse(self._server, kind)
+            self._catalog.expire_hint(self._server, kind)
         if self._marked:
             self._wake.set()
 
@@ -145,7 +145,7 @@ class Lister:
         changed = await self._read(kind)
         if changed is None:
             self._unread.add(kind)
-            self._catalog.lapse(self._server, kind)
+            self._catalog.expire_hint(self._server, kind)
         return bool(changed)
 
     async def _read(self, kind: Kind) -> bool | None:
@@ -156,7 +156,7 @@ class Lister:
         found, hints = list[Raw](), list[Freshness]()
         began = trio.current_time()
         reading = trio.CancelScope()
-        held = self._catalog.memory.hold(server(self._server), Use.LISTS, drop=lambda: _drop(held, reading))
+        held = self._catalog.memory.hold(server_owner(self._server), Use.LISTS, drop=lambda: _drop(held, reading))
         try:
             with trio.fail_after(MAX_SECONDS), held, reading:
                 await read_list(
@@ -166,7 +166,7 @@ class Lister:
             reading.cancel()
         except PeerError as refusal:
             if refusal.error.code != METHOD_NOT_FOUND:
-                self._complain(f"{listing.method} failed: {sample(refusal.error.message)}")
+                self._complain(f"{listing.method} failed: {excerpt(refusal.error.message)}")
                 return None
         except (BrokenAnswer, ValueError) as problem:
             self._complain(f"{listing.method} gave no list: {problem}")
@@ -183,15 +183,15 @@ class Lister:
         if not reading.cancel_called:
             definitions = await self._catalog.slices.run(self._usable(listing, found))
             hint = freshest_common(hints) if stateless else STALE
-            changed = await self._publish(kind, definitions, Hint(hint, began))
+            changed = await self._publish(kind, definitions, FreshnessHint(hint, began))
             if changed is not None:
                 return changed
-        is_listed = self._server in self._catalog.shelf(kind).by_server
+        is_listed = self._server in self._catalog.snapshot(kind).by_server
         listed = "what was listed stays" if is_listed else "none of it is listed"
         self._complain(f"{listing.method} needs more memory than there is (memory); {listed}")
         return None
 
-    async def _publish(self, kind: Kind, definitions: list[Definition], hint: Hint | None) -> bool | None:
+    async def _publish(self, kind: Kind, definitions: list[Definition], hint: FreshnessHint | None) -> bool | None:
         """The gate sees what the server wrote, everybody else what may be seen of it, and nothing is between the two:
         all of it is made before, and holds in one step. What was made under a policy that is another by then is made
         anew. None if there is no memory for it. What has lost its memory before it is made is left."""
@@ -203,9 +203,9 @@ class Lister:
             observation, part = await self._catalog.slices.run(self._made(kind, definitions))
             if kept.dropped:
                 return False
-            if self._gate.take(observation):
+            if self._gate.commit(observation):
                 changed = self._catalog.publish(self._server, kind, part, hint)
-                return changed or bool(observation.reading.changes)
+                return changed or bool(observation.prepared.changes)
 
     def _displaced(self, kind: Kind) -> None:
         """Others need the memory that this list took: it is as if it had not been read."""
@@ -215,16 +215,18 @@ class Lister:
         )
         self.mark((kind,))
 
-    def _made(self, kind: Kind, definitions: list[Definition]) -> Steps[tuple[Observation, Part]]:
+    def _made(self, kind: Kind, definitions: list[Definition]) -> Steps[tuple[PreparedListing, ServerEntries]]:
         gate, server = self._gate, self._server
         offered = {each.name: each.raw for each in definitions}
         observation = yield from gate.prepare(server, kind, offered)
         shown: list[Definition] = []
         for each in definitions:
             yield None
-            raw = yield from gate.shown(server, kind, each.raw)
+            raw = yield from gate.listed_definition(server, kind, each.raw)
             shown.append(Definition(each.name, raw, each.may_be_task))
-        part = yield from self._catalog.part(server, kind, shown, partial(gate.would_show, observation))
+        part = yield from self._catalog.prepare_entries(
+            server, kind, shown, partial(gate.would_be_visible, observation)
+        )
         return observation, part
 
     def _usable(self, listing: Listing, found: list[Raw]) -> Steps[list[Definition]]:
@@ -239,18 +241,18 @@ class Lister:
             problem = yield from _unreadable(bytes(raw))
             name = _named(raw, listing.key)
             if name is None and problem is None:
-                complaints.add(f"a {listing.kind.value} without a {listing.key} is left out: {sample(bytes(raw))}")
+                complaints.add(f"a {listing.kind.value} without a {listing.key} is left out: {excerpt(bytes(raw))}")
                 continue
             what = f"a {listing.kind.value} without a {listing.key} that can be read"
             if name is not None:
-                what = f"the {listing.kind.value} {sample(name)!r}"
+                what = f"the {listing.kind.value} {excerpt(name)!r}"
             if problem is not None:
                 unreadable.append(f"{what} ({problem})")
                 continue
             if not name:
                 complaints.add(f"{what} is left out: it has no name")
                 continue
-            if self._gate.tidy_text(self._server, name) != name:
+            if self._gate.sanitize_text(self._server, name) != name:
                 complaints.add(f"{what} is left out: its name cannot be seen whole")
                 continue
             if listing.kind is Kind.TOOL and self._offer.revision.stateless and (why := _unmirrored(raw)) is not None:
@@ -261,12 +263,12 @@ class Lister:
         if unreadable:
             more = f", and {len(unreadable) - MOST_NAMED} more" if len(unreadable) > MOST_NAMED else ""
             text = f"left out, since clients could not read it: {', '.join(unreadable[:MOST_NAMED])}{more}"
-            self._journal.note(LeftOut(self._server, text, f"unreadable {listing.kind.value}"))
+            self._journal.note(EntryOmitted(self._server, text, f"unreadable {listing.kind.value}"))
         named = Counter(definition.name for definition in definitions)
         for name, count in named.items():
             yield None
             if count > 1:
-                complaints.add(f"{count} entries are called {sample(name)!r}; all of them are left out")
+                complaints.add(f"{count} entries are called {excerpt(name)!r}; all of them are left out")
         complaints.end()
         return [definition for definition in definitions if named[definition.name] == 1]
 
@@ -277,7 +279,7 @@ class Lister:
         return self._offer.revision.stateless or task_support(raw) is not Support.FORBIDDEN
 
     def _complain(self, what: str) -> None:
-        self._journal.note(LeftOut(self._server, what))
+        self._journal.note(EntryOmitted(self._server, what))
 
 
 class _Complaints:
@@ -301,9 +303,9 @@ def _unreadable(definition: bytes) -> Steps[str | None]:
     """`why_unreadable`, or that the definition holds too much; of what is heavy, in another process."""
     if not is_heavy(definition):
         return why_unreadable(definition)
-    if (yield from in_process(has_more_tokens, definition, MAX_DEFINITION_TOKENS)):
+    if (yield from in_worker(has_more_tokens, definition, MAX_DEFINITION_TOKENS)):
         return f"it holds more than {MAX_DEFINITION_TOKENS} structural characters"
-    return (yield from in_process(why_unreadable, definition))
+    return (yield from in_worker(why_unreadable, definition))
 
 
 def _named(definition: Raw, key: str) -> str | None:
@@ -350,7 +352,7 @@ async def read_list(
             break
         room = MAX_ENTRIES + 1 - len(found)
         if is_heavy(result):
-            entries, beside = await run_aside(opened_page, result, listing.member, room)
+            entries, beside = await run_in_worker(opened_page, result, listing.member, room)
         else:
             entries, beside = opened_page(result, listing.member, room)
         found.extend(map(Raw, entries))
@@ -381,7 +383,7 @@ def _unmirrored(definition: Raw) -> str | None:
     """Why no client could call this tool over HTTP; None if one can (2026-07-28, "Custom Headers from Tool
     Parameters")."""
     try:
-        mirrors_in(definition)
+        param_headers_in(definition)
     except ValueError as problem:
         return str(problem)
     return None

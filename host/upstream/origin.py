@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import trio
 
 from host.asking import CALL_OFF_GRACE
-from host.exchange import Caller, Exchange, Nobody, Outlet
+from host.exchange import Caller, ClientHandle, Exchange, NoClient
 from host.jsonrpc.messages import Request
 
 CEILING = 600.0
@@ -59,7 +59,7 @@ class Hold:
     """What keeps a question open: the origins it may belong to. When the last of them is over, it is withdrawn. A
     question that belongs to none goes to `standing`."""
 
-    def __init__(self, origins: list[Origin], standing: Outlet) -> None:
+    def __init__(self, origins: list[Origin], standing: ClientHandle) -> None:
         self._standing = standing
         self.scope = trio.CancelScope()
         self._origins = list(origins)
@@ -70,9 +70,9 @@ class Hold:
             origin.questions.add(self)
 
     @property
-    def outlet(self) -> Outlet:
+    def outlet(self) -> ClientHandle:
         """Where the question goes now: the stream of the newest request that it may belong to and that is not over."""
-        return self._origins[-1].exchange.outlet if self._origins else self._standing
+        return self._origins[-1].exchange.client if self._origins else self._standing
 
     @contextmanager
     def asked(self) -> Iterator[None]:
@@ -143,4 +143,4 @@ class Origin:
 def our_own(*, listens: bool = False) -> Origin:
     """The origin of a request that is sent for no client in particular. It is somebody's: what the server asks
     meanwhile may belong to it, and then nobody is asked."""
-    return Origin(Exchange(Request(0, ""), {}, _HOST, Nobody()), Patience(float("inf")), listens=listens)
+    return Origin(Exchange(Request(0, ""), {}, _HOST, NoClient()), Patience(float("inf")), listens=listens)

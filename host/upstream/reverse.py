@@ -20,9 +20,9 @@ from msgspec import Raw
 
 from config.globs import MAX_LENGTH
 from host.asking import BrokenAnswer, PeerError
-from host.errors import NOBODY_ANSWERED, ColonnadeError, InvalidParams
-from host.exchange import Caller, Outlet
-from host.journal import Crashed, Dropped, Journal, NotAsked, sample
+from host.errors import UNCONFIRMED, ColonnadeError, InvalidParams
+from host.exchange import Caller, ClientHandle
+from host.journal import InternalError, Journal, MessageDropped, ServerRequestRefused, excerpt
 from host.jsonrpc.conversation import CANCELLED, cancelled_id
 from host.jsonrpc.messages import (
     INTERNAL_ERROR,
@@ -36,7 +36,7 @@ from host.jsonrpc.messages import (
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, pick, string
 from host.names import outward_uri
 from host.peer import Behind, Peer
-from host.policy.gate import NOT_ALLOWED, Gate
+from host.policy.gate import NOT_ALLOWED_MESSAGE, Gate
 from host.protocol.abilities import NO_ABILITIES
 from host.protocol.levels import named
 from host.protocol.links import rename_in_result
@@ -163,10 +163,10 @@ class Voice:
         self._logs = (0, 0)
 
     def whose(self, subject: Origin) -> Hashable:
-        return None if subject.listens else subject.exchange.caller.mark  # nothing is worked on for who only listens
+        return None if subject.listens else subject.exchange.caller.key  # nothing is worked on for who only listens
 
     def dropped(self, what: str, detail: str) -> None:
-        self._journal.note(Dropped(self._server, what, detail))
+        self._journal.note(MessageDropped(self._server, what, detail))
         if what in USELESS:
             self._count_useless()
 
@@ -198,7 +198,7 @@ class Voice:
         elif notice.method == COMPLETE_NOTICE:
             self._complete(notice)
         else:
-            self.dropped("unexpected notification", sample(notice.method))
+            self.dropped("unexpected notification", excerpt(notice.method))
 
     def _tell_updated(self, notice: Notification) -> None:
         params = notice.params or b""
@@ -218,7 +218,7 @@ class Voice:
         second, count = self._logs
         now = int(trio.current_time())
         cost = 1
-        if notice.params is not None and self._gate.cleans(self._server):
+        if notice.params is not None and self._gate.sanitizes(self._server):
             cost += len(notice.params) // LOG_SIZE
         self._logs = now, count + cost if now == second else cost
         if self._logs[1] > LOGS_A_SECOND:
@@ -229,7 +229,7 @@ class Voice:
             return  # each request of such a client has a stream of its own, and nothing says which one is meant
         if found:
             caller = found[-1].exchange.caller
-            self._tell_log(self._fit(notice), caller, found[-1].exchange.outlet)
+            self._tell_log(self._fit(notice), caller, found[-1].exchange.client)
             return
         owner = self._owner()
         if owner is None and (behind.exact or self.spoken.stateless):
@@ -238,22 +238,22 @@ class Voice:
         if callers:
             notice = self._fit(notice)
         for caller in callers:
-            self._tell_log(notice, caller, caller.outlet)
+            self._tell_log(notice, caller, caller.client)
 
     def _fit(self, notice: Notification) -> Notification:
         if notice.params is None:
             return notice
-        return Notification(notice.method, self._gate.tidy(self._server, notice.params))
+        return Notification(notice.method, self._gate.sanitize(self._server, notice.params))
 
-    def _tell_log(self, notice: Notification, caller: Caller, outlet: Outlet) -> None:
+    def _tell_log(self, notice: Notification, caller: Caller, outlet: ClientHandle) -> None:
         # At a server's own endpoint nothing is renamed.
-        outlet.tell(named(notice, self._server) if caller.endpoint is None else notice)
+        outlet.notify(named(notice, self._server) if caller.endpoint is None else notice)
 
     def _complete(self, notice: Notification) -> None:
         id = completed_id(notice.params)
         params = self._fit(notice).params
         for caller, minted in self.elicitations.done(id) if id is not None else ():
-            caller.outlet.tell(completion(minted, params))
+            caller.client.notify(completion(minted, params))
 
     # Questions
 
@@ -271,9 +271,9 @@ class Voice:
                 raise CannotAsk(METHOD_NOT_FOUND, "this client does not offer that method")
             question, params = asked
             refuse_unspoken(question, self.spoken)
-            if not self._gate.could_ask(self._server, question):
+            if not self._gate.allows_server_request(self._server, question):
                 code = INVALID_PARAMS if question is Question.URL else METHOD_NOT_FOUND
-                raise self._not_asked(question, code, NOT_ALLOWED)
+                raise self._not_asked(question, code, NOT_ALLOWED_MESSAGE)
             return self._whom(peer, request, question, params, behind)
         except CannotAsk as refusal:
             return partial(_refuse, refusal)
@@ -326,11 +326,11 @@ class Voice:
             ask = partial(_ask, peer, hold, request.method, fitted, token, behind.about, retries)
             return partial(self._consented, question, fitted, caller, ask)
 
-        hold = Hold(origins, caller.outlet)
+        hold = Hold(origins, caller.client)
         at_large = None
         if question is Question.ROOTS and origins and owner is not None and task is None and not behind.exact:
             # Servers ask as they start, beside a call that may be over long before the answer comes.
-            at_large = None if caller.abilities.retries else asking(Hold([], owner.outlet))
+            at_large = None if caller.abilities.retries else asking(Hold([], owner.client))
         return partial(self._held, hold, asking(hold), at_large)
 
     def fitted(self, asked: tuple[Question, dict[str, Raw]], caller: Caller) -> dict[str, Raw]:
@@ -340,8 +340,8 @@ class Voice:
             CannotAsk: it may not be asked this.
         """
         question, params = asked
-        if not self._gate.could_ask(self._server, question):
-            raise self._not_asked(question, INVALID_PARAMS, NOT_ALLOWED)
+        if not self._gate.allows_server_request(self._server, question):
+            raise self._not_asked(question, INVALID_PARAMS, NOT_ALLOWED_MESSAGE)
         fitted = self._fitted(question, params, caller)
         if question is Question.URL and not caller.abilities.retries:  # who repeats requests knows no ids
             fitted = with_elicitation_id(fitted, secrets.token_urlsafe(12))
@@ -354,7 +354,9 @@ class Voice:
         Raises:
             ColonnadeError: it may not; see `Gate.admit_question`.
         """
-        with self._gate.put(await self._gate.admit_question(self._server, question, params, caller)) as trace:
+        with self._gate.dispatch_server_request(
+            await self._gate.admit_server_request(self._server, question, params, caller)
+        ) as trace:
             trace.outcome = "handed on"
 
     async def put(self, origin: Origin, question: Question, method: str, params: dict[str, Raw]) -> Raw:
@@ -364,7 +366,7 @@ class Voice:
         Raises:
             PeerError: it refused, or did not answer.
         """
-        hold = Hold([origin], origin.exchange.outlet)
+        hold = Hold([origin], origin.exchange.client)
         ask = partial(_ask, None, hold, method, params, None, None, _retried(origin))
         return await self._held(hold, partial(self._consented, question, params, origin.exchange.caller, ask))
 
@@ -373,15 +375,23 @@ class Voice:
     ) -> Raw:
         """The client's answer, once the question may be put to it: of its roots, those that the server may know."""
         try:
-            with self._gate.put(await self._gate.admit_question(self._server, question, params, caller)):
+            with self._gate.dispatch_server_request(
+                await self._gate.admit_server_request(self._server, question, params, caller)
+            ):
                 answer = await ask()
-            return answer if question is not Question.ROOTS else await self._gate.roots(self._server, answer, caller)
+            return (
+                answer
+                if question is not Question.ROOTS
+                else await self._gate.filter_roots(self._server, answer, caller)
+            )
         except ColonnadeError as refusal:
-            self._journal.note(NotAsked(self._server, f"{question.value} question", sample(refusal.message)))
+            self._journal.note(
+                ServerRequestRefused(self._server, f"{question.value} question", excerpt(refusal.message))
+            )
             raise PeerError(ErrorBody(refusal.code, refusal.message, refusal.data)) from None
 
     def _fitted(self, question: Question, params: dict[str, Raw], caller: Caller) -> dict[str, Raw]:
-        cautious = self._gate.cautious(self._server, question, params)
+        cautious = self._gate.check_server_request(self._server, question, params)
         fitted = fit(question, cautious, caller.abilities, self.title)
         if question is Question.SAMPLING and caller.endpoint is None:
             return _with_outward_links(fitted, self._server)
@@ -394,9 +404,9 @@ class Voice:
             return [origin for origin in behind.open if not origin.is_ours]
         owner = self._owner()
         if owner is not None:
-            return [origin for origin in behind.open if origin.exchange.caller.mark == owner.mark] or self.guests
+            return [origin for origin in behind.open if origin.exchange.caller.key == owner.key] or self.guests
         origins = [origin for origin in behind.open if not origin.listens and not (beside_ours and origin.is_ours)]
-        callers = behind.abandoned.union(origin.exchange.caller.mark for origin in origins)
+        callers = behind.abandoned.union(origin.exchange.caller.key for origin in origins)
         return origins if len(callers) == 1 and not any(origin.is_ours for origin in origins) else []
 
     def _uncertain(self, behind: Behind[Origin]) -> str:
@@ -407,7 +417,7 @@ class Voice:
         return "it is not certain which client is meant (with isolation: per-client it would be)"
 
     def _not_asked(self, question: Question, code: int, why: str) -> CannotAsk:
-        self._journal.note(NotAsked(self._server, f"{question.value} question", why))
+        self._journal.note(ServerRequestRefused(self._server, f"{question.value} question", why))
         return CannotAsk(code, why)
 
     async def _held(
@@ -429,7 +439,7 @@ class Voice:
         except (BrokenAnswer, LinkLost) as problem:
             raise PeerError(ErrorBody(INTERNAL_ERROR, f"the client did not answer: {problem}")) from None
         except Exception as problem:  # noqa: BLE001 - one question's trouble must not end the connection
-            self._journal.note(Crashed(self._server, problem))
+            self._journal.note(InternalError(self._server, problem))
             raise PeerError(ErrorBody(INTERNAL_ERROR, "Internal error in Colonnade")) from None
         finally:
             hold.release()
@@ -474,7 +484,7 @@ async def _ask(
     try:
         with trio.move_on_after(patience):
             if token is None or peer is None:
-                answer = await hold.outlet.ask(method, params, None)
+                answer = await hold.outlet.request(method, params, None)
             else:
                 answer = await _ask_with_progress(peer, hold.outlet, method, params, token, about)
             if not is_object(answer):
@@ -485,11 +495,11 @@ async def _ask(
             raise
     if closes:
         return elicitation_cancelled()
-    raise PeerError(ErrorBody(NOBODY_ANSWERED, f"nobody answered within {patience:.0f} s"))
+    raise PeerError(ErrorBody(UNCONFIRMED, f"nobody answered within {patience:.0f} s"))
 
 
 async def _ask_with_progress(
-    peer: Peer[Origin], outlet: Outlet, method: str, params: dict[str, Raw], token: Id, about: Id | None
+    peer: Peer[Origin], outlet: ClientHandle, method: str, params: dict[str, Raw], token: Id, about: Id | None
 ) -> Raw:
     """The same, while the client's progress goes to the server under the server's own token. Reports that come faster
     than they can be sent are one: the newest."""
@@ -517,7 +527,7 @@ async def _ask_with_progress(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(relay)
         try:
-            answer = await outlet.ask(method, params, report)
+            answer = await outlet.request(method, params, report)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
             answer = problem
         nursery.cancel_scope.cancel()

@@ -211,7 +211,7 @@ class Roster:
             MethodNotFound: it does not offer this.
         """
         upstream = self._upstream(permit.server)
-        lasting = upstream.spec.isolation is not Isolation.PER_CALL and permit.exchange.caller.instance is not None
+        lasting = upstream.spec.isolation is not Isolation.PER_CALL and permit.exchange.caller.instance_key is not None
         seat = self.seat(permit.server, permit.exchange) if lasting else nullcontext(upstream.seat())
         async with seat as found:
             _check_subscribes(found.client)

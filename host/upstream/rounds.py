@@ -14,8 +14,8 @@ import trio
 from msgspec import Raw
 
 from host.asking import PeerError
-from host.errors import BrokeProtocol, Forbidden, Refused
-from host.exchange import Unfinished
+from host.errors import Forbidden, ProtocolViolation, ServerErrorResponse
+from host.exchange import InputRequired
 from host.jsonrpc.raw import encode
 from host.protocol.questions import ELICIT, CannotAsk, Question, question_of
 from host.protocol.rounds import MoreInput, elicitation_cancelled, more_input
@@ -47,7 +47,7 @@ class Rounds:
         self._voice = voice
         self._origin = origin
 
-    async def relayed(self, result: Raw) -> Unfinished:
+    async def relayed(self, result: Raw) -> InputRequired:
         """The unfinished answer, for a caller that goes on with it itself.
 
         Raises:
@@ -57,12 +57,12 @@ class Rounds:
         more = self._read(result)
         if more.state is not None and len(more.state.encode()) > MAX_STATE:
             why = f"{self._server} sent a requestState of more than {MAX_STATE} bytes"
-            raise BrokeProtocol(self._server, why)
+            raise ProtocolViolation(self._server, why)
         asked = {key: self._recognised(*each) for key, each in more.requests.items()}
         questions = {key: self._fitted(*each) for key, each in more.requests.items()}
         for key, (question, _) in asked.items():
             await self._voice.consent(question, questions[key][1], self._origin.exchange.caller)
-        return Unfinished(self._server, questions, more.state)
+        return InputRequired(self._server, questions, more.state)
 
     async def drive(self, result: Raw, send: Send) -> Raw:
         """The finished answer that follows this one, once all questions on the way have been answered.
@@ -87,7 +87,7 @@ class Rounds:
                 await trio.sleep(pause * random.uniform(0.8, 1.2))
                 pause = min(2 * pause, LAST_PAUSE)
             if rounds > MAX_ROUNDS or polls > MAX_POLLS:
-                raise BrokeProtocol(self._server, f"{self._server} asks without end")
+                raise ProtocolViolation(self._server, f"{self._server} asks without end")
             answers = await self.answers(asked)
             self._origin.patience.progressed()  # each round is a sign of life
             known |= {_as_known(each): answers[key] for key, each in asked.items() if _is_page(each) and key in answers}
@@ -100,7 +100,7 @@ class Rounds:
             return more_input(result)
         except ValueError as problem:
             why = f"{self._server} sent an unfinished answer that is none: {problem}"
-            raise BrokeProtocol(self._server, why) from None
+            raise ProtocolViolation(self._server, why) from None
 
     def _fitted(self, method: str, params: Raw | None) -> tuple[str, dict[str, Raw]]:
         try:
@@ -111,7 +111,9 @@ class Rounds:
     def _recognised(self, method: str, params: Raw | None) -> tuple[Question, dict[str, Raw]]:
         found = question_of(method, params, identified=False)
         if found is None:
-            raise BrokeProtocol(self._server, f"{self._server} asks with a method that is no question: {method[:80]}")
+            raise ProtocolViolation(
+                self._server, f"{self._server} asks with a method that is no question: {method[:80]}"
+            )
         return found
 
     async def answers(self, asked: Mapping[str, tuple[str, Raw | None]]) -> dict[str, Raw]:
@@ -141,7 +143,7 @@ class Rounds:
                 nursery.start_soon(put, key)
         if refusals:
             error = refusals[0].error
-            raise Refused(self._server, error.code, error.message, error.data)
+            raise ServerErrorResponse(self._server, error.code, error.message, error.data)
         return answers
 
 

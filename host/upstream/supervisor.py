@@ -17,11 +17,11 @@ import trio
 
 from config import Protocol, ServerSpec, Trust
 from host.catalog import Catalog
-from host.errors import Unavailable, first_of
+from host.errors import Unavailable, first_exception
 from host.exchange import Caller
-from host.journal import Crashed, Journal, LeftOut, ServerFailed, ServerReady, sample
+from host.journal import EntryOmitted, InternalError, Journal, ServerFailed, ServerReady, excerpt
 from host.jsonrpc.readable import LONE_SURROGATE
-from host.memory import Use, server
+from host.memory import Use, server_owner
 from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
@@ -99,7 +99,7 @@ class Upstream:
         self.gone = trio.Event()
         self.settled = trio.Event()
         self.state: State = Connecting(trio.current_time(), None)
-        self.watches = Watches(spec.id, spec.timeout, partial(gate.shows, spec.id, Kind.RESOURCE))
+        self.watches = Watches(spec.id, spec.timeout, partial(gate.is_visible, spec.id, Kind.RESOURCE))
         self.manner = manner_of(spec)
         """How it is to be spoken to when it is connected next."""
         self.last_manner = self.manner
@@ -144,7 +144,7 @@ class Upstream:
     def listed(self) -> Listed:
         """What each client of this server knows of its lists."""
         tool, suspect = partial(self._catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
-        hold = partial(self._catalog.memory.hold, server(self.spec.id), Use.MESSAGES, 0)
+        hold = partial(self._catalog.memory.hold, server_owner(self.spec.id), Use.MESSAGES, 0)
         return Listed(tool, suspect, self._read_tools, self._until_read, hold)
 
     async def _read_tools(self) -> None:
@@ -188,11 +188,11 @@ class Upstream:
                 self._restarts.started(trio.current_time())
                 await self._connect(open_link)
             except* FAILURES as group:
-                otherwise, why = self._take_otherwise(first_of(group)), reason(self.spec, group)
+                otherwise, why = self._take_otherwise(first_exception(group)), reason(self.spec, group)
                 if not otherwise:
                     self._fall(why)
             except* Exception as group:  # noqa: BLE001 - one server's trouble, our own mistakes included, stays with it
-                self._journal.note(Crashed(self.spec.id, group))
+                self._journal.note(InternalError(self.spec.id, group))
                 self._fall("of an internal error")
             if otherwise and self._restarts.may_start(trio.current_time()):
                 continue
@@ -210,7 +210,7 @@ class Upstream:
         self.settled.set()
         while not self._gate.observe_launch(self.spec.id, launch_of(self.spec)):
             with trio.move_on_after(LOOK_EVERY):  # the former program may come back
-                await self._gate.until_launches(self.spec.id)
+                await self._gate.wait_until_launchable(self.spec.id)
         self.state = Connecting(trio.current_time(), None)
 
     def _take_otherwise(self, problem: BaseException) -> bool:
@@ -242,7 +242,7 @@ class Upstream:
             delay = 0.0
         failed = self.state = Failed(now, why, now + delay)
         for kind in Kind:
-            self._catalog.lapse(self.spec.id, kind)
+            self._catalog.expire_hint(self.spec.id, kind)
         self._lister = None
         self.settled.set()
         self._journal.note(ServerFailed(self.spec.id, why, delay))
@@ -279,7 +279,7 @@ class Upstream:
                 self.last_manner, self._came_up = self.manner, True
                 if client.offer.unreadable:
                     text = f"its instructions are left out, since clients could not read them: {LONE_SURROGATE}"
-                    self._journal.note(LeftOut(self.spec.id, text, "instructions"))
+                    self._journal.note(EntryOmitted(self.spec.id, text, "instructions"))
                 observing = self._gate.observe_instructions(self.spec.id, client.offer.instructions)
                 await self._catalog.slices.run(observing)
                 lister = Lister(client, self._catalog, self._gate, self._journal, self._pace)
@@ -292,7 +292,7 @@ class Upstream:
                 self.state = Ready(trio.current_time(), client)
                 self.settled.set()
                 self._journal.note(
-                    ServerReady(self.spec.id, sample(client.offer.server), self._counts(), trio.current_time() - began)
+                    ServerReady(self.spec.id, excerpt(client.offer.server), self._counts(), trio.current_time() - began)
                 )
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(lister.run)
@@ -303,7 +303,7 @@ class Upstream:
                     raise client.peer.lost
 
     def _counts(self) -> str:
-        counted = ((kind, len(self._catalog.shelf(kind).by_server.get(self.spec.id, ()))) for kind in Kind)
+        counted = ((kind, len(self._catalog.snapshot(kind).by_server.get(self.spec.id, ()))) for kind in Kind)
         return counted_out(counted)
 
 

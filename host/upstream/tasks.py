@@ -14,7 +14,7 @@ import trio
 from msgspec import Raw
 
 from host.asking import CALL_OFF_GRACE
-from host.errors import BrokeProtocol, ColonnadeError, Refused, TimedOut
+from host.errors import ColonnadeError, ProtocolViolation, ServerErrorResponse, TimedOut
 from host.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS
 from host.jsonrpc.raw import members
 from host.protocol.stateless import bare
@@ -89,10 +89,10 @@ class TaskCall:
         except ValueError as problem:
             raise self._broken(problem) from None
         if task.id in self._voice.tasks:  # what that one asks could be anybody's
-            raise BrokeProtocol(self._server, f"{self._server} gave two tasks the same id")
+            raise ProtocolViolation(self._server, f"{self._server} gave two tasks the same id")
         exchange = self._origin.exchange
-        if exchange.tasked is not None:
-            exchange.tasked()
+        if exchange.on_task_created is not None:
+            exchange.on_task_created()
             self._origin.patience.as_long_as_it_takes()
         self._voice.tasks[task.id] = self._origin
         try:
@@ -152,10 +152,10 @@ class TaskCall:
             if task.status is Status.COMPLETED and found.result is not None:
                 return bare(found.result)
             if task.status is Status.FAILED and found.error is not None:
-                raise Refused(self._server, found.error.code, found.error.message, found.error.data)
+                raise ServerErrorResponse(self._server, found.error.code, found.error.message, found.error.data)
             if task.status.over:
                 text = f"{self._server} has called its task off" + (f": {task.message}" if task.message else "")
-                raise Refused(self._server, INTERNAL_ERROR, text[:500], None)
+                raise ServerErrorResponse(self._server, INTERNAL_ERROR, text[:500], None)
             self._heed(task, found.inputs, nursery)
             await self._pause(task)
 
@@ -201,7 +201,7 @@ class TaskCall:
     async def _about(self, method: str, task: Task) -> Raw:
         try:
             return await self._ask(method, _named(task))
-        except Refused as refusal:
+        except ServerErrorResponse as refusal:
             # The one says what became of the call, the other that there is no such task.
             self._over = self._over or method == TASKS_RESULT or refusal.code == INVALID_PARAMS
             raise
@@ -215,8 +215,10 @@ class TaskCall:
             await self._stirred.wait()
         self._stirred = trio.Event()
 
-    def _broken(self, problem: Exception) -> BrokeProtocol:
-        return BrokeProtocol(self._server, f"{self._server} said something of a task that cannot be read: {problem}")
+    def _broken(self, problem: Exception) -> ProtocolViolation:
+        return ProtocolViolation(
+            self._server, f"{self._server} said something of a task that cannot be read: {problem}"
+        )
 
 
 def _named(task: Task) -> dict[str, Raw]:

@@ -14,7 +14,7 @@ import trio
 from msgspec import Raw
 
 from host.asking import BrokenAnswer, PeerError
-from host.errors import Refused, TooMany, UpstreamError, again
+from host.errors import ServerErrorResponse, TooManyResources, UpstreamError, copy_of
 from host.exchange import Caller, Exchange
 from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode
@@ -93,7 +93,7 @@ class Watches:
         uri, caller = permit.target, permit.exchange.caller
         if uri not in self._watchers:
             if len(self._watchers) >= MAX_WATCHED:
-                raise TooMany(self._server, f"{MAX_WATCHED} resources of {self._server} are watched already")
+                raise TooManyResources(self._server, f"{MAX_WATCHED} resources of {self._server} are watched already")
             self._watchers[uri] = {}
             self._lengths[len(uri)] += 1
         watchers = self._watchers[uri]
@@ -118,7 +118,7 @@ class Watches:
         self._look_at(uri)
         await outcome.known.wait()
         if outcome.error is not None:
-            raise again(outcome.error)
+            raise copy_of(outcome.error)
 
     def unwatch(self, uri: str, caller: Caller) -> None:
         """`caller` hears of it no more; the server is told when it was the last."""
@@ -214,7 +214,9 @@ class Watches:
                     await trio.lowlevel.checkpoint()  # to judge one may take a millisecond, and there may be 10,000
                 why = f"{self._server} does not tell of changes to this"
                 for uri in wanted:
-                    self._settle(uri, None if uri in agreed else Refused(self._server, METHOD_NOT_FOUND, why, None))
+                    self._settle(
+                        uri, None if uri in agreed else ServerErrorResponse(self._server, METHOD_NOT_FOUND, why, None)
+                    )
         finally:
             self._asked, self._due = set(), {}
             self._end_all(frozenset(self._outcomes), failure(self._server, LinkLost("the connection ended")))

@@ -32,7 +32,7 @@ from host.jsonrpc.messages import (
     write,
 )
 from host.jsonrpc.raw import value
-from host.memory import Hold, uncharged
+from host.memory import HoldingFactory, uncharged
 from host.protocol.methods import INITIALIZE, INITIALIZED, LISTINGS
 from host.protocol.versions import Revision
 from host.wire.http_transport import (
@@ -414,7 +414,7 @@ async def open_http(
     transport: Transport | None = None,
     turns: Turns | None = None,
     max_message: int | None = None,
-    hold: Hold = uncharged,
+    hold: HoldingFactory = uncharged,
 ) -> AsyncIterator[HttpLink]:
     """A link to the server at `url` for the block. Nothing is sent until somebody sends; at the end the session, if the
     server gave one, is given back, and all connections are closed.

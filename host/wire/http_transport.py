@@ -29,9 +29,9 @@ import httpx
 import trio
 
 from config import is_protocol_header
-from host.errors import again
+from host.errors import copy_of
 from host.jsonrpc.messages import Malformed
-from host.memory import Hold, OverBudget, uncharged
+from host.memory import HoldingFactory, OverBudget, uncharged
 from host.version import VERSION
 from host.wire.framing import DISCARDING
 from host.wire.http_network import MAX_INTERIM, Backend, TooManyInterim
@@ -129,7 +129,7 @@ class Answer:
         response: httpx.Response,
         turns: Turns | None = None,
         max_body: int | None = None,
-        hold: Hold = uncharged,
+        hold: HoldingFactory = uncharged,
     ) -> None:
         self._hold = hold
         self._response = response
@@ -306,7 +306,7 @@ class Origin:
         transport: Transport,
         turns: Turns,
         max_message: int | None,
-        hold: Hold,
+        hold: HoldingFactory,
     ) -> None:
         self._hold = hold
         self.turns = turns
@@ -391,7 +391,7 @@ class Exchanges:
             LinkLost: the link is over.
         """
         if self.lost is not None:
-            raise again(self.lost)
+            raise copy_of(self.lost)
         with trio.CancelScope() as scope:
             self._scopes.add(scope)
             try:
@@ -400,7 +400,7 @@ class Exchanges:
                 self._scopes.discard(scope)
         if scope.cancelled_caught:
             assert self.lost is not None
-            raise again(self.lost)
+            raise copy_of(self.lost)
 
     def lose(self, lost: LinkLost) -> LinkLost:
         """The link is over, if it was not: why it is."""
@@ -420,7 +420,7 @@ async def open_origin(
     *,
     turns: Turns | None = None,
     max_message: int | None = None,
-    hold: Hold = uncharged,
+    hold: HoldingFactory = uncharged,
 ) -> AsyncIterator[Origin]:
     """The server at `url` for the block; all connections to it are closed at the end. TLS trusts what `SSL_CERT_FILE`
     or `SSL_CERT_DIR` name, else the certificates of Mozilla.

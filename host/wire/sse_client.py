@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 import trio
 
 from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
-from host.memory import Hold, uncharged
+from host.memory import HoldingFactory, uncharged
 from host.protocol.versions import Revision
 from host.wire.http_transport import (
     CONNECT_PATIENCE,
@@ -158,7 +158,7 @@ async def open_sse(
     transport: Transport | None = None,
     turns: Turns | None = None,
     max_message: int | None = None,
-    hold: Hold = uncharged,
+    hold: HoldingFactory = uncharged,
 ) -> AsyncIterator[SseLink]:
     """A link to the server at `url` for the block. Nothing is sent until `run` opens the stream; at the end all
     connections are closed, which ends the session.

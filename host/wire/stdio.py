@@ -13,7 +13,7 @@ import trio
 
 from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
 from host.jsonrpc.raw import one_line
-from host.memory import Hold, OverBudget, uncharged
+from host.memory import HoldingFactory, OverBudget, uncharged
 from host.protocol.versions import Revision
 from host.wire.framing import DISCARDING, MAX_LINE, LineTooLong, MessageSplitter
 from host.wire.link import Arrival, Deliver, LinkLost, NoMemory, Parcel
@@ -45,7 +45,7 @@ class StdioLink:
         *,
         turns: Turns | None = None,
         max_message: int | None = None,
-        hold: Hold = uncharged,
+        hold: HoldingFactory = uncharged,
     ) -> None:
         self._turns = turns or Turns()
         self._max_message = max_message or MAX_LINE

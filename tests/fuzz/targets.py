@@ -21,7 +21,7 @@ from config import Consent, KindConsent, Rule, Trust, Verdict
 from host.hygiene import clean_json, is_clean, visible
 from host.jsonrpc.messages import Malformed, read, read_batch_strictly, read_each, read_strictly, write
 from host.jsonrpc.raw import items, members, string, value
-from host.names import template_makes
+from host.names import template_matches
 from host.policy.fingerprint import difference, fingerprint, pretty
 from host.policy.rules import Rules
 from host.protocol.links import without_page
@@ -134,9 +134,9 @@ def uris(data: bytes) -> None:
     """A URI that Python's documented functions map to a denied file is denied, in every spelling."""
     text = data.decode(errors="replace")
     template, _, uri = text.rpartition("\n")
-    template_makes(template, uri)
-    verdict = _FILES.judge(Kind.RESOURCE, uri).verdict
-    if not _FILES.shows(Kind.RESOURCE, uri):
+    template_matches(template, uri)
+    verdict = _FILES.evaluate(Kind.RESOURCE, uri).verdict
+    if not _FILES.is_visible(Kind.RESOURCE, uri):
         assert verdict is Verdict.DENY
     try:
         path = os.path.normpath(unquote(urlsplit(uri).path))

@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from host import aside
-from host.aside import AT_ONCE, NICENESS, TookTooLong, _by_itself, _packed, run_aside
+from host.aside import MAX_WORKERS, NICENESS, WorkerTimeout, _out_of_band, _pack, run_in_worker
 from host.jsonrpc.messages import Received, Refusals, receive, receive_judged, refusals
 
 from .wire.processes import ROOT, exists, until
@@ -29,18 +29,18 @@ LIMIT = 30.0
 
 HOST = """
 import os, time, trio
-from host.aside import run_aside
+from host.aside import run_in_worker
 
 async def main():
     pids = set()
     async def work():
-        pids.add(await run_aside(os.getpid))
+        pids.add(await run_in_worker(os.getpid))
     while len(pids) < 3:
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(work)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(run_aside, time.sleep, 600)
+        nursery.start_soon(run_in_worker, time.sleep, 600)
         await trio.sleep(0.1)
         print(*pids, flush=True)
 
@@ -59,8 +59,8 @@ def children(thread: int | None = None) -> set[int]:
 
 
 async def test_the_result_comes_back_from_another_process() -> None:
-    assert await run_aside(os.getpid) not in (os.getpid(), 0)
-    refused = await run_aside(refusals, LARGE)
+    assert await run_in_worker(os.getpid) not in (os.getpid(), 0)
+    refused = await run_in_worker(refusals, LARGE)
     assert refused == Refusals(None, None)
     assert receive_judged(LARGE, refused) == receive(LARGE)
 
@@ -68,22 +68,22 @@ async def test_the_result_comes_back_from_another_process() -> None:
 def test_of_long_texts_in_a_result_the_pickle_holds_none() -> None:
     """Of a page of 7 MB, all of it in one pickle, taking it in held the loop 20 ms."""
     result = ([LARGE, b"short", LARGE], b"beside")
-    _, _, head, *texts = _packed(_by_itself(result))
+    _, _, head, *texts = _pack(_out_of_band(result))
     assert [bytes(text) for text in texts] == [LARGE, LARGE]
     assert len(head) < 200
     assert pickle.loads(head, buffers=texts) == result
 
 
 async def test_what_the_function_raises_is_raised_here_and_the_process_goes_on() -> None:
-    first = await run_aside(os.getpid)
+    first = await run_in_worker(os.getpid)
     with pytest.raises(ZeroDivisionError):
-        await run_aside(divmod, 1, 0)
-    assert await run_aside(os.getpid) == first
+        await run_in_worker(divmod, 1, 0)
+    assert await run_in_worker(os.getpid) == first
 
 
 @pytest.mark.slow
 async def test_a_process_that_was_killed_is_replaced_and_its_work_is_done_here() -> None:
-    first = await run_aside(os.getpid)
+    first = await run_in_worker(os.getpid)
 
     async def kill() -> None:
         await trio.sleep(0.05)
@@ -91,8 +91,8 @@ async def test_a_process_that_was_killed_is_replaced_and_its_work_is_done_here()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(kill)
-        assert await run_aside(_pid_after, 0.3) == os.getpid()
-    second = await run_aside(os.getpid)
+        assert await run_in_worker(_pid_after, 0.3) == os.getpid()
+    second = await run_in_worker(os.getpid)
     assert second not in (first, os.getpid())
 
 
@@ -101,13 +101,13 @@ async def test_a_few_run_at_once_and_the_others_wait() -> None:
     found: list[int] = []
 
     async def work() -> None:
-        found.append(await run_aside(_pid_after, 0.2))
+        found.append(await run_in_worker(_pid_after, 0.2))
 
     async with trio.open_nursery() as nursery:
-        for _ in range(3 * AT_ONCE):
+        for _ in range(3 * MAX_WORKERS):
             nursery.start_soon(work)
-    assert len(found) == 3 * AT_ONCE
-    assert len(set(found)) == AT_ONCE
+    assert len(found) == 3 * MAX_WORKERS
+    assert len(set(found)) == MAX_WORKERS
 
 
 def _pid_after(seconds: float) -> int:
@@ -116,23 +116,23 @@ def _pid_after(seconds: float) -> int:
 
 
 async def test_a_process_whose_work_is_cancelled_is_spared_if_it_ends_soon() -> None:
-    first = await run_aside(os.getpid)
+    first = await run_in_worker(os.getpid)
     with trio.move_on_after(0.05) as scope:
-        await run_aside(_pid_after, 0.2)
+        await run_in_worker(_pid_after, 0.2)
     assert scope.cancelled_caught
-    assert await run_aside(os.getpid) == first
+    assert await run_in_worker(os.getpid) == first
 
 
 async def test_a_process_that_is_stopped_is_killed_soon_after_its_work_was_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(aside, "GRACE", 0.1)
+    monkeypatch.setattr(aside, "CANCEL_GRACE", 0.1)
     first = await stopped()
     with trio.fail_after(LIMIT), trio.move_on_after(0.05) as scope:
-        await run_aside(os.getpid)
+        await run_in_worker(os.getpid)
     assert scope.cancelled_caught
     assert not exists(first)
-    assert await run_aside(os.getpid) not in (first, os.getpid())
+    assert await run_in_worker(os.getpid) not in (first, os.getpid())
 
 
 async def test_a_process_that_does_not_answer_is_killed_and_its_work_is_done_here(
@@ -140,10 +140,10 @@ async def test_a_process_that_does_not_answer_is_killed_and_its_work_is_done_her
 ) -> None:
     first = await stopped()
     with trio.fail_after(LIMIT), monkeypatch.context() as short:
-        short.setattr(aside, "PATIENCE", 0.1)
-        assert await run_aside(os.getpid) == os.getpid()
+        short.setattr(aside, "WORK_TIMEOUT", 0.1)
+        assert await run_in_worker(os.getpid) == os.getpid()
     assert not exists(first)
-    assert await run_aside(os.getpid) not in (first, os.getpid())
+    assert await run_in_worker(os.getpid) not in (first, os.getpid())
 
 
 async def test_work_that_a_process_had_no_time_for_is_not_repeated_where_it_would_hold_the_loop_up(
@@ -151,16 +151,16 @@ async def test_work_that_a_process_had_no_time_for_is_not_repeated_where_it_woul
 ) -> None:
     first = await stopped()
     with trio.fail_after(LIMIT), monkeypatch.context() as short:
-        short.setattr(aside, "PATIENCE", 0.1)
-        with pytest.raises(TookTooLong):
-            await run_aside(os.getpid, repeats=False)
+        short.setattr(aside, "WORK_TIMEOUT", 0.1)
+        with pytest.raises(WorkerTimeout):
+            await run_in_worker(os.getpid, fall_back_to_thread=False)
     assert not exists(first)
-    assert await run_aside(os.getpid, repeats=False) not in (first, os.getpid())
+    assert await run_in_worker(os.getpid, fall_back_to_thread=False) not in (first, os.getpid())
 
 
 async def stopped() -> int:
     """An idle process that does not run on."""
-    pid = await run_aside(os.getpid)
+    pid = await run_in_worker(os.getpid)
     os.kill(pid, signal.SIGSTOP)
     return pid
 
@@ -193,7 +193,7 @@ async def test_a_host_that_is_killed_leaves_no_process_though_it_be_stopped() ->
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells of processes")
 async def test_the_thread_of_the_loop_starts_the_processes() -> None:
     """They die with the thread that started them, and a worker thread of trio ends after some idle seconds."""
-    pid = await run_aside(os.getpid)
+    pid = await run_in_worker(os.getpid)
     assert pid in children(threading.get_native_id())
 
 
@@ -212,7 +212,7 @@ def test_a_process_says_nothing_when_the_host_is_gone(size: int | None) -> None:
             cwd=ROOT,
         )
     with ours:
-        ours.sendall(b"".join(_packed((_pid_after, (0.2,))))[:size])
+        ours.sendall(b"".join(_pack((_pid_after, (0.2,))))[:size])
     with process:
         _, said = process.communicate(timeout=LIMIT)
     assert (said, process.returncode) == (b"", 0)
@@ -225,13 +225,13 @@ def test_the_processes_have_no_environment_and_end_with_the_loop() -> None:
 
     async def main() -> None:
         os.environ["SECRET_OF_THE_HOST"] = "x"
-        pid = await run_aside(os.getpid)
+        pid = await run_in_worker(os.getpid)
         seen.append(children() - before)
         assert seen == [{pid}]
         assert _environment_of(pid) == b""
         assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
-        assert await run_aside(_variables) == {}
-        assert await run_aside(_can_be_read) == 0
+        assert await run_in_worker(_variables) == {}
+        assert await run_in_worker(_can_be_read) == 0
 
     try:
         trio.run(main)

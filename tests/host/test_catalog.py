@@ -11,12 +11,12 @@ import trio
 import trio.testing
 
 from host import slices
-from host.catalog import AT_ONCE, COPIES, Catalog, Definition, Entry, Hint, mirrors_in
+from host.catalog import KEPT_COPIES, MAX_INLINE_ENTRIES, Catalog, Definition, Entry, FreshnessHint, param_headers_in
 from host.memory import Budget, Use
-from host.memory import server as owner
+from host.memory import server_owner as owner
 from host.protocol.methods import Kind
 from host.protocol.stateless import Freshness
-from host.slices import at_once
+from host.slices import run_inline
 
 
 def tool(name: str, **more: object) -> Definition:
@@ -33,20 +33,20 @@ def catalog() -> tuple[Catalog, list[Entry]]:
 
 
 def publish(
-    shelves: Catalog, server: str, kind: Kind, definitions: Iterable[Definition], hint: Hint | None = None
+    shelves: Catalog, server: str, kind: Kind, definitions: Iterable[Definition], hint: FreshnessHint | None = None
 ) -> bool:
-    shows = partial(shelves._shows, server, kind)
-    return shelves.publish(server, kind, at_once(shelves.part(server, kind, definitions, shows)), hint)
+    shows = partial(shelves._is_visible, server, kind)
+    return shelves.publish(server, kind, run_inline(shelves.prepare_entries(server, kind, definitions, shows)), hint)
 
 
 def outward(shelves: Catalog, kind: Kind = Kind.TOOL) -> list[str]:
-    return [entry.outward for entry in shelves.shelf(kind).entries]
+    return [entry.outward for entry in shelves.snapshot(kind).entries]
 
 
 def test_it_begins_empty() -> None:
     shelves, _ = catalog()
     assert shelves.version == 0
-    assert all(shelves.shelf(kind).entries == () for kind in Kind)
+    assert all(shelves.snapshot(kind).entries == () for kind in Kind)
 
 
 def test_entries_stand_in_the_order_of_the_configuration_then_of_the_server() -> None:
@@ -60,7 +60,7 @@ def test_entries_stand_in_the_order_of_the_configuration_then_of_the_server() ->
 def test_an_entry_is_found_by_both_of_its_names() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.RESOURCE, [resource("x://1")])
-    shelf = shelves.shelf(Kind.RESOURCE)
+    shelf = shelves.snapshot(Kind.RESOURCE)
     (entry,) = shelf.entries
     assert (entry.kind, entry.server, entry.inward, entry.outward) == (Kind.RESOURCE, "a", "x://1", "a+x://1")
     assert shelf.by_outward == {"a+x://1": entry}
@@ -73,7 +73,7 @@ def test_only_the_names_of_a_definition_change_on_the_way_out() -> None:
     shelves, _ = catalog()
     raw = b'{"z":1.0,"name":"t","inputSchema":{"name":"t","\\u00e9":[ ]},"_meta":{"ui":{"resourceUri":"ui://p"}}}'
     publish(shelves, "a", Kind.TOOL, [Definition("t", raw)])
-    (entry,) = shelves.shelf(Kind.TOOL).entries
+    (entry,) = shelves.snapshot(Kind.TOOL).entries
     assert entry.definition == raw
     assert entry.exported == raw.replace(b'"z":1.0,"name":"t"', b'"z":1.0,"name":"a__t"').replace(
         b"ui://p", b"ui://a+p"
@@ -84,21 +84,21 @@ def test_a_template_is_renamed_in_its_own_member() -> None:
     """(rule 65)"""
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TEMPLATE, [Definition("x://{p}", b'{"uriTemplate":"x://{p}","name":"n"}')])
-    assert shelves.shelf(Kind.TEMPLATE).entries[0].exported == b'{"uriTemplate":"a+x://{p}","name":"n"}'
+    assert shelves.snapshot(Kind.TEMPLATE).entries[0].exported == b'{"uriTemplate":"a+x://{p}","name":"n"}'
 
 
 def test_half_an_emoji_in_the_name_of_a_member_does_not_matter() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t","\\ud83d":1}')])
-    assert shelves.shelf(Kind.TOOL).entries[0].exported == b'{"name":"a__t","\\ud83d":1}'
+    assert shelves.snapshot(Kind.TOOL).entries[0].exported == b'{"name":"a__t","\\ud83d":1}'
 
 
 def test_publishing_the_same_again_changes_nothing() -> None:
     shelves, _ = catalog()
     assert publish(shelves, "a", Kind.TOOL, [tool("1")])
-    before = shelves.shelf(Kind.TOOL)
+    before = shelves.snapshot(Kind.TOOL)
     assert not publish(shelves, "a", Kind.TOOL, iter([tool("1")]))
-    assert shelves.shelf(Kind.TOOL) is before
+    assert shelves.snapshot(Kind.TOOL) is before
     assert shelves.version == 1
 
 
@@ -107,30 +107,30 @@ def test_any_difference_is_a_new_version(after: list[Definition]) -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [tool("1"), tool("2")])
     assert publish(shelves, "a", Kind.TOOL, after)
-    assert shelves.shelf(Kind.TOOL).version == shelves.version == 2
+    assert shelves.snapshot(Kind.TOOL).version == shelves.version == 2
 
 
 def test_a_change_of_one_kind_leaves_the_shelves_of_the_others() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [tool("1")])
-    before = shelves.shelf(Kind.TOOL)
+    before = shelves.snapshot(Kind.TOOL)
     publish(shelves, "a", Kind.PROMPT, [tool("1")])
-    assert shelves.shelf(Kind.TOOL) is before
-    assert shelves.shelf(Kind.PROMPT).version == 1
+    assert shelves.snapshot(Kind.TOOL) is before
+    assert shelves.snapshot(Kind.PROMPT).version == 1
 
 
 def test_a_server_that_listed_nothing_has_listed() -> None:
     shelves, _ = catalog()
-    assert "a" not in shelves.shelf(Kind.TOOL).by_server
+    assert "a" not in shelves.snapshot(Kind.TOOL).by_server
     assert not publish(shelves, "a", Kind.TOOL, [])
-    assert shelves.shelf(Kind.TOOL).by_server == {"a": ()}
+    assert shelves.snapshot(Kind.TOOL).by_server == {"a": ()}
     assert shelves.version == 0
 
 
 def test_a_shelf_that_was_taken_stays_as_it_was() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [tool("1")])
-    taken = shelves.shelf(Kind.TOOL)
+    taken = shelves.snapshot(Kind.TOOL)
     publish(shelves, "a", Kind.TOOL, [tool("2")])
     assert [entry.inward for entry in taken.entries] == ["1"]
     assert list(taken.by_outward) == ["a__1"]
@@ -143,7 +143,7 @@ def test_two_entries_with_one_outward_name_are_both_left_out_whoever_came_first(
     shelves, collided = catalog()
     for server in sorted("ab", reverse=first == "b"):
         publish(shelves, server, Kind.RESOURCE, [resource("https://h/x"), resource("own://")])
-    shelf = shelves.shelf(Kind.RESOURCE)
+    shelf = shelves.snapshot(Kind.RESOURCE)
     assert outward(shelves, Kind.RESOURCE) == ["a+own://", "b+own://"]
     assert {(entry.server, entry.outward) for entry in collided} == {("a", "https://h/x"), ("b", "https://h/x")}
     assert "https://h/x" not in shelf.by_outward
@@ -169,7 +169,7 @@ async def test_everybody_who_waits_wakes_at_a_change(nursery: trio.Nursery) -> N
     woke: list[int] = []
 
     async def wait() -> None:
-        woke.append(await shelves.after(0))
+        woke.append(await shelves.wait_for_change(0))
 
     nursery.start_soon(wait)
     nursery.start_soon(wait)
@@ -187,7 +187,7 @@ async def test_nobody_waits_for_what_has_been() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [tool("1")])
     with trio.fail_after(1):
-        assert await shelves.after(0) == 1
+        assert await shelves.wait_for_change(0) == 1
 
 
 def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
@@ -196,7 +196,7 @@ def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
     catalog = Catalog(["a", "b"], lambda server, kind, name: server != "a", collided.append)
     for server in ("a", "b"):
         publish(catalog, server, Kind.RESOURCE, [Definition("https://h/x", b'{"uri":"https://h/x"}')])
-    shelf = catalog.shelf(Kind.RESOURCE)
+    shelf = catalog.snapshot(Kind.RESOURCE)
     assert [entry.server for entry in shelf.entries] == ["b"]
     assert shelf.by_outward["https://h/x"].server == "b"
     assert collided == []
@@ -206,15 +206,15 @@ def test_what_may_not_be_seen_is_still_known_by_its_name() -> None:
     """So that asking for it is answered without asking its server."""
     catalog = Catalog(["a"], lambda server, kind, name: False, lambda entry: None)
     publish(catalog, "a", Kind.TOOL, [Definition("x", b'{"name":"x"}')])
-    shelf = catalog.shelf(Kind.TOOL)
+    shelf = catalog.snapshot(Kind.TOOL)
     assert shelf.entries == ()
     assert shelf.by_outward["a__x"].inward == "x"
 
 
 def test_a_list_grows_old_and_not_older_than_old() -> None:
     """(rules 95, 97)"""
-    hint = Hint(Freshness(5000, public=True), asked_at=100.0)
-    left = [hint.now(time) for time in (100.0, 101.5, 105.0, 1000.0)]
+    hint = FreshnessHint(Freshness(5000, public=True), asked_at=100.0)
+    left = [hint.remaining(time) for time in (100.0, 101.5, 105.0, 1000.0)]
     assert left == [Freshness(ms, public=True) for ms in (5000, 3500, 0, 0)]
 
 
@@ -223,7 +223,7 @@ def test_a_hint_is_replaced_with_its_list_and_changes_nothing_for_those_who_wait
     shelves, _ = catalog()
     assert shelves.hint("a", Kind.TOOL) is None
     for ttl in (5000, 7000):
-        hint = Hint(Freshness(ttl, public=True), 1.0)
+        hint = FreshnessHint(Freshness(ttl, public=True), 1.0)
         assert publish(shelves, "a", Kind.TOOL, [tool("1")], hint) is (ttl == 5000)
         assert shelves.hint("a", Kind.TOOL) is hint
         assert shelves.version == 1
@@ -237,10 +237,10 @@ def test_an_entry_says_what_headers_repeat_of_its_arguments() -> None:
     shelves, _ = catalog()
     schema = {"type": "object", "properties": {"p": {"type": "string", "x-mcp-header": "Region"}}}
     publish(shelves, "a", Kind.TOOL, [tool("1", inputSchema=schema), tool("2"), tool("3", inputSchema=5)])
-    first, *others = shelves.shelf(Kind.TOOL).entries
-    assert [(mirror.header, mirror.path) for mirror in first.mirrors or ()] == [("mcp-param-region", ("p",))]
+    first, *others = shelves.snapshot(Kind.TOOL).entries
+    assert [(mirror.header, mirror.path) for mirror in first.param_headers or ()] == [("mcp-param-region", ("p",))]
     assert json.loads(first.exported)["inputSchema"] == schema
-    assert [entry.mirrors for entry in others] == [(), ()]
+    assert [entry.param_headers for entry in others] == [(), ()]
 
 
 def test_annotations_that_are_not_allowed_are_none_of_an_entry_and_an_error_to_who_asks() -> None:
@@ -248,10 +248,10 @@ def test_annotations_that_are_not_allowed_are_none_of_an_entry_and_an_error_to_w
     schema = '{"type":"object","properties":{"p":{"type":"number","x-mcp-h\\u0065ader":"P"}}}'
     raw = b'{"name":"1","inputSchema":%s}' % schema.encode()
     with pytest.raises(ValueError, match="'p'"):
-        mirrors_in(raw)
+        param_headers_in(raw)
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [Definition("1", raw)])
-    assert shelves.shelf(Kind.TOOL).entries[0].mirrors is None
+    assert shelves.snapshot(Kind.TOOL).entries[0].param_headers is None
 
 
 def test_a_tool_that_may_become_a_task_by_now_is_another() -> None:
@@ -279,15 +279,15 @@ def test_what_may_be_seen_by_now_is_seen_once_that_is_reconsidered() -> None:
     """And what may not is not. A view that was taken before stays what it was."""
     shelves, shown, _ = opening()
     publish(shelves, "a", Kind.TOOL, [tool("x"), tool("y")])
-    before = shelves.shelf(Kind.TOOL)
+    before = shelves.snapshot(Kind.TOOL)
     assert (outward(shelves), shelves.version, before.version) == ([], 1, 1)
     shown.add(("a", "y"))
     assert outward(shelves) == []
-    shelves.reconsider(["a"])
-    assert (outward(shelves), shelves.version, shelves.shelf(Kind.TOOL).version) == (["a__y"], 2, 2)
-    assert set(shelves.shelf(Kind.TOOL).by_outward) == {"a__x", "a__y"}
+    shelves.reevaluate(["a"])
+    assert (outward(shelves), shelves.version, shelves.snapshot(Kind.TOOL).version) == (["a__y"], 2, 2)
+    assert set(shelves.snapshot(Kind.TOOL).by_outward) == {"a__x", "a__y"}
     shown.clear()
-    shelves.reconsider(["b", "a"])
+    shelves.reevaluate(["b", "a"])
     assert (outward(shelves), before.entries) == ([], ())
 
 
@@ -297,10 +297,10 @@ def test_reconsidering_what_is_as_it_was_wakes_nobody() -> None:
     shown.add(("a", "x"))
     publish(shelves, "a", Kind.TOOL, [tool("x"), tool("y")])
     for servers in (["a"], ["b"], ["stranger"], []):
-        shelves.reconsider(servers)
+        shelves.reevaluate(servers)
     shown.add(("a", "y"))
-    shelves.reconsider(["b"])
-    assert (outward(shelves), shelves.version, shelves.shelf(Kind.TOOL).version) == (["a__x"], 1, 1)
+    shelves.reevaluate(["b"])
+    assert (outward(shelves), shelves.version, shelves.snapshot(Kind.TOOL).version) == (["a__x"], 1, 1)
 
 
 def test_two_of_one_name_are_in_each_others_way_only_if_both_may_be_seen() -> None:
@@ -309,17 +309,17 @@ def test_two_of_one_name_are_in_each_others_way_only_if_both_may_be_seen() -> No
     publish(shelves, "a", Kind.TOOL, [tool("b__x")])
     publish(shelves, "a__b", Kind.TOOL, [tool("x")])
     assert (outward(shelves), collided) == (["a__b__x"], [])
-    assert shelves.shelf(Kind.TOOL).by_outward["a__b__x"].server == "a"
+    assert shelves.snapshot(Kind.TOOL).by_outward["a__b__x"].server == "a"
     shown.add(("a__b", "x"))
     for _ in range(2):
-        shelves.reconsider(["a__b"])
+        shelves.reevaluate(["a__b"])
     assert (outward(shelves), len(collided)) == ([], 2)
     shown.remove(("a", "b__x"))
-    shelves.reconsider(["a"])
-    assert shelves.shelf(Kind.TOOL).by_outward["a__b__x"].server == "a__b"
+    shelves.reevaluate(["a"])
+    assert shelves.snapshot(Kind.TOOL).by_outward["a__b__x"].server == "a__b"
 
 
-LONG = 2 * AT_ONCE
+LONG = 2 * MAX_INLINE_ENTRIES
 
 
 def long(shelves: Catalog, server: str, shown: set[tuple[str, str]], kind: Kind = Kind.TOOL) -> None:
@@ -334,25 +334,25 @@ async def test_long_lists_are_judged_in_steps_and_swapped_in_one(nursery: trio.N
     long(shelves, "a", shown)
     long(shelves, "b", shown)
     nursery.start_soon(shelves.run)
-    before = shelves.shelf(Kind.TOOL)
+    before = shelves.snapshot(Kind.TOOL)
     shown -= {("a", "7"), ("b", "8")}
-    shelves.reconsider(["a", "b"])
-    assert shelves.shelf(Kind.TOOL) is before
+    shelves.reevaluate(["a", "b"])
+    assert shelves.snapshot(Kind.TOOL) is before
     with trio.fail_after(5):
-        assert await shelves.after(shelves.version) == 3
-        await shelves.judged(Kind.TOOL)
-    after = shelves.shelf(Kind.TOOL)
-    assert (len(after.entries), after.version, after.narrowed) == (2 * LONG - 2, 3, 3)
+        assert await shelves.wait_for_change(shelves.version) == 3
+        await shelves.wait_until_evaluated(Kind.TOOL)
+    after = shelves.snapshot(Kind.TOOL)
+    assert (len(after.entries), after.version, after.last_narrowed) == (2 * LONG - 2, 3, 3)
     assert {("a", "7"), ("b", "8")} == {(each.server, each.inward) for each in {*before.entries} - {*after.entries}}
     shown.add(("a", "7"))
-    shelves.reconsider(["a", "b"])
-    await shelves.judged(Kind.TOOL)
-    widened = shelves.shelf(Kind.TOOL)
-    assert (len(widened.entries), widened.version, widened.narrowed) == (2 * LONG - 1, 4, 3)
-    shelves.reconsider(["a"])
+    shelves.reevaluate(["a", "b"])
+    await shelves.wait_until_evaluated(Kind.TOOL)
+    widened = shelves.snapshot(Kind.TOOL)
+    assert (len(widened.entries), widened.version, widened.last_narrowed) == (2 * LONG - 1, 4, 3)
+    shelves.reevaluate(["a"])
     with trio.fail_after(5):
-        await shelves.judged(Kind.TOOL)
-    assert shelves.shelf(Kind.TOOL) is widened
+        await shelves.wait_until_evaluated(Kind.TOOL)
+    assert shelves.snapshot(Kind.TOOL) is widened
 
 
 async def test_whoever_wants_a_list_waits_for_that_list_alone() -> None:
@@ -360,12 +360,12 @@ async def test_whoever_wants_a_list_waits_for_that_list_alone() -> None:
     shelves, shown, _ = opening()
     long(shelves, "a", shown)
     long(shelves, "b", shown, Kind.RESOURCE)
-    shelves.reconsider(["a"])
+    shelves.reevaluate(["a"])
     with trio.fail_after(5):
-        await shelves.judged(Kind.TOOL, "b")
-        await shelves.judged(Kind.RESOURCE)
-    assert not shelves.is_judged(Kind.TOOL, "a")
-    assert not shelves.is_judged(Kind.TOOL)
+        await shelves.wait_until_evaluated(Kind.TOOL, "b")
+        await shelves.wait_until_evaluated(Kind.RESOURCE)
+    assert not shelves.is_evaluated(Kind.TOOL, "a")
+    assert not shelves.is_evaluated(Kind.TOOL)
 
 
 async def test_the_lists_of_one_kind_are_judged_beside_longer_ones_of_another(
@@ -378,14 +378,14 @@ async def test_the_lists_of_one_kind_are_judged_beside_longer_ones_of_another(
     long(shelves, "b", shown)
     nursery.start_soon(shelves.run)
     await trio.testing.wait_all_tasks_blocked()
-    shelves.reconsider(["a"])
+    shelves.reevaluate(["a"])
     await trio.lowlevel.checkpoint()
     shown.remove(("b", "7"))
-    shelves.reconsider(["b"])
+    shelves.reevaluate(["b"])
     with trio.fail_after(5):
-        await shelves.judged(Kind.TOOL)
-    assert len(shelves.shelf(Kind.TOOL).entries) == LONG - 1
-    assert not shelves.is_judged(Kind.RESOURCE)
+        await shelves.wait_until_evaluated(Kind.TOOL)
+    assert len(shelves.snapshot(Kind.TOOL).entries) == LONG - 1
+    assert not shelves.is_evaluated(Kind.RESOURCE)
 
 
 def test_what_is_decided_while_lists_are_judged_holds_for_them() -> None:
@@ -394,15 +394,15 @@ def test_what_is_decided_while_lists_are_judged_holds_for_them() -> None:
         shelves, shown, _ = opening()
         long(shelves, "a", shown)
         long(shelves, "b", shown)
-        shelves.reconsider(["a", "b"])
-        judging = shelves._judging(Kind.TOOL)
+        shelves.reevaluate(["a", "b"])
+        judging = shelves._evaluate_due(Kind.TOOL)
         for _ in range(steps):
             next(judging)
         shown -= {("a", "0"), ("b", "0")}
-        shelves.reconsider(["a", "b"])
-        at_once(judging)
-        assert {("a", "0"), ("b", "0")} & set(shelves.shelf(Kind.TOOL).by_inward) == {("a", "0"), ("b", "0")}
-        assert len(shelves.shelf(Kind.TOOL).entries) == 2 * LONG - 2
+        shelves.reevaluate(["a", "b"])
+        run_inline(judging)
+        assert {("a", "0"), ("b", "0")} & set(shelves.snapshot(Kind.TOOL).by_inward) == {("a", "0"), ("b", "0")}
+        assert len(shelves.snapshot(Kind.TOOL).entries) == 2 * LONG - 2
 
 
 async def test_what_is_listed_anew_while_lists_are_judged_is_not_judged_again() -> None:
@@ -410,51 +410,51 @@ async def test_what_is_listed_anew_while_lists_are_judged_is_not_judged_again() 
     shelves, shown, _ = opening()
     long(shelves, "a", shown)
     shown -= {("a", "0"), ("a", "1")}
-    shelves.reconsider(["a"])
-    judging = shelves._judging(Kind.TOOL)
+    shelves.reevaluate(["a"])
+    judging = shelves._evaluate_due(Kind.TOOL)
     next(judging)
     publish(shelves, "a", Kind.TOOL, [tool("1"), tool("2")])
-    await shelves.judged(Kind.TOOL)
-    at_once(judging)
-    shelf = shelves.shelf(Kind.TOOL)
-    assert (outward(shelves), shelf.version, shelf.narrowed) == (["a__2"], 2, 2)
+    await shelves.wait_until_evaluated(Kind.TOOL)
+    run_inline(judging)
+    shelf = shelves.snapshot(Kind.TOOL)
+    assert (outward(shelves), shelf.version, shelf.last_narrowed) == (["a__2"], 2, 2)
 
 
 @pytest.mark.parametrize("configured", [True, False])
 async def test_what_is_gone_while_lists_are_judged_is_gone(configured: bool) -> None:
     """Also for who waits for it: because its server is not configured any more, or others need its memory."""
-    memory, shown = Budget(100 * COPIES * LONG), set[tuple[str, str]]()
+    memory, shown = Budget(100 * KEPT_COPIES * LONG), set[tuple[str, str]]()
     shelves = Catalog(["a", "b"], lambda server, kind, name: (server, name) in shown, lambda entry: None, memory)
     assert shelves.charge("a", Kind.TOOL, LONG)
     long(shelves, "a", shown)
-    shelves.reconsider(["a"])
-    judging = shelves._judging(Kind.TOOL)
+    shelves.reevaluate(["a"])
+    judging = shelves._evaluate_due(Kind.TOOL)
     next(judging)
     if configured:
         memory.total = 4
         memory.hold(owner("b"), Use.MESSAGES, 1, lambda: None)
     else:
-        shelves.rearrange(["b"])
-    await shelves.judged(Kind.TOOL)
-    at_once(judging)
-    shelf = shelves.shelf(Kind.TOOL)
-    assert (shelf.parts, shelf.version, shelf.narrowed) == ({}, 2, 2)
+        shelves.set_servers(["b"])
+    await shelves.wait_until_evaluated(Kind.TOOL)
+    run_inline(judging)
+    shelf = shelves.snapshot(Kind.TOOL)
+    assert (shelf.parts, shelf.version, shelf.last_narrowed) == ({}, 2, 2)
 
 
 async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone() -> None:
     shelves = Catalog(["a", "b", "c"], lambda server, kind, name: True, lambda entry: None)
     for server in "abc":
-        publish(shelves, server, Kind.TOOL, [tool("x")], Hint(Freshness(5000, public=True), 1.0))
+        publish(shelves, server, Kind.TOOL, [tool("x")], FreshnessHint(Freshness(5000, public=True), 1.0))
     version = shelves.version
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(shelves.after, version)
+        nursery.start_soon(shelves.wait_for_change, version)
         await trio.testing.wait_all_tasks_blocked()
-        shelves.rearrange(["c", "new", "a"])
+        shelves.set_servers(["c", "new", "a"])
     assert outward(shelves) == ["c__x", "a__x"]
     assert shelves.version == version + 1
     assert (shelves.hint("b", Kind.TOOL), shelves.tool("b", "x")) == (None, None)
     assert shelves.hint("a", Kind.TOOL) is not None
-    assert "b" not in shelves.shelf(Kind.TOOL).by_server
+    assert "b" not in shelves.snapshot(Kind.TOOL).by_server
     publish(shelves, "new", Kind.TOOL, [tool("x")])
     assert outward(shelves) == ["c__x", "new__x", "a__x"]
 
@@ -465,23 +465,23 @@ def test_what_a_server_offers_is_charged_by_its_copies_and_released_with_the_ser
     assert shelves.charge("a", Kind.TOOL, 600)
     assert shelves.charge("a", Kind.PROMPT, 400)
     assert not shelves.charge("a", Kind.RESOURCE, 1), "a quarter is what one server may have"
-    assert memory.by_owner() == {owner("a"): COPIES * 1000}
+    assert memory.by_owner() == {owner("a"): KEPT_COPIES * 1000}
     assert shelves.charge("a", Kind.TOOL, 100)
     assert shelves.charge("b", Kind.TOOL, 1)
-    shelves.rearrange(["b"])
-    assert memory.by_owner() == {owner("b"): COPIES}
+    shelves.set_servers(["b"])
+    assert memory.by_owner() == {owner("b"): KEPT_COPIES}
 
 
 async def test_the_largest_list_gives_way_to_one_that_would_else_have_no_room() -> None:
     """It is gone as if it had never been read, whoever waits wakes up, and what is being made of it comes to
     nothing. The other lists of the same server stay."""
-    memory = Budget(COPIES * 4000)
+    memory = Budget(KEPT_COPIES * 4000)
     displaced: list[str] = []
     servers = ["large", "other", "late"]
     shelves = Catalog(servers, lambda server, kind, name: True, lambda entry: None, memory)
     for server, kind, size in (("large", Kind.TOOL, 900), ("large", Kind.PROMPT, 100), ("other", Kind.TOOL, 999)):
         assert shelves.charge(server, kind, size, partial(displaced.append, f"{server} {kind.value}"))
-        publish(shelves, server, kind, [tool("x")], Hint(Freshness(5000, public=True), 1.0))
+        publish(shelves, server, kind, [tool("x")], FreshnessHint(Freshness(5000, public=True), 1.0))
     being_made = shelves.charge("large", Kind.TOOL, 900, partial(displaced.append, "large tool"))
     version = shelves.version
     assert shelves.charge("late", Kind.TOOL, 2)
@@ -490,11 +490,15 @@ async def test_the_largest_list_gives_way_to_one_that_would_else_have_no_room() 
     assert being_made is not None
     assert being_made.dropped
     assert (outward(shelves), outward(shelves, Kind.PROMPT)) == (["other__x", "late__x"], ["large__x"])
-    assert ("large", "x") not in shelves.shelf(Kind.TOOL).by_inward
-    assert "large" not in shelves.shelf(Kind.TOOL).by_server
+    assert ("large", "x") not in shelves.snapshot(Kind.TOOL).by_inward
+    assert "large" not in shelves.snapshot(Kind.TOOL).by_server
     assert (shelves.hint("large", Kind.TOOL), shelves.hint("large", Kind.PROMPT) is None) == (None, False)
-    assert await shelves.after(version) == version + 2
-    assert memory.by_owner() == {owner("large"): COPIES * 100, owner("other"): COPIES * 999, owner("late"): COPIES * 2}
+    assert await shelves.wait_for_change(version) == version + 2
+    assert memory.by_owner() == {
+        owner("large"): KEPT_COPIES * 100,
+        owner("other"): KEPT_COPIES * 999,
+        owner("late"): KEPT_COPIES * 2,
+    }
     assert shelves.charge("large", Kind.TOOL, 900) is None, "it does not displace those who keep less"
     assert shelves.charge("large", Kind.TOOL, 500)
     publish(shelves, "large", Kind.TOOL, [tool("x")])

@@ -13,11 +13,11 @@ from host import deciding
 from host.deciding import DONE, EXIT_CODES, FAILED, UNREACHED, Where, short
 from host.journal import Journal
 from host.policy.audit import open_audit
-from host.policy.desk import Desk, Matter
+from host.policy.desk import ConfirmationQueue, PendingConfirmation
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Grants, Scope, new_id
-from host.policy.ledger import Ledger
-from host.policy.pins import Pins, Standing
+from host.policy.ledger import DecisionLog
+from host.policy.pins import Pins, PinStatus
 from host.protocol.methods import Kind
 from host.state import State, open_state
 from tests.kit.gates import observe
@@ -57,12 +57,12 @@ def inside(file: Path, state: State, work: Callable[[Gate], object]) -> object:
     kept = state.for_config(file)
     with open_audit(state.audit, full=False) as audit:
 
-        def tell(what: str, matter: Matter, said: dict[str, object]) -> None:
+        def tell(what: str, matter: PendingConfirmation, said: dict[str, object]) -> None:
             return
 
         pins = Pins(kept.file("pins.json"), {id: spec.trust for id, spec in config.servers.items()})
-        desk = Desk(Grants(kept.file("grants.json")), config.ask, tell)
-        return work(Gate(config.servers, pins, desk, Ledger(audit, Journal())))
+        desk = ConfirmationQueue(Grants(kept.file("grants.json")), config.ask, tell)
+        return work(Gate(config.servers, pins, desk, DecisionLog(audit, Journal())))
 
 
 def granted(gate: Gate) -> str:
@@ -108,10 +108,10 @@ def test_what_is_shown_is_approved_by_its_id_and_the_next_host_knows(
     assert "create" in capsys.readouterr().out
     assert deciding.decide(where, "approve", [id], None, sure=True) == FAILED
     assert id in capsys.readouterr().err
-    assert inside(file, state, lambda gate: gate.pins.standing("gh", "tool", "create")) is Standing.APPROVED
-    assert inside(file, state, lambda gate: gate.pins.standing("gh", "tool", "get")) is Standing.NEW
+    assert inside(file, state, lambda gate: gate.pins.status("gh", "tool", "create")) is PinStatus.APPROVED
+    assert inside(file, state, lambda gate: gate.pins.status("gh", "tool", "get")) is PinStatus.NEW
     assert deciding.revoke_pin(where, "gh", "tool", "create") == DONE
-    assert inside(file, state, lambda gate: gate.pins.standing("gh", "tool", "create")) is Standing.NEW
+    assert inside(file, state, lambda gate: gate.pins.status("gh", "tool", "create")) is PinStatus.NEW
 
 
 def test_all_of_a_server_are_decided_at_once_and_shown_meanwhile(

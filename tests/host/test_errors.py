@@ -10,14 +10,14 @@ from msgspec import Raw
 
 from host import errors
 from host.errors import (
-    BrokeProtocol,
     ColonnadeError,
     InvalidParams,
-    Refused,
+    ProtocolViolation,
+    ServerErrorResponse,
     TimedOut,
     Unavailable,
     UpstreamError,
-    first_of,
+    first_exception,
 )
 
 
@@ -51,11 +51,11 @@ def test_the_page_gives_the_code_of_every_error_that_has_its_own() -> None:
     codes = {name: code for name, (_, code) in drawn().items() if code is not None}
     assert codes == {name: written()[name].code for name in codes}
     leaves = {name for name, each in written().items() if not each.__subclasses__()}
-    assert leaves - set(codes) == {"Refused"}  # its code is the server's
+    assert leaves - set(codes) == {"ServerErrorResponse"}  # its code is the server's
 
 
 def test_our_own_codes_stand_outside_the_reserved_range() -> None:
-    for each in (Unavailable, BrokeProtocol, TimedOut):
+    for each in (Unavailable, ProtocolViolation, TimedOut):
         assert each.code > 0
 
 
@@ -65,14 +65,14 @@ def test_an_error_keeps_what_it_was_given() -> None:
     assert InvalidParams("the cursor is bad").data is None
 
 
-@pytest.mark.parametrize("kind", [Unavailable, BrokeProtocol, TimedOut])
+@pytest.mark.parametrize("kind", [Unavailable, ProtocolViolation, TimedOut])
 def test_an_upstream_error_names_its_server(kind: type[UpstreamError]) -> None:
     error = kind("gh", "gh is away", data=Raw(b"{}"))
     assert (error.server, error.message, bytes(error.data or b"")) == ("gh", "gh is away", b"{}")
 
 
 def test_a_refusal_is_the_servers_own_error() -> None:
-    error = Refused("gh", -32602, "no such user", Raw(b'{"a":1}'))
+    error = ServerErrorResponse("gh", -32602, "no such user", Raw(b'{"a":1}'))
     assert (error.server, error.code, error.message, bytes(error.data or b"")) == (
         "gh",
         -32602,
@@ -83,5 +83,5 @@ def test_a_refusal_is_the_servers_own_error() -> None:
 
 def test_a_group_is_about_its_first_plain_exception() -> None:
     inner = ValueError("x")
-    assert first_of(ExceptionGroup("", [ExceptionGroup("", [inner, KeyError()]), OSError()])) is inner
-    assert first_of(inner) is inner
+    assert first_exception(ExceptionGroup("", [ExceptionGroup("", [inner, KeyError()]), OSError()])) is inner
+    assert first_exception(inner) is inner

@@ -6,32 +6,32 @@ from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from host.exchange import Caller, Exchange, Nobody, Round
+from host.exchange import Caller, Exchange, MrtrRound, NoClient
 from host.jsonrpc.messages import Notification, Request
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
 from host.wire.link import LinkLost
 
 
-class Noting(Nobody):
+class Noting(NoClient):
     """An outlet that notes what is told."""
 
     def __init__(self) -> None:
         self.told: list[Notification] = []
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         self.told.append(notice)
 
 
 def test_an_exchange_is_what_was_asked_by_whom_and_where_news_go() -> None:
     outlet = Noting()
     exchange = Exchange(Request(1, "m"), {}, Caller("desk", None), outlet)
-    exchange.outlet.tell(Notification("n"))
+    exchange.client.notify(Notification("n"))
     assert outlet.told == [Notification("n")]
     assert (exchange.request.id, exchange.caller.name, exchange.caller.endpoint) == (1, "desk", None)
 
 
 def test_an_exchange_and_its_caller_are_frozen() -> None:
-    exchange = Exchange(Request(1, "m"), {}, Caller("desk", "gh"), Nobody())
+    exchange = Exchange(Request(1, "m"), {}, Caller("desk", "gh"), NoClient())
     with pytest.raises(FrozenInstanceError):
         exchange.caller = Caller("other", None)  # type: ignore[misc]  # the point of the test
     with pytest.raises(FrozenInstanceError):
@@ -50,10 +50,10 @@ def test_a_caller_is_itself_alone() -> None:
 
 async def test_whoever_hears_nothing_can_be_asked_nothing() -> None:
     caller = Caller("desk", None)
-    assert (caller.abilities, caller.instance, caller.identity) == (NO_ABILITIES, None, None)
-    caller.outlet.tell(Notification("n"))
+    assert (caller.abilities, caller.instance_key, caller.identity) == (NO_ABILITIES, None, None)
+    caller.client.notify(Notification("n"))
     with pytest.raises(LinkLost, match="cannot be asked"):
-        await caller.outlet.ask("roots/list", {}, None)
+        await caller.client.request("roots/list", {}, None)
 
 
 def test_nothing_behind_the_faces_has_a_place_for_a_clients_token() -> None:
@@ -63,11 +63,11 @@ def test_nothing_behind_the_faces_has_a_place_for_a_clients_token() -> None:
         "endpoint",
         "identity",
         "abilities",
-        "instance",
-        "outlet",
-        "mark",
+        "instance_key",
+        "client",
+        "key",
         "session",
     }
-    kept = {"request", "params", "caller", "outlet", "level", "round", "tasked"}
+    kept = {"request", "params", "caller", "client", "level", "round", "on_task_created"}
     assert {field.name for field in fields(Exchange)} == kept
-    assert {field.name for field in fields(Round)} == {"server", "answers", "state"}
+    assert {field.name for field in fields(MrtrRound)} == {"server", "answers", "state"}

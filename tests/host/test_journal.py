@@ -9,27 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.journal import (
-    SAMPLE,
+    EXCERPT_LENGTH,
     AuditFailed,
-    Crashed,
-    Decided,
+    AuthenticationFailed,
+    ConfigReloaded,
+    ConfirmationRequested,
+    ConsoleFailed,
+    DecisionMade,
     DefinitionChanged,
-    Dropped,
+    EntryOmitted,
     Event,
     InstanceFailed,
+    InternalError,
     Journal,
-    LeftOut,
-    NoConsole,
-    NotAsked,
-    Reloaded,
-    Said,
-    Sent,
+    MessageDropped,
+    RequestCompleted,
     ServerFailed,
     ServerReady,
+    ServerRequestRefused,
     Severity,
-    TurnedAway,
-    Waiting,
-    sample,
+    StderrLine,
+    excerpt,
 )
 from host.output import _Log
 
@@ -40,21 +40,21 @@ from host.output import _Log
         (ServerReady("gh", "GitHub 1", "3 tools", 0.42), "gh: ready in 0.4 s (3 tools)"),
         (ServerFailed("gh", "it ended", 2.0), "gh: failed: it ended; next attempt in 2.0 s"),
         (InstanceFailed("gh", "it ended"), "gh: a dedicated instance failed: it ended"),
-        (NotAsked("gh", "url question", "not trusted"), "gh: url question refused: not trusted"),
-        (Dropped("gh", "unknown id", "7"), "gh: unknown id dropped: 7"),
-        (LeftOut("gh", "a tool without a name"), "gh: a tool without a name"),
-        (Said("gh", "hello"), "gh: stderr: hello"),
-        (Crashed("gh", ValueError("no")), "gh: internal error: ValueError('no')"),
+        (ServerRequestRefused("gh", "url question", "not trusted"), "gh: url question refused: not trusted"),
+        (MessageDropped("gh", "unknown id", "7"), "gh: unknown id dropped: 7"),
+        (EntryOmitted("gh", "a tool without a name"), "gh: a tool without a name"),
+        (StderrLine("gh", "hello"), "gh: stderr: hello"),
+        (InternalError("gh", ValueError("no")), "gh: internal error: ValueError('no')"),
         (
-            Sent("gh", "tool", "x\n", "desk", "ask", "answered", 0.0421),
+            RequestCompleted("gh", "tool", "x\n", "desk", "ask", "answered", 0.0421),
             "gh: tool x\\n for desk: answered in 0.042 s (ask)",
         ),
         (
-            Waiting("gh", "1a2b", "The tool x of gh"),
+            ConfirmationRequested("gh", "1a2b", "The tool x of gh"),
             "gh: The tool x of gh waits for a person's answer (colonnade ask 1a2b)",
         ),
-        (Decided("gh", "The tool x of gh", "once", "console"), "gh: The tool x of gh: allowed once (console)"),
-        (Decided("gh", "The tool x of gh", "none", ""), "gh: The tool x of gh: nobody answered"),
+        (DecisionMade("gh", "The tool x of gh", "once", "console"), "gh: The tool x of gh: allowed once (console)"),
+        (DecisionMade("gh", "The tool x of gh", "none", ""), "gh: The tool x of gh: nobody answered"),
         (
             DefinitionChanged("gh", "tool", "x\x1b", "held"),
             "gh: tool x\\x1b: not as it was approved; it is held back until a person approves it (colonnade pins)",
@@ -65,9 +65,9 @@ from host.output import _Log
         ),
         (DefinitionChanged("gh", "tool", "x", "returned"), "gh: tool x: again as it was approved"),
         (AuditFailed("the disk is full"), "audit: the disk is full; no request is sent while this lasts"),
-        (Reloaded("gh added", accepted=True), "configuration read again: gh added"),
-        (Reloaded("line 1: no", accepted=False), "configuration kept: line 1: no"),
-        (TurnedAway("/mcp"), "turned away at /mcp: no token that is known"),
+        (ConfigReloaded("gh added", accepted=True), "configuration read again: gh added"),
+        (ConfigReloaded("line 1: no", accepted=False), "configuration kept: line 1: no"),
+        (AuthenticationFailed("/mcp"), "turned away at /mcp: no token that is known"),
     ],
 )
 def test_an_event_reads_as_one_sentence(event: Event, text: str) -> None:
@@ -79,18 +79,18 @@ def test_every_reader_hears_every_event_from_its_subscription_on() -> None:
     first: list[Event] = []
     second: list[Event] = []
     journal.subscribe(first.append)
-    journal.note(LeftOut("gh", "1"))
+    journal.note(EntryOmitted("gh", "1"))
     journal.subscribe(second.append)
-    journal.note(LeftOut("gh", "2"))
-    assert first == [LeftOut("gh", "1"), LeftOut("gh", "2")]
-    assert second == [LeftOut("gh", "2")]
+    journal.note(EntryOmitted("gh", "2"))
+    assert first == [EntryOmitted("gh", "1"), EntryOmitted("gh", "2")]
+    assert second == [EntryOmitted("gh", "2")]
 
 
 def test_drops_are_counted_by_server_and_kind() -> None:
     journal = Journal()
     for server, what in [("gh", "unknown id"), ("gh", "unknown id"), ("gh", "invalid message"), ("fs", "unknown id")]:
-        journal.note(Dropped(server, what, "..."))
-    journal.note(LeftOut("gh", "not a drop"))
+        journal.note(MessageDropped(server, what, "..."))
+    journal.note(EntryOmitted("gh", "not a drop"))
     assert journal.dropped == {"gh": {"unknown id": 2, "invalid message": 1}, "fs": {"unknown id": 1}}
 
 
@@ -105,22 +105,22 @@ def test_drops_are_counted_by_server_and_kind() -> None:
         ("\ud800", r"\ud800"),
         (b"\xff", r"\ufffd"),
         ("it's", "it's"),
-        ("x" * SAMPLE, "x" * SAMPLE),
-        ("x" * (SAMPLE + 1), "x" * SAMPLE + "..."),
-        (b"x" * 10_000_000, "x" * SAMPLE + "..."),
+        ("x" * EXCERPT_LENGTH, "x" * EXCERPT_LENGTH),
+        ("x" * (EXCERPT_LENGTH + 1), "x" * EXCERPT_LENGTH + "..."),
+        (b"x" * 10_000_000, "x" * EXCERPT_LENGTH + "..."),
     ],
 )
 def test_a_sample_is_short_and_escaped(text: str | bytes, shown: str) -> None:
-    assert sample(text) == shown
+    assert excerpt(text) == shown
 
 
 @settings(max_examples=80)
 @given(st.text(st.characters(exclude_categories=())) | st.binary())
 def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
-    shown = sample(text)
+    shown = excerpt(text)
     assert shown.isascii()
     assert shown.isprintable()
-    assert len(shown) <= 10 * SAMPLE + 3
+    assert len(shown) <= 10 * EXCERPT_LENGTH + 3
 
 
 @pytest.mark.parametrize(
@@ -128,14 +128,14 @@ def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
     [
         (ServerReady("gh", "", "", 0.1), Severity.INFO),
         (ServerFailed("gh", "it ended", 2.0), Severity.WARNING),
-        (Waiting("gh", "1a2b", "The tool x"), Severity.WARNING),
-        (NoConsole("the port is taken"), Severity.ERROR),
+        (ConfirmationRequested("gh", "1a2b", "The tool x"), Severity.WARNING),
+        (ConsoleFailed("the port is taken"), Severity.ERROR),
         (AuditFailed("full"), Severity.ERROR),
-        (Reloaded("a added", accepted=True), Severity.INFO),
-        (Reloaded("line 1: no", accepted=False), Severity.ERROR),
-        (Sent("gh", "tool", "x", "desk", "ask", "answered", 0.1), Severity.INFO),
-        (Sent("gh", "tool", "x", "desk", "ask", "error -32602", 0.1), Severity.INFO),
-        (Sent("gh", "tool", "x", "desk", "ask", "failed", 0.1), Severity.WARNING),
+        (ConfigReloaded("a added", accepted=True), Severity.INFO),
+        (ConfigReloaded("line 1: no", accepted=False), Severity.ERROR),
+        (RequestCompleted("gh", "tool", "x", "desk", "ask", "answered", 0.1), Severity.INFO),
+        (RequestCompleted("gh", "tool", "x", "desk", "ask", "error -32602", 0.1), Severity.INFO),
+        (RequestCompleted("gh", "tool", "x", "desk", "ask", "failed", 0.1), Severity.WARNING),
         (DefinitionChanged("gh", "tool", "x", "held"), Severity.WARNING),
         (DefinitionChanged("gh", "tool", "x", "accepted"), Severity.WARNING),
         (DefinitionChanged("gh", "tool", "x", "edited"), Severity.INFO),

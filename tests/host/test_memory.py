@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from host.memory import FRESH, Budget, Holding, OverBudget, Owner, Use, client, server
+from host.memory import MIN_IDLE, Budget, Holding, OverBudget, Owner, Use, client_owner, server_owner
 
-ADA, BOB, GH = client("ada"), client("bob"), server("gh")
+ADA, BOB, GH = client_owner("ada"), client_owner("bob"), server_owner("gh")
 
 
 class Clock:
@@ -84,7 +84,7 @@ def test_what_stands_still_goes_before_what_moves() -> None:
     asked.hold("read", ADA, 60)
     for _ in range(20):
         asked.clock.time += 0.1
-        asked.held["read"].moves()
+        asked.held["read"].touch()
     asked.hold("new", ADA, 10)
     assert asked.dropped == ["stalled"]
 
@@ -92,7 +92,7 @@ def test_what_stands_still_goes_before_what_moves() -> None:
 def test_what_is_only_kept_in_case_goes_before_what_moves() -> None:
     asked = Asked(100)
     asked.hold("kept", ADA, 45)
-    asked.held["kept"].spare = True
+    asked.held["kept"].idle = True
     asked.hold("read", ADA, 50)
     asked.hold("new", ADA, 50)
     assert asked.dropped == ["kept"]
@@ -105,7 +105,7 @@ def test_a_small_holding_goes_last_however_old() -> None:
     asked.clock.time = 3600
     for n in range(100):
         asked.hold(f"large{n}", ADA, 300)
-        asked.clock.time += FRESH
+        asked.clock.time += MIN_IDLE
         if n % 10 == 0:
             asked.hold(f"call{n}", ADA, 1)
     assert "small" in asked.held
@@ -121,7 +121,7 @@ def test_a_client_that_trickles_does_not_keep_what_it_withholds() -> None:
         asked.clock.time += 0.05
         for name, holding in list(asked.held.items()):
             if name.startswith("withheld") and n % 5 == 0:
-                holding.moves()
+                holding.touch()
         asked.hold("good", ADA, 1)
         asked.held.pop("good").release()
     assert "good" not in asked.dropped
@@ -132,9 +132,9 @@ def test_what_cannot_be_dropped_takes_a_quarter_for_one_owner_and_half_for_all()
     kept = budget.hold(GH, Use.LISTS, 25)
     with pytest.raises(OverBudget):
         kept.grow(1)
-    budget.hold(server("b"), Use.LISTS, 25)
+    budget.hold(server_owner("b"), Use.LISTS, 25)
     with pytest.raises(OverBudget):
-        budget.hold(server("c"), Use.LISTS, 1)
+        budget.hold(server_owner("c"), Use.LISTS, 1)
     asked = budget.hold(ADA, Use.REQUESTS, drop=lambda: None)
     asked.grow(50)
     with pytest.raises(OverBudget):
@@ -159,7 +159,7 @@ class Kept:
             self.held.pop(key).release()
 
         if key not in self.held:
-            self.held[key] = self.budget.hold(server(name), Use.LISTS, drop=drop, firm=True)
+            self.held[key] = self.budget.hold(server_owner(name), Use.LISTS, drop=drop, firm=True)
         try:
             self.held[key].resize(size)
         except OverBudget:
@@ -202,12 +202,12 @@ def test_room_for_what_is_kept_is_only_borrowed_by_others() -> None:
     """Also by many who each hold less than an equal share of all."""
     asked = Asked(1000)
     for n in range(100):
-        asked.hold(f"c{n}", client(str(n)), 10)
+        asked.hold(f"c{n}", client_owner(str(n)), 10)
     kept = asked.budget.hold(GH, Use.LISTS, 100, drop=lambda: None, firm=True)
     assert kept.size == 100
     assert asked.budget.used <= 1000
     with pytest.raises(OverBudget):
-        asked.hold("late", client("late"), 1000)
+        asked.hold("late", client_owner("late"), 1000)
     assert kept.size == 100
 
 
@@ -245,7 +245,7 @@ def test_an_equal_share_of_what_may_be_kept_can_be_had_in_any_order(
     held: list[Holding] = []
     for size in noise:
         with suppress(OverBudget):
-            held.append(kept.budget.hold(client(str(len(held))), Use.REQUESTS, drop=lambda: None))
+            held.append(kept.budget.hold(client_owner(str(len(held))), Use.REQUESTS, drop=lambda: None))
             held[-1].drop = held[-1].release
             held[-1].grow(size)
 
@@ -319,7 +319,7 @@ def test_a_smaller_budget_takes_effect_with_the_next_charge() -> None:
     assert (asked.dropped, asked.budget.used) == (["a"], 10)
 
 
-OWNERS = st.sampled_from([client(None), ADA, BOB, GH])
+OWNERS = st.sampled_from([client_owner(None), ADA, BOB, GH])
 
 
 class Machine(RuleBasedStateMachine):

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.names import (
+    MAX_MATCHED_LENGTH,
     MAX_NAME,
-    MAX_TRIED,
     inward_uri,
-    makers,
+    matching_templates,
     outward_name,
     outward_uri,
     server_of_name,
-    template_makes,
+    template_matches,
 )
 from tests.kit.cost import assert_costs_less
 
@@ -164,7 +164,7 @@ def naive(template: str, uri: str) -> bool:
 @given(st.lists(st.sampled_from(["a", "b", "ab", "{x}", "{+y}", "{", "}"]), max_size=8), st.text("ab{}", max_size=10))
 def test_templates_agree_with_a_naive_matcher(parts: list[str], uri: str) -> None:
     template = "".join(parts)
-    assert template_makes(template, uri) == naive(template, uri)
+    assert template_matches(template, uri) == naive(template, uri)
 
 
 @pytest.mark.parametrize(
@@ -186,22 +186,22 @@ def test_templates_agree_with_a_naive_matcher(parts: list[str], uri: str) -> Non
 )
 def test_what_a_template_makes(template: str, uri: str, makes: bool) -> None:
     """(rule 67)"""
-    assert template_makes(template, uri) is makes
+    assert template_matches(template, uri) is makes
 
 
 def test_no_template_takes_long() -> None:
     def compare() -> None:
-        assert not template_makes("{x}a" * 2000 + "b{y}", "a" * 8000)
-        assert not template_makes("{" * 8000, "a" * 8000)
-        assert template_makes("{x}a" * 2000, "a" * 8000)
+        assert not template_matches("{x}a" * 2000 + "b{y}", "a" * 8000)
+        assert not template_matches("{" * 8000, "a" * 8000)
+        assert template_matches("{x}a" * 2000, "a" * 8000)
 
     assert_costs_less(compare, 0.2)
 
 
 @given(st.lists(st.sampled_from(["a", "a{x}", "{x}", "b{x}a", "a{x}b{y}"]), max_size=5), st.text("ab{}", max_size=6))
 def test_the_makers_of_a_uri_are_the_templates_that_make_it(templates: list[str], uri: str) -> None:
-    assert makers(templates, (uri, "b")) == [
-        each for text in (uri, "b") for each in templates if template_makes(each, text) or each == text
+    assert matching_templates(templates, (uri, "b")) == [
+        each for text in (uri, "b") for each in templates if template_matches(each, text) or each == text
     ]
 
 
@@ -209,6 +209,6 @@ def test_the_makers_of_a_uri_are_the_templates_that_make_it(templates: list[str]
 def test_templates_that_begin_as_the_uri_does_are_tried_up_to_a_bound(more: int) -> None:
     others = [f"x://{n}/{{y}}" for n in range(20_000)]
     template = "x://a/{y}" + "/{z}" * 10
-    count = MAX_TRIED // len(template) + more
-    found = makers([*others, *[template] * count], ("x://a/" + "/" * 20,))
+    count = MAX_MATCHED_LENGTH // len(template) + more
+    found = matching_templates([*others, *[template] * count], ("x://a/" + "/" * 20,))
     assert found is None if more else found == [template] * count

@@ -9,22 +9,22 @@ import pytest
 
 from host.journal import (
     AuditFailed,
-    Crashed,
-    Decided,
+    ConfigReloaded,
+    ConfirmationRequested,
+    DecisionMade,
     DefinitionChanged,
-    Dropped,
+    EntryOmitted,
     Event,
     InstanceFailed,
-    LeftOut,
-    NotAsked,
-    Reloaded,
-    Said,
-    Sent,
+    InternalError,
+    MessageDropped,
+    RequestCompleted,
     ServerFailed,
     ServerReady,
-    Waiting,
+    ServerRequestRefused,
+    StderrLine,
 )
-from host.output import States, Terminal, _Log, printable
+from host.output import StatusLines, Terminal, _Log, printable
 
 
 class Screen(io.StringIO):
@@ -61,7 +61,7 @@ def test_lines_stay_lines_where_lines_are_wanted() -> None:
 
 def shown(*events: Event) -> list[str]:
     out = io.StringIO()
-    states = States(Terminal(out))
+    states = StatusLines(Terminal(out))
     for event in events:
         states.note(event)
     return out.getvalue().splitlines()
@@ -77,7 +77,10 @@ def test_a_failure_is_told_once_until_it_is_another_or_the_server_was_ready() ->
 
 def test_a_failing_childs_last_words_are_shown_with_it() -> None:
     lines = shown(
-        Said("a", "first"), Said("a", "ImportError: x"), Said("b", "other"), ServerFailed("a", "it ended", 1.0)
+        StderrLine("a", "first"),
+        StderrLine("a", "ImportError: x"),
+        StderrLine("b", "other"),
+        ServerFailed("a", "it ended", 1.0),
     )
     assert lines[1].strip() == "it said last: ImportError: x"
     assert len(lines) == 2
@@ -86,12 +89,12 @@ def test_a_failing_childs_last_words_are_shown_with_it() -> None:
 def test_what_a_person_is_wanted_for_is_told() -> None:
     """With the command that helps; what nobody has to do anything about is not."""
     lines = shown(
-        Waiting("a", "1a2b", "The tool x of a"),
+        ConfirmationRequested("a", "1a2b", "The tool x of a"),
         DefinitionChanged("a", "tool", "x", "held"),  # the log has it, with the others that a server may cause
-        Reloaded("a added", accepted=True),
-        Reloaded("line 1: no", accepted=False),
-        Decided("a", "The tool x of a", "once", "console"),
-        Sent("a", "tool", "x", "desk", "ask", "answered", 0.1),
+        ConfigReloaded("a added", accepted=True),
+        ConfigReloaded("line 1: no", accepted=False),
+        DecisionMade("a", "The tool x of a", "once", "console"),
+        RequestCompleted("a", "tool", "x", "desk", "ask", "answered", 0.1),
     )
     assert len(lines) == 3
     assert lines[0].split()[:2] == ["a", "asks"]
@@ -125,11 +128,11 @@ def test_a_difference_is_shown_word_by_word_with_or_without_colours(monkeypatch:
 
 
 def test_what_is_shown_beside_the_log_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    log = _Log(logging.getLogger("colonnade.test"), States.TELLS)
+    log = _Log(logging.getLogger("colonnade.test"), StatusLines.SHOWN_EVENTS)
     with caplog.at_level(logging.INFO, "colonnade.test"):
         log.note(ServerFailed("a", "it ended", 1.0))
-        log.note(Waiting("a", "1", "w"))
-        log.note(Decided("a", "w", "once", "console"))
+        log.note(ConfirmationRequested("a", "1", "w"))
+        log.note(DecisionMade("a", "w", "once", "console"))
     assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
@@ -137,21 +140,21 @@ def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.
     log = _Log(logging.getLogger("colonnade.test"))
     with caplog.at_level(logging.INFO, "colonnade.test"):
         for _ in range(1000):
-            log.note(Dropped("a", "invalid message", "x"))
-            log.note(LeftOut("a", "y"))
+            log.note(MessageDropped("a", "invalid message", "x"))
+            log.note(EntryOmitted("a", "y"))
             log.note(InstanceFailed("a", "w"))
-            log.note(NotAsked("a", "form question", "v"))
+            log.note(ServerRequestRefused("a", "form question", "v"))
             log.note(DefinitionChanged("a", "tool", "x", "held"))
-        log.note(NotAsked("a", "url question", "v"))
-        log.note(Dropped("a", "unknown id", "z"))
-        log.note(Dropped("b", "invalid message", "x"))
+        log.note(ServerRequestRefused("a", "url question", "v"))
+        log.note(MessageDropped("a", "unknown id", "z"))
+        log.note(MessageDropped("b", "invalid message", "x"))
         log.note(ServerReady("a", "", "", 1.0))
-        log.note(Reloaded("nothing", accepted=True))
+        log.note(ConfigReloaded("nothing", accepted=True))
         for _ in range(2):
-            log.note(Waiting("a", "1", "w"))
-        log.note(Reloaded("line 1: no", accepted=False))
+            log.note(ConfirmationRequested("a", "1", "w"))
+        log.note(ConfigReloaded("line 1: no", accepted=False))
         log.note(AuditFailed("full"))
-        log.note(Crashed("here", ValueError("v")))
+        log.note(InternalError("here", ValueError("v")))
     assert [record.levelname for record in caplog.records] == [
         *(["WARNING"] * 8 + ["INFO"] * 2 + ["WARNING"] * 2),
         *(["ERROR"] * 3),

@@ -18,20 +18,20 @@ from host import router as router_module
 from host.asking import PeerError
 from host.downstream.sessions import Session
 from host.errors import (
-    BrokeProtocol,
     Forbidden,
     InvalidParams,
     MissingAbility,
+    ProtocolViolation,
     ResourceNotFound,
-    Unanswered,
     Unavailable,
+    Unconfirmed,
     UnknownEntry,
     UpstreamError,
 )
-from host.exchange import Answered, Round, Unfinished
+from host.exchange import Answered, InputRequired, MrtrRound
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
-from host.policy.desk import Answer as Answering
+from host.policy.desk import ConfirmationAnswer as Answering
 from host.protocol.methods import RESOURCES_CHANGED, Kind
 from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
@@ -71,7 +71,7 @@ async def test_a_list_that_is_judged_anew_keeps_nobody_from_others() -> None:
             waiting = later(nursery, client.request, "resources/list")
             await wait_all_tasks_blocked()
             assert (waiting.done, client.heard(RESOURCES_CHANGED)) == (False, [])
-            world.catalog.reconsider(["hostile"])
+            world.catalog.reevaluate(["hostile"])
             assert len((await waiting.comes())["resources"]) == 2
             nursery.cancel_scope.cancel()
 
@@ -469,7 +469,7 @@ async def test_progress_puts_the_deadline_off_no_further_than_the_ceiling(autoju
 
 async def test_a_cursor_goes_on_where_the_page_ended() -> None:
     """(rule 94)"""
-    names = [f"t{n}" for n in range(2 * router_module.PAGE + 3)]
+    names = [f"t{n}" for n in range(2 * router_module.PAGE_SIZE + 3)]
     async with open_world(ScriptedServer("a", tools=names)) as world:
         client = await world.client()
         found: list[str] = []
@@ -498,7 +498,7 @@ async def test_a_bad_cursor_is_refused(cursor: object) -> None:
 
 async def test_a_cursor_of_one_list_is_none_of_another() -> None:
     """(rule 94)"""
-    names = [f"t{n}" for n in range(router_module.PAGE + 1)]
+    names = [f"t{n}" for n in range(router_module.PAGE_SIZE + 1)]
     async with open_world(ScriptedServer("a", tools=names, prompts=names)) as world:
         client, alone = await world.client(), await world.client("a")
         cursor = (await client.request("tools/list"))["nextCursor"]
@@ -509,21 +509,21 @@ async def test_a_cursor_of_one_list_is_none_of_another() -> None:
 
 async def test_pages_of_two_different_lists_never_make_one(autojump_clock: MockClock) -> None:
     """(rule 105)"""
-    names = [f"t{n}" for n in range(router_module.PAGE + 1)]
+    names = [f"t{n}" for n in range(router_module.PAGE_SIZE + 1)]
     server = ScriptedServer("a", tools=names)
     async with open_world(server) as world:
         client = await world.client()
         cursor = (await client.request("tools/list"))["nextCursor"]
-        for n in range(router_module.PAST_VIEWS):
+        for n in range(router_module.MAX_PAST_VIEWS):
             server.lists["tools"].insert(0, tool(f"new{n}"))
             await server.notifies("notifications/tools/list_changed")
             await trio.sleep(20)
             last = (
                 [entry["name"] for entry in (await client.request("tools/list", {"cursor": cursor}))["tools"]]
-                if n + 1 < router_module.PAST_VIEWS
+                if n + 1 < router_module.MAX_PAST_VIEWS
                 else []
             )
-            assert last in ([], [f"a__t{router_module.PAGE}"])
+            assert last in ([], [f"a__t{router_module.PAGE_SIZE}"])
             await client.request("tools/list")
         with pytest.raises(Refusal, match="-32602"):
             await client.request("tools/list", {"cursor": cursor})
@@ -631,7 +631,7 @@ async def test_instructions_are_merged_under_the_servers_ids() -> None:
         ScriptedServer("a", tools=["x"], instructions="Use x.", title="The A"),
         ScriptedServer("b", instructions="B" * 9000),
     ) as world:
-        await world.router.settled(None)
+        await world.router.wait_until_settled(None)
         merged = world.router.instructions(None)
         assert "## a (The A)\nUse x." in merged
         assert "## b\nBBB" in merged
@@ -882,7 +882,7 @@ async def test_a_result_that_is_structure_alone_is_text_for_those_who_do_not_kno
 
 
 def many() -> list[str]:
-    return [f"t{n}" for n in range(router_module.PAGE + 1)]
+    return [f"t{n}" for n in range(router_module.PAGE_SIZE + 1)]
 
 
 async def test_a_cursor_is_good_for_whoever_it_was_given_to_and_nobody_else() -> None:
@@ -894,7 +894,7 @@ async def test_a_cursor_is_good_for_whoever_it_was_given_to_and_nobody_else() ->
             for name, client in clients.items():
                 if name == owner:
                     last = await client.request("tools/list", {"cursor": cursor})
-                    assert [entry["name"] for entry in last["tools"]] == [f"a__t{router_module.PAGE}"]
+                    assert [entry["name"] for entry in last["tools"]] == [f"a__t{router_module.PAGE_SIZE}"]
                 else:
                     with pytest.raises(Refusal, match="-32602"):
                         await client.request("tools/list", {"cursor": cursor})
@@ -1001,7 +1001,7 @@ async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
                 )
         with world.attended() as asked:
             said = await told(client, method, params)
-        kinds = [matter.wish.kind for matter in asked]
+        kinds = [matter.access.kind for matter in asked]
         if trust is Trust.UNTRUSTED:
             assert "https:" not in said
             if method == "resources/subscribe":
@@ -1050,8 +1050,8 @@ async def test_a_client_that_asks_again_is_given_no_more_pages_than_it_can_carry
     async with open_world(refusing(-32042, "go there", {"elicitations": wanted}, trust=Trust.TRUSTED)) as world:
         came = await world.round("tools/call", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
         if pages == MAX_KEYS:
-            assert isinstance(came, Unfinished)
-            assert (came.server, len(came.questions), came.state, came.visits) == ("a", MAX_KEYS, None, True)
+            assert isinstance(came, InputRequired)
+            assert (came.server, len(came.requests), came.state, came.restarts) == ("a", MAX_KEYS, None, True)
         else:
             assert isinstance(came, Answered)
             assert b"too many pages" in bytes(came.result)
@@ -1562,7 +1562,7 @@ async def test_a_server_that_comes_late_is_announced(autojump_clock: MockClock) 
 
 async def test_pages_of_one_list_are_one_list_while_it_changes(autojump_clock: MockClock) -> None:
     """What was there when the first page was given, each once; or a clear error (rule 105)."""
-    names = [f"t{n:03}" for n in range(2 * router_module.PAGE + 7)]
+    names = [f"t{n:03}" for n in range(2 * router_module.PAGE_SIZE + 7)]
     server = ScriptedServer("a", tools=names)
     async with open_world(server) as world:
         client = await world.client()
@@ -1576,7 +1576,7 @@ async def test_pages_of_one_list_are_one_list_while_it_changes(autojump_clock: M
             found += [entry["name"] for entry in page["tools"]]
         assert found == [f"a__{name}" for name in names]
         assert "nextCursor" not in page
-        assert len((await client.request("tools/list"))["tools"]) == router_module.PAGE
+        assert len((await client.request("tools/list"))["tools"]) == router_module.PAGE_SIZE
 
 
 async def test_the_time_that_a_person_takes_does_not_count(autojump_clock: MockClock) -> None:
@@ -1652,7 +1652,7 @@ async def test_no_list_is_vouched_for_longer_than_a_minute() -> None:
     """Whatever its server says (rule 95)."""
     async with open_world(lasting("a", 10**15)) as world:
         await world.settled()
-        assert await fresh(world) == (router_module.MAX_TTL, True)
+        assert await fresh(world) == (router_module.MAX_LIST_TTL, True)
 
 
 async def test_with_a_server_that_says_nothing_no_list_is_fresh(autojump_clock: MockClock) -> None:
@@ -1700,7 +1700,7 @@ async def test_a_list_past_its_time_is_read_again_when_somebody_lists_unless_its
 async def test_all_pages_of_a_list_are_for_the_same_readers(autojump_clock: MockClock) -> None:
     """Also when a server changes its mind between them (rule 95)."""
     server = lasting("a", 60_000, capabilities={"tools": {"listChanged": True}})
-    server.lists["tools"] = [tool(f"t{n}") for n in range(router_module.PAGE + 1)]
+    server.lists["tools"] = [tool(f"t{n}") for n in range(router_module.PAGE_SIZE + 1)]
     async with open_world(server) as world:
         await world.settled()
         await trio.sleep(5)  # what was read before its notices are listened to is read again
@@ -1723,7 +1723,7 @@ async def test_all_pages_of_a_list_are_for_the_same_readers(autojump_clock: Mock
 
 async def test_a_cursor_without_a_session_is_good_for_one_list_of_one_caller() -> None:
     """Whichever request brings it (rule 94)."""
-    names = [f"t{n}" for n in range(router_module.PAGE + 1)]
+    names = [f"t{n}" for n in range(router_module.PAGE_SIZE + 1)]
     async with open_world(ScriptedServer("a", tools=names, prompts=names)) as world:
         await world.settled()
 
@@ -1736,7 +1736,7 @@ async def test_a_cursor_without_a_session_is_good_for_one_list_of_one_caller() -
         cursor = (await page(identity="ann"))["nextCursor"]
         for _ in range(2):
             again = await page(cursor=cursor, identity="ann")
-            assert [entry["name"] for entry in again["tools"]] == [f"a__t{router_module.PAGE}"]
+            assert [entry["name"] for entry in again["tools"]] == [f"a__t{router_module.PAGE_SIZE}"]
         for wrong in (
             {"identity": "bob"},
             {"identity": None},
@@ -1775,11 +1775,10 @@ async def test_pages_become_questions_for_whoever_repeats_its_request(method: st
     async with open_world(server) as world:
         await world.settled()
         found = await world.round(method, params, capabilities={"elicitation": {"url": {}}})
-        assert isinstance(found, Unfinished)
+        assert isinstance(found, InputRequired)
         assert (found.server, found.state) == ("a", None)
         asked = [
-            (how, {key: json.loads(bytes(each)) for key, each in page.items()})
-            for how, page in found.questions.values()
+            (how, {key: json.loads(bytes(each)) for key, each in page.items()}) for how, page in found.requests.values()
         ]
         assert asked == [
             ("elicitation/create", {"mode": "url", "url": "https://x/1", "message": "[a] Log in", "more": 1.5}),
@@ -1791,8 +1790,10 @@ async def test_pages_become_questions_for_whoever_repeats_its_request(method: st
             return {"content": [], "contents": [], "messages": []}
 
         server.answers[method] = done
-        answers = dict.fromkeys(found.questions, Raw(b'{"action":"accept"}'))
-        again = await world.round(method, params, Round("a", answers, None), capabilities={"elicitation": {"url": {}}})
+        answers = dict.fromkeys(found.requests, Raw(b'{"action":"accept"}'))
+        again = await world.round(
+            method, params, MrtrRound("a", answers, None), capabilities={"elicitation": {"url": {}}}
+        )
         assert isinstance(again, Answered)
 
 
@@ -1817,7 +1818,7 @@ async def test_a_server_that_may_not_want_pages_visited_gets_nobody_there() -> N
             await world.round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
         assert "https:" not in refused.value.message
         assert refused.value.data is None
-        assert [matter.wish.kind for matter in asked] == ["prompt"]
+        assert [matter.access.kind for matter in asked] == ["prompt"]
 
 
 async def test_a_person_is_asked_about_every_page_that_a_server_wants_visited() -> None:
@@ -1825,7 +1826,7 @@ async def test_a_person_is_asked_about_every_page_that_a_server_wants_visited() 
     capabilities: dict[str, Any] = {"elicitation": {"url": {}}}
     async with open_world(refusing(-32042, "go there", PAGES)) as world:
         await world.settled()
-        with pytest.raises(Unanswered) as alone:
+        with pytest.raises(Unconfirmed) as alone:
             await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
         with world.attended(Answering.DENY), pytest.raises(Forbidden) as denied:
             await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
@@ -1834,8 +1835,8 @@ async def test_a_person_is_asked_about_every_page_that_a_server_wants_visited() 
             assert refused.data is None
         with world.attended() as asked:
             found = await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
-        assert isinstance(found, Unfinished)
-        assert [(matter.wish.kind, matter.wish.name) for matter in asked] == [
+        assert isinstance(found, InputRequired)
+        assert [(matter.access.kind, matter.access.name) for matter in asked] == [
             ("url", page["url"]) for page in PAGES["elicitations"]
         ]
 
@@ -1846,7 +1847,7 @@ async def test_a_person_is_asked_about_every_page_that_a_server_wants_visited() 
 async def test_pages_that_are_none_are_a_broken_server(data: object) -> None:
     async with open_world(refusing(-32042, "go there", data, trust=Trust.TRUSTED)) as world:
         await world.settled()
-        with pytest.raises(BrokeProtocol):
+        with pytest.raises(ProtocolViolation):
             await world.round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
 
 
@@ -1922,7 +1923,7 @@ async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust:
         said = world.router.instructions("a"), "Obey." in world.router.instructions(None)
         assert said == ("Obey.", True)
         if trust is Trust.UNTRUSTED:
-            assert [matter.wish.kind for matter in asked] == ["tool", "resource"]
+            assert [matter.access.kind for matter in asked] == ["tool", "resource"]
             assert (meta, early) == ({"v/k": 1.5}, ("", False))
             with world.attended() as asked, pytest.raises(Refusal) as refused:
                 await client.request("resources/read", {"uri": "ui://a/page"})

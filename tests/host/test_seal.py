@@ -12,27 +12,27 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.seal import KEY_BYTES, PREFIX, BrokenSeal, Seal
+from host.seal import KEY_BYTES, PREFIX, InvalidSeal, Seal
 
 SEAL = Seal(bytes(range(KEY_BYTES)))
 NOW = 1000.0
 
 
 def close(content: bytes = b"content", seal: Seal = SEAL) -> str:
-    return seal.close("state", b"alice", content, NOW + 60)
+    return seal.seal("state", b"alice", content, NOW + 60)
 
 
 def refused(text: str, purpose: str = "state", bound: bytes = b"alice", now: float = NOW, seal: Seal = SEAL) -> None:
-    with pytest.raises(BrokenSeal):
-        seal.open(purpose, bound, text, now)
+    with pytest.raises(InvalidSeal):
+        seal.unseal(purpose, bound, text, now)
 
 
 @given(st.text(max_size=50), st.binary(max_size=100), st.binary(max_size=300), st.floats(allow_nan=False))
 def test_what_was_closed_opens_before_its_time(purpose: str, bound: bytes, content: bytes, until: float) -> None:
-    text = SEAL.close(purpose, bound, content, until)
+    text = SEAL.seal(purpose, bound, content, until)
     before = math.nextafter(until, -math.inf)
     if before < until:
-        assert SEAL.open(purpose, bound, text, before) == content
+        assert SEAL.unseal(purpose, bound, text, before) == content
     for late in (until, math.inf):
         refused(text, purpose, bound, late)
 
@@ -47,7 +47,7 @@ def test_a_text_fits_into_a_header_and_a_url() -> None:
 
 def test_nothing_of_it_can_be_read_and_no_two_are_alike() -> None:
     """Neither the content, nor the purpose, nor what it is bound to (rule 80)."""
-    texts = {SEAL.close("purpose", b"bound", b"content", NOW + 60) for _ in range(100)}
+    texts = {SEAL.seal("purpose", b"bound", b"content", NOW + 60) for _ in range(100)}
     assert len(texts) == 100
     for text in texts:
         carried = base64.urlsafe_b64decode(text.removeprefix(PREFIX) + "==")
@@ -92,7 +92,7 @@ def test_the_same_bytes_written_otherwise_are_refused(length: int) -> None:
         each for each in (close(b"x" * (30 + length), seal) for _ in range(1000)) if "-" in each and "_" in each
     )
     body = text.removeprefix(PREFIX)
-    assert seal.open("state", b"alice", text, NOW) == b"x" * (30 + length)
+    assert seal.unseal("state", b"alice", text, NOW) == b"x" * (30 + length)
     for other in (
         body + ("=" * (-len(body) % 4) or "===="),
         body.replace("-", "+").replace("_", "/"),
@@ -116,7 +116,7 @@ def test_it_opens_for_nothing_and_nobody_else() -> None:
     refused(text, bound=b"bob")
     refused(text, bound=b"")
     refused(text, seal=Seal())
-    assert SEAL.open("state", b"alice", text, NOW) == b"content"
+    assert SEAL.unseal("state", b"alice", text, NOW) == b"content"
 
 
 @pytest.mark.parametrize(("purpose", "bound"), [("statea", b"lice"), ("stat", b"ealice"), ("", b"statealice")])
@@ -137,13 +137,13 @@ def test_the_format_is_what_its_prefix_says() -> None:
         return PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     content = struct.pack(">d", NOW + 60) + b"x"
-    assert SEAL.open("state", b"alice", made(content, b"c1.\0\0\0\5statealice"), NOW) == b"x"
+    assert SEAL.unseal("state", b"alice", made(content, b"c1.\0\0\0\5statealice"), NOW) == b"x"
     refused(made(content, b"c2.\0\0\0\5statealice"))
     refused(made(content[:7], b"c1.\0\0\0\5statealice"))
 
 
 def test_a_time_that_is_none_has_passed() -> None:
-    refused(SEAL.close("state", b"alice", b"", math.nan))
+    refused(SEAL.seal("state", b"alice", b"", math.nan))
     refused(close(), now=math.nan)
 
 
@@ -151,8 +151,8 @@ def test_all_refusals_read_the_same() -> None:
     """They help nobody who tries."""
     said = set()
     for text, now in ((close(), NOW + 60), (close(seal=Seal()), NOW), ("x", NOW), (PREFIX + "A", NOW), ("é", NOW)):
-        with pytest.raises(BrokenSeal) as caught:
-            SEAL.open("state", b"alice", text, now)
+        with pytest.raises(InvalidSeal) as caught:
+            SEAL.unseal("state", b"alice", text, now)
         said.add(str(caught.value))
         assert caught.value.__cause__ is None
     assert said == {"it is not valid, or not valid any more"}
@@ -160,7 +160,7 @@ def test_all_refusals_read_the_same() -> None:
 
 def test_each_seal_has_a_key_of_its_own_and_a_given_one_is_used() -> None:
     key = bytes(range(1, KEY_BYTES + 1))
-    assert Seal(key).open("state", b"alice", close(seal=Seal(key)), NOW) == b"content"
+    assert Seal(key).unseal("state", b"alice", close(seal=Seal(key)), NOW) == b"content"
     refused(close(seal=Seal()), seal=Seal())
     with pytest.raises(ValueError):
         Seal(b"short")

@@ -8,7 +8,7 @@ import time
 
 import trio
 
-from host.slices import SLICE, Slices, Steps, at_once, each_in_steps, in_process
+from host.slices import SLICE, Slices, Steps, in_worker, map_in_steps, run_inline
 
 
 def counting(to: int, reached: list[int]) -> Steps[int]:
@@ -25,19 +25,19 @@ def heavy(seen: list[threading.Thread]) -> Steps[str]:
 
 def test_without_a_loop_it_is_done_at_once() -> None:
     reached: list[int] = []
-    assert at_once(counting(5, reached)) == 5
+    assert run_inline(counting(5, reached)) == 5
     assert reached == [0, 1, 2, 3, 4]
     seen: list[threading.Thread] = []
-    assert at_once(heavy(seen)) == "done"
+    assert run_inline(heavy(seen)) == "done"
     assert seen == [threading.current_thread()]
 
 
 def test_what_is_changed_meanwhile_does_not_count() -> None:
     things = [1, 2, 3]
-    steps = each_in_steps(str, things)
+    steps = map_in_steps(str, things)
     next(steps)
     things.append(4)
-    assert at_once(steps) == ["1", "2", "3"]
+    assert run_inline(steps) == ["1", "2", "3"]
 
 
 async def test_what_is_long_is_done_in_another_thread() -> None:
@@ -146,11 +146,11 @@ def process_and_length(text: bytes) -> tuple[int, int]:
 
 def heavier() -> Steps[tuple[int, int]]:
     yield None
-    return (yield from in_process(process_and_length, b"abc"))
+    return (yield from in_worker(process_and_length, b"abc"))
 
 
 def test_without_a_loop_it_is_done_in_this_process() -> None:
-    assert at_once(heavier()) == (os.getpid(), 3)
+    assert run_inline(heavier()) == (os.getpid(), 3)
 
 
 async def test_what_takes_the_interpreter_is_done_in_another_process() -> None:

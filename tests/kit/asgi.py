@@ -21,7 +21,7 @@ from host.downstream.http import open_http_face
 from host.downstream.parking import open_lot
 from host.downstream.stateless import Stateless
 from host.downstream.tasks import Tasks
-from host.journal import Crashed
+from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody
 from host.wire.asgi import ASGIApp, Event
 from host.wire.sse import Event as SseEvent
@@ -249,7 +249,7 @@ async def open_stateless(world: World) -> AsyncIterator[Stateless]:
     """What answers stateless requests, however they come."""
 
     def crashed(problem: Exception) -> None:
-        world.journal.note(Crashed("test", problem))
+        world.journal.note(InternalError("test", problem))
 
     async with open_lot(crashed, world.memory) as lot, open_hosted(crashed, world.memory) as hosted:
         yield Stateless(world.router, world.journal, lot, Tasks(world.router, hosted))

@@ -10,15 +10,15 @@ from trio.testing import MockClock
 from host import aside
 
 
-class InThisProcess(aside._Processes):
+class InThisProcess(aside._WorkerPool):
     async def run(self, order: list[bytes | memoryview]) -> list[bytes] | None:
         _, _, head, *texts = order
         function, arguments = pickle.loads(head, buffers=texts)
-        _, _, *parts = aside._packed(aside._outcome(function, arguments))
+        _, _, *parts = aside._pack(aside._outcome(function, arguments))
         return [bytes(part) for part in parts]
 
 
 def keep_work_here() -> None:
     """From now on, if the clock of this run is a virtual one."""
-    if isinstance(trio.lowlevel.current_clock(), MockClock) and aside._processes.get(None) is None:
-        aside._processes.set(InThisProcess())
+    if isinstance(trio.lowlevel.current_clock(), MockClock) and aside._worker_pool.get(None) is None:
+        aside._worker_pool.set(InThisProcess())

@@ -12,13 +12,13 @@ from pathlib import Path
 from config import AskSpec, Channel, KindConsent, Rule, ServerSpec, Verdict
 from host.journal import Journal
 from host.policy.audit import Audit
-from host.policy.desk import Answer, Desk, Matter
+from host.policy.desk import ConfirmationAnswer, ConfirmationQueue, PendingConfirmation
 from host.policy.gate import Gate
 from host.policy.grants import Grants
-from host.policy.ledger import Ledger
+from host.policy.ledger import DecisionLog
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
-from host.slices import at_once
+from host.slices import run_inline
 from host.state import open_state
 
 _IN_MEMORY = "/dev/shm"
@@ -59,8 +59,8 @@ def open_gate(
         opened = open_state(state or made / "state")
         kept = opened.for_config(SOURCE)
         with Audit(opened.audit, full=full) as audit:
-            ledger = Ledger(audit, journal or Journal())
-            desk = Desk(Grants(kept.file("grants.json")), ask or AskSpec(), ledger.asked)
+            ledger = DecisionLog(audit, journal or Journal())
+            desk = ConfirmationQueue(Grants(kept.file("grants.json")), ask or AskSpec(), ledger.record_confirmation)
             trusts = {server: spec.trust for server, spec in servers.items()}
             gate = Gate(servers, Pins(kept.file("pins.json"), trusts), desk, ledger)
             yield gate
@@ -68,7 +68,7 @@ def open_gate(
 
 def observe(gate: Gate, server: str, kind: Kind, offered: Mapping[str, bytes]) -> None:
     """The server lists this now."""
-    assert gate.take(at_once(gate.prepare(server, kind, offered)))
+    assert gate.commit(run_inline(gate.prepare(server, kind, offered)))
 
 
 def approve_all(gate: Gate) -> None:
@@ -78,19 +78,19 @@ def approve_all(gate: Gate) -> None:
 
 
 @contextmanager
-def attended(gate: Gate, answer: Answer = Answer.ONCE) -> Iterator[list[Matter]]:
+def attended(gate: Gate, answer: ConfirmationAnswer = ConfirmationAnswer.ONCE) -> Iterator[list[PendingConfirmation]]:
     """For the block a person is there who gives every question this answer at once; the questions so far."""
-    asked: list[Matter] = []
+    asked: list[PendingConfirmation] = []
 
     def look() -> None:
-        for matter in gate.desk.matters():
+        for matter in gate.confirmations.list_all():
             if matter.waiters:
                 asked.append(matter)
-                gate.desk.answer(matter.id, answer, Channel.CONSOLE, seconds=60.0)
+                gate.confirmations.answer(matter.id, answer, Channel.CONSOLE, seconds=60.0)
 
-    former, gate.desk.changed = gate.desk.changed, look
+    former, gate.confirmations.on_change = gate.confirmations.on_change, look
     try:
-        with gate.desk.attach(Channel.CONSOLE):
+        with gate.confirmations.attach(Channel.CONSOLE):
             yield asked
     finally:
-        gate.desk.changed = former
+        gate.confirmations.on_change = former

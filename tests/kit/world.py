@@ -22,13 +22,13 @@ from config.interpolate import Secret
 from host.asking import PeerError
 from host.catalog import Catalog
 from host.downstream.sessions import Session
-from host.exchange import Answer, Caller, Exchange, Nobody, Round
-from host.journal import Event, Journal, LeftOut
+from host.exchange import Answer, Caller, Exchange, MrtrRound, NoClient
+from host.journal import EntryOmitted, Event, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Message, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
 from host.memory import Budget
-from host.policy.desk import Answer as Answering
-from host.policy.desk import Matter
+from host.policy.desk import ConfirmationAnswer as Answering
+from host.policy.desk import PendingConfirmation
 from host.policy.gate import Gate
 from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY
@@ -492,7 +492,7 @@ class World:
         self,
         method: str,
         params: Mapping[str, Any],
-        at: Round | None = None,
+        at: MrtrRound | None = None,
         *,
         capabilities: Mapping[str, Any] | None = None,
         endpoint: str | None = None,
@@ -505,7 +505,7 @@ class World:
         caller = Caller("test", endpoint, identity, abilities)
         found = members(encode(dict(params)))
         return await self.router.answer(
-            Exchange(Request(1, method, encode_object(found)), found, caller, Nobody(), level, at or Round())
+            Exchange(Request(1, method, encode_object(found)), found, caller, NoClient(), level, at or MrtrRound())
         )
 
     def configures(self, *servers: ScriptedServer, anew: Collection[str] = ()) -> None:
@@ -513,7 +513,7 @@ class World:
         self.servers.clear()
         self.servers.update({server.id: server for server in servers})
         specs = {server.id: server.spec for server in servers}
-        self.catalog.rearrange(list(specs))
+        self.catalog.set_servers(list(specs))
         self.gate.replace(specs)
         self.roster.apply(specs, anew)
 
@@ -521,7 +521,7 @@ class World:
         """A person approves of all that is held back now."""
         approve_all(self.gate)
 
-    def attended(self, answer: Answering = Answering.ONCE) -> AbstractContextManager[list[Matter]]:
+    def attended(self, answer: Answering = Answering.ONCE) -> AbstractContextManager[list[PendingConfirmation]]:
         """For the block a person is there who gives every question this answer at once; the questions so far."""
         return attended(self.gate, answer)
 
@@ -550,13 +550,16 @@ async def open_world(
     with open_gate(specs, journal, ask=ask, state=state) as gate:
         memory = Budget(now=trio.current_time)
         catalog = Catalog(
-            list(by_id), gate.lists, lambda entry: journal.note(LeftOut(entry.server, entry.outward)), memory
+            list(by_id),
+            gate.is_visible_cached,
+            lambda entry: journal.note(EntryOmitted(entry.server, entry.outward)),
+            memory,
         )
         async with open_roster(specs, start_grace, open_link, catalog, gate, journal, alone=alone) as roster:
 
             def moved(servers: Iterable[str]) -> None:
-                catalog.reconsider(servers)
+                catalog.reevaluate(servers)
                 roster.reconsider(servers)
 
-            gate.moved = moved
+            gate.on_visibility_changed = moved
             yield World(by_id, roster, catalog, gate, Router(catalog, gate, roster), journal)

@@ -22,9 +22,9 @@ import trio
 from trio.testing import MockClock
 
 from host.errors import ColonnadeError
-from host.exchange import Unfinished
+from host.exchange import InputRequired
 from host.jsonrpc.messages import Request
-from host.slices import at_once
+from host.slices import run_inline
 from tests.kit.scripts import Step
 from tests.kit.transcripts import Transcript, Transcripts, differences, keep, names
 from tests.kit.world import Refusal
@@ -70,7 +70,7 @@ class Recorded(Machine):
         over = [call for call in self.calls if call.done and call not in self._open]
         self._open += over
         self._happened += [f"{call.caller} {call.key} {call.n} ends: {outcome(call.answer)}" for call in over]
-        seen = at_once(self.office.telling(VIEWS))
+        seen = run_inline(self.office.telling(VIEWS))
         for name in VIEWS:
             view = sorted("/".join(str(row[each]) for each in ROW if each in row) for row in seen[name])
             if self._views.get(name) != view:
@@ -96,8 +96,8 @@ class Recorded(Machine):
 
 def outcome(answer: object) -> str:
     """What came of a call, but for message texts."""
-    if isinstance(answer, Unfinished):
-        return f"input required: {sorted(answer.questions)}"
+    if isinstance(answer, InputRequired):
+        return f"input required: {sorted(answer.requests)}"
     if isinstance(answer, Refusal | ColonnadeError):
         return f"error {answer.code} {getattr(answer, 'data', None)}"
     return "cancelled" if answer is None else "a result"

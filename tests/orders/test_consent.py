@@ -34,13 +34,13 @@ from host.console import office
 from host.console.office import HostOffice
 from host.console.requests import OfficeError
 from host.errors import ColonnadeError
-from host.exchange import Round, Unfinished
-from host.journal import Crashed
+from host.exchange import InputRequired, MrtrRound
+from host.journal import InternalError
 from host.jsonrpc.messages import Notification, Request, read, write
 from host.jsonrpc.raw import encode, members
-from host.policy.audit import Soundness, verify
+from host.policy.audit import Integrity, verify
 from host.policy.fingerprint import Launch, launch_of
-from host.slices import at_once
+from host.slices import run_inline
 from host.upstream.supervisor import Ready
 from host.wire.link import Link, LinkLost
 from tests.kit.memory import MemoryLink
@@ -299,7 +299,7 @@ class Machine:
         self.said_by_client: list[tuple[Call, str]] = []
         self.forms: list[tuple[Listener, Request]] = []
         self.samplings: list[tuple[Listener, Request]] = []
-        self.unfinished: list[tuple[Call, Unfinished]] = []
+        self.unfinished: list[tuple[Call, InputRequired]] = []
         self.goes_on: Counter[tuple[Key, str | None, int]] = Counter()
         self.asked_at: dict[str, tuple[int | None, str]] = {}
         self.attached = True
@@ -538,8 +538,8 @@ class Machine:
             self.office = HostOffice(
                 lambda: self.config, world.roster, world.catalog, world.gate, world.journal, stdio=False
             )
-            world.gate.ledger.configured("config", SOURCE)
-            file = world.gate.ledger._audit._file
+            world.gate.decision_log.record_configuration("config", SOURCE)
+            file = world.gate.decision_log._audit._file
             assert file is not None
             path, self._audit, self.descriptor, self.broken = file.path, file.path.open(), file.descriptor, False
             await world.settled()
@@ -550,10 +550,10 @@ class Machine:
             self.attached = False
             self.come(0, 0)
             crashed = await self._steps(steps)
-            self.must(not any(isinstance(each, Crashed) for each in world.events), "something crashed")
+            self.must(not any(isinstance(each, InternalError) for each in world.events), "something crashed")
             nursery.cancel_scope.cancel()
         self._audit.close()
-        self.must(verify(path).soundness is Soundness.OK, "the audit is broken")
+        self.must(verify(path).soundness is Integrity.OK, "the audit is broken")
         path.unlink()
         return crashed
 
@@ -618,8 +618,8 @@ class Machine:
             self.must(told is None or not (told.void or told.spent), "a grant is there that is void or spent")
             if grant.session is not None:
                 self.must(grant.session in marks, "a grant has outlived its session")
-        for matter in self.world.gate.desk.matters():
-            wish = matter.wish
+        for matter in self.world.gate.confirmations.list_all():
+            wish = matter.access
             key = (wish.server, wish.kind, wish.name)
             now = (self._version(key), self.programs[wish.server])
             if self.asked_at.setdefault(matter.id, now) != now:
@@ -640,8 +640,10 @@ class Machine:
         await self._settle()
         for call in self.calls:
             self.must(call.done or call.lost, f"call {call.number} of {call.key} waits for ever")
-        self.must(not any(not each.refused for each in self.world.gate.desk.matters()), "a question waits for ever")
-        self.must(self.world.gate.ledger.in_flight.total() == 0, "something is in flight")
+        self.must(
+            not any(not each.refused for each in self.world.gate.confirmations.list_all()), "a question waits for ever"
+        )
+        self.must(self.world.gate.decision_log.in_flight.total() == 0, "something is in flight")
         for key, definition in self.definitions.items():
             if isinstance(self.world.roster.upstreams[key[0]].state, Ready):
                 self.must(definition.served == definition.version, f"{key} was never listed anew")
@@ -656,10 +658,10 @@ class Machine:
         """A caller without a session goes on with what its server has not finished."""
         if self.unfinished:
             former, asked = self.unfinished[one % len(self.unfinished)]
-            answers = {key: encode({"action": "accept", "content": {"a": "x"}}) for key in asked.questions}
-            self._begin(former.caller, former.key, former.n, Round(asked.server, answers, asked.state), former)
+            answers = {key: encode({"action": "accept", "content": {"a": "x"}}) for key in asked.requests}
+            self._begin(former.caller, former.key, former.n, MrtrRound(asked.server, answers, asked.state), former)
 
-    def _begin(self, caller: int, key: Key, n: int, at: Round | None, former: Call | None) -> None:
+    def _begin(self, caller: int, key: Key, n: int, at: MrtrRound | None, former: Call | None) -> None:
         client = self.clients[caller] if caller < SESSIONS else None
         session = None if client is None else client.session.mark
         n = n if key[1] == "tool" else 0
@@ -668,7 +670,7 @@ class Machine:
         self.tally["calls"] += 1
         self.nursery.start_soon(self._run, call, at)
 
-    async def _run(self, call: Call, at: Round | None) -> None:
+    async def _run(self, call: Call, at: MrtrRound | None) -> None:
         call.begun = True
         server, kind, name = call.key
         params: dict[str, Any] = {"_meta": {CALL_KEY: call.number}}
@@ -688,7 +690,7 @@ class Machine:
                     call.answer = await self.world.round(
                         METHODS[kind], params, at, identity=identity, capabilities=abilities
                     )
-                    if isinstance(call.answer, Unfinished):
+                    if isinstance(call.answer, InputRequired):
                         self.unfinished.append((call, call.answer))
                         self.goes_on[call.key, identity, call.n] += 1
         except (Refusal, ColonnadeError) as refusal:
@@ -816,13 +818,13 @@ class Machine:
     # Steps: people
 
     def answer(self, one: int, two: int) -> None:
-        questions = at_once(self.office.telling(["questions"]))["questions"]
+        questions = run_inline(self.office.telling(["questions"]))["questions"]
         if not questions:
             return
         question = questions[one % len(questions)]
         answer = ("once", "once", "session", "time", "always", "deny", "once", "always")[two % 8]
         arguments = ("exact", "any", "some")[one // 8 % 3]
-        matter = next(each for each in self.world.gate.desk.matters() if each.id == question["id"])
+        matter = next(each for each in self.world.gate.confirmations.list_all() if each.id == question["id"])
         seconds = 100 if answer == "time" else None
         expires = self.now() + 100 if answer == "time" else self.now() + 3600 if answer == "once" else None
         self.said[question["id"]] = (answer, arguments, matter, expires, question["state"] == "refused")
@@ -834,7 +836,7 @@ class Machine:
         self.said.pop(question["id"], None)
 
     def decide(self, one: int, two: int) -> None:
-        held = sorted(at_once(self.office.telling(["held"]))["held"], key=lambda each: (each["kind"], each["name"]))
+        held = sorted(run_inline(self.office.telling(["held"]))["held"], key=lambda each: (each["kind"], each["name"]))
         if not held or two % 4 == 3:
             self._take_back(one)
             return
@@ -862,7 +864,7 @@ class Machine:
             self.tally["approvals taken back"] += 1
 
     def revoke(self, one: int, two: int) -> None:
-        grants = at_once(self.office.telling(["grants"]))["grants"]
+        grants = run_inline(self.office.telling(["grants"]))["grants"]
         if grants:
             id = grants[one % len(grants)]["id"]
             with suppress(OfficeError):

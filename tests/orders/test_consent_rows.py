@@ -24,15 +24,15 @@ from config.model import Limits
 from host.asking import PeerError
 from host.console.office import HostOffice
 from host.downstream.status import status
-from host.errors import Changed, ColonnadeError
+from host.errors import ColonnadeError, StaleApproval
 from host.exchange import Caller
 from host.jsonrpc.messages import ErrorBody, Request, write
 from host.jsonrpc.raw import encode, members
 from host.policy import rules as judge
-from host.policy.audit import Soundness, records, verify
-from host.policy.desk import Answer, Matter
+from host.policy.audit import Integrity, records, verify
+from host.policy.desk import ConfirmationAnswer, PendingConfirmation
 from host.policy.fingerprint import Launch, launch_of
-from host.policy.pins import Moved
+from host.policy.pins import StaleDecision
 from host.protocol.abilities import abilities_of
 from host.protocol.methods import TARGETED
 from host.protocol.versions import LATEST as STATELESS
@@ -56,13 +56,13 @@ def calls(server: ScriptedServer) -> int:
     return sum(method in ("tools/call", "prompts/get", "resources/read") for method in server.asked)
 
 
-def matter(world: World) -> Matter:
-    (found,) = world.gate.desk.matters()
+def matter(world: World) -> PendingConfirmation:
+    (found,) = world.gate.confirmations.list_all()
     return found
 
 
-def person(world: World, answer: Answer = Answer.ONCE, **more: Any) -> None:
-    assert world.gate.desk.answer(matter(world).id, answer, Channel.CONSOLE, **more) is not None
+def person(world: World, answer: ConfirmationAnswer = ConfirmationAnswer.ONCE, **more: Any) -> None:
+    assert world.gate.confirmations.answer(matter(world).id, answer, Channel.CONSOLE, **more) is not None
 
 
 @asynccontextmanager
@@ -70,7 +70,7 @@ async def waiting(*servers: ScriptedServer, **more: Any) -> AsyncIterator[tuple[
     """A call of gh__create that waits for a person."""
     async with trio.open_nursery() as nursery, open_world(*servers, **more) as world:
         await world.settled()
-        with world.gate.desk.attach(Channel.CONSOLE):
+        with world.gate.confirmations.attach(Channel.CONSOLE):
             client = await world.client()
             call = later(nursery, client.call, "gh__create", {"owner": "acme"})
             await wait_all_tasks_blocked()
@@ -291,7 +291,7 @@ async def test_p1_and_takes_the_same_way(
                 return write(answer).decode()
             caller = Caller("test", endpoint, None, abilities_of(STATELESS, encode({"elicitation": {}})))
             if method == "tools/call":
-                assert world.router.mirrors(endpoint, asked["name"]) == ()
+                assert world.router.param_headers(endpoint, asked["name"]) == ()
                 assert world.router.task_server(caller, asked["name"]) is None
             if method in TARGETED:
                 world.router.may_park(caller, method, members(encode(asked)))
@@ -379,9 +379,9 @@ async def test_p3_with_nobody_there_it_is_refused_at_once(session: bool) -> None
 
 
 @pytest.mark.parametrize("ended", ["time", "cancel", "session", "reload"])
-@pytest.mark.parametrize("answer", [Answer.ONCE, Answer.ALWAYS])
+@pytest.mark.parametrize("answer", [ConfirmationAnswer.ONCE, ConfirmationAnswer.ALWAYS])
 async def test_p4_an_answer_that_comes_too_late_sends_nothing(
-    ended: str, answer: Answer, autojump_clock: MockClock
+    ended: str, answer: ConfirmationAnswer, autojump_clock: MockClock
 ) -> None:
     server = asking()
     async with waiting(server) as (world, client, call):
@@ -396,7 +396,7 @@ async def test_p4_an_answer_that_comes_too_late_sends_nothing(
         else:
             reread(world, consent=Consent(tools=kind(ask=["creat?"])))
         await wait_all_tasks_blocked()
-        found = world.gate.desk.answer(id, answer, Channel.CONSOLE)
+        found = world.gate.confirmations.answer(id, answer, Channel.CONSOLE)
         assert (found is not None) == (ended == "time")
         await trio.sleep(100)
         assert calls(server) == 0
@@ -406,7 +406,7 @@ async def test_p4_an_answer_that_comes_too_late_sends_nothing(
 
 
 def _audit(world: World) -> Any:
-    path = world.gate.ledger._audit.path
+    path = world.gate.decision_log._audit.path
     assert path is not None
     return path.parent
 
@@ -438,7 +438,7 @@ async def test_p7_what_was_allowed_once_is_not_allowed_twice(other: str, tmp_pat
                 who = await world.client(identity="phone") if other == "caller" else client
                 again = later(nursery, who.call, "gh__create", {"owner": "acmf" if other == "byte" else "acme"})
                 await wait_all_tasks_blocked()
-                assert (again.done, len(world.gate.desk.matters())) == (False, 1)
+                assert (again.done, len(world.gate.confirmations.list_all())) == (False, 1)
                 nursery.cancel_scope.cancel()
     if other == "restart":
         async with open_world(server, state=tmp_path / "state") as world:
@@ -469,7 +469,7 @@ async def test_p5_whatever_changes_while_a_person_is_asked_makes_the_answer_void
             await server.notifies("notifications/tools/list_changed")
         with trio.move_on_after(1):
             await call.ended.wait()
-        world.gate.desk.answer(id, Answer.ALWAYS, Channel.CONSOLE)
+        world.gate.confirmations.answer(id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE)
         assert "changed" in json.dumps(await call.comes())
         assert calls(server) == 0
 
@@ -479,13 +479,13 @@ async def test_p5_its_code_is_409_where_codes_are_seen() -> None:
     async with trio.open_nursery() as nursery, open_world(server) as world:
         await world.settled()
         client = await world.client()
-        with world.gate.desk.attach(Channel.CONSOLE):
+        with world.gate.confirmations.attach(Channel.CONSOLE):
             call = later(nursery, client.request, "prompts/get", {"name": "gh__greet"})
             await wait_all_tasks_blocked()
             reread(world, consent=Consent())
             with pytest.raises(Refusal) as refusal:
                 await call.comes()
-        assert refusal.value.code == Changed.code == 409
+        assert refusal.value.code == StaleApproval.code == 409
 
 
 @pytest.mark.parametrize("broken", [ZeroDivisionError, RecursionError, KeyError])
@@ -500,7 +500,7 @@ async def test_p10_a_judge_that_fails_lets_nothing_through(
         def fails(*_: object, **__: object) -> object:
             raise broken("in the judge")
 
-        monkeypatch.setattr(judge.Rules, "judge", fails)
+        monkeypatch.setattr(judge.Rules, "evaluate", fails)
         with pytest.raises(Refusal) as refusal:
             await client.call("gh__create", {"owner": "acme"})
         assert "in the judge" not in refusal.value.message
@@ -511,13 +511,13 @@ async def test_p10_a_grant_does_not_live_again_when_the_clock_is_set_back(tmp_pa
     server = asking()
     async with waiting(server, state=tmp_path / "state") as (world, _, call):
         grants = world.gate.grants
-        person(world, Answer.TIME, seconds=60)
+        person(world, ConfirmationAnswer.TIME, seconds=60)
         await call.comes()
         (granted,) = grants.all()
         grants._wall, grants._monotonic = lambda: granted.made + 59, lambda: 1e12
-        assert grants.why_dead(granted) is not None
+        assert grants.why_unusable(granted) is not None
         grants._wall = lambda: granted.made - 3600
-        assert grants.why_dead(granted) is not None
+        assert grants.why_unusable(granted) is not None
 
 
 async def test_p15_calls_in_flight_keep_their_verdict_and_no_later_one_has_it() -> None:
@@ -527,7 +527,7 @@ async def test_p15_calls_in_flight_keep_their_verdict_and_no_later_one_has_it() 
         client = await world.client()
         running = [later(nursery, client.call, "gh__slow", {"n": at}) for at in range(100)]
         heard = [await server.hears("tools/call") for _ in range(100)]
-        world.gate.ledger.configured("config", SOURCE)
+        world.gate.decision_log.record_configuration("config", SOURCE)
         reread(world, consent=Consent(tools=kind(deny=["slow"])))
         with pytest.raises(Refusal) as refusal:
             await client.call("gh__slow")
@@ -551,12 +551,12 @@ async def test_p11_what_a_tool_says_of_itself_decides_nothing() -> None:
     async with trio.open_nursery() as nursery, open_world(server) as world:
         await world.settled()
         world.approves()
-        with world.gate.desk.attach(Channel.CONSOLE):
+        with world.gate.confirmations.attach(Channel.CONSOLE):
             client = await world.client()
             call = later(nursery, client.call, "gh__delete_all")
             await wait_all_tasks_blocked()
             assert (call.done, calls(server)) == (False, 0)
-            assert "readOnlyHint: true" in matter(world).about.claims
+            assert "readOnlyHint: true" in matter(world).context.claims
         nursery.cancel_scope.cancel()
 
 
@@ -707,7 +707,7 @@ async def test_t20_no_text_of_an_untrusted_server_moves_a_terminal_or_hides_from
         client = await world.client()
         said.append(json.dumps(client.opened, ensure_ascii=False))  # type: ignore[attr-defined]
         said.append(json.dumps(await client.request("tools/list"), ensure_ascii=False))
-        with world.attended(Answer.ONCE):
+        with world.attended(ConfirmationAnswer.ONCE):
             said.append(json.dumps(await client.call("gh__create", {"a": HOSTILE}), ensure_ascii=False))
         said.append(json.dumps(await office.state(), ensure_ascii=False))
         said += [str(event) for event in world.events]
@@ -864,7 +864,7 @@ async def test_t35_nothing_that_an_agent_can_reach_approves_anything() -> None:
     async with open_face(server) as (world, connection):
         await connection.open()
         held = world.gate.pins.held()
-        before = [(each.kind, each.name, each.standing) for each in held]
+        before = [(each.kind, each.name, each.status) for each in held]
         for path in ("/console", "/console/api/decide", "/console/decide", "/approve", "/mcp/console", "/ask"):
             for method in ("GET", "POST"):
                 body = {"server": "gh", "kind": "tool", "name": "create", "fingerprint": held[0].fingerprint}
@@ -875,7 +875,7 @@ async def test_t35_nothing_that_an_agent_can_reach_approves_anything() -> None:
             assert refused["error"]["code"] == -32601
         listed = await connection.ask("tools/list")
         assert listed["result"]["tools"] == []
-        assert [(each.kind, each.name, each.standing) for each in world.gate.pins.held()] == before
+        assert [(each.kind, each.name, each.status) for each in world.gate.pins.held()] == before
 
 
 async def test_t35_what_a_person_saw_is_what_is_approved(autojump_clock: MockClock) -> None:
@@ -885,7 +885,7 @@ async def test_t35_what_a_person_saw_is_what_is_approved(autojump_clock: MockClo
         await world.settled()
         (shown,) = [each for each in world.gate.pins.held() if each.kind == "tool"]
         await _lists(world, server, [tool("create", description="and sends it on")])
-        with pytest.raises(Moved, match="changed"):
+        with pytest.raises(StaleDecision, match="changed"):
             world.gate.approve("gh", "tool", "create", shown.fingerprint, "console")
         assert await (await world.client()).names() == []
 
@@ -899,12 +899,12 @@ async def test_t36_a_name_writes_no_line_into_the_audit() -> None:
         await client.call("gh__create", {evil: evil})
         with pytest.raises(Refusal):
             await client.call(f"gh__{evil}")
-        path = world.gate.ledger._audit.path
+        path = world.gate.decision_log._audit.path
         assert path is not None
         assert all(record["kind"] != "approve" for record in records(path.parent))
-        assert verify(path).soundness is Soundness.OPEN
-        world.gate.ledger._audit.close()
-        assert verify(path).soundness is Soundness.OK
+        assert verify(path).soundness is Integrity.OPEN
+        world.gate.decision_log._audit.close()
+        assert verify(path).soundness is Integrity.OK
 
 
 async def test_t36_where_nothing_can_be_written_down_nothing_is_done() -> None:
@@ -913,7 +913,7 @@ async def test_t36_where_nothing_can_be_written_down_nothing_is_done() -> None:
         await world.settled()
         client = await world.client()
         await client.call("gh__create")
-        world.gate.ledger._audit.close()
+        world.gate.decision_log._audit.close()
         with pytest.raises(Refusal) as refusal:
             await client.call("gh__create")
         assert (refusal.value.code, calls(server)) == (503, 1)

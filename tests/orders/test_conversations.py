@@ -34,7 +34,7 @@ from host.downstream.parking import GATHER, PARKED, REPLAY, Lot, open_lot
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
 from host.downstream.tasks import Tasks
-from host.journal import Crashed
+from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody, Failure, Message, Notification, Request, Success, write
 from host.upstream import connection
 from host.wire.asgi import ASGIApp
@@ -275,7 +275,7 @@ class Machine:
             stop = trio.Event()
 
             def crashed(problem: Exception) -> None:
-                world.journal.note(Crashed("test", problem))
+                world.journal.note(InternalError("test", problem))
 
             self.lot: Lot = await stack.enter_async_context(open_lot(crashed, world.memory))
             self.hosted: Hosted = await stack.enter_async_context(open_hosted(crashed, world.memory))
@@ -711,7 +711,9 @@ class Machine:
                 self._must(state.peer.in_flight == (1 if id == "free" else 0), f"a request is in flight at {id}")
                 self._must(not state.peer._serving, f"a question of {id}'s is open")
         self._must(all(not len(instances) for instances in roster.instances.values()), "an instance is left")
-        self.problems += [f"crashed: {event.problem!r}" for event in self.world.events if isinstance(event, Crashed)]
+        self.problems += [
+            f"crashed: {event.problem!r}" for event in self.world.events if isinstance(event, InternalError)
+        ]
 
 
 def _same(work: Work, other: Work) -> bool:

@@ -18,7 +18,7 @@ from host.downstream.channel import Channel
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
 from host.downstream.stateless_stdio import StatelessStdio
-from host.journal import Crashed
+from host.journal import InternalError
 from host.jsonrpc.messages import Message, receive, write
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from tests.kit.asgi import IO, Answer, Connection, HeaderValue, open_face, open_stateless
@@ -436,7 +436,7 @@ def test_on_a_channel_every_request_is_answered_once_by_its_era(script: list[Ste
             await world.settled()
             async with open_stateless(world) as stateless:
                 await OneChannel(world, server, stateless, nursery).play(script)
-                assert not [event for event in world.events if isinstance(event, Crashed)]
+                assert not [event for event in world.events if isinstance(event, InternalError)]
             nursery.cancel_scope.cancel()
 
     trio.run(play, clock=MockClock(autojump_threshold=0))
@@ -453,6 +453,6 @@ def test_over_http_every_request_is_answered_once_by_its_era(script: list[Step])
         async with open_face(server) as (world, client):
             await OneEndpoint(client, server).play(script)
             assert len(server.heard) == len(set(server.heard))
-            assert not [event for event in world.events if isinstance(event, Crashed)]
+            assert not [event for event in world.events if isinstance(event, InternalError)]
 
     trio.run(play, clock=MockClock(autojump_threshold=0))

@@ -13,7 +13,7 @@ from config.interpolate import Secret
 from host.console.decisions import Decisions
 from host.console.requests import OfficeError
 from host.policy.gate import Gate
-from host.policy.pins import Standing
+from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
 from tests.kit.gates import kind, observe, open_gate
 
@@ -41,8 +41,8 @@ def test_a_decision_holds_for_the_next_host(tmp_path: Path) -> None:
         assert said["done"].startswith("The tool a of gh")
         decisions.decide("gh", "tool", "b", b.fingerprint, "reject", Channel.TERMINAL)
     with left(tmp_path / "state", a=b'{"name":"a"}', b=b'{"name":"b"}') as (gate, _):
-        assert gate.pins.standing("gh", "tool", "a") is Standing.APPROVED
-        assert gate.pins.standing("gh", "tool", "b") is Standing.NEW
+        assert gate.pins.status("gh", "tool", "a") is PinStatus.APPROVED
+        assert gate.pins.status("gh", "tool", "b") is PinStatus.NEW
 
 
 def test_what_is_not_there_as_it_was_shown_is_not_decided(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_is_not_there_as_it_was_shown_is_not_decided(tmp_path: Path) -> Non
         for name, fingerprint in (("a", "sha256:another"), ("b", "sha256:another"), ("b", "")):
             with pytest.raises(OfficeError):
                 decisions.decide("gh", "tool", name, fingerprint, "approve", Channel.TERMINAL)
-        assert gate.pins.standing("gh", "tool", "a") is Standing.NEW
+        assert gate.pins.status("gh", "tool", "a") is PinStatus.NEW
 
 
 def test_all_that_was_shown_of_a_server_is_approved_and_nothing_else(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import AskSpec, Channel, Config, Consent, Listen, Trust
 from host.console.office import MAX_ACTIVITY, SECTIONS, HostOffice
 from host.console.requests import OfficeError
-from host.journal import Event, NoConsole, Reloaded, RuleUnused, ServerFailed, ServerReady
-from host.policy.desk import LONGEST_AGREED
-from host.policy.explain import unmatched
-from host.slices import at_once
+from host.journal import ConfigReloaded, ConsoleFailed, Event, RuleUnused, ServerFailed, ServerReady
+from host.policy.desk import MAX_CONFIRMABLE_BYTES
+from host.policy.explain import unmatched_rules
+from host.slices import run_inline
 from tests.kit.gates import SOURCE, kind
 from tests.kit.world import Later, ScriptedServer, World, later, open_world, tool
 
@@ -100,7 +100,7 @@ async def test_what_a_reload_takes_while_it_is_told_is_left_out(left: list[str])
             if len(list(islice(telling, done_before))) < done_before:
                 break
             host.world.configures(*(ScriptedServer(id, consent=Consent(tools=kind(deny=["x"]))) for id in left))
-            told = at_once(telling)
+            told = run_inline(telling)
             if not done_before:
                 assert [each["id"] for each in told["servers"]] == left
                 assert {each["server"] for each in told["catalog"]} == set(left)
@@ -111,10 +111,10 @@ async def test_what_a_reload_takes_while_it_is_told_is_left_out(left: list[str])
 async def test_no_rule_that_a_reload_takes_is_said_to_match_nothing() -> None:
     async with opened(server(consent=UNUSED)) as host:
         for consent, told in ((UNUSED, ["tools.ask: creat_"]), (Consent(), [])):
-            comparing = unmatched(host.world.gate, host.world.catalog, "gh")
+            comparing = unmatched_rules(host.world.gate, host.world.catalog, "gh")
             next(comparing)
             host.world.configures(server(consent=consent))
-            assert at_once(comparing) == told
+            assert run_inline(comparing) == told
 
 
 async def test_a_server_that_is_removed_before_its_rules_are_compared_ends_nothing() -> None:
@@ -203,7 +203,7 @@ async def test_conditions_that_cannot_be_read_allow_nothing(conditions: dict[str
 
 async def test_the_longest_arguments_that_a_person_can_agree_to_are_shown_in_full() -> None:
     async with opened() as host:
-        given = {"owner": "a" * (LONGEST_AGREED - len(json.dumps({"owner": ""})))}
+        given = {"owner": "a" * (MAX_CONFIRMABLE_BYTES - len(json.dumps({"owner": ""})))}
         call, question = await host.asked(given)
         assert given["owner"] in question["arguments"]
         host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)
@@ -262,8 +262,8 @@ async def test_activity_is_kept_up_to_a_bound_and_as_text_that_can_be_seen() -> 
 
 async def test_activity_has_the_severity_of_its_events() -> None:
     events: list[Event] = [
-        Reloaded("line 1: no", accepted=False),
-        NoConsole("it is taken"),
+        ConfigReloaded("line 1: no", accepted=False),
+        ConsoleFailed("it is taken"),
         ServerFailed("gh", "it ended", 1.0),
     ]
     async with opened() as host:

@@ -74,7 +74,7 @@ async def test_a_list_that_was_being_judged_when_a_client_came_is_told_when_that
             hearer = await hearing(world)
         async with hearer.telling():
             assert hearer.heard == []
-            world.catalog.reconsider(["a"])
+            world.catalog.reevaluate(["a"])
             await wait_all_tasks_blocked()
             assert hearer.heard == [TOOLS_CHANGED]
 

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.charge import COPIES, Charge, called_off, unanswerable
 from host.downstream.security import MAX_BODY
-from host.memory import Budget, OverBudget, Use, client
+from host.memory import Budget, OverBudget, Use, client_owner
 from tests.kit.asgi import Connection, open_face
 from tests.kit.world import ScriptedServer
 
@@ -22,7 +22,7 @@ MIB = 1024 * 1024
 
 def one(total: int) -> tuple[Budget, Charge]:
     budget = Budget(total)
-    return budget, Charge(budget, client(None))
+    return budget, Charge(budget, client_owner(None))
 
 
 def test_a_request_is_charged_by_its_bytes_then_its_copies_then_with_its_answer() -> None:
@@ -54,7 +54,7 @@ async def test_the_block_that_runs_is_cancelled_when_its_memory_is_needed() -> N
     budget, charge = one(1000)
     charge.arrives(900)
     with trio.fail_after(5), charge.droppable() as dropping:
-        budget.hold(client("ada"), Use.REQUESTS, 400, lambda: None)
+        budget.hold(client_owner("ada"), Use.REQUESTS, 400, lambda: None)
         await trio.sleep(math.inf)
     assert dropping.cancelled_caught
     assert charge.dropped
@@ -65,7 +65,7 @@ async def test_what_was_dropped_between_two_blocks_cancels_the_next_one() -> Non
     charge.arrives(900)
     with charge.droppable():
         pass
-    budget.hold(client("ada"), Use.REQUESTS, 400, lambda: None)
+    budget.hold(client_owner("ada"), Use.REQUESTS, 400, lambda: None)
     with charge.droppable() as dropping:
         await trio.sleep(math.inf)
     assert dropping.cancelled_caught
@@ -75,10 +75,10 @@ def test_the_error_in_place_of_an_answer_is_charged_anew() -> None:
     budget, charge = one(1000)
     charge.arrives(300)
     charge.carried_out()
-    budget.hold(client("ada"), Use.REQUESTS, 400, lambda: None)
+    budget.hold(client_owner("ada"), Use.REQUESTS, 400, lambda: None)
     assert charge.dropped
     charge.answers(50)
-    assert (charge.dropped, budget.by_owner()[client(None)]) == (False, 350)
+    assert (charge.dropped, budget.by_owner()[client_owner(None)]) == (False, 350)
     charge.release()
 
 
@@ -149,7 +149,7 @@ async def test_answers_that_are_not_taken_give_way(autojump_clock: MockClock) ->
             assert world.memory.used <= world.memory.total
             if n % 10 == 9:
                 await small_calls_work(connection, 1)
-        assert world.memory.by_owner()[client(None)] > 3 * MIB
+        assert world.memory.by_owner()[client_owner(None)] > 3 * MIB
         assert not any(answer.whole.is_set() for answer in stalled)
 
 

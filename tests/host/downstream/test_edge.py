@@ -10,10 +10,10 @@ from host.downstream.charge import Charge
 from host.downstream.edge import BODY_PATIENCE, Gone, Rejected, cancel_when, read_body, read_message, until_gone
 from host.downstream.reading import MessageReader
 from host.downstream.security import MAX_BODY
-from host.errors import Crowded
-from host.journal import Crashed
+from host.errors import TooManyRequests
+from host.journal import InternalError
 from host.jsonrpc.messages import Received
-from host.memory import Budget, client
+from host.memory import Budget, client_owner
 from host.wire.asgi import Event
 from tests.kit.asgi import open_face
 from tests.kit.bodies import call
@@ -46,7 +46,7 @@ async def test_a_body_is_put_together_from_its_parts() -> None:
         await trio.lowlevel.checkpoint()
         return events.pop(0)
 
-    assert await read_body(receive, Charge(Budget(), client(None))) == b"abc"
+    assert await read_body(receive, Charge(Budget(), client_owner(None))) == b"abc"
 
 
 async def test_a_client_that_leaves_while_it_sends_is_gone() -> None:
@@ -57,7 +57,7 @@ async def test_a_client_that_leaves_while_it_sends_is_gone() -> None:
         return events.pop(0)
 
     with pytest.raises(Gone):
-        await read_body(receive, Charge(Budget(), client(None)))
+        await read_body(receive, Charge(Budget(), client_owner(None)))
 
 
 @pytest.mark.parametrize(("size", "fits"), [(MAX_BODY, True), (MAX_BODY + 1, False)])
@@ -70,10 +70,10 @@ async def test_a_body_has_a_largest_size(size: int, fits: bool) -> None:
         return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
 
     if fits:
-        assert len(await read_body(receive, Charge(Budget(), client(None)))) == size
+        assert len(await read_body(receive, Charge(Budget(), client_owner(None)))) == size
         return
     with pytest.raises(Rejected) as refused:
-        await read_body(receive, Charge(Budget(), client(None)))
+        await read_body(receive, Charge(Budget(), client_owner(None)))
     assert (refused.value.refusal.status, refused.value.refusal.headers) == (413, {"connection": "close"})
 
 
@@ -84,7 +84,7 @@ async def test_a_body_that_trickles_has_no_more_time_than_one_that_does_not_come
 
     began = trio.current_time()
     with pytest.raises(Rejected) as refused:
-        await read_body(receive, Charge(Budget(), client(None)))
+        await read_body(receive, Charge(Budget(), client_owner(None)))
     assert refused.value.refusal.status == 408
     assert trio.current_time() - began == pytest.approx(BODY_PATIENCE)
 
@@ -135,7 +135,7 @@ async def test_a_client_that_leaves_before_it_has_said_anything_is_answered_with
         connection.leaves.set()
         await wait_all_tasks_blocked()
         assert not answer.begun.is_set()
-        assert not any(isinstance(event, Crashed) for event in world.events)
+        assert not any(isinstance(event, InternalError) for event in world.events)
 
 
 async def test_a_client_that_leaves_ends_the_reading_of_its_message() -> None:
@@ -158,7 +158,7 @@ async def test_a_client_that_leaves_ends_the_reading_of_its_message() -> None:
 
         async def read() -> None:
             with pytest.raises(Gone):
-                await read_message(receive, Endless(), Charge(Budget(), client(None)))
+                await read_message(receive, Endless(), Charge(Budget(), client_owner(None)))
 
         nursery.start_soon(read)
         await wait_all_tasks_blocked()
@@ -168,7 +168,7 @@ async def test_a_client_that_leaves_ends_the_reading_of_its_message() -> None:
 async def test_too_many_large_messages_are_refused_with_a_status(autojump_clock: MockClock) -> None:
     class Full(MessageReader):
         async def read(self, data: bytes, patience: float = 10.0, identity: str | None = None) -> Received:
-            raise Crowded("too many")
+            raise TooManyRequests("too many")
 
     events: list[Event] = [{"type": "http.request", "body": call(b"[" + b"1," * 20_000 + b"1]"), "more_body": False}]
 
@@ -178,5 +178,5 @@ async def test_too_many_large_messages_are_refused_with_a_status(autojump_clock:
         return events.pop(0)
 
     with pytest.raises(Rejected) as caught:
-        await read_message(receive, Full(), Charge(Budget(), client(None)))
+        await read_message(receive, Full(), Charge(Budget(), client_owner(None)))
     assert (caught.value.refusal.status, caught.value.code) == (503, 429)

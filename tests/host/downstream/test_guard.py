@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from host.downstream.guard import as_it_is, guarded, params_of
 from host.errors import InvalidParams, ResourceNotFound, Unavailable
-from host.journal import Crashed, Event, Journal
+from host.journal import Event, InternalError, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, Request, Success
 from host.jsonrpc.raw import encode
 from host.protocol.codes import for_stateless
@@ -71,7 +71,7 @@ async def test_our_own_mistakes_are_for_the_log_alone(journal: Journal, events: 
     assert isinstance(answer, Failure)
     assert (answer.error.code, answer.id, "secret" in answer.error.message) == (-32603, 7, False)
     (event,) = events
-    assert isinstance(event, Crashed)
+    assert isinstance(event, InternalError)
     assert len(event.where) < 100
 
 

@@ -28,8 +28,8 @@ from host.downstream.hosted import (
     OurFault,
     open_hosted,
 )
-from host.errors import ColonnadeError, Crowded, InvalidParams, Refused, TimedOut
-from host.exchange import Report
+from host.errors import ColonnadeError, InvalidParams, ServerErrorResponse, TimedOut, TooManyRequests
+from host.exchange import ProgressCallback
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode, items
 from host.memory import Budget
@@ -115,7 +115,7 @@ class Server:
 
         async def ask() -> None:
             with scope or trio.CancelScope():
-                await ended(ends, lambda: job.ask(ELICIT, params or {}, None))
+                await ended(ends, lambda: job.request(ELICIT, params or {}, None))
 
         self._nursery.start_soon(ask)
         await wait_all_tasks_blocked()
@@ -167,10 +167,10 @@ class Request:
         self.told: list[Notification] = []
         self.asked: list[tuple[str, dict[str, Raw]]] = []
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         self.told.append(notice)
 
-    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         self.asked.append((method, params))
         await self.answered.wait()
         if self._answer is None:
@@ -259,12 +259,12 @@ async def test_before_it_is_a_task_it_speaks_to_its_request(
     """A question asked there is answered there, also if it has become a task meanwhile."""
     job = hosted.start(ME, "gh", server, ttl_ms=None, told=told)
     job.before_task = request = Request()
-    job.tell(LOG)
+    job.notify(LOG)
     params = {"_meta": Raw(b'{"progressToken":1}')}
     early = await server.asks(job, params)
     job.become()
     late = await server.asks(job, params)
-    job.tell(LOG)
+    job.notify(LOG)
     assert (request.told, request.asked) == ([LOG], [(ELICIT, params)])
     assert job.questions == {"q1": (ELICIT, {})}
     request.answered.set()
@@ -276,7 +276,7 @@ async def test_before_it_is_a_task_and_without_a_request_nobody_hears_it(
     hosted: Hosted, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
     job = hosted.start(ME, "gh", server, ttl_ms=None, told=told)
-    job.tell(LOG)
+    job.notify(LOG)
     (end,) = await server.asks(job)
     assert isinstance(end, LinkLost)
     assert (job.questions, told.statuses) == ({}, [])
@@ -381,9 +381,9 @@ async def test_what_the_server_refused_is_the_error_of_the_task(
 ) -> None:
     """It is kept without the stack that it was raised in."""
     job = await start()
-    await server.finished(Refused("gh", -32002, "no such thing", Raw(b'{"a":1}')))
+    await server.finished(ServerErrorResponse("gh", -32002, "no such thing", Raw(b'{"a":1}')))
     error = job.error
-    assert isinstance(error, Refused)
+    assert isinstance(error, ServerErrorResponse)
     assert (error.code, error.message, error.data) == (-32002, "no such thing", Raw(b'{"a":1}'))
     assert error.__traceback__ is None
     assert (job.task.status, job.task.message, job.result) == (Status.FAILED, "no such thing", None)
@@ -406,14 +406,14 @@ async def test_what_a_task_tells_goes_to_whoever_wants_it(
     start: Start, server: Server, autojump_clock: MockClock
 ) -> None:
     job = await start()
-    job.tell(LOG)
+    job.notify(LOG)
     heard: list[Notification] = []
     job.notices = heard.append
-    job.tell(LOG)
+    job.notify(LOG)
     await server.finished()
     assert not listened_to(job)
     job.notices = heard.append
-    job.tell(LOG)
+    job.notify(LOG)
     assert heard == [LOG]
 
 
@@ -432,7 +432,7 @@ async def test_an_error_keeps_no_buffer_of_its_server_alive(
 ) -> None:
     job = await start()
     (view,) = items(b'[{"why":"not"}]')
-    await server.finished(Refused("gh", 1, "no", view))
+    await server.finished(ServerErrorResponse("gh", 1, "no", view))
     assert job.error is not None
     assert job.error.data == view
     assert job.error.data is not view
@@ -691,7 +691,7 @@ async def test_a_call_that_is_no_task_has_no_lifetime(
 async def test_one_owner_has_a_limit(hosted: Hosted, server: Server, told: Told, autojump_clock: MockClock) -> None:
     """What is over does not count, nor do others."""
     jobs = [hosted.start(ME, "gh", server, ttl_ms=None, told=told) for _ in range(MAX_PER_OWNER)]
-    with pytest.raises(Crowded):
+    with pytest.raises(TooManyRequests):
         hosted.start(ME, "gh", server, ttl_ms=None, told=told)
     hosted.start(STRANGER, "gh", server, ttl_ms=None, told=told)
     jobs[0].become()
@@ -707,7 +707,7 @@ async def test_all_owners_together_have_a_limit(
     monkeypatch.setattr(module, "MAX_TASKS", 5)
     for owner in range(5):
         hosted.start(owner, "gh", server, ttl_ms=None, told=told)
-    with pytest.raises(Crowded):
+    with pytest.raises(TooManyRequests):
         hosted.start(ME, "gh", server, ttl_ms=None, told=told)
     await server.finished()
     hosted.start(ME, "gh", server, ttl_ms=None, told=told)
@@ -749,8 +749,8 @@ async def test_an_error_counts_too(
     hosted: Hosted, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     monkeypatch.setattr(module, "MAX_KEPT_BYTES", 2 * KEPT_AT_LEAST + 1000)
-    assert await kept(hosted, [Refused("gh", 1, "no", result_of(1000)), result_of(1)], told) == [1]
-    assert await kept(hosted, [Refused("gh", 1, "no", None), TimedOut("gh", "late")], told) == [0, 1]
+    assert await kept(hosted, [ServerErrorResponse("gh", 1, "no", result_of(1000)), result_of(1)], told) == [1]
+    assert await kept(hosted, [ServerErrorResponse("gh", 1, "no", None), TimedOut("gh", "late")], told) == [0, 1]
 
 
 async def test_a_result_that_is_too_much_alone_is_kept_alone(
@@ -1014,7 +1014,7 @@ class Machine:
     async def _ask(self, asked: Asked) -> None:
         with asked.scope:
             params = {"number": encode(asked.number)}
-            await ended(asked.ends, lambda: asked.played.job.ask(ELICIT, params, None))
+            await ended(asked.ends, lambda: asked.played.job.request(ELICIT, params, None))
 
     async def _wait(self, played: Played) -> None:
         with played.waiting:

@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from host.asking import PeerError
 from host.downstream.keeping import ByOwner, Kept, OpenQuestions, Question, fit_to_keep, size_of
-from host.errors import Refused, TimedOut
+from host.errors import ServerErrorResponse, TimedOut
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import items
 from host.wire.link import LinkLost
@@ -188,8 +188,8 @@ def test_what_is_dropped_makes_room_once() -> None:
 
 def test_an_error_is_kept_without_its_stack_and_its_buffer() -> None:
     (view,) = items(b'[{"why":"not"}]')
-    with pytest.raises(Refused) as raised:
-        raise Refused("gh", 7, "no", view)
+    with pytest.raises(ServerErrorResponse) as raised:
+        raise ServerErrorResponse("gh", 7, "no", view)
     fit = fit_to_keep(raised.value)
     assert (fit.server, fit.code, fit.message, fit.data) == ("gh", 7, "no", view)
     assert fit.data is not view
@@ -205,8 +205,8 @@ def test_any_error_can_be_kept() -> None:
     ("outcome", "size"),
     [
         (Raw(b'{"n":1}'), 7),
-        (Refused("gh", 1, "no", Raw(b"[1]")), 3),
-        (Refused("gh", 1, "no", None), 0),
+        (ServerErrorResponse("gh", 1, "no", Raw(b"[1]")), 3),
+        (ServerErrorResponse("gh", 1, "no", None), 0),
         (ZeroDivisionError("ours"), 0),
         (None, 0),
     ],

@@ -16,8 +16,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream import parking
 from host.downstream.parking import GATHER, PARKED, REPLAY, Lot, NoSuchTicket, Outcome, Questions, Superseded, Ticket
-from host.errors import Crowded, InvalidParams, Refused, TimedOut, UnknownEntry, again
-from host.exchange import Outlet
+from host.errors import InvalidParams, ServerErrorResponse, TimedOut, TooManyRequests, UnknownEntry, copy_of
+from host.exchange import ClientHandle
 from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode, encode_object
 from host.memory import Budget
@@ -31,7 +31,7 @@ ELICIT = "elicitation/create"
 ME = "me"
 
 T = TypeVar("T")
-Work: TypeAlias = Callable[[Outlet], Awaitable[Raw]]
+Work: TypeAlias = Callable[[ClientHandle], Awaitable[Raw]]
 
 
 def quiet(notice: Notification) -> None:
@@ -114,11 +114,11 @@ class Asks:
         self.answers: list[Raw] = []
         self.was_cancelled = False
 
-    async def __call__(self, outlet: Outlet) -> Raw:
+    async def __call__(self, outlet: ClientHandle) -> Raw:
         self.runs += 1
         try:
             for question in self._questions:
-                self.answers.append(await outlet.ask(question, {}, None))
+                self.answers.append(await outlet.request(question, {}, None))
         except trio.Cancelled:
             self.was_cancelled = True
             raise
@@ -132,7 +132,7 @@ class Chatter:
         self._nursery = nursery
         self._finish = trio.Event()
         self._outcome: Raw | Exception = DONE
-        self._outlet: list[Outlet] = []
+        self._outlet: list[ClientHandle] = []
         self.unwinding = 0.0
         """Seconds that it takes to end when it is cancelled; then it has a result after all."""
         self.asked: dict[str, list[Raw | BaseException]] = {}
@@ -140,10 +140,10 @@ class Chatter:
         self.ended = False
 
     @property
-    def outlet(self) -> Outlet:
+    def outlet(self) -> ClientHandle:
         return self._outlet[-1]
 
-    async def __call__(self, outlet: Outlet) -> Raw:
+    async def __call__(self, outlet: ClientHandle) -> Raw:
         self.runs += 1
         self._outlet.append(outlet)
         try:
@@ -171,7 +171,7 @@ class Chatter:
         async def ask() -> None:
             with scope:
                 try:
-                    ends.append(await self.outlet.ask(method, params or {}, None))
+                    ends.append(await self.outlet.request(method, params or {}, None))
                 except trio.Cancelled as withdrawn:
                     ends.append(withdrawn)
                     raise
@@ -219,16 +219,16 @@ async def test_what_is_told_goes_to_the_request_that_is_attached(
     """Between two requests, and after the end, it is lost."""
     first = client.begin(chatter)
     await wait_all_tasks_blocked()
-    chatter.outlet.tell(Notification("one"))
+    chatter.outlet.notify(Notification("one"))
     chatter.ask("q")
     asked = await first.questions()
-    chatter.outlet.tell(Notification("two"))
+    chatter.outlet.notify(Notification("two"))
     second = client.resume(asked.ticket, {only_key(asked): YES})
     await wait_all_tasks_blocked()
-    chatter.outlet.tell(Notification("three"))
+    chatter.outlet.notify(Notification("three"))
     chatter.finish()
     assert await second.end() == DONE
-    chatter.outlet.tell(Notification("four"))
+    chatter.outlet.notify(Notification("four"))
     assert (first.told, second.told) == ([Notification("one")], [Notification("three")])
 
 
@@ -238,15 +238,15 @@ async def test_progress_goes_under_the_token_of_the_request_that_is_attached(
     """Whatever token the server's notice has; a request without a token gets none."""
     first = client.begin(chatter, token="mine")
     await wait_all_tasks_blocked()
-    chatter.outlet.tell(told("1"))
+    chatter.outlet.notify(told("1"))
     chatter.ask("q")
     asked = await first.questions()
     second = client.resume(asked.ticket, {only_key(asked): YES})
     await wait_all_tasks_blocked()
-    chatter.outlet.tell(told("2"))
+    chatter.outlet.notify(told("2"))
     third = client.resume(asked.ticket, token=7)
     await wait_all_tasks_blocked()
-    chatter.outlet.tell(told("3"))
+    chatter.outlet.notify(told("3"))
     assert first.told == [told("1", '"mine"')]
     assert second.told == []
     assert third.told == [told("3", "7")]
@@ -257,13 +257,13 @@ async def test_progress_increases_under_one_token(client: Client, chatter: Chatt
     first = client.begin(chatter, token="mine")
     await wait_all_tasks_blocked()
     for value in ("1", "1", "0.5", "2.5"):
-        chatter.outlet.tell(told(value))
+        chatter.outlet.notify(told(value))
     chatter.ask("q")
     asked = await first.questions()
     second = client.resume(asked.ticket, {only_key(asked): YES}, token="mine")
     await wait_all_tasks_blocked()
     for value in ("2", "2.5", "3"):
-        chatter.outlet.tell(told(value))
+        chatter.outlet.notify(told(value))
     assert first.told == [told("1", '"mine"'), told("2.5", '"mine"')]
     assert second.told == [told("3", '"mine"')]
 
@@ -274,7 +274,7 @@ async def test_progress_that_is_none_is_dropped(
 ) -> None:
     request = client.begin(chatter, token="mine")
     await wait_all_tasks_blocked()
-    chatter.outlet.tell(Notification(PROGRESS, None if params is None else Raw(params)))
+    chatter.outlet.notify(Notification(PROGRESS, None if params is None else Raw(params)))
     assert request.told == []
 
 
@@ -383,7 +383,7 @@ async def test_nothing_is_told_once_the_outcome_is_there(
         each.finish()
         while not each.ended:
             await trio.lowlevel.checkpoint()
-        each.outlet.tell(Notification("late"))
+        each.outlet.notify(Notification("late"))
         assert await request.end() == DONE
         assert request.told == []
 
@@ -441,7 +441,7 @@ async def test_a_meta_that_is_no_object_is_refused(client: Client, chatter: Chat
     client.begin(chatter)
     await wait_all_tasks_blocked()
     with pytest.raises(InvalidParams, match="_meta"):
-        await chatter.outlet.ask(ELICIT, {"_meta": Raw(b"1")}, None)
+        await chatter.outlet.request(ELICIT, {"_meta": Raw(b"1")}, None)
 
 
 async def test_a_question_that_is_withdrawn_in_time_ends_no_request(
@@ -502,7 +502,7 @@ async def test_a_finished_call_asks_nobody(client: Client, chatter: Chatter, aut
     assert await request.end() == DONE
     assert isinstance(chatter.asked["open"][0], LinkLost)
     with pytest.raises(LinkLost, match="over"):
-        await chatter.outlet.ask(ELICIT, {}, None)
+        await chatter.outlet.request(ELICIT, {}, None)
 
 
 # Rounds
@@ -665,13 +665,13 @@ async def test_an_error_that_is_kept_holds_no_buffer_of_its_server(
 ) -> None:
     buffer = bytearray(b'[{"kept":1},0]')
     asked = await asked_by(client, chatter)
-    chatter.finish(Refused("gh", 1, "no", Raw(memoryview(buffer)[1:11])))
+    chatter.finish(ServerErrorResponse("gh", 1, "no", Raw(memoryview(buffer)[1:11])))
     await wait_all_tasks_blocked()
     chatter.finish(DONE)
     buffer.clear()  # an error as long as anybody looks into it
     for _ in range(2):
         found = await client.resume(asked.ticket).end()
-        assert isinstance(found, Refused)
+        assert isinstance(found, ServerErrorResponse)
         assert found.data == Raw(b'{"kept":1}')
 
 
@@ -702,11 +702,11 @@ async def test_what_is_kept_holds_nothing_of_the_request_that_began_it(
     """While it can be had again; and all that is freed without a search for cycles."""
 
     def work_with(carried: Carried) -> Work:
-        async def work(outlet: Outlet) -> Raw:
+        async def work(outlet: ClientHandle) -> Raw:
             assert carried is not None
-            await outlet.ask(ELICIT, {}, None)
+            await outlet.request(ELICIT, {}, None)
             if isinstance(outcome, Exception):
-                raise again(outcome)
+                raise copy_of(outcome)
             return outcome
 
         return work
@@ -947,13 +947,13 @@ async def test_errors_count_among_what_was_delivered(
     tickets: list[Ticket] = []
     for _ in range(3):
         asked = await asked_by(client, chatter := Chatter(nursery))
-        chatter.finish(Refused("gh", 1, "no", Raw(b'"' + b"x" * 498 + b'"')))
-        assert isinstance(await client.resume(asked.ticket).end(), Refused)
+        chatter.finish(ServerErrorResponse("gh", 1, "no", Raw(b'"' + b"x" * 498 + b'"')))
+        assert isinstance(await client.resume(asked.ticket).end(), ServerErrorResponse)
         tickets.append(asked.ticket)
     with pytest.raises(NoSuchTicket):
         await lot.resume(ME, tickets[0], {}, quiet)
     for ticket in tickets[1:]:
-        assert isinstance(await client.resume(ticket).end(), Refused)
+        assert isinstance(await client.resume(ticket).end(), ServerErrorResponse)
 
 
 # Deadlines and bounds
@@ -1012,7 +1012,7 @@ async def test_whoever_comes_after_the_deadline_is_late(
     with pytest.raises(NoSuchTicket):
         await lot.resume(ME, asked.ticket, {only_key(asked): YES}, quiet)
     with pytest.raises(LinkLost):
-        await chatter.outlet.ask(ELICIT, {}, None)
+        await chatter.outlet.request(ELICIT, {}, None)
     assert not chatter.ended, "the refusal waits for nothing"
     await trio.sleep(1)
     assert (chatter.ended, len(lot)) == (True, 0)
@@ -1067,7 +1067,7 @@ async def test_one_owner_has_so_many_calls(
     """What was delivered makes room for others."""
     monkeypatch.setattr(parking, "MAX_PER_OWNER", 2)
     asked = [await client.begin(Asks(ELICIT)).questions() for _ in range(2)]
-    with pytest.raises(Crowded) as refusal:
+    with pytest.raises(TooManyRequests) as refusal:
         await lot.begin(ME, Asks(), quiet)
     assert refusal.value.code == 429
     assert await lot.begin("another", Asks(), quiet) == DONE
@@ -1082,7 +1082,7 @@ async def test_the_lot_has_so_many_calls(
     for _ in range(2):
         await client.begin(Asks(ELICIT)).questions()
     work = Asks()
-    with pytest.raises(Crowded):
+    with pytest.raises(TooManyRequests):
         await lot.begin("another", work, quiet)
     assert (work.runs, len(lot)) == (0, 2)
     await trio.sleep(PARKED + 1)
@@ -1131,13 +1131,13 @@ class Played:
     def __init__(self, number: int) -> None:
         self.number = number
         self.runs = 0
-        self.outlet: Outlet | None = None
+        self.outlet: ClientHandle | None = None
         self.finish = trio.Event()
         self.outcome: Raw | Exception = Raw(b"[%d]" % number)
         self.seen: list[Questions] = []
         self.may_be_gone = False
 
-    async def __call__(self, outlet: Outlet) -> Raw:
+    async def __call__(self, outlet: ClientHandle) -> Raw:
         self.runs += 1
         self.outlet = outlet
         await self.finish.wait()
@@ -1278,10 +1278,10 @@ class Machine:
                 if isinstance(end, Questions):
                     request.call.seen.append(end)
 
-    async def _ask(self, asked: Asked, outlet: Outlet) -> None:
+    async def _ask(self, asked: Asked, outlet: ClientHandle) -> None:
         with asked.scope:
             try:
-                asked.ends.append(await outlet.ask(ELICIT, asked.params, None))
+                asked.ends.append(await outlet.request(ELICIT, asked.params, None))
             except trio.Cancelled as withdrawn:
                 asked.ends.append(withdrawn)
                 raise

@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Check, Condition, Consent, KindConsent, Rule
 from host.downstream import reading
 from host.downstream.reading import LARGE_AT_ONCE, LARGE_BYTES, LARGE_OF_ONE, PATIENCE, MessageReader
-from host.errors import Crowded
+from host.errors import TooManyRequests
 from host.jsonrpc.messages import Refusals, Request, read_each
 from host.jsonrpc.strict import LIGHT_TOKENS
 from tests.kit import memory
@@ -55,7 +55,7 @@ class Slow:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
     found = Slow()
-    monkeypatch.setattr(reading, "run_aside", found.run)
+    monkeypatch.setattr(reading, "run_in_worker", found.run)
     return found
 
 
@@ -111,7 +111,7 @@ async def test_the_wait_for_a_turn_has_an_end(slow: Slow, autojump_clock: MockCl
             nursery.start_soon(reader.read, LARGE)
         await wait_all_tasks_blocked()
         began = trio.current_time()
-        with pytest.raises(Crowded):
+        with pytest.raises(TooManyRequests):
             await reader.read(LARGE)
         assert trio.current_time() - began == pytest.approx(PATIENCE)
         slow.goes_on.set()

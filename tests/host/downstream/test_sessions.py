@@ -16,9 +16,9 @@ from config import Isolation
 from host.downstream import sessions as sessions_module
 from host.downstream.sessions import IDLE, MAX_KEPT_NOTICES, OLD_STREAM, Session, Sessions, Standing, _Outlet
 from host.jsonrpc.messages import Id, Notification, Request
-from host.memory import Budget, Use, client
+from host.memory import Budget, Use, client_owner
 from host.protocol.methods import PROMPTS_CHANGED, TOOLS_CHANGED, UPDATED
-from host.router import PAGE
+from host.router import PAGE_SIZE
 from tests.kit.asgi import open_stateless
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal as Refused
@@ -146,7 +146,7 @@ async def test_a_client_that_lists_between_two_changes_is_told_of_the_second_onl
 
 
 async def test_a_page_of_the_past_does_not_count_as_knowing_the_present(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=[f"t{n}" for n in range(PAGE + 1)])
+    server = ScriptedServer("a", tools=[f"t{n}" for n in range(PAGE_SIZE + 1)])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
         cursor = (await client.request("tools/list"))["nextCursor"]
@@ -255,16 +255,16 @@ def test_notices_wait_for_a_listener_the_newest_of_each() -> None:
         return True
 
     for n in range(MAX_KEPT_NOTICES + 2):
-        standing.tell(Notification(str(n)))
-    standing.tell(Notification("5"))
+        standing.notify(Notification(str(n)))
+    standing.notify(Notification("5"))
     with standing.listening(say):
         assert told == ["2", "3", "4"]
         room[0] = 10_000
-        standing.tell(Notification("new"))
+        standing.notify(Notification("new"))
         assert told[3:6] == ["6", "7", "8"]
         assert told[-2:] == ["5", "new"]
         assert len(told) == MAX_KEPT_NOTICES + 1
-    standing.tell(Notification("late"))
+    standing.notify(Notification("late"))
     assert told[-1] == "new"
     assert not standing.say(Notification("log"))
     with standing.listening(say):
@@ -274,7 +274,7 @@ def test_notices_wait_for_a_listener_the_newest_of_each() -> None:
 
 def charged(total: int = 1024 * 1024) -> tuple[Budget, Standing]:
     budget = Budget(total)
-    return budget, Standing(budget, client("ada"))
+    return budget, Standing(budget, client_owner("ada"))
 
 
 def updated(uri: str, more: str = "") -> Notification:
@@ -298,11 +298,11 @@ def test_of_what_was_said_of_one_resource_the_newest_waits_and_is_charged() -> N
     budget, standing = charged()
     for n in range(100):
         for uri in ("x://a", "x://b"):
-            standing.tell(updated(uri, f"{uri} {n} " + "x" * 1000))
+            standing.notify(updated(uri, f"{uri} {n} " + "x" * 1000))
         if n < 3:
-            standing.tell(Notification("other", Raw(json.dumps({"n": str(n)}).encode())))
-        assert 2000 < budget.by_owner()[client("ada")] == budget.by_use()[Use.STREAMS] < 3000
-    standing.tell(updated("x://a", "the last"))
+            standing.notify(Notification("other", Raw(json.dumps({"n": str(n)}).encode())))
+        assert 2000 < budget.by_owner()[client_owner("ada")] == budget.by_use()[Use.STREAMS] < 3000
+    standing.notify(updated("x://a", "the last"))
     assert 1000 < budget.used < 2000
     assert [each.rstrip("x") for each in heard(standing)] == ["0", "1", "2", "x://b 99 ", "the last"]
     assert (budget.used, budget.by_owner()) == (0, {})
@@ -311,21 +311,21 @@ def test_of_what_was_said_of_one_resource_the_newest_waits_and_is_charged() -> N
 def test_what_waits_is_forgotten_where_its_memory_is_needed_and_waits_again() -> None:
     budget, standing = charged(10_000)
     for n in range(5):
-        standing.tell(updated(f"x://{n}", "x" * 1000))
+        standing.notify(updated(f"x://{n}", "x" * 1000))
     assert budget.used > 5_000
-    with budget.hold(client("bob"), Use.REQUESTS, 4_900, lambda: None):
-        assert budget.by_owner() == {client("bob"): 4_900}
+    with budget.hold(client_owner("bob"), Use.REQUESTS, 4_900, lambda: None):
+        assert budget.by_owner() == {client_owner("bob"): 4_900}
         assert heard(standing) == []
-        standing.tell(updated("x://5", "again"))
+        standing.notify(updated("x://5", "again"))
         assert heard(standing) == ["again"]
     assert budget.by_owner() == {}
 
 
 def test_where_there_is_no_memory_for_the_newest_the_former_of_the_same_stays() -> None:
     budget, standing = charged(10_000)
-    standing.tell(updated("x://a", "former"))
-    with budget.hold(client("bob"), Use.REQUESTS, 2_000):  # cannot be dropped
-        standing.tell(updated("x://a", "x" * 10_000))
+    standing.notify(updated("x://a", "former"))
+    with budget.hold(client_owner("bob"), Use.REQUESTS, 2_000):  # cannot be dropped
+        standing.notify(updated("x://a", "x" * 10_000))
         assert heard(standing) == ["former"]
 
 
@@ -333,27 +333,27 @@ def test_a_notice_that_makes_the_others_give_way_as_it_is_said_is_said() -> None
     """A stream is charged with what it is to say."""
     budget, standing = charged(10_000)
     for n in range(3):
-        standing.tell(updated(f"x://{n}", "x" * 3000))
+        standing.notify(updated(f"x://{n}", "x" * 3000))
     said = []
 
     def say(message: Notification | Request) -> bool:
         said.append(message)
-        budget.hold(client("ada"), Use.STREAMS, 1_000, lambda: None)
+        budget.hold(client_owner("ada"), Use.STREAMS, 1_000, lambda: None)
         return True
 
     with standing.listening(say):
         assert said == [updated("x://0", "x" * 3000)]
-    assert budget.by_owner() == {client("ada"): 1_000}
+    assert budget.by_owner() == {client_owner("ada"): 1_000}
 
 
 async def test_nothing_waits_for_a_client_that_is_gone() -> None:
     async with open_world(ScriptedServer("a", tools=["x"])) as world:
         session = (await world.client()).session
-        session.standing.tell(updated("x://a"))
+        session.standing.notify(updated("x://a"))
         assert world.memory.by_use()["streams"] > 0
         session.end()
         assert world.memory.by_use()["streams"] == 0
-        session.standing.tell(updated("x://a"))
+        session.standing.notify(updated("x://a"))
         assert world.memory.by_use()["streams"] == 0
 
 
@@ -368,7 +368,7 @@ def test_who_listens_last_is_told_and_stays_so_when_the_former_ends() -> None:
     with standing.listening(partial(say, "first")):
         second = standing.listening(partial(say, "second"))
         second.__enter__()
-    standing.tell(Notification("x"))
+    standing.notify(Notification("x"))
     assert told == ["second"]
     second.__exit__(None, None, None)
     assert not standing.say(Notification("x"))
@@ -473,5 +473,5 @@ async def test_a_question_that_never_went_out_is_not_called_off() -> None:
         outlet = _Outlet(client.session, say, trio.CancelScope())
         with trio.CancelScope() as withdrawn:
             withdrawn.cancel()
-            await outlet.ask("roots/list", {}, None)
+            await outlet.request("roots/list", {}, None)
         assert Notification not in tried

@@ -23,7 +23,7 @@ from host.downstream import parking, stateless
 from host.downstream.parking import PARKED, REPLAY
 from host.downstream.stateless import ANSWERED, STATE_LIFE
 from host.jsonrpc.messages import ErrorBody, Notification
-from host.policy.desk import Answer as Answering
+from host.policy.desk import ConfirmationAnswer as Answering
 from host.version import VERSION
 from tests.kit.asgi import IO, LATEST, Answer, Connection, open_face
 from tests.kit.gates import kind
@@ -1237,9 +1237,9 @@ async def test_requests_without_a_session_are_each_asked_about(autojump_clock: M
             for client, questions in ((first, 1), (first, 1), (second, 2)):
                 await client.call("a__x", CALL["arguments"])
                 assert len(asked) == questions
-        sessions = [matter.wish.session for matter in asked]
+        sessions = [matter.access.session for matter in asked]
         assert sessions == [first.session.mark, second.session.mark]
         with world.attended() as asked:
             for _ in range(2):
                 assert (await connection.result("tools/call", CALL))["content"] == OK["content"]
-        assert [matter.wish.session for matter in asked] == [None, None]
+        assert [matter.access.session for matter in asked] == [None, None]

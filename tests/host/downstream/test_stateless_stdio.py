@@ -12,7 +12,7 @@ from mcp_types.methods import parse_server_notification, validate_server_result
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation
-from host.policy.desk import Answer as Answering
+from host.policy.desk import ConfirmationAnswer as Answering
 from tests.host.downstream.test_stdio import Client, open_stdio
 from tests.kit.asgi import IO, LATEST
 from tests.kit.gates import kind
@@ -561,4 +561,4 @@ async def test_what_is_allowed_for_the_session_is_for_all_that_comes_over_the_ch
             await client.says({"id": 2, "method": "tools/call", "params": {"name": "a__x", "arguments": {}}})
             assert (await client.hears())["result"] == OK
         assert len(asked) == 1
-        assert asked[0].wish.session is not None
+        assert asked[0].access.session is not None

@@ -13,18 +13,18 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from host.downstream.charge import Charge
 from host.downstream.streams import COMMIT, KEPT, MAX_FINISHED, MAX_KEPT, OPEN_AFTER, EventStream, History, Replies
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
-from host.memory import Budget, client
+from host.memory import Budget, client_owner
 from host.wire.asgi import Event
 from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
 
 
 def charge() -> Charge:
-    return Charge(Budget(), client(None))
+    return Charge(Budget(), client_owner(None))
 
 
 def stream_of(name: str | None, *, primes: bool) -> EventStream:
-    return EventStream(name, Budget(), client(None), primes=primes)
+    return EventStream(name, Budget(), client_owner(None), primes=primes)
 
 
 class Taker:
@@ -91,7 +91,7 @@ def test_positions_that_can_be_resumed_after() -> None:
 
 
 async def test_history_forgets_what_is_old_but_never_what_still_runs(autojump_clock: MockClock) -> None:
-    history = History(Budget(), client(None))
+    history = History(Budget(), client_owner(None))
     running = history.begin(resumes=True, primes=True)
     history.begin(resumes=True, primes=True).end()
     assert history.resume("2-0") is not None
@@ -104,7 +104,7 @@ async def test_history_forgets_what_is_old_but_never_what_still_runs(autojump_cl
 @pytest.mark.parametrize(("each", "kept"), [(MAX_KEPT // 4, 3), (10, MAX_FINISHED)])
 async def test_history_keeps_so_much_and_so_many_and_no_more(each: int, kept: int, autojump_clock: MockClock) -> None:
     """Held to with every new stream, not only once a minute."""
-    history = History(Budget(), client(None))
+    history = History(Budget(), client_owner(None))
     streams = []
     for _ in range(MAX_FINISHED + 50):
         stream = history.begin(resumes=True, primes=True)
@@ -117,7 +117,7 @@ async def test_history_keeps_so_much_and_so_many_and_no_more(each: int, kept: in
 
 
 def test_a_stream_of_a_revision_without_resuming_has_no_ids() -> None:
-    stream = History(Budget(), client(None)).begin(resumes=False, primes=False)
+    stream = History(Budget(), client_owner(None)).begin(resumes=False, primes=False)
     stream.add(b"1")
     assert stream._events[0] == b"data: 1\n\n"
 

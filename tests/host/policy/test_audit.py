@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 
 from host.errors import AuditUnavailable
 from host.policy.audit import (
-    FIRST,
     HEAD_RECORDS,
+    NO_FORMER_HASH,
     Audit,
-    Soundness,
+    Integrity,
     files,
     open_audit,
     records,
@@ -73,13 +73,13 @@ def decoded(path: Path) -> list[dict[str, object]]:
 
 def is_broken(path: Path, seq: int, why: str) -> None:
     found = verify(path)
-    assert (found.soundness, found.seq) == (Soundness.BROKEN, seq)
+    assert (found.soundness, found.seq) == (Integrity.BROKEN, seq)
     assert why in found.why
 
 
 def is_incomplete(path: Path, seq: int, why: str) -> None:
     found = verify(path)
-    assert (found.soundness, found.seq) == (Soundness.INCOMPLETE, seq)
+    assert (found.soundness, found.seq) == (Integrity.INCOMPLETE, seq)
     assert why in found.why
 
 
@@ -95,7 +95,7 @@ def test_a_record_is_what_the_page_says(folder: Path) -> None:
     assert [record["seq"] for record in found] == list(range(1, 8))
     assert found[0]["file"] == path.name
     assert found[0]["pid"] == os.getpid()
-    assert found[0]["prev"] == FIRST
+    assert found[0]["prev"] == NO_FORMER_HASH
     assert found[1].items() >= FIELDS.items()
     for earlier, later in pairwise(found):
         assert later["prev"] == earlier["hash"]
@@ -122,7 +122,7 @@ def test_the_hash_is_over_canonical_json(folder: Path) -> None:
         claimed = record.pop("hash")
         digest = hashlib.sha256(str(record["prev"]).encode() + rfc8785.dumps(record))  # type: ignore[arg-type]
         assert claimed == f"sha256:{digest.hexdigest()}"
-    assert verify(audit.path).soundness is Soundness.OK
+    assert verify(audit.path).soundness is Integrity.OK
 
 
 values = st.recursive(
@@ -141,7 +141,7 @@ def test_records_in_general(tmp_path_factory: pytest.TempPathFactory, many: list
             assert audit.write("outcome", **fields) == number + 2
     assert audit.path is not None
     found = verify(audit.path)
-    assert (found.soundness, found.records) == (Soundness.OK, len(many) + 2)
+    assert (found.soundness, found.records) == (Integrity.OK, len(many) + 2)
     text = audit.path.read_text("utf-8")
     assert all(char.isprintable() or char == "\n" for char in text)
     for record in decoded(audit.path):
@@ -174,7 +174,7 @@ def test_a_name_begins_no_line_and_moves_no_cursor(folder: Path, name: str) -> N
     assert all(char.isprintable() or char == "\n" for char in text)
     assert len(text.splitlines()) == 3
     found = verify(audit.path)
-    assert (found.soundness, found.records) == (Soundness.OK, 3)
+    assert (found.soundness, found.records) == (Integrity.OK, 3)
 
 
 def test_fields_of_ours_are_for_nobody_else(folder: Path) -> None:
@@ -203,11 +203,11 @@ def test_every_byte_counts(folder: Path) -> None:
         path.write_bytes(changed)
         found = verify(path)
         if whole[place] == ord("\n"):
-            assert found.soundness is not Soundness.OK
+            assert found.soundness is not Integrity.OK
         else:
-            assert (found.soundness, found.seq) == (Soundness.BROKEN, seq_at[place]), place
+            assert (found.soundness, found.seq) == (Integrity.BROKEN, seq_at[place]), place
     path.write_bytes(whole)
-    assert verify(path).soundness is Soundness.OK
+    assert verify(path).soundness is Integrity.OK
 
 
 Change = Callable[[list[bytes]], list[bytes]]
@@ -244,14 +244,14 @@ def forged(line: bytes, prev: str, seq: int) -> tuple[bytes, str]:
 
 def test_a_chain_that_was_made_anew_is_another_than_its_head_says(folder: Path) -> None:
     path = written(folder)
-    made, prev = [], FIRST
+    made, prev = [], NO_FORMER_HASH
     for seq, line in enumerate(lines_of(path), 1):
         fresh, prev = forged(line.replace(b'"ask"', b'"allow"'), prev, seq)
         made.append(fresh)
     path.write_bytes(b"".join(made))
     is_broken(path, 7, "another than the head says")
     head_of(path).write_text(json.dumps({"seq": 7, "hash": prev}))
-    assert verify(path).soundness is Soundness.OK  # which is why the page says what it is worth
+    assert verify(path).soundness is Integrity.OK  # which is why the page says what it is worth
 
 
 @pytest.mark.parametrize("left", range(7))
@@ -302,7 +302,7 @@ def test_a_full_file_is_followed_by_another(folder: Path) -> None:
     found = files(folder)
     assert len(found) > 3
     assert all(path.stat().st_size < 5000 for path in found)
-    assert [verify(path).soundness for path in found] == [Soundness.OK] * len(found)
+    assert [verify(path).soundness for path in found] == [Integrity.OK] * len(found)
     chain = [record for path in found for record in decoded(path)]
     assert [record["seq"] for record in chain] == list(range(1, len(chain) + 1))
     for former, later in pairwise(found):
@@ -320,9 +320,9 @@ def test_a_file_in_the_middle_that_is_gone_or_cut(folder: Path) -> None:
     second.unlink()
     is_incomplete(third, verify(third).seq, f"{second.name}, which it follows, is not there")
     second.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
-    assert verify(third).soundness is Soundness.BROKEN
+    assert verify(third).soundness is Integrity.BROKEN
     assert "it follows record" in verify(third).why
-    assert verify(first).soundness is Soundness.OK
+    assert verify(first).soundness is Integrity.OK
 
 
 def test_a_file_that_is_taken_away_meanwhile_is_missed(folder: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_file_that_is_taken_away_meanwhile_is_missed(folder: Path) -> None:
 def test_two_audits_of_one_process_have_two_files(folder: Path) -> None:
     with open_audit(folder, full=False) as one, open_audit(folder, full=True) as other:
         assert one.path != other.path
-        assert (one.full, other.full) == (False, True)
+        assert (one.full_arguments, other.full_arguments) == (False, True)
 
 
 def test_only_the_owner_can_read_it(folder: Path) -> None:
@@ -396,7 +396,7 @@ def test_a_full_disk_stops_it_and_it_recovers_by_itself(folder: Path) -> None:
     said = run(FULL_DISK, folder).stdout.splitlines()
     assert said == ["the audit cannot be written (File too large), so nothing is done until it can"] * 8
     (path,) = files(folder)
-    assert verify(path).soundness is Soundness.OK
+    assert verify(path).soundness is Integrity.OK
     assert [record["number"] for record in records(folder, kind="decision")] == [0, 1]
 
 
@@ -436,12 +436,12 @@ def test_a_disk_that_is_really_full(tiny_disk: Path) -> None:
                 audit.write("decision", text="x" * 5000)
         works(audit, False)
         assert audit.path is not None
-        assert verify(audit.path).soundness is Soundness.OPEN
+        assert verify(audit.path).soundness is Integrity.OPEN
         assert verify(audit.path).seq == done
         subprocess.run(["mount", "-o", "remount,size=128k", tiny_disk], check=True)
         assert audit.write("decision", **FIELDS) == done + 1
         works(audit, True)
-    assert verify(audit.path).soundness is Soundness.OK
+    assert verify(audit.path).soundness is Integrity.OK
     subprocess.run(["mount", "-o", "remount,ro", tiny_disk], check=True)
     with pytest.raises(AuditUnavailable, match="Read-only file system"):
         open_audit(tiny_disk / "audit", full=False)
@@ -473,7 +473,7 @@ def test_after_the_end_nothing_is_written(folder: Path) -> None:
     with pytest.raises(AuditUnavailable, match="closed"):
         audit.write("decision")
     assert audit.path is not None
-    assert verify(audit.path).soundness is Soundness.OK
+    assert verify(audit.path).soundness is Integrity.OK
 
 
 # Processes that die
@@ -500,18 +500,18 @@ def test_killed_in_the_middle_of_writing(folder: Path) -> None:
             for _ in range(1 + turn * 300):
                 process.stdout.readline()
             (path,) = files(place)
-            assert verify(path).soundness is Soundness.OPEN
+            assert verify(path).soundness is Integrity.OPEN
             process.send_signal(signal.SIGKILL)
             said = [int(line) for line in process.stdout.read().splitlines() if line]
         found = verify(path)
-        assert found.soundness is Soundness.INCOMPLETE
+        assert found.soundness is Integrity.INCOMPLETE
         assert "its process is gone" in found.why
         assert found.seq >= max(said, default=0)
         # What a write that was cut in the middle leaves behind is noted, and harms nothing before it.
         whole = path.read_bytes()
         path.write_bytes(whole + lines_of(path)[-1][:50])
         torn = verify(path)
-        assert (torn.soundness, torn.seq) == (Soundness.INCOMPLETE, found.seq)
+        assert (torn.soundness, torn.seq) == (Integrity.INCOMPLETE, found.seq)
         assert torn.why == f"the line after record {found.seq} is cut, and its process is gone"
         assert len(list(records(place))) == found.records
 
@@ -528,7 +528,7 @@ def test_the_head_keeps_up(folder: Path) -> None:
         checkpoint = decoded(audit.path)[-2]
         assert checkpoint["kind"] == "checkpoint"
         assert json.loads(head.read_bytes()) == {"seq": HEAD_RECORDS + 2, "hash": checkpoint["hash"]}
-        assert verify(audit.path).soundness is Soundness.OPEN
+        assert verify(audit.path).soundness is Integrity.OPEN
     assert json.loads(head.read_bytes())["seq"] == HEAD_RECORDS + 4
 
 

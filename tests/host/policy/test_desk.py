@@ -15,26 +15,26 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import AskSpec, Channel, Check, Condition, Trust
 from host.asking import PeerError
-from host.errors import AuditUnavailable, Changed, ColonnadeError, Crowded, Forbidden, Unanswered
-from host.exchange import Report
+from host.errors import AuditUnavailable, ColonnadeError, Forbidden, StaleApproval, TooManyRequests, Unconfirmed
+from host.exchange import ProgressCallback
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.policy.desk import (
-    LONGEST_SHOWN,
+    MAX_FORM_TEXT,
     MAX_OF_CALLER,
     MAX_OF_SERVER,
     MAX_REFUSED,
-    About,
-    Answer,
-    Desk,
-    Matter,
-    described,
+    ConfirmationAnswer,
+    ConfirmationContext,
+    ConfirmationQueue,
+    PendingConfirmation,
+    describe_access,
 )
-from host.policy.grants import Grant, Grants, Scope, Wish
+from host.policy.grants import AccessRequest, Grant, Grants, Scope
 from host.state import open_state
 from host.wire.link import LinkLost
 from tests.kit.gates import SOURCE, folder
 
-WISH = Wish(
+WISH = AccessRequest(
     caller="laptop",
     session="s1",
     server="gh",
@@ -46,7 +46,7 @@ WISH = Wish(
     digest="sha256:3",
     arguments={"owner": "acme"},
 )
-ABOUT = About("GitHub", Trust.UNTRUSTED, b'{"owner":"acme"}')
+ABOUT = ConfirmationContext("GitHub", Trust.UNTRUSTED, b'{"owner":"acme"}')
 EVERYBODY = AskSpec((Channel.CONSOLE, Channel.TERMINAL, Channel.CLIENT))
 
 
@@ -58,10 +58,10 @@ class Client:
         self.asked: list[dict[str, Any]] = []
         self.called_off = 0
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         raise AssertionError("nothing is told here")
 
-    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         assert method == "elicitation/create"
         self.asked.append({name: json.loads(bytes(each)) for name, each in params.items()})
         if not self.answers:
@@ -82,7 +82,7 @@ def accepts(answer: str) -> dict[str, Any]:
 class Asked:
     """One call that waits, and what it came to."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: AccessRequest) -> None:
         self.wish = wish
         self.scope = trio.CancelScope()
         self.grant: Grant | None = None
@@ -93,18 +93,22 @@ class Asked:
 class Table:
     """A desk, and calls that come to it."""
 
-    def __init__(self, desk: Desk, told: list[tuple[str, str, dict[str, object]]], nursery: trio.Nursery) -> None:
+    def __init__(
+        self, desk: ConfirmationQueue, told: list[tuple[str, str, dict[str, object]]], nursery: trio.Nursery
+    ) -> None:
         self.desk = desk
         self.told = told
         self._nursery = nursery
 
-    async def asks(self, wish: Wish = WISH, client: Client | None = None, about: About = ABOUT) -> Asked:
+    async def asks(
+        self, wish: AccessRequest = WISH, client: Client | None = None, about: ConfirmationContext = ABOUT
+    ) -> Asked:
         asked = Asked(wish)
 
         async def ask() -> None:
             try:
                 with asked.scope:
-                    asked.grant = await self.desk.ask(wish, about, client)
+                    asked.grant = await self.desk.confirm(wish, about, client)
             except ColonnadeError as refusal:
                 asked.refusal = refusal
             asked.ended_at = trio.current_time()
@@ -113,24 +117,28 @@ class Table:
         await wait_all_tasks_blocked()
         return asked
 
-    async def answers(self, answer: Answer, id: str | None = None, **more: Any) -> Matter | None:
-        found = self.desk.answer(id or self.desk.matters()[0].id, answer, Channel.CONSOLE, **more)
+    async def answers(
+        self, answer: ConfirmationAnswer, id: str | None = None, **more: Any
+    ) -> PendingConfirmation | None:
+        found = self.desk.answer(id or self.desk.list_all()[0].id, answer, Channel.CONSOLE, **more)
         await wait_all_tasks_blocked()
         return found
 
     def said(self, what: str = "answer") -> list[object]:
         return [said.get("answer") for told, _, said in self.told if told == what]
 
-    def goes(self, asked: Asked, wish: Wish | None = None) -> bool:
+    def goes(self, asked: Asked, wish: AccessRequest | None = None) -> bool:
         """What the gate does at the end, once for each call."""
         assert asked.grant is not None, asked.refusal
         return self.desk.grants.use(asked.grant, wish or asked.wish)
 
 
 @contextmanager
-def desks(spec: AskSpec, tell: Callable[[str, Matter, dict[str, object]], None]) -> Iterator[Desk]:
+def desks(
+    spec: AskSpec, tell: Callable[[str, PendingConfirmation, dict[str, object]], None]
+) -> Iterator[ConfirmationQueue]:
     with folder() as made:
-        yield Desk(Grants(open_state(made / "state").for_config(SOURCE).file("grants.json")), spec, tell)
+        yield ConfirmationQueue(Grants(open_state(made / "state").for_config(SOURCE).file("grants.json")), spec, tell)
 
 
 @asynccontextmanager
@@ -154,12 +162,12 @@ async def test_equal_calls_are_one_question_and_once_lets_the_first_of_them_go()
     """Row P6: merged; and of several that wait, the one that waits longest."""
     async with table() as desk:
         first, second, third = [await desk.asks() for _ in range(3)]
-        (matter,) = desk.desk.matters()
+        (matter,) = desk.desk.list_all()
         assert (len(matter.waiters), desk.said("ask")) == (3, [None])
-        await desk.answers(Answer.ONCE)
+        await desk.answers(ConfirmationAnswer.ONCE)
         assert desk.goes(first)
         assert (second.grant, third.grant) == (None, None)
-        await desk.answers(Answer.ONCE)
+        await desk.answers(ConfirmationAnswer.ONCE)
         assert desk.goes(second)
         assert third.grant is None
         assert not desk.desk.grants.use(second.grant, second.wish) if second.grant else False
@@ -186,39 +194,39 @@ async def test_a_call_that_differs_in_anything_is_another_question(field: str, o
     async with table() as desk:
         first = await desk.asks()
         second = await desk.asks(replace(WISH, **{field: other}))
-        assert len(desk.desk.matters()) == 2
-        await desk.answers(Answer.ONCE)
+        assert len(desk.desk.list_all()) == 2
+        await desk.answers(ConfirmationAnswer.ONCE)
         assert first.grant is not None
         assert second.grant is None
         if field != "retry":  # what goes on with a call may use what was given for the whole of it
             assert not desk.goes(first, second.wish)
 
 
-@pytest.mark.parametrize("answer", [Answer.SESSION, Answer.TIME, Answer.ALWAYS])
-async def test_a_lasting_answer_is_for_all_that_wait_and_for_later_ones(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [ConfirmationAnswer.SESSION, ConfirmationAnswer.TIME, ConfirmationAnswer.ALWAYS])
+async def test_a_lasting_answer_is_for_all_that_wait_and_for_later_ones(answer: ConfirmationAnswer) -> None:
     async with table() as desk:
         both = [await desk.asks() for _ in range(2)]
         await desk.answers(answer, seconds=60)
         assert all(desk.goes(each) for each in both)
         assert desk.desk.grants.find(WISH) is not None
         other_session = desk.desk.grants.find(replace(WISH, session="s2"))
-        assert (other_session is None) is (answer is Answer.SESSION)
+        assert (other_session is None) is (answer is ConfirmationAnswer.SESSION)
 
 
 async def test_no_is_for_all_that_wait_and_for_none_that_comes() -> None:
     async with table() as desk:
         both = [await desk.asks() for _ in range(2)]
-        await desk.answers(Answer.DENY)
+        await desk.answers(ConfirmationAnswer.DENY)
         assert [type(each.refusal) for each in both] == [Forbidden, Forbidden]
-        assert desk.desk.matters() == []
+        assert desk.desk.list_all() == []
         await desk.asks()
-        assert len(desk.desk.matters()) == 1
+        assert len(desk.desk.list_all()) == 1
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("scope", [Answer.ONCE, Answer.ALWAYS])
+@pytest.mark.parametrize("scope", [ConfirmationAnswer.ONCE, ConfirmationAnswer.ALWAYS])
 async def test_once_is_for_these_arguments_alone_and_a_lasting_answer_for_what_was_said(
-    scope: Answer, exact: bool
+    scope: ConfirmationAnswer, exact: bool
 ) -> None:
     async with table() as desk:
         asked = await desk.asks()
@@ -226,7 +234,7 @@ async def test_once_is_for_these_arguments_alone_and_a_lasting_answer_for_what_w
         await desk.answers(scope, exact=exact, when=when)
         assert asked.grant is not None
         assert asked.grant.scope == scope.value
-        wide = scope is Answer.ALWAYS and not exact
+        wide = scope is ConfirmationAnswer.ALWAYS and not exact
         assert (asked.grant.digest is None, asked.grant.when) == (wide, when if wide else ())
         assert desk.goes(asked, replace(WISH, digest="sha256:9", arguments={"owner": "initech"})) is wide
         assert not desk.goes(asked, replace(WISH, digest="sha256:9", arguments={"owner": "evil"}))
@@ -235,18 +243,18 @@ async def test_once_is_for_these_arguments_alone_and_a_lasting_answer_for_what_w
 async def test_a_session_can_be_allowed_only_to_who_has_one() -> None:
     async with table() as desk:
         asked = await desk.asks(replace(WISH, session=None))
-        assert await desk.answers(Answer.SESSION) is None
-        assert (asked.grant, asked.refusal, len(desk.desk.matters())) == (None, None, 1)
+        assert await desk.answers(ConfirmationAnswer.SESSION) is None
+        assert (asked.grant, asked.refusal, len(desk.desk.list_all())) == (None, None, 1)
 
 
 async def test_what_was_answered_cannot_be_answered_again() -> None:
     async with table() as desk:
         await desk.asks()
-        id = desk.desk.matters()[0].id
-        assert await desk.answers(Answer.ONCE, id) is not None
-        for answer in Answer:
+        id = desk.desk.list_all()[0].id
+        assert await desk.answers(ConfirmationAnswer.ONCE, id) is not None
+        for answer in ConfirmationAnswer:
             assert await desk.answers(answer, id, seconds=5) is None
-        assert await desk.answers(Answer.ALWAYS, "feedbeef") is None
+        assert await desk.answers(ConfirmationAnswer.ALWAYS, "feedbeef") is None
 
 
 # Too many
@@ -261,12 +269,12 @@ async def test_a_caller_has_five_questions_and_a_server_ten() -> None:
         many = await desk.asks(replace(WISH, caller="laptop", server="other", digest="sha256:x"))
         busy = await desk.asks(replace(WISH, caller="third"))
         for each in (many, busy):
-            assert isinstance(each.refusal, Crowded)
+            assert isinstance(each.refusal, TooManyRequests)
             assert (each.refusal.code, json.loads(bytes(each.refusal.data or b""))) == (429, {"retryAfterMs": 50_000})
-        assert len(desk.desk.matters()) == MAX_OF_SERVER
+        assert len(desk.desk.list_all()) == MAX_OF_SERVER
         equal = await desk.asks(replace(WISH, caller="phone", digest="sha256:1"))
         assert equal.refusal is None
-        await desk.answers(Answer.DENY)
+        await desk.answers(ConfirmationAnswer.DENY)
         assert (await desk.asks(replace(WISH, caller="third"))).refusal is None
 
 
@@ -287,11 +295,11 @@ async def test_where_nobody_is_there_it_is_refused_at_once_and_says_where_to_ans
     """Row P3."""
     async with table(attended=False) as desk:
         asked = await desk.asks()
-        assert isinstance(asked.refusal, Unanswered)
+        assert isinstance(asked.refusal, Unconfirmed)
         assert asked.refusal.code == 408
         assert "colonnade ask" in asked.refusal.message
         assert "colonnade console" in asked.refusal.message
-        (matter,) = desk.desk.matters()
+        (matter,) = desk.desk.list_all()
         assert matter.refused == "nobody was there to answer"
 
 
@@ -299,8 +307,8 @@ async def test_where_nobody_is_there_it_is_refused_at_once_and_says_where_to_ans
 async def test_whoever_the_configuration_does_not_name_is_nobody(spec: AskSpec) -> None:
     async with table(spec, attended=False) as desk:
         with desk.desk.attach(Channel.TERMINAL):
-            assert not desk.desk.is_attended()
-            assert isinstance((await desk.asks()).refusal, Unanswered)
+            assert not desk.desk.can_be_answered()
+            assert isinstance((await desk.asks()).refusal, Unconfirmed)
 
 
 async def test_after_the_time_it_is_refused_and_stays_to_be_granted_for_the_next(autojump_clock: MockClock) -> None:
@@ -308,11 +316,11 @@ async def test_after_the_time_it_is_refused_and_stays_to_be_granted_for_the_next
         began = trio.current_time()
         asked = await desk.asks()
         await trio.sleep(60)
-        assert isinstance(asked.refusal, Unanswered)
+        assert isinstance(asked.refusal, Unconfirmed)
         assert asked.ended_at == began + 50
-        (matter,) = desk.desk.matters()
+        (matter,) = desk.desk.list_all()
         assert "50 s" in matter.refused
-        await desk.answers(Answer.ONCE)
+        await desk.answers(ConfirmationAnswer.ONCE)
         granted = desk.desk.grants.find(WISH)
         assert granted is not None
         assert desk.desk.grants.use(granted, WISH)
@@ -325,9 +333,9 @@ async def test_what_joined_later_waits_its_own_time(autojump_clock: MockClock) -
         await trio.sleep(30)
         second = await desk.asks()
         await trio.sleep(25)
-        assert isinstance(first.refusal, Unanswered)
-        assert (second.refusal, desk.desk.matters()[0].refused) == (None, "")
-        await desk.answers(Answer.ONCE)
+        assert isinstance(first.refusal, Unconfirmed)
+        assert (second.refusal, desk.desk.list_all()[0].refused) == (None, "")
+        await desk.answers(ConfirmationAnswer.ONCE)
         assert desk.goes(second)
 
 
@@ -336,9 +344,9 @@ async def test_who_waits_is_not_refused_because_somebody_else_came_when_nobody_w
         with desk.desk.attach(Channel.CONSOLE):
             first = await desk.asks()
         second = await desk.asks()
-        assert isinstance(second.refusal, Unanswered)
-        assert (first.refusal, desk.desk.matters()[0].refused) == (None, "")
-        await desk.answers(Answer.ONCE)
+        assert isinstance(second.refusal, Unconfirmed)
+        assert (first.refusal, desk.desk.list_all()[0].refused) == (None, "")
+        await desk.answers(ConfirmationAnswer.ONCE)
         assert desk.goes(first)
 
 
@@ -346,8 +354,8 @@ async def test_only_so_many_refused_ones_are_kept() -> None:
     async with table(attended=False) as desk:
         for at in range(MAX_REFUSED + 3):
             await desk.asks(replace(WISH, digest=f"sha256:{at}"))
-        assert [matter.wish.digest for matter in desk.desk.matters()][:2] == ["sha256:3", "sha256:4"]
-        assert len(desk.desk.matters()) == MAX_REFUSED
+        assert [matter.access.digest for matter in desk.desk.list_all()][:2] == ["sha256:3", "sha256:4"]
+        assert len(desk.desk.list_all()) == MAX_REFUSED
 
 
 # Withdrawn and void
@@ -357,11 +365,11 @@ async def test_a_call_that_is_called_off_takes_its_question_with_it() -> None:
     """Row P4: a later answer is answered by nothing."""
     async with table() as desk:
         asked = await desk.asks()
-        id = desk.desk.matters()[0].id
+        id = desk.desk.list_all()[0].id
         asked.scope.cancel()
         await wait_all_tasks_blocked()
-        assert desk.desk.matters() == []
-        assert await desk.answers(Answer.ALWAYS, id) is None
+        assert desk.desk.list_all() == []
+        assert await desk.answers(ConfirmationAnswer.ALWAYS, id) is None
         assert desk.desk.grants.all() == []
         assert desk.said() == ["withdrawn"]
 
@@ -371,7 +379,7 @@ async def test_an_equal_call_keeps_the_question_when_the_first_is_called_off() -
         first, second = await desk.asks(), await desk.asks()
         first.scope.cancel()
         await wait_all_tasks_blocked()
-        await desk.answers(Answer.ONCE)
+        await desk.answers(ConfirmationAnswer.ONCE)
         assert desk.goes(second)
 
 
@@ -380,10 +388,10 @@ async def test_an_answer_that_meets_a_cancel_leaves_nothing_to_use(called_off_fi
     """Row P4: no grant for one call stays when that very call was called off."""
     async with table() as desk:
         asked = await desk.asks()
-        id = desk.desk.matters()[0].id
+        id = desk.desk.list_all()[0].id
         if called_off_first:
             asked.scope.cancel()
-        desk.desk.answer(id, Answer.ONCE, Channel.CONSOLE)
+        desk.desk.answer(id, ConfirmationAnswer.ONCE, Channel.CONSOLE)
         asked.scope.cancel()
         await wait_all_tasks_blocked()
         used = asked.grant is not None and desk.goes(asked)
@@ -397,20 +405,20 @@ async def test_what_does_not_hold_any_more_is_void() -> None:
         asked, other = await desk.asks(), await desk.asks(replace(WISH, name="other"))
         desk.desk.void(lambda wish: wish.name == "other")
         await wait_all_tasks_blocked()
-        assert isinstance(asked.refusal, Changed)
+        assert isinstance(asked.refusal, StaleApproval)
         assert asked.refusal.code == 409
-        assert (other.refusal, len(desk.desk.matters()), desk.said()) == (None, 1, ["void"])
+        assert (other.refusal, len(desk.desk.list_all()), desk.said()) == (None, 1, ["void"])
 
 
 async def test_with_its_session_ends_what_was_asked_and_allowed_in_it() -> None:
     async with table() as desk:
         asked = await desk.asks()
-        await desk.answers(Answer.SESSION)
+        await desk.answers(ConfirmationAnswer.SESSION)
         waiting = await desk.asks(replace(WISH, name="other"))
         desk.desk.end_session("s1")
         await wait_all_tasks_blocked()
-        assert isinstance(waiting.refusal, Unanswered)
-        assert (desk.desk.matters(), desk.desk.grants.all()) == ([], [])
+        assert isinstance(waiting.refusal, Unconfirmed)
+        assert (desk.desk.list_all(), desk.desk.grants.all()) == ([], [])
         assert not desk.goes(asked)
 
 
@@ -418,8 +426,8 @@ async def test_a_refused_question_of_an_ended_session_is_for_no_session_any_more
     async with table(attended=False) as desk:
         await desk.asks()
         desk.desk.end_session("s1")
-        assert await desk.answers(Answer.SESSION) is None
-        await desk.answers(Answer.ONCE)
+        assert await desk.answers(ConfirmationAnswer.SESSION) is None
+        await desk.answers(ConfirmationAnswer.ONCE)
         assert desk.desk.grants.find(replace(WISH, session="s2")) is not None
 
 
@@ -470,9 +478,9 @@ async def test_a_client_without_a_session_cannot_have_one_allowed() -> None:
 async def test_what_is_too_long_to_read_is_not_shown_to_a_client() -> None:
     async with table(attended=False) as desk:
         client = Client(accepts("once"))
-        long = json.dumps({"owner": "a" * LONGEST_SHOWN}).encode()
-        asked = await desk.asks(client=client, about=replace(ABOUT, given=long))
-        assert isinstance(asked.refusal, Unanswered)
+        long = json.dumps({"owner": "a" * MAX_FORM_TEXT}).encode()
+        asked = await desk.asks(client=client, about=replace(ABOUT, raw_arguments=long))
+        assert isinstance(asked.refusal, Unconfirmed)
         assert client.asked == []
 
 
@@ -486,17 +494,17 @@ async def test_a_client_that_cannot_be_asked_leaves_it_to_whoever_else_is_there(
         asked = await desk.asks(client=Client(broken))
         if attended:
             assert asked.refusal is None
-            await desk.answers(Answer.ONCE)
+            await desk.answers(ConfirmationAnswer.ONCE)
             assert desk.goes(asked)
         else:
-            assert isinstance(asked.refusal, Unanswered)
+            assert isinstance(asked.refusal, Unconfirmed)
 
 
 async def test_an_answer_elsewhere_takes_the_form_from_the_client() -> None:
     async with table() as desk:
         client = Client()
         asked = await desk.asks(client=client)
-        await desk.answers(Answer.ONCE)
+        await desk.answers(ConfirmationAnswer.ONCE)
         assert desk.goes(asked)
         assert client.called_off == 1
 
@@ -512,7 +520,7 @@ async def test_a_clients_once_is_for_its_own_call() -> None:
 async def test_what_cannot_be_written_down_is_not_granted() -> None:
     """By nobody: neither the console nor the client."""
 
-    def tell(what: str, matter: Matter, said: dict[str, object]) -> None:
+    def tell(what: str, matter: PendingConfirmation, said: dict[str, object]) -> None:
         if "grant" in said:
             raise AuditUnavailable("the disk is full")
 
@@ -521,7 +529,7 @@ async def test_what_cannot_be_written_down_is_not_granted() -> None:
             with desk.attach(Channel.CONSOLE):
                 waiting = await Table(desk, [], nursery).asks()
                 with pytest.raises(AuditUnavailable):
-                    desk.answer(desk.matters()[0].id, Answer.ONCE, Channel.CONSOLE)
+                    desk.answer(desk.list_all()[0].id, ConfirmationAnswer.ONCE, Channel.CONSOLE)
                 asked = await Table(desk, [], nursery).asks(client=Client(accepts("once")))
                 assert isinstance(asked.refusal, AuditUnavailable)
                 assert (waiting.grant, desk.grants.all()) == (None, [])
@@ -531,7 +539,7 @@ async def test_what_cannot_be_written_down_is_not_granted() -> None:
 async def test_whoever_watches_hears_of_everything() -> None:
     async with table() as desk:
         heard: list[int] = []
-        desk.desk.changed = lambda: heard.append(len(desk.desk.matters()))
+        desk.desk.on_change = lambda: heard.append(len(desk.desk.list_all()))
         asked = await desk.asks()
         assert heard[-1] == 1
         asked.scope.cancel()
@@ -542,7 +550,7 @@ async def test_whoever_watches_hears_of_everything() -> None:
 @pytest.mark.parametrize("kind", ["tool", "sampling", "form", "url", "roots"])
 def test_what_is_asked_is_said_in_our_own_words(kind: str) -> None:
     """And what a server wrote stands where it cannot pass for them."""
-    said = described(replace(WISH, kind=kind, name="create\u202e\x1b[2J"))
+    said = describe_access(replace(WISH, kind=kind, name="create\u202e\x1b[2J"))
     assert "gh" in said
     assert "\u202e" not in said
     assert "\x1b" not in said

@@ -13,7 +13,7 @@ from config import Check, Condition, Consent, HttpServer, KindConsent, Rate, Rul
 from config.interpolate import Secret
 from config.model import Limits
 from host.jsonrpc.raw import encode
-from host.policy.explain import explain, grant_told, held_told
+from host.policy.explain import explain, grant_as_data, held_as_data
 from host.policy.fingerprint import arguments_digest
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope, new_id
@@ -102,9 +102,9 @@ def test_the_grant_that_would_be_used_is_named_and_not_used() -> None:
             assert found["grant"]["id"] == grant.id
             assert "has allowed it already" in found["sentence"]
         assert told(gate, "create", {"owner": "acmf"})["grant"] is None
-        assert grant_told(gate, grant)["arguments"].startswith("exactly sha256:")
+        assert grant_as_data(gate, grant)["arguments"].startswith("exactly sha256:")
         observe(gate, "gh", Kind.TOOL, {**OFFERED, "create": b'{"name":"create","title":"!"}'})
-        shown = grant_told(gate, grant)
+        shown = grant_as_data(gate, grant)
         assert (shown["live"], shown["why"]) == (False, "the definition is not the one that it was given for")
 
 
@@ -113,7 +113,7 @@ def test_what_is_held_back_is_told_with_its_difference() -> None:
         approve_all(gate)
         observe(gate, "gh", Kind.TOOL, {**OFFERED, "create": b'{"name":"create","title":"send\\u200bit"}'})
         (held,) = gate.pins.held()
-        shown = held_told(gate, held)
+        shown = held_as_data(gate, held)
         assert (shown["name"], shown["standing"], shown["trust"]) == ("create", "changed", "untrusted")
         added = "".join(each["text"] for each in shown["diff"] if each["op"] == "added")
         assert "title" in added

@@ -30,21 +30,21 @@ from config import (
     Verdict,
 )
 from config.interpolate import Secret
-from host.errors import AuditUnavailable, BrokeProtocol, Changed, Forbidden, Unanswered
-from host.exchange import Caller, Exchange, Nobody, Round
+from host.errors import AuditUnavailable, Forbidden, ProtocolViolation, StaleApproval, Unconfirmed
+from host.exchange import Caller, Exchange, MrtrRound, NoClient
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode
-from host.names import MAX_TRIED
+from host.names import MAX_MATCHED_LENGTH
 from host.policy import uris
-from host.policy.desk import LONGEST_AGREED, Answer, Matter
+from host.policy.desk import MAX_CONFIRMABLE_BYTES, ConfirmationAnswer, PendingConfirmation
 from host.policy.fingerprint import Launch
-from host.policy.gate import MAX_HELD_MATCHES, MAX_HELD_SPELLINGS, MAX_ROOTS, MOST_ROUNDS, Gate, Permit, QuestionPermit
+from host.policy.gate import MAX_HELD_MATCHES, MAX_HELD_URIS, MAX_RENEWALS, MAX_ROOTS, Gate, Permit, ServerRequestPermit
 from host.policy.grants import Scope
-from host.policy.pins import Standing
+from host.policy.pins import PinStatus
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
 from host.protocol.methods import TARGETED, Kind, Method
 from host.protocol.questions import CannotAsk, Question
-from host.slices import at_once
+from host.slices import run_inline
 from tests.kit.bodies import ARGUMENTS
 from tests.kit.gates import approve_all, attended, kind, observe, open_gate
 
@@ -77,9 +77,9 @@ def gate(
         yield opened
 
 
-def call(arguments: object = None, caller: Caller = DESK, at: Round | None = None) -> Exchange:
+def call(arguments: object = None, caller: Caller = DESK, at: MrtrRound | None = None) -> Exchange:
     params = {} if arguments is None else {"arguments": encode(arguments)}
-    return Exchange(Request(1, "tools/call"), params, caller, Nobody(), round=at)
+    return Exchange(Request(1, "tools/call"), params, caller, NoClient(), round=at)
 
 
 def offers(opened: Gate, server: str, *names: str, kind: Kind = Kind.TOOL, **more: object) -> None:
@@ -92,8 +92,12 @@ def with_server(id: str, **more: Any) -> dict[str, ServerSpec]:
 
 
 async def asked_about(
-    opened: Gate, server: str, name: str, exchange: Exchange | None = None, answer: Answer = Answer.ONCE
-) -> tuple[Permit | None, list[Matter]]:
+    opened: Gate,
+    server: str,
+    name: str,
+    exchange: Exchange | None = None,
+    answer: ConfirmationAnswer = ConfirmationAnswer.ONCE,
+) -> tuple[Permit | None, list[PendingConfirmation]]:
     """What comes of it with somebody there, and what they were asked."""
     with attended(opened, answer) as asked:
         return await opened.admit(exchange or call(), server, Kind.TOOL, name), asked
@@ -108,15 +112,18 @@ async def test_a_permit_says_what_may_reach_what() -> None:
         permit = await opened.admit(exchange, "strict", Kind.TOOL, "get_issue")
     assert permit is not None
     assert (permit.exchange, permit.server, permit.kind, permit.target) == (exchange, "strict", Kind.TOOL, "get_issue")
-    assert (permit.judgement.verdict, permit.grant) == (Verdict.ALLOW, None)
+    assert (permit.decision.verdict, permit.grant) == (Verdict.ALLOW, None)
 
 
 @pytest.mark.parametrize("name", ["get_secret", "delete", "", "GET_x", "strict__get_x"])
 async def test_what_is_denied_gets_no_permit_and_nobody_is_asked(name: str) -> None:
     with gate() as opened:
         assert await asked_about(opened, "strict", name) == (None, [])
-        assert opened.admit_unasked(call(), "strict", Kind.TOOL, name) is None
-        assert (opened.shows("strict", Kind.TOOL, name), opened.has("strict", Kind.TOOL, name)) == (False, False)
+        assert opened.admit_without_confirmation(call(), "strict", Kind.TOOL, name) is None
+        assert (opened.is_visible("strict", Kind.TOOL, name), opened.is_known("strict", Kind.TOOL, name)) == (
+            False,
+            False,
+        )
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -130,34 +137,34 @@ async def test_what_is_listed_is_what_may_be_reached_at_least_with_a_persons_con
         for _ in ("before", "after"):
             with attended(opened):
                 reached = await opened.admit(call(), server, kind, name) is not None
-            assert opened.shows(server, kind, name) == opened.has(server, kind, name) == reached
+            assert opened.is_visible(server, kind, name) == opened.is_known(server, kind, name) == reached
             approve_all(opened)
 
 
 async def test_the_consent_of_one_server_is_not_that_of_another() -> None:
     with gate() as opened:
-        assert opened.shows("open", Kind.TOOL, "get_secret")
-        assert not opened.shows("strict", Kind.TOOL, "get_secret")
+        assert opened.is_visible("open", Kind.TOOL, "get_secret")
+        assert not opened.is_visible("strict", Kind.TOOL, "get_secret")
 
 
 @pytest.mark.parametrize("kind", list(Kind))
 async def test_nothing_of_an_unknown_server_exists(kind: Kind) -> None:
     with gate() as opened, attended(opened) as asked:
         assert await opened.admit(call(), "stranger", kind, "x") is None
-        assert opened.admit_unasked(call(), "stranger", kind, "x") is None
-        assert not opened.shows("stranger", kind, "x")
-        assert not opened.knows("stranger")
+        assert opened.admit_without_confirmation(call(), "stranger", kind, "x") is None
+        assert not opened.is_visible("stranger", kind, "x")
+        assert not opened.has_server("stranger")
     assert asked == []
 
 
 @pytest.mark.parametrize("forged", [None, object(), "gate", True])
 async def test_nobody_else_makes_a_permit(forged: object) -> None:
     with gate() as opened:
-        judgement = opened.rules("strict").judge(Kind.TOOL, "get_x")
+        judgement = opened.rules("strict").evaluate(Kind.TOOL, "get_x")
     with pytest.raises(TypeError, match="only the gate"):
         Permit(forged, call(), "strict", Kind.TOOL, "delete", judgement, 0)
     with pytest.raises(TypeError, match="only the gate"):
-        QuestionPermit(forged, "strict", Question.URL, EMPTY_OBJECT, DESK, judgement)
+        ServerRequestPermit(forged, "strict", Question.URL, EMPTY_OBJECT, DESK, judgement)
 
 
 async def test_trust_opens_no_door_that_consent_closes() -> None:
@@ -175,13 +182,13 @@ async def test_arguments_that_a_rule_denies_are_refused_aloud() -> None:
     """The tool itself is no secret: it is listed."""
     consent = Consent(tools=KindConsent(deny=(EVIL,)))
     with gate({"s": spec("s", consent)}) as opened:
-        assert opened.shows("s", Kind.TOOL, "create")
+        assert opened.is_visible("s", Kind.TOOL, "create")
         for arguments in ({"owner": "evil"}, {}, None, {"owner": 5}):
             with pytest.raises(Forbidden, match=r"tool create of s is not allowed with these arguments") as refused:
                 await opened.admit(call(arguments), "s", Kind.TOOL, "create")
             assert refused.value.code == 403
         assert await opened.admit(call({"owner": "acme"}), "s", Kind.TOOL, "create") is not None
-        broken = Exchange(Request(1, "tools/call"), {"arguments": Raw(b'{"owner":')}, DESK, Nobody())
+        broken = Exchange(Request(1, "tools/call"), {"arguments": Raw(b'{"owner":')}, DESK, NoClient())
         with pytest.raises(Forbidden):
             await opened.admit(broken, "s", Kind.TOOL, "create")
 
@@ -192,9 +199,9 @@ async def test_the_arguments_of_a_method_stand_where_its_row_says(monkeypatch: p
     monkeypatch.setitem(TARGETED, row.name, row)
     consent = Consent(tools=KindConsent(allow=(ACME,)))
     with gate({"s": spec("s", consent)}) as opened:
-        asked = Exchange(Request(1, row.name), {"input": encode({"owner": "acme"})}, DESK, Nobody())
+        asked = Exchange(Request(1, row.name), {"input": encode({"owner": "acme"})}, DESK, NoClient())
         assert await opened.admit(asked, "s", Kind.TOOL, "create") is not None
-        asked = Exchange(Request(1, row.name), {"input": encode({"owner": "evil"})}, DESK, Nobody())
+        asked = Exchange(Request(1, row.name), {"input": encode({"owner": "evil"})}, DESK, NoClient())
         with pytest.raises(Forbidden):
             await opened.admit(asked, "s", Kind.TOOL, "create")
 
@@ -203,7 +210,7 @@ async def test_arguments_that_a_rule_allows_pass_and_others_are_for_a_person() -
     consent = Consent(tools=KindConsent(allow=(ACME,), default=Verdict.ASK))
     with gate({"s": spec("s", consent)}) as opened:
         assert await opened.admit(call({"owner": "acme"}), "s", Kind.TOOL, "create") is not None
-        with pytest.raises(Unanswered):
+        with pytest.raises(Unconfirmed):
             await opened.admit(call({"owner": "evil"}), "s", Kind.TOOL, "create")
 
 
@@ -214,18 +221,18 @@ async def test_nothing_of_an_untrusted_server_exists_before_a_person_approved_it
     with gate() as opened:
         offers(opened, "untrusted", "x", "y")
         assert await asked_about(opened, "untrusted", "x") == (None, [])
-        assert not opened.has("untrusted", Kind.TOOL, "x")
+        assert not opened.is_known("untrusted", Kind.TOOL, "x")
         (held, _) = opened.pins.held()
         opened.approve("untrusted", held.kind, held.name, held.fingerprint, "console")
-        assert opened.shows("untrusted", Kind.TOOL, "x")
-        assert not opened.shows("untrusted", Kind.TOOL, "y")
-        with pytest.raises(Unanswered, match="needs a person's consent, and nobody is there"):
+        assert opened.is_visible("untrusted", Kind.TOOL, "x")
+        assert not opened.is_visible("untrusted", Kind.TOOL, "y")
+        with pytest.raises(Unconfirmed, match="needs a person's consent, and nobody is there"):
             await opened.admit(call(), "untrusted", Kind.TOOL, "x")
         for _ in range(2):
             permit, asked = await asked_about(opened, "untrusted", "x")
             assert permit is not None
             with opened.dispatch(permit):
-                assert [(matter.wish.name, matter.wish.rule) for matter in asked] == [("x", "trust: untrusted")]
+                assert [(matter.access.name, matter.access.rule) for matter in asked] == [("x", "trust: untrusted")]
 
 
 @pytest.mark.parametrize("trust", list(Trust))
@@ -238,30 +245,30 @@ async def test_what_is_not_the_definition_that_was_approved_is_held_back_unless_
         approve_all(opened)
         former = opened.fingerprint("s", Kind.TOOL, "x")
         offers(opened, "s", "x", "y", description="Obey.")
-        assert opened.shows("s", Kind.TOOL, "x") == (trust is Trust.TRUSTED)
-        assert opened.has("s", Kind.TOOL, "x")
+        assert opened.is_visible("s", Kind.TOOL, "x") == (trust is Trust.TRUSTED)
+        assert opened.is_known("s", Kind.TOOL, "x")
         if trust is Trust.TRUSTED:
             return
         with attended(opened) as asked:
-            with pytest.raises(Changed, match="colonnade pins") as refused:
+            with pytest.raises(StaleApproval, match="colonnade pins") as refused:
                 await opened.admit(call(), "s", Kind.TOOL, "x")
-            with pytest.raises(Changed, match="colonnade pins"):
-                opened.admit_unasked(call(), "s", Kind.TOOL, "x")
+            with pytest.raises(StaleApproval, match="colonnade pins"):
+                opened.admit_without_confirmation(call(), "s", Kind.TOOL, "x")
         assert (refused.value.code, asked) == (409, [])
         opened.reject("s", "tool", "x", opened.fingerprint("s", Kind.TOOL, "x"), "console")
-        assert not opened.shows("s", Kind.TOOL, "x")
+        assert not opened.is_visible("s", Kind.TOOL, "x")
         offers(opened, "s", "x")
         assert opened.fingerprint("s", Kind.TOOL, "x") == former
-        assert opened.shows("s", Kind.TOOL, "x")
+        assert opened.is_visible("s", Kind.TOOL, "x")
         opened.revoke("s", "tool", "x", former, "console")
-        assert not opened.shows("s", Kind.TOOL, "x")
+        assert not opened.is_visible("s", Kind.TOOL, "x")
 
 
 async def test_what_is_denied_and_held_back_does_not_exist() -> None:
     with gate() as opened:
         offers(opened, "strict", "delete")
         offers(opened, "strict", "delete", description="Other.")
-        assert not opened.has("strict", Kind.TOOL, "delete")
+        assert not opened.is_known("strict", Kind.TOOL, "delete")
         assert await opened.admit(call(), "strict", Kind.TOOL, "delete") is None
 
 
@@ -272,11 +279,11 @@ async def test_a_server_whose_program_is_another_can_be_asked_nothing() -> None:
         epoch = opened.epoch
         assert not opened.observe_launch("open", Launch("d", "/bin/two"))
         assert opened.epoch > epoch
-        assert not opened.shows("open", Kind.TOOL, "x")
-        with pytest.raises(Changed, match="stands for another program"):
+        assert not opened.is_visible("open", Kind.TOOL, "x")
+        with pytest.raises(StaleApproval, match="stands for another program"):
             await opened.admit(call(), "open", Kind.TOOL, "x")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(opened.until_launches, "open")
+            nursery.start_soon(opened.wait_until_launchable, "open")
             await wait_all_tasks_blocked()
             assert len(nursery.child_tasks) == 1
             approve_all(opened)
@@ -292,7 +299,7 @@ async def test_a_uri_that_no_list_names_is_nothing_of_an_untrusted_server(trust:
         offers(opened, "s", "file:///other", kind=Kind.RESOURCE)
         approve_all(opened)
         assert (await opened.admit(call(), "s", Kind.RESOURCE, URI) is not None) is exists
-        assert opened.shows("s", Kind.RESOURCE, URI) is exists
+        assert opened.is_visible("s", Kind.RESOURCE, URI) is exists
     assert asked == []
 
 
@@ -301,19 +308,19 @@ async def test_a_uri_stands_as_the_template_that_makes_it() -> None:
     template = "file:///home/me/{name}"
     with gate() as opened:
         offers(opened, "untrusted", template, kind=Kind.TEMPLATE)
-        assert opened.standing("untrusted", Kind.RESOURCE, URI) is Standing.NEW
-        assert not opened.has("untrusted", Kind.RESOURCE, URI)
+        assert opened.pin_status("untrusted", Kind.RESOURCE, URI) is PinStatus.NEW
+        assert not opened.is_known("untrusted", Kind.RESOURCE, URI)
         approve_all(opened)
         assert opened.fingerprint("untrusted", Kind.RESOURCE, URI) == opened.fingerprint(
             "untrusted", Kind.TEMPLATE, template
         )
         with attended(opened) as asked:
             assert await opened.admit(call(), "untrusted", Kind.RESOURCE, URI) is not None
-        assert [matter.wish.name for matter in asked] == [URI]
+        assert [matter.access.name for matter in asked] == [URI]
         offers(opened, "untrusted", URI, kind=Kind.RESOURCE)
-        assert opened.standing("untrusted", Kind.RESOURCE, URI) is Standing.NEW
+        assert opened.pin_status("untrusted", Kind.RESOURCE, URI) is PinStatus.NEW
         offers(opened, "untrusted", template, kind=Kind.TEMPLATE, description="Other.")
-        with pytest.raises(Changed):
+        with pytest.raises(StaleApproval):
             await opened.admit(call(), "untrusted", Kind.RESOURCE, "file:///home/me/y")
 
 
@@ -324,8 +331,8 @@ async def test_the_pages_of_an_untrusted_server_do_not_exist(kind: Kind, uri: st
         for server in ("open", "untrusted"):
             offers(opened, server, uri, kind=kind)
         approve_all(opened)
-        assert opened.has("open", kind, uri)
-        assert not opened.has("untrusted", kind, uri)
+        assert opened.is_known("open", kind, uri)
+        assert not opened.is_known("untrusted", kind, uri)
         with attended(opened):
             assert await opened.admit(call(), "untrusted", kind, uri) is None
 
@@ -336,11 +343,11 @@ async def test_instructions_reach_a_model_once_they_are_approved(trust: Trust) -
     with gate({"s": spec("s", trust=trust)}) as opened:
         said = "Ob\u200bey.\u202e"
         assert opened.instructions("s", None) is None
-        at_once(opened.observe_instructions("s", said))
+        run_inline(opened.observe_instructions("s", said))
         assert opened.instructions("s", said) == (None if trust is Trust.UNTRUSTED else said)
         approve_all(opened)
         assert opened.instructions("s", said) == ("Obey." if trust is Trust.UNTRUSTED else said)
-        at_once(opened.observe_instructions("s", "Obey more."))
+        run_inline(opened.observe_instructions("s", "Obey more."))
         assert opened.instructions("s", "Obey more.") == ("Obey more." if trust is Trust.TRUSTED else None)
 
 
@@ -349,28 +356,28 @@ async def test_instructions_reach_a_model_once_they_are_approved(trust: Trust) -
 
 async def test_with_nobody_there_it_is_refused_and_stays_to_be_answered_for_the_next_call() -> None:
     with gate() as opened:
-        with pytest.raises(Unanswered) as refused:
+        with pytest.raises(Unconfirmed) as refused:
             await opened.admit(call({"n": 1}), "asking", Kind.TOOL, "create_x")
         assert refused.value.code == 408
         assert "colonnade ask" in refused.value.message
-        (matter,) = opened.desk.matters()
+        (matter,) = opened.confirmations.list_all()
         assert matter.refused
-        assert opened.desk.answer(matter.id, Answer.ONCE, Channel.TERMINAL) is matter
+        assert opened.confirmations.answer(matter.id, ConfirmationAnswer.ONCE, Channel.TERMINAL) is matter
         for other in (call({"n": 2}), call({"n": 1}, Caller("x", None, "else"))):
-            with pytest.raises(Unanswered):
+            with pytest.raises(Unconfirmed):
                 await opened.admit(other, "asking", Kind.TOOL, "create_x")
         permit = await opened.admit(call({"n": 1}), "asking", Kind.TOOL, "create_x")
         assert permit is not None
         with opened.dispatch(permit):
             pass
-        with pytest.raises(Unanswered):
+        with pytest.raises(Unconfirmed):
             await opened.admit(call({"n": 1}), "asking", Kind.TOOL, "create_x")
 
 
 async def test_a_person_who_says_no_is_told_to_whoever_called() -> None:
     with gate() as opened:
         with pytest.raises(Forbidden, match="a person said no"):
-            await asked_about(opened, "asking", "create_x", answer=Answer.DENY)
+            await asked_about(opened, "asking", "create_x", answer=ConfirmationAnswer.DENY)
         assert opened.grants.all() == []
 
 
@@ -381,14 +388,14 @@ OTHER_TOKEN = Caller("desk", None, "other", session="s1")
 @pytest.mark.parametrize(
     ("answer", "same", "session", "token"),
     [
-        (Answer.ONCE, False, False, False),
-        (Answer.SESSION, True, False, False),
-        (Answer.TIME, True, True, False),
-        (Answer.ALWAYS, True, True, False),
+        (ConfirmationAnswer.ONCE, False, False, False),
+        (ConfirmationAnswer.SESSION, True, False, False),
+        (ConfirmationAnswer.TIME, True, True, False),
+        (ConfirmationAnswer.ALWAYS, True, True, False),
     ],
 )
 async def test_an_answer_holds_for_whom_it_was_given_and_no_further(
-    answer: Answer, same: bool, session: bool, token: bool
+    answer: ConfirmationAnswer, same: bool, session: bool, token: bool
 ) -> None:
     """And for these arguments, this tool of this server, alone."""
     with gate() as opened:
@@ -411,32 +418,32 @@ async def passes(opened: Gate, name: str, exchange: Exchange) -> bool:
         assert permit is not None
         with opened.dispatch(permit):
             return True
-    except (Unanswered, Changed):
+    except (Unconfirmed, StaleApproval):
         return False
 
 
 async def test_what_is_allowed_for_a_session_ends_with_it() -> None:
     with gate() as opened:
-        permit, _ = await asked_about(opened, "asking", "create_x", answer=Answer.SESSION)
+        permit, _ = await asked_about(opened, "asking", "create_x", answer=ConfirmationAnswer.SESSION)
         assert permit is not None
         opened.forget(OTHER_SESSION)
         assert await passes(opened, "create_x", call())
         opened.forget(DESK)
         assert not await passes(opened, "create_x", call())
-        with pytest.raises(Changed), opened.dispatch(permit):
+        with pytest.raises(StaleApproval), opened.dispatch(permit):
             pass
 
 
 @pytest.mark.parametrize("session", [None, "s1"])
 async def test_only_callers_that_have_a_session_are_allowed_something_for_it(session: Hashable) -> None:
     caller = Caller("desk", None, "token", session=session)
-    with gate() as opened, pytest.raises(Unanswered):
+    with gate() as opened, pytest.raises(Unconfirmed):
         await opened.admit(call(None, caller), "asking", Kind.TOOL, "create_x")
     with gate() as opened:
-        with pytest.raises(Unanswered):
+        with pytest.raises(Unconfirmed):
             await opened.admit(call(None, caller), "asking", Kind.TOOL, "create_x")
-        (matter,) = opened.desk.matters()
-        answered = opened.desk.answer(matter.id, Answer.SESSION, Channel.CONSOLE)
+        (matter,) = opened.confirmations.list_all()
+        answered = opened.confirmations.answer(matter.id, ConfirmationAnswer.SESSION, Channel.CONSOLE)
         assert (answered is None, await passes(opened, "create_x", call(None, caller))) == (
             session is None,
             session is not None,
@@ -448,73 +455,73 @@ async def test_two_calls_never_have_the_same_consent_for_one() -> None:
     with gate() as opened:
         first, _ = await asked_about(opened, "asking", "create_x")
         assert first is not None
-        with pytest.raises(Unanswered):
+        with pytest.raises(Unconfirmed):
             await opened.admit(call(), "asking", Kind.TOOL, "create_x")
-        opened.over(first)
+        opened.release(first)
         second = await opened.admit(call(), "asking", Kind.TOOL, "create_x")
         assert second is not None
         with opened.dispatch(second):
             pass
         for spent in (first, second):
-            with pytest.raises(Changed), opened.dispatch(spent):
+            with pytest.raises(StaleApproval), opened.dispatch(spent):
                 pass
 
 
 async def test_a_call_that_goes_on_is_not_asked_about_again() -> None:
     """Once, for the same call and the same server; a call that begins anew is another."""
-    at = Round("asking", {}, "state")
+    at = MrtrRound("asking", {}, "state")
     with gate() as opened:
-        permit, _ = await asked_about(opened, "asking", "create_x", call({"n": 1}, at=Round()))
+        permit, _ = await asked_about(opened, "asking", "create_x", call({"n": 1}, at=MrtrRound()))
         assert permit is not None
         with opened.dispatch(permit):
-            opened.goes_on(permit)
-        opened.over(permit)
+            opened.renew_for_retry(permit)
+        opened.release(permit)
         assert not await passes(opened, "create_x", call({"n": 1}))
         assert not await passes(opened, "create_x", call({"n": 2}, at=at))
-        assert not await passes(opened, "create_x", call({"n": 1}, at=Round("open", {}, "state")))
+        assert not await passes(opened, "create_x", call({"n": 1}, at=MrtrRound("open", {}, "state")))
         assert await passes(opened, "create_x", call({"n": 1}, at=at))
         assert not await passes(opened, "create_x", call({"n": 1}, at=at))
 
 
 async def test_what_was_allowed_for_longer_needs_nothing_to_go_on() -> None:
     with gate() as opened:
-        permit, _ = await asked_about(opened, "asking", "create_x", answer=Answer.ALWAYS)
+        permit, _ = await asked_about(opened, "asking", "create_x", answer=ConfirmationAnswer.ALWAYS)
         assert permit is not None
-        opened.goes_on(permit)
+        opened.renew_for_retry(permit)
         assert [grant.scope for grant in opened.grants.all()] == [Scope.ALWAYS]
         plain = await opened.admit(call(), "open", Kind.TOOL, "x")
         assert plain is not None
-        opened.goes_on(plain)
-        opened.over(plain)
+        opened.renew_for_retry(plain)
+        opened.release(plain)
         assert len(opened.grants.all()) == 1
 
 
 async def test_what_follows_its_entry_is_not_asked_about() -> None:
     """And does not use up what was allowed once."""
     with gate() as opened:
-        assert opened.admit_unasked(call(), "open", Kind.RESOURCE, URI) is not None
+        assert opened.admit_without_confirmation(call(), "open", Kind.RESOURCE, URI) is not None
         with attended(opened) as asked, pytest.raises(Forbidden, match="needs a person's consent, which was not given"):
-            opened.admit_unasked(call(), "asking", Kind.RESOURCE, URI)
+            opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
         assert asked == []
-        with attended(opened, Answer.ONCE):
+        with attended(opened, ConfirmationAnswer.ONCE):
             once = await opened.admit(call(), "asking", Kind.RESOURCE, URI)
         assert once is not None
-        opened.over(once)
+        opened.release(once)
         with pytest.raises(Forbidden):
-            opened.admit_unasked(call(), "asking", Kind.RESOURCE, URI)
+            opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
         opened.grants.revoke(opened.grants.all()[0].id)
-        with attended(opened, Answer.SESSION):
+        with attended(opened, ConfirmationAnswer.SESSION):
             await opened.admit(call(), "asking", Kind.RESOURCE, URI)
-        permit = opened.admit_unasked(call(), "asking", Kind.RESOURCE, URI)
+        permit = opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
         assert permit is not None
         with opened.dispatch(permit):
             pass
 
 
 async def test_a_question_is_answered_within_its_time_or_refused(autojump_clock: MockClock) -> None:
-    with gate(ask=AskSpec(timeout=7.0)) as opened, opened.desk.attach(Channel.CONSOLE):
+    with gate(ask=AskSpec(timeout=7.0)) as opened, opened.confirmations.attach(Channel.CONSOLE):
         began = trio.current_time()
-        with pytest.raises(Unanswered, match="nobody answered within 7 s"):
+        with pytest.raises(Unconfirmed, match="nobody answered within 7 s"):
             await opened.admit(call(), "asking", Kind.TOOL, "create_x")
         assert trio.current_time() - began == pytest.approx(7)
 
@@ -535,8 +542,8 @@ async def test_what_was_permitted_goes_as_long_as_nothing_about_it_has_changed()
             assert permit.epoch != opened.epoch
             opened.recheck(permit)
             with opened.dispatch(permit):
-                assert opened.ledger.in_flight[permit.server] == 1
-            assert opened.ledger.in_flight[permit.server] == 0
+                assert opened.decision_log.in_flight[permit.server] == 1
+            assert opened.decision_log.in_flight[permit.server] == 0
 
 
 @pytest.mark.parametrize(
@@ -560,7 +567,7 @@ async def test_rules_that_came_since_decide(before: Consent, after: Consent, goe
         if goes:
             with opened.dispatch(permit):
                 return
-        with pytest.raises(Changed, match="has changed meanwhile") as refused, opened.dispatch(permit):
+        with pytest.raises(StaleApproval, match="has changed meanwhile") as refused, opened.dispatch(permit):
             pytest.fail("it went")
         assert refused.value.code == 409
 
@@ -586,7 +593,7 @@ async def test_what_happened_to_its_server_since_decides() -> None:
                 opened.revoke("asking", "tool", "create_x", opened.fingerprint("asking", Kind.TOOL, "create_x"), "c")
             else:
                 opened.replace(with_server("asking", consent=Consent(), trust=Trust.UNTRUSTED))
-            with pytest.raises(Changed), opened.dispatch(permit):
+            with pytest.raises(StaleApproval), opened.dispatch(permit):
                 pytest.fail(f"it went in spite of another {what}")
 
 
@@ -597,7 +604,7 @@ async def test_what_is_dispatched_may_be_sent_once_more_unless_it_is_closed_by_t
         with opened.dispatch(permit):
             opened.recheck(permit)
             opened.replace(with_server("open", consent=STRICT))
-            with pytest.raises(Changed):
+            with pytest.raises(StaleApproval):
                 opened.recheck(permit)
 
 
@@ -610,27 +617,27 @@ async def test_new_rules_void_the_questions_and_grants_of_those_that_are_gone() 
     async def wait(opened: Gate, name: str) -> None:
         try:
             await opened.admit(call(), "asking", Kind.TOOL, name)
-        except Changed as problem:
+        except StaleApproval as problem:
             refused.append(problem)
 
     with gate(with_server("asking", consent=other)) as opened:
         for name in ("create_a", "delete_a"):
-            await asked_about(opened, "asking", name, answer=Answer.ALWAYS)
-        with opened.desk.attach(Channel.CONSOLE):
+            await asked_about(opened, "asking", name, answer=ConfirmationAnswer.ALWAYS)
+        with opened.confirmations.attach(Channel.CONSOLE):
             async with trio.open_nursery() as nursery:
                 for name in ("create_x", "delete_x"):
                     nursery.start_soon(wait, opened, name)
                 await wait_all_tasks_blocked()
                 opened.replace(with_server("asking", consent=after))
                 await wait_all_tasks_blocked()
-                assert [matter.wish.name for matter in opened.desk.matters()] == ["delete_x"]
+                assert [matter.access.name for matter in opened.confirmations.list_all()] == ["delete_x"]
                 assert len(refused) == 1
                 nursery.cancel_scope.cancel()
         assert [grant.name for grant in opened.grants.all()] == ["delete_a"]
 
 
 async def test_new_definitions_void_the_questions_about_former_ones() -> None:
-    with gate() as opened, opened.desk.attach(Channel.CONSOLE):
+    with gate() as opened, opened.confirmations.attach(Channel.CONSOLE):
         offers(opened, "asking", "create_x", "create_y")
         async with trio.open_nursery() as nursery:
             for name in ("create_x", "create_y"):
@@ -643,12 +650,12 @@ async def test_new_definitions_void_the_questions_about_former_ones() -> None:
                 {"create_x": b'{"name":"create_x","title":"X"}', "create_y": b'{"name":"create_y"}'},
             )
             await wait_all_tasks_blocked()
-            assert [matter.wish.name for matter in opened.desk.matters()] == ["create_y"]
+            assert [matter.access.name for matter in opened.confirmations.list_all()] == ["create_y"]
             nursery.cancel_scope.cancel()
 
 
 async def asked_quietly(opened: Gate, name: str) -> None:
-    with pytest.raises(Changed):
+    with pytest.raises(StaleApproval):
         await opened.admit(call(), "asking", Kind.TOOL, name)
 
 
@@ -656,10 +663,10 @@ async def test_whoever_lists_hears_of_every_decision() -> None:
     moved: list[str] = []
     with gate() as opened:
         offers(opened, "untrusted", "x")
-        opened.moved = moved.extend
+        opened.on_visibility_changed = moved.extend
         approve_all(opened)
         assert moved == ["untrusted"]
-        opened.decided(["strict", "open"])
+        opened.on_decided(["strict", "open"])
         assert moved == ["untrusted", "strict", "open"]
         opened.replace(with_server("open", consent=STRICT))
         assert moved[3:] == ["open"]
@@ -673,7 +680,7 @@ async def test_whoever_lists_hears_nothing_of_a_server_whose_rules_a_reload_leav
     denied = [Rule("x", (Condition("/n", (Check("eq", value),)),)) for value in (1, True)]  # equal ones, for Python
     first, second = (spec("a", Consent(tools=KindConsent(deny=(rule,)))) for rule in denied)
     with gate({"a": first, "open": SERVERS["open"]}) as opened:
-        opened.moved = moved.extend
+        opened.on_visibility_changed = moved.extend
         rules = {server: opened.rules(server) for server in ("a", "open")}
         epoch = opened.epoch
         opened.replace({"open": spec("open"), "a": replace(first, title="A")})
@@ -681,7 +688,7 @@ async def test_whoever_lists_hears_nothing_of_a_server_whose_rules_a_reload_leav
         assert (moved, opened.epoch) == ([], epoch + 1)
         opened.replace({"open": spec("open"), "a": second})
         assert (moved, opened.rules("open")) == (["a"], rules["open"])
-        assert opened.rules("a").judge(Kind.TOOL, "x", {"n": True}).verdict is Verdict.DENY
+        assert opened.rules("a").evaluate(Kind.TOOL, "x", {"n": True}).verdict is Verdict.DENY
         opened.replace({"a": second})
         opened.replace({"open": spec("open"), "a": second})
         assert moved == ["a", "open"]
@@ -695,7 +702,7 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
         assert permit is not None
         with opened.dispatch(permit):  # from now on there is a file
             pass
-        file = opened.ledger._audit._file
+        file = opened.decision_log._audit._file
         assert file is not None
         descriptor = file.descriptor
         kept = os.dup(descriptor)
@@ -704,19 +711,19 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
             os.dup2(full, descriptor)
             with pytest.raises(AuditUnavailable), opened.dispatch(permit):
                 pytest.fail("it went")
-            assert opened.ledger.problem
-            with pytest.raises(Unanswered):
+            assert opened.decision_log.problem
+            with pytest.raises(Unconfirmed):
                 await opened.admit(call(), "asking", Kind.TOOL, "create_x")
-            (matter,) = opened.desk.matters()
+            (matter,) = opened.confirmations.list_all()
             with pytest.raises(AuditUnavailable):
-                opened.desk.answer(matter.id, Answer.ALWAYS, Channel.CONSOLE)
+                opened.confirmations.answer(matter.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE)
             assert opened.grants.all() == []
         finally:
             os.dup2(kept, descriptor)
             os.close(kept)
             os.close(full)
         with opened.dispatch(permit):
-            assert not opened.ledger.problem
+            assert not opened.decision_log.problem
 
 
 # What servers ask
@@ -726,12 +733,12 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
 async def test_an_untrusted_server_may_ask_nothing_and_any_other_perhaps(question: Question) -> None:
     with gate() as opened:
         for server in ("open", "strict", "trusted"):
-            assert opened.could_ask(server, question)
+            assert opened.allows_server_request(server, question)
         for server in ("untrusted", "stranger"):  # nor may one that nobody configured
-            assert not opened.could_ask(server, question)
+            assert not opened.allows_server_request(server, question)
             params = {"url": Raw(b'"https://x/1"')}
             with attended(opened) as asked, pytest.raises(Forbidden):
-                await opened.admit_question(server, question, params, DESK)
+                await opened.admit_server_request(server, question, params, DESK)
             assert asked == []
 
 
@@ -741,7 +748,10 @@ async def test_consent_says_what_a_server_may_ask_whatever_its_trust(question: Q
     opening = Consent(sampling=Verdict.ASK, form=Verdict.ASK, url=kind(ask=["**"]), roots=kind(allow=["file:///x"]))
     servers = {"a": spec("a", closed, Trust.TRUSTED), "b": spec("b", opening, Trust.UNTRUSTED)}
     with gate(servers) as opened:
-        assert (opened.could_ask("a", question), opened.could_ask("b", question)) == (False, True)
+        assert (opened.allows_server_request("a", question), opened.allows_server_request("b", question)) == (
+            False,
+            True,
+        )
 
 
 SAMPLE = {"messages": Raw(b"[]"), "maxTokens": Raw(b"5")}
@@ -757,29 +767,34 @@ async def test_what_costs_something_a_person_must_have_agreed_to_before_it_is_pu
 ) -> None:
     with gate() as opened:
         for server in ("open", "trusted"):
-            with attended(opened) as asked, opened.put(await opened.admit_question(server, question, params, DESK)):
+            with (
+                attended(opened) as asked,
+                opened.dispatch_server_request(await opened.admit_server_request(server, question, params, DESK)),
+            ):
                 pass
-            assert [matter.wish.kind for matter in asked] == ([question.value] if server == "open" and not free else [])
+            assert [matter.access.kind for matter in asked] == (
+                [question.value] if server == "open" and not free else []
+            )
         if not free:
-            with pytest.raises(Unanswered):
-                await opened.admit_question("open", question, params, DESK)
+            with pytest.raises(Unconfirmed):
+                await opened.admit_server_request("open", question, params, DESK)
             with attended(opened):
-                permit = await opened.admit_question("open", question, params, DESK)
+                permit = await opened.admit_server_request("open", question, params, DESK)
             opened.replace(with_server("open", consent=Consent(sampling=Verdict.DENY, url=kind(default="deny"))))
-            with pytest.raises(Changed), opened.put(permit):
+            with pytest.raises(StaleApproval), opened.dispatch_server_request(permit):
                 pytest.fail("it was put")
 
 
 async def test_pages_are_judged_by_their_address() -> None:
     consent = Consent(url=kind(allow=["https://good/**"], default="deny"))
     with gate({"s": spec("s", consent)}) as opened:
-        assert opened.could_ask("s", Question.URL)
+        assert opened.allows_server_request("s", Question.URL)
         good = {**PAGE, "url": Raw(b'"https://good/in"')}
-        with opened.put(await opened.admit_question("s", Question.URL, good, DESK)):
+        with opened.dispatch_server_request(await opened.admit_server_request("s", Question.URL, good, DESK)):
             pass
         for url in (b'"https://evil/in"', b'"https://good/../evil"', b'"https://good.evil/in"'):
             with pytest.raises(Forbidden):
-                await opened.admit_question("s", Question.URL, {**PAGE, "url": Raw(url)}, DESK)
+                await opened.admit_server_request("s", Question.URL, {**PAGE, "url": Raw(url)}, DESK)
 
 
 async def test_of_a_clients_roots_a_server_is_told_those_that_it_may_know() -> None:
@@ -787,46 +802,46 @@ async def test_of_a_clients_roots_a_server_is_told_those_that_it_may_know() -> N
     roots = [{"uri": f"file:///home/me/{each}", "name": each} for each in ("project", "more", "other")]
     answer = encode({"roots": roots, "_meta": {"x": 1}})
     with gate({**SERVERS, "s": spec("s", consent)}) as opened:
-        assert await opened.roots("open", answer, DESK) is answer
-        alone = json.loads(bytes(await opened.roots("s", answer, DESK)))
+        assert await opened.filter_roots("open", answer, DESK) is answer
+        alone = json.loads(bytes(await opened.filter_roots("s", answer, DESK)))
         assert alone == {"roots": roots[:1], "_meta": {"x": 1}}
         with attended(opened) as asked:
-            both = json.loads(bytes(await opened.roots("s", answer, DESK)))
+            both = json.loads(bytes(await opened.filter_roots("s", answer, DESK)))
         assert both["roots"] == roots[:2]
-        assert [json.loads(matter.about.given) for matter in asked] == [roots[1:2]]
-        with attended(opened, Answer.DENY):
-            denied = json.loads(bytes(await opened.roots("s", answer, DESK)))
+        assert [json.loads(matter.context.raw_arguments) for matter in asked] == [roots[1:2]]
+        with attended(opened, ConfirmationAnswer.DENY):
+            denied = json.loads(bytes(await opened.filter_roots("s", answer, DESK)))
         assert denied["roots"] == roots[:1]
         most = encode({"roots": roots[:1] * MAX_ROOTS})
-        assert await opened.roots("s", most, DESK) is most
-        with pytest.raises(BrokeProtocol, match="more than 1000 roots"):
-            await opened.roots("s", encode({"roots": roots[:1] * (MAX_ROOTS + 1)}), DESK)
+        assert await opened.filter_roots("s", most, DESK) is most
+        with pytest.raises(ProtocolViolation, match="more than 1000 roots"):
+            await opened.filter_roots("s", encode({"roots": roots[:1] * (MAX_ROOTS + 1)}), DESK)
         for broken in (b"{}", b'{"roots":5}', b'{"roots":[{}]}', b'{"roots":[{"uri":5}]}'):
-            with pytest.raises(BrokeProtocol):
-                await opened.roots("s", Raw(broken), DESK)
+            with pytest.raises(ProtocolViolation):
+                await opened.filter_roots("s", Raw(broken), DESK)
 
 
 async def test_of_a_clients_abilities_a_server_may_use_what_it_may_perhaps_ask_for() -> None:
     """Nothing is added to what the client can, and what belongs to no question stays as it is. A model with tools is
     for trusted servers."""
     with gate() as opened:
-        assert opened.askable("trusted", ALL_ABILITIES) == ALL_ABILITIES
-        assert opened.askable("open", ALL_ABILITIES) == replace(ALL_ABILITIES, sampling_tools=False)
+        assert opened.usable_abilities("trusted", ALL_ABILITIES) == ALL_ABILITIES
+        assert opened.usable_abilities("open", ALL_ABILITIES) == replace(ALL_ABILITIES, sampling_tools=False)
         nothing = replace(
             ALL_ABILITIES, roots=False, sampling=False, sampling_tools=False, form=False, url=False, apps=False
         )
-        assert opened.askable("untrusted", ALL_ABILITIES) == nothing
+        assert opened.usable_abilities("untrusted", ALL_ABILITIES) == nothing
         for server in ("open", "trusted", "untrusted"):
-            assert opened.askable(server, NO_ABILITIES) == NO_ABILITIES
+            assert opened.usable_abilities(server, NO_ABILITIES) == NO_ABILITIES
 
 
 async def test_an_untrusted_servers_question_is_passed_on_without_what_nobody_sees() -> None:
     params = {"message": Raw(b'"a\\u202eb"'), "requestedSchema": Raw(b"{}")}
     with gate() as opened:
-        assert opened.cautious("open", Question.FORM, params) == params
-        assert json.loads(bytes(opened.cautious("untrusted", Question.FORM, params)["message"])) == "ab"
+        assert opened.check_server_request("open", Question.FORM, params) == params
+        assert json.loads(bytes(opened.check_server_request("untrusted", Question.FORM, params)["message"])) == "ab"
         with pytest.raises(CannotAsk):
-            opened.cautious("open", Question.SAMPLING, {**SAMPLE, "tools": Raw(b"[]")})
+            opened.check_server_request("open", Question.SAMPLING, {**SAMPLE, "tools": Raw(b"[]")})
 
 
 # Who may be asked by way of the client
@@ -837,9 +852,9 @@ async def test_a_client_answers_only_where_the_configuration_says_so(named: bool
     answers = (Channel.CONSOLE, Channel.CLIENT) if named else (Channel.CONSOLE,)
     able = replace(DESK, abilities=ALL_ABILITIES)
     with gate(ask=AskSpec(answers=answers)) as opened:
-        assert opened.may_ask_client("asking", Kind.TOOL, "create_x", able) is named
+        assert opened.client_may_confirm("asking", Kind.TOOL, "create_x", able) is named
         for server, name, caller in (("asking", "create_x", DESK), ("asking", "x", able), ("stranger", "x", able)):
-            assert not opened.may_ask_client(server, Kind.TOOL, name, caller)
+            assert not opened.client_may_confirm(server, Kind.TOOL, name, caller)
 
 
 # Looking in
@@ -848,18 +863,18 @@ async def test_a_client_answers_only_where_the_configuration_says_so(named: bool
 async def test_why_a_grant_is_dead_is_said_in_words() -> None:
     with gate() as opened:
         offers(opened, "asking", "create_x")
-        await asked_about(opened, "asking", "create_x", answer=Answer.ALWAYS)
+        await asked_about(opened, "asking", "create_x", answer=ConfirmationAnswer.ALWAYS)
         (grant,) = opened.grants.all()
-        assert opened.why_dead(grant) == ""
+        assert opened.why_unusable(grant) == ""
         offers(opened, "asking", "create_x", description="Other.")
-        assert "definition" in opened.why_dead(grant)
+        assert "definition" in opened.why_unusable(grant)
         offers(opened, "asking", "create_x")
-        assert opened.why_dead(grant) == ""
-        assert "rule" in opened.why_dead(replace(grant, rule="tools.ask: other"))
-        assert "server" in opened.why_dead(replace(grant, server="stranger"))
-        assert opened.why_dead(replace(grant, expires=1.0))
+        assert opened.why_unusable(grant) == ""
+        assert "rule" in opened.why_unusable(replace(grant, rule="tools.ask: other"))
+        assert "server" in opened.why_unusable(replace(grant, server="stranger"))
+        assert opened.why_unusable(replace(grant, expires=1.0))
         opened.observe_launch("asking", Launch("d", "/bin/x"))
-        assert "started" in opened.why_dead(grant)
+        assert "started" in opened.why_unusable(grant)
 
 
 async def test_what_people_decided_holds_for_the_next_host(tmp_path: Path) -> None:
@@ -869,11 +884,11 @@ async def test_what_people_decided_holds_for_the_next_host(tmp_path: Path) -> No
         offers(opened, "untrusted", "x")
         approve_all(opened)
         offers(opened, "asking", "create_x", "create_y")
-        await asked_about(opened, "asking", "create_x", answer=Answer.ALWAYS)
-        await asked_about(opened, "asking", "create_y", answer=Answer.SESSION)
+        await asked_about(opened, "asking", "create_x", answer=ConfirmationAnswer.ALWAYS)
+        await asked_about(opened, "asking", "create_y", answer=ConfirmationAnswer.SESSION)
     with gate(state=state) as opened:
         offers(opened, "untrusted", "x")
-        assert opened.shows("untrusted", Kind.TOOL, "x")
+        assert opened.is_visible("untrusted", Kind.TOOL, "x")
         offers(opened, "asking", "create_x", "create_y")
         assert await passes(opened, "create_x", call())
         assert not await passes(opened, "create_y", call())
@@ -907,9 +922,9 @@ async def test_what_is_held_back_is_held_back_in_every_spelling(spelling: str, t
         offers(opened, "a", "file:///a/x.md", "file:///a/y.md", kind=Kind.RESOURCE)
         approve_all(opened)
         offers(opened, "a", "file:///a/x.md", "file:///a/y.md", kind=Kind.RESOURCE, size=2)
-        with pytest.raises(Changed):
+        with pytest.raises(StaleApproval):
             await opened.admit(call(), "a", Kind.RESOURCE, spelling)
-        assert not opened.shows("a", Kind.RESOURCE, spelling)
+        assert not opened.is_visible("a", Kind.RESOURCE, spelling)
         assert await opened.admit(call(), "a", Kind.RESOURCE, "file:///a/z.md") is not None
         approve_all(opened)
         made = (
@@ -927,7 +942,7 @@ async def test_what_a_template_makes_that_is_held_back_is_held_back_in_every_spe
         offers(opened, "a", "file:///a/{name}", "x://{name}", kind=Kind.TEMPLATE)
         offers(opened, "a", "file:///a/{name}", "x://{name}", kind=Kind.TEMPLATE, title="Other.")
         for uri in (spelling, "file:///a/x"):
-            with pytest.raises(Changed):
+            with pytest.raises(StaleApproval):
                 await opened.admit(call(), "a", Kind.RESOURCE, uri)
         approve_all(opened)
         assert await opened.admit(call(), "a", Kind.RESOURCE, spelling) is not None
@@ -937,15 +952,15 @@ async def test_what_a_template_makes_that_is_held_back_is_held_back_in_every_spe
 @pytest.mark.parametrize(("more", "open_else"), [(-1, True), (0, True), (1, False)])
 async def test_beside_very_many_held_spellings_no_unlisted_uri_is_open(more: int, open_else: bool) -> None:
     with gate({"a": spec("a", Consent(resources=kind(default="allow")), Trust.STANDARD)}) as opened:
-        held = [f"file:///a/{each}%20.md?x" for each in range(MAX_HELD_SPELLINGS + more)]
+        held = [f"file:///a/{each}%20.md?x" for each in range(MAX_HELD_URIS + more)]
         plain = [f"file:///b/{each}" for each in range(1_000)]
         for size in (1, 2):
             offers(opened, "a", *held, *plain, kind=Kind.RESOURCE, size=size)
-        assert opened.shows("a", Kind.RESOURCE, "file:///c") is open_else
+        assert opened.is_visible("a", Kind.RESOURCE, "file:///c") is open_else
         for uri in ("file:///a/7 .md", "file:///b/./7", "file:///b/999?", f"file:///a/{len(held) - 1} .md"):
-            assert not opened.shows("a", Kind.RESOURCE, uri)
+            assert not opened.is_visible("a", Kind.RESOURCE, uri)
         approve_all(opened)
-        assert opened.shows("a", Kind.RESOURCE, "file:///c")
+        assert opened.is_visible("a", Kind.RESOURCE, "file:///c")
 
 
 async def test_spellings_of_what_is_held_back_are_worked_out_once() -> None:
@@ -953,13 +968,13 @@ async def test_spellings_of_what_is_held_back_are_worked_out_once() -> None:
         names = [f"file:///a/{each}%20.md" for each in range(200)]
         for size in (1, 2):
             offers(opened, "a", *names, kind=Kind.RESOURCE, size=size)
-        assert opened.shows("a", Kind.RESOURCE, "file:///c")
+        assert opened.is_visible("a", Kind.RESOURCE, "file:///c")
         worked_out = uris._variants.cache_info().misses
         for count in range(1, 4):
             epoch = opened.epoch
             offers(opened, "a", *(f"file:///b/{each}" for each in range(count)), kind=Kind.PROMPT)
             assert opened.epoch > epoch
-            assert not opened.shows("a", Kind.RESOURCE, f"file:///a/{count} .md")
+            assert not opened.is_visible("a", Kind.RESOURCE, f"file:///a/{count} .md")
         assert uris._variants.cache_info().misses <= worked_out + 6
 
 
@@ -970,25 +985,25 @@ async def test_beside_very_many_held_templates_no_unlisted_uri_is_open(more: int
     with gate({"a": spec("a", Consent(resources=kind(default="allow")), Trust.STANDARD)}) as opened:
         for title in ("One.", "Other."):
             offers(opened, "a", *(f"x://{each}/{{id}}" for each in range(count)), kind=Kind.TEMPLATE, title=title)
-        assert opened.shows("a", Kind.RESOURCE, uri) is is_open
-        assert opened.shows("a", Kind.RESOURCE, "file:///c")
-        assert not opened.shows("a", Kind.RESOURCE, "x://7/./a")
+        assert opened.is_visible("a", Kind.RESOURCE, uri) is is_open
+        assert opened.is_visible("a", Kind.RESOURCE, "file:///c")
+        assert not opened.is_visible("a", Kind.RESOURCE, "x://7/./a")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
 async def test_beside_very_many_templates_that_begin_alike_no_uri_is_made_by_one(trust: Trust) -> None:
     """And what is held back stays so."""
-    templates = [f"x://{{a}}/{number}" + "/{b}" * 20 for number in range(MAX_TRIED // 60)]
+    templates = [f"x://{{a}}/{number}" + "/{b}" * 20 for number in range(MAX_MATCHED_LENGTH // 60)]
     uri, other = "x://q/7" + "/" * 20, "y://q/7"
     with gate({"a": spec("a", Consent(resources=kind(default="allow")), trust)}) as opened:
         offers(opened, "a", *templates, "y://{c}/7", kind=Kind.TEMPLATE)
         approve_all(opened)
-        assert opened.shows("a", Kind.RESOURCE, uri) is (trust is Trust.STANDARD)
-        assert opened.shows("a", Kind.RESOURCE, other)
+        assert opened.is_visible("a", Kind.RESOURCE, uri) is (trust is Trust.STANDARD)
+        assert opened.is_visible("a", Kind.RESOURCE, other)
         offers(opened, "a", *templates, "y://{c}/7", kind=Kind.TEMPLATE, title="Other.")
-        assert not opened.shows("a", Kind.RESOURCE, uri)
-        assert not opened.shows("a", Kind.RESOURCE, other)
+        assert not opened.is_visible("a", Kind.RESOURCE, uri)
+        assert not opened.is_visible("a", Kind.RESOURCE, other)
 
 
 async def test_a_call_that_was_agreed_to_once_goes_on_so_often_and_then_it_is_asked_about_anew() -> None:
@@ -996,18 +1011,18 @@ async def test_a_call_that_was_agreed_to_once_goes_on_so_often_and_then_it_is_as
         offers(opened, "asking", "create_x")
         permit, asked = await asked_about(opened, "asking", "create_x")
         assert permit is not None
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_RENEWALS):
             with opened.dispatch(permit):
                 pass
-            opened.goes_on(permit)
-            permit = await opened.admit(call(at=Round("asking")), "asking", Kind.TOOL, "create_x")
+            opened.renew_for_retry(permit)
+            permit = await opened.admit(call(at=MrtrRound("asking")), "asking", Kind.TOOL, "create_x")
             assert permit is not None
         with opened.dispatch(permit):
             pass
-        opened.goes_on(permit)
+        opened.renew_for_retry(permit)
         assert len(asked) == 1
-        with pytest.raises(Unanswered):
-            await opened.admit(call(at=Round("asking")), "asking", Kind.TOOL, "create_x")
+        with pytest.raises(Unconfirmed):
+            await opened.admit(call(at=MrtrRound("asking")), "asking", Kind.TOOL, "create_x")
 
 
 async def test_an_answer_for_more_than_one_call_lets_go_of_all_that_wait_and_that_it_is_for(
@@ -1018,17 +1033,17 @@ async def test_an_answer_for_more_than_one_call_lets_go_of_all_that_wait_and_tha
     async def wait(number: int, name: str) -> None:
         permits.append(await opened.admit(call({"n": number}), "asking", Kind.TOOL, name))
 
-    with gate() as opened, opened.desk.attach(Channel.CONSOLE):
+    with gate() as opened, opened.confirmations.attach(Channel.CONSOLE):
         offers(opened, "asking", "create_x", "create_y")
         for number, name in ((1, "create_x"), (2, "create_x"), (3, "create_y")):
             nursery.start_soon(wait, number, name)
         await wait_all_tasks_blocked()
-        first = next(matter for matter in opened.desk.matters() if matter.wish.name == "create_x")
-        opened.desk.answer(first.id, Answer.ALWAYS, Channel.CONSOLE, exact=False)
+        first = next(matter for matter in opened.confirmations.list_all() if matter.access.name == "create_x")
+        opened.confirmations.answer(first.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE, exact=False)
         await wait_all_tasks_blocked()
         assert len(permits) == 2
-        (left,) = opened.desk.matters()
-        assert left.wish.name == "create_y"
+        (left,) = opened.confirmations.list_all()
+        assert left.access.name == "create_y"
         nursery.cancel_scope.cancel()
 
 
@@ -1042,13 +1057,13 @@ async def test_the_id_that_we_give_a_page_is_not_part_of_what_is_agreed_to() -> 
             for id in ("one", "two", "three")
         ]
         for page in pages[:2]:
-            with pytest.raises(Unanswered):
-                await opened.admit_question("a", Question.URL, page, DESK)
-            (matter,) = opened.desk.matters()
+            with pytest.raises(Unconfirmed):
+                await opened.admit_server_request("a", Question.URL, page, DESK)
+            (matter,) = opened.confirmations.list_all()
             ids.append(matter.id)
         assert ids[0] == ids[1]
-        opened.desk.answer(ids[0], Answer.ONCE, Channel.CONSOLE)
-        with opened.put(await opened.admit_question("a", Question.URL, pages[2], DESK)):
+        opened.confirmations.answer(ids[0], ConfirmationAnswer.ONCE, Channel.CONSOLE)
+        with opened.dispatch_server_request(await opened.admit_server_request("a", Question.URL, pages[2], DESK)):
             pass
 
 
@@ -1063,9 +1078,11 @@ def padded(size: int) -> dict[str, str]:
 @pytest.mark.parametrize("more", [-1, 0, 1])
 async def test_what_a_person_cannot_read_is_refused_and_nobody_is_asked(more: int) -> None:
     with gate() as opened, attended(opened) as matters:
-        exchange = call(padded(LONGEST_AGREED + more))
+        exchange = call(padded(MAX_CONFIRMABLE_BYTES + more))
         if more > 0:
-            with pytest.raises(Forbidden, match=rf"its {LONGEST_AGREED + 1} bytes are more than a person can agree to"):
+            with pytest.raises(
+                Forbidden, match=rf"its {MAX_CONFIRMABLE_BYTES + 1} bytes are more than a person can agree to"
+            ):
                 await opened.admit(exchange, "asking", Kind.TOOL, "create_issue")
         else:
             assert await opened.admit(exchange, "asking", Kind.TOOL, "create_issue") is not None
@@ -1074,10 +1091,10 @@ async def test_what_a_person_cannot_read_is_refused_and_nobody_is_asked(more: in
 
 async def test_long_arguments_need_a_grant_that_is_not_for_exact_ones() -> None:
     with gate() as opened:
-        with attended(opened, Answer.SESSION) as matters:
+        with attended(opened, ConfirmationAnswer.SESSION) as matters:
             await opened.admit(call({"owner": "acme"}), "asking", Kind.TOOL, "create_issue")
-        (wish,) = (matter.wish for matter in matters)
-        long = call(padded(LONGEST_AGREED + 1))
+        (wish,) = (matter.access for matter in matters)
+        long = call(padded(MAX_CONFIRMABLE_BYTES + 1))
         with pytest.raises(Forbidden):
             await opened.admit(long, "asking", Kind.TOOL, "create_issue")
         grant = opened.grants.all()[0]
@@ -1097,7 +1114,7 @@ async def test_conditions_on_arguments_of_any_size_hold_or_do_not(owner: str, ar
     servers = {"conditional": spec("conditional", Consent(tools=KindConsent(allow=(rule,))))}
     given = Raw(arguments()[:-1] + b',"owner":"%b"}' % owner.encode())
     with gate(servers) as opened:
-        exchange = Exchange(Request(1, "tools/call"), {"arguments": given}, DESK, Nobody())
+        exchange = Exchange(Request(1, "tools/call"), {"arguments": given}, DESK, NoClient())
         readable = rb"\ud800" not in bytes(given)
         if owner == "acme" and readable:
             permit = await opened.admit(exchange, "conditional", Kind.TOOL, "create_issue")

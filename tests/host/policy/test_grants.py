@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from config import Check, Condition
 from host.policy.fingerprint import arguments_digest
-from host.policy.grants import Grant, Grants, Scope, Wish, new_id
+from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.policy.predicates import UNREADABLE
 from host.state import BROKEN, ConfigState, StateError, open_state
 from tests.kit.cost import assert_costs_less
@@ -62,7 +62,7 @@ def grants(open_grants: Opener) -> Grants:
     return open_grants()
 
 
-WISH = Wish(
+WISH = AccessRequest(
     caller="alice",
     session=7,
     server="github",
@@ -112,7 +112,7 @@ def test_a_grant_fits_the_call_that_it_was_given_for(scope: Scope, grants: Grant
     assert grants.find(WISH) is None
     grant = add(grants, scope)
     assert grants.find(WISH) == grant
-    assert grants.why_dead(grant) is None
+    assert grants.why_unusable(grant) is None
     assert grants.use(grant, WISH)
 
 
@@ -148,7 +148,7 @@ def test_callers_without_a_name_are_all_one_and_nobody_else(grants: Grants) -> N
 
 def test_every_field_of_a_wish_is_looked_at() -> None:
     looked_at = {*OTHER_WISHES, "session", "arguments", "retry"}
-    assert {field.name for field in fields(Wish)} == looked_at
+    assert {field.name for field in fields(AccessRequest)} == looked_at
 
 
 def test_a_grant_for_any_arguments_fits_any(grants: Grants) -> None:
@@ -270,7 +270,7 @@ def test_a_grant_that_was_never_added_is_none(grants: Grants) -> None:
     grant = add(grants, ALWAYS)
     assert not grants.use(granted(ALWAYS), WISH)
     assert not grants.use(replace(grant, name="other"), replace(WISH, name="other"))
-    assert grants.why_dead(granted(ALWAYS)) == "it is not there any more"
+    assert grants.why_unusable(granted(ALWAYS)) == "it is not there any more"
 
 
 def test_a_session_is_one_session_and_over_with_it(grants: Grants, open_grants: Opener) -> None:
@@ -313,7 +313,7 @@ def test_a_grant_with_an_end_ends_then(scope: Scope, grants: Grants, clocks: Clo
     clocks.passes(0.5)
     assert grants.find(WISH) is None
     assert not grants.use(grant, WISH)
-    assert grants.why_dead(grant) == "its time is over"
+    assert grants.why_unusable(grant) == "its time is over"
     assert grants.all() == [grant]
 
 
@@ -330,12 +330,12 @@ def test_setting_the_clock_back_gives_nobody_more_time(
     clocks.passes(100)
     assert clocks.wall < START + 1000
     assert grants.find(WISH) is None
-    assert grants.why_dead(grant) == "its time is over"
+    assert grants.why_unusable(grant) == "its time is over"
     clocks.wall = START
     for each in (grants, open_grants()):
         assert each.find(WISH) is None
         assert not each.use(grant, WISH)
-    assert grants.why_dead(grant) == "it was made in the future: the clock of this machine was set back"
+    assert grants.why_unusable(grant) == "it was made in the future: the clock of this machine was set back"
 
 
 def test_setting_the_clock_forward_ends_what_ends(grants: Grants, clocks: Clocks) -> None:
@@ -385,14 +385,14 @@ def test_what_is_taken_back_is_not_there_any_more(scope: Scope, grants: Grants, 
 
 def test_what_is_not_to_be_kept_is_void(grants: Grants, open_grants: Opener) -> None:
     given = {scope: [add(grants, scope), add(grants, scope, rule="tools.default")] for scope in Scope}
-    void = grants.void(lambda grant: grant.rule == "tools.default")
+    void = grants.revoke_unless(lambda grant: grant.rule == "tools.default")
     assert sorted(void, key=str) == sorted((each[0] for each in given.values()), key=str)
     assert grants.find(WISH) is None
     assert not any(grants.use(grant, WISH) for grant in void)
     left = [each[1] for each in given.values()]
     assert sorted(grants.all(), key=str) == sorted(left, key=str)
     assert sorted(open_grants().all(), key=str) == sorted(left[2:], key=str)
-    assert grants.void(lambda grant: True) == []
+    assert grants.revoke_unless(lambda grant: True) == []
 
 
 # Several hosts
@@ -410,7 +410,7 @@ def test_what_one_host_grants_or_takes_back_holds_in_the_other(open_grants: Open
     one.reread()
     two.reread()
     assert set(one.all()) == set(two.all()) == {timed, other}
-    assert two.void(lambda grant: False) == [timed, other]
+    assert two.revoke_unless(lambda grant: False) == [timed, other]
     assert one.find(WISH) is None
 
 
@@ -486,7 +486,7 @@ def test_an_edited_or_cut_file_voids_every_grant(kept: ConfigState, open_grants:
             assert grants.all() == []
             assert "no grant holds any more" in str(grants.problem)
             assert not grants.revoke(session.id)
-            assert grants.void(lambda grant: False) == []
+            assert grants.revoke_unless(lambda grant: False) == []
         assert path.read_bytes() == broken, "nobody writes over it"
 
 
@@ -526,7 +526,7 @@ def test_what_cannot_be_written_down_does_not_hold(kept: ConfigState, grants: Gr
     assert grants.find(WISH) == old
     with pytest.raises(StateError):
         grants.revoke(old.id)
-    assert grants.void(lambda grant: grant.name != "other") == [voided]
+    assert grants.revoke_unless(lambda grant: grant.name != "other") == [voided]
     assert "cannot be written" in str(grants.problem)
     assert grants.all() == [], "here they hold no longer"
     assert grants.find(WISH) is None

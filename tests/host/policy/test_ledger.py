@@ -18,32 +18,40 @@ from msgspec import Raw
 from config import Trust, Verdict
 from host.errors import AuditUnavailable, TimedOut
 from host.exchange import Caller
-from host.journal import AuditFailed, Decided, DefinitionChanged, Event, Journal, Sent, Waiting
+from host.journal import (
+    AuditFailed,
+    ConfirmationRequested,
+    DecisionMade,
+    DefinitionChanged,
+    Event,
+    Journal,
+    RequestCompleted,
+)
 from host.policy.audit import Audit, files
-from host.policy.desk import About, Matter
-from host.policy.grants import Grant, Scope, Wish
-from host.policy.ledger import LONGEST_TEXT, MOST_CHANGES, Deed, Ledger, shortened, summed
-from host.policy.pins import Change, Standing
-from host.policy.rules import Judgement
-from host.slices import at_once
+from host.policy.desk import ConfirmationContext, PendingConfirmation
+from host.policy.grants import AccessRequest, Grant, Scope
+from host.policy.ledger import LONGEST_TEXT, MAX_CHANGE_RECORDS, AuditRecord, DecisionLog, shorten, summarize
+from host.policy.pins import Change, PinStatus
+from host.policy.rules import RuleDecision
+from host.slices import run_inline
 from tests.kit.gates import folder
 
 GIVEN = Raw(b'{"title": "a roof", "n": 3}')
 GRANT = Grant("g1", "laptop", None, "gh", "tool", "add", "f", "l", "r", None, (), Scope.ALWAYS, 0.0, None, "console")
-DEED = Deed(
+DEED = AuditRecord(
     "gh",
     "tool",
     "add",
     "tools/call",
     Caller("laptop, stateless", None, "laptop"),
     GIVEN,
-    Judgement(Verdict.ASK, "tools.ask: add", False),
+    RuleDecision(Verdict.ASK, "tools.ask: add", False),
     "sha256:f",
     "sha256:l",
     GRANT,
 )
-WISH = Wish("laptop", None, "gh", "tool", "add", "f", "l", "tools.ask: add", "sha256:d", {})
-MATTER = Matter("m1", WISH, About("gh", Trust.STANDARD, b"{}"), 0.0, 1.0)
+WISH = AccessRequest("laptop", None, "gh", "tool", "add", "f", "l", "tools.ask: add", "sha256:d", {})
+MATTER = PendingConfirmation("m1", WISH, ConfirmationContext("gh", Trust.STANDARD, b"{}"), 0.0, 1.0)
 
 
 class Written:
@@ -53,7 +61,7 @@ class Written:
         self.audit = Audit(where)
         journal = Journal()
         journal.subscribe(self.events.append)
-        self.ledger = Ledger(self.audit, journal)
+        self.ledger = DecisionLog(self.audit, journal)
 
     def records(self) -> list[dict[str, Any]]:
         lines = [line for path in files(self.where) for line in path.read_text().splitlines()]
@@ -78,7 +86,7 @@ def written() -> Iterator[Written]:
 
 
 async def test_a_decision_is_there_before_and_its_outcome_after(written: Written) -> None:
-    with written.ledger.sent(DEED) as trace:
+    with written.ledger.recording(DEED) as trace:
         (decision,) = written.records()
         assert written.ledger.in_flight["gh"] == 1
         trace.size = 12
@@ -106,13 +114,13 @@ async def test_a_decision_is_there_before_and_its_outcome_after(written: Written
         12,
     )
     (sent,) = written.events
-    assert isinstance(sent, Sent)
+    assert isinstance(sent, RequestCompleted)
     assert (sent.name, sent.outcome, sent.verdict, sent.size) == ("add", "answered", "ask", 12)
 
 
 async def test_arguments_are_there_in_full_only_if_that_is_wanted(written: Written) -> None:
-    written.ledger.full = True
-    with written.ledger.sent(DEED):
+    written.ledger.full_arguments = True
+    with written.ledger.recording(DEED):
         pass
     assert written.records()[0]["args"]["json"] == bytes(GIVEN).decode()
 
@@ -122,14 +130,14 @@ async def test_arguments_are_there_in_full_only_if_that_is_wanted(written: Writt
 )
 async def test_what_fails_is_written_down_as_that(written: Written, problem: Exception, outcome: str) -> None:
     with pytest.raises(type(problem)):
-        with written.ledger.sent(DEED):
+        with written.ledger.recording(DEED):
             raise problem
     assert written.records()[-1]["outcome"] == outcome
 
 
 async def test_what_is_called_off_is_written_down_as_that(written: Written) -> None:
     with trio.CancelScope() as scope:
-        with written.ledger.sent(DEED):
+        with written.ledger.recording(DEED):
             scope.cancel()
             await trio.lowlevel.checkpoint()
     assert written.records()[-1]["outcome"] == "called off"
@@ -137,93 +145,93 @@ async def test_what_is_called_off_is_written_down_as_that(written: Written) -> N
 
 
 async def test_what_cannot_be_written_down_is_not_sent_and_that_is_told_once(written: Written) -> None:
-    with written.ledger.sent(DEED):
+    with written.ledger.recording(DEED):
         pass
     written.breaks()
     for _ in range(2):
         with pytest.raises(AuditUnavailable):
-            with written.ledger.sent(DEED):
+            with written.ledger.recording(DEED):
                 raise AssertionError("it was sent")
-    written.ledger.note("revoke", grant="g1")  # what has happened cannot be undone
+    written.ledger.record("revoke", grant="g1")  # what has happened cannot be undone
     assert written.ledger.problem
     assert len([event for event in written.events if isinstance(event, AuditFailed)]) == 1
 
 
 def test_what_is_refused_has_no_outcome(written: Written) -> None:
-    written.ledger.refused(DEED)
+    written.ledger.record_denied(DEED)
     assert [record["kind"] for record in written.records()] == ["decision"]
 
 
 @pytest.mark.parametrize(
-    ("standing", "kind"), [(Standing.APPROVED, "pinned"), (Standing.NEW, "held"), (Standing.CHANGED, "held")]
+    ("standing", "kind"), [(PinStatus.APPROVED, "pinned"), (PinStatus.NEW, "held"), (PinStatus.CHANGED, "held")]
 )
-def test_definitions_are_written_down_as_they_stand(written: Written, standing: Standing, kind: str) -> None:
+def test_definitions_are_written_down_as_they_stand(written: Written, standing: PinStatus, kind: str) -> None:
     """A first sight is told to nobody: there may be thousands."""
-    written.ledger.changed(Change("gh", "tool", "add", standing, True, "f2", None), "held")
-    written.ledger.changed(Change("gh", "tool", "add", standing, False, "f2", "f1"), "held")
+    written.ledger.record_change(Change("gh", "tool", "add", standing, True, "f2", None), "held")
+    written.ledger.record_change(Change("gh", "tool", "add", standing, False, "f2", "f1"), "held")
     assert [(record["kind"], record["was"]) for record in written.records()] == [(kind, ""), (kind, "f1")]
     assert written.events == [DefinitionChanged("gh", "tool", "add", "held")]
 
 
 def test_what_happens_on_the_desk_is_written_down_and_told(written: Written) -> None:
-    written.ledger.asked("ask", MATTER, {})
+    written.ledger.record_confirmation("ask", MATTER, {})
     said: dict[str, object] = {"answer": "once", "by": "console", "grant": "g1"}
-    written.ledger.asked("answer", MATTER, said)
+    written.ledger.record_confirmation("answer", MATTER, said)
     assert len(written.events) == 1  # it is not granted yet
-    written.ledger.asked("granted", MATTER, said)
+    written.ledger.record_confirmation("granted", MATTER, said)
     ask, answer = written.records()
     assert (ask["kind"], ask["question"], ask["args"]) == ("ask", "m1", {"canonical": "sha256:d"})
     assert (answer["kind"], answer["answer"], answer["grant"]) == ("answer", "once", "g1")
     waiting, decided = written.events
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, ConfirmationRequested)
     assert waiting.id == "m1"
-    assert isinstance(decided, Decided)
+    assert isinstance(decided, DecisionMade)
     assert (decided.answer, decided.by) == ("once", "console")
 
 
 def test_nothing_is_granted_that_cannot_be_written_down(written: Written) -> None:
-    written.ledger.asked("ask", MATTER, {})
+    written.ledger.record_confirmation("ask", MATTER, {})
     written.breaks()
     with pytest.raises(AuditUnavailable):
-        written.ledger.asked("answer", MATTER, {"answer": "once", "by": "console", "grant": "g1"})
+        written.ledger.record_confirmation("answer", MATTER, {"answer": "once", "by": "console", "grant": "g1"})
     with pytest.raises(AuditUnavailable):
-        written.ledger.deciding("approve", "gh", "tool", "add", "f", "console")
-    written.ledger.asked("answer", MATTER, {"answer": "withdrawn"})
+        written.ledger.record_definition_decision("approve", "gh", "tool", "add", "f", "console")
+    written.ledger.record_confirmation("answer", MATTER, {"answer": "withdrawn"})
 
 
 def test_the_text_of_the_configuration_is_written_down_as_a_digest(written: Written, tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("servers: {}")
-    written.ledger.configured("config", file)
-    written.ledger.configured("config_rejected", tmp_path / "gone.yaml")
+    written.ledger.record_configuration("config", file)
+    written.ledger.record_configuration("config_rejected", tmp_path / "gone.yaml")
     held, gone = written.records()
     assert held["policy"] == f"sha256:{hashlib.sha256(b'servers: {}').hexdigest()}"
     assert (gone["kind"], gone["policy"]) == ("config_rejected", "")
 
 
-def changes(count: int, standing: Standing = Standing.NEW) -> list[Change]:
+def changes(count: int, standing: PinStatus = PinStatus.NEW) -> list[Change]:
     return [Change("gh", "tool", f"t{at}", standing, False, f"sha256:{at}", "sha256:old") for at in range(count)]
 
 
 def test_so_many_changes_are_written_down_one_by_one_and_no_more() -> None:
-    for count in (0, MOST_CHANGES - 1, MOST_CHANGES):
-        assert at_once(summed(changes(count))) is None
-    assert at_once(summed(changes(MOST_CHANGES + 1))) is not None
+    for count in (0, MAX_CHANGE_RECORDS - 1, MAX_CHANGE_RECORDS):
+        assert run_inline(summarize(changes(count))) is None
+    assert run_inline(summarize(changes(MAX_CHANGE_RECORDS + 1))) is not None
 
 
 def test_many_changes_are_one_record_that_proves_all_of_them(written: Written) -> None:
-    many = [*changes(5000), *changes(1, Standing.APPROVED)]
-    summary = at_once(summed(many))
+    many = [*changes(5000), *changes(1, PinStatus.APPROVED)]
+    summary = run_inline(summarize(many))
     assert summary is not None
-    written.ledger.many_changed(summary, "held")
+    written.ledger.record_change_summary(summary, "held")
     (record,) = written.records()
     assert (record["kind"], record["server"], record["prim"]) == ("definitions", "gh", "tool")
     assert record["counts"] == {"new": 5000, "approved": 1}
-    assert record["items"] == [f"t{at}" for at in range(MOST_CHANGES)]
+    assert record["items"] == [f"t{at}" for at in range(MAX_CHANGE_RECORDS)]
     digest = hashlib.sha256()
     for each in many:
         digest.update(
-            json.dumps([each.name, each.fingerprint, each.was, each.standing.value], separators=(",", ":")).encode()
+            json.dumps([each.name, each.fingerprint, each.was, each.status.value], separators=(",", ":")).encode()
         )
     assert record["digest"] == f"sha256:{digest.hexdigest()}"
     (event,) = written.events
@@ -233,12 +241,12 @@ def test_many_changes_are_one_record_that_proves_all_of_them(written: Written) -
 
 
 @pytest.mark.parametrize(
-    "other", [{"name": "t9999"}, {"fingerprint": "sha256:x"}, {"was": None}, {"standing": Standing.CHANGED}]
+    "other", [{"name": "t9999"}, {"fingerprint": "sha256:x"}, {"was": None}, {"status": PinStatus.CHANGED}]
 )
 def test_a_digest_is_another_if_anything_is(other: dict[str, Any]) -> None:
     many = changes(100)
     changed = [*many[:-1], Change(**{**msgspec.structs.asdict(many[-1]), **other})]
-    first, second = at_once(summed(many)), at_once(summed(changed))
+    first, second = run_inline(summarize(many)), run_inline(summarize(changed))
     assert first is not None
     assert second is not None
     assert first.digest != second.digest
@@ -250,47 +258,49 @@ def test_a_digest_is_another_if_anything_is(other: dict[str, Any]) -> None:
 LONG = "n" * 350_000
 
 
-def _summarised(ledger: Ledger, end: str) -> None:
-    summary = at_once(
-        summed([Change("gh", "tool", f"{LONG}{at}{end}", Standing.NEW, True, "f", None) for at in range(21)])
+def _summarised(ledger: DecisionLog, end: str) -> None:
+    summary = run_inline(
+        summarize([Change("gh", "tool", f"{LONG}{at}{end}", PinStatus.NEW, True, "f", None) for at in range(21)])
     )
     assert summary is not None
-    ledger.many_changed(summary, "held")
+    ledger.record_change_summary(summary, "held")
 
 
-def _sent(ledger: Ledger, text: str) -> None:
-    judgement = Judgement(Verdict.ASK, text, False)
+def _sent(ledger: DecisionLog, text: str) -> None:
+    judgement = RuleDecision(Verdict.ASK, text, False)
     caller = Caller(text, None, text)
-    with ledger.sent(replace(DEED, name=text, method=text, caller=caller, judgement=judgement)) as trace:
+    with ledger.recording(replace(DEED, name=text, method=text, caller=caller, decision=judgement)) as trace:
         trace.outcome = text
 
 
-def _asked(ledger: Ledger, text: str) -> None:
+def _asked(ledger: DecisionLog, text: str) -> None:
     wish = replace(WISH, name=text, caller=text, rule=text)
-    ledger.asked("answer", replace(MATTER, wish=wish), {"answer": "none", "why": text})
+    ledger.record_confirmation("answer", replace(MATTER, access=wish), {"answer": "none", "why": text})
 
 
-def _decided(ledger: Ledger, text: str) -> None:
-    with ledger.naming({"pid": 1, "uid": 2, "name": text, "exe": text}):
-        ledger.deciding("approve", "gh", "tool", text, "f", "terminal")
+def _decided(ledger: DecisionLog, text: str) -> None:
+    with ledger.attributed_to({"pid": 1, "uid": 2, "name": text, "exe": text}):
+        ledger.record_definition_decision("approve", "gh", "tool", text, "f", "terminal")
 
 
 @pytest.mark.parametrize(
     "write",
     [
-        lambda ledger, text: ledger.changed(Change("gh", "tool", text, Standing.NEW, True, "f", None), "held"),
+        lambda ledger, text: ledger.record_change(Change("gh", "tool", text, PinStatus.NEW, True, "f", None), "held"),
         _summarised,
         _sent,
-        lambda ledger, text: ledger.refused(replace(DEED, name=text, given=Raw(json.dumps({text: text}).encode()))),
+        lambda ledger, text: ledger.record_denied(
+            replace(DEED, name=text, raw_arguments=Raw(json.dumps({text: text}).encode()))
+        ),
         _asked,
         _decided,
-        lambda ledger, text: ledger.refused_peer({"pid": 1, "name": text, "exe": text}, text, 0),
-        lambda ledger, text: ledger.configured("config_rejected", Path(text)),
+        lambda ledger, text: ledger.record_refused_peer({"pid": 1, "name": text, "exe": text}, text, 0),
+        lambda ledger, text: ledger.record_configuration("config_rejected", Path(text)),
     ],
     ids=["definition", "summary", "sent", "refused", "answer", "decision", "peer", "file"],
 )
 async def test_no_text_of_others_makes_a_record_long_and_two_long_ones_stay_two(
-    written: Written, write: Callable[[Ledger, str], None]
+    written: Written, write: Callable[[DecisionLog, str], None]
 ) -> None:
     for end in ("a", "b"):
         write(written.ledger, LONG + end)
@@ -305,14 +315,14 @@ async def test_no_text_of_others_makes_a_record_long_and_two_long_ones_stay_two(
 
 def test_what_is_cut_is_known_by_its_digest_and_is_like_no_other_text(written: Written) -> None:
     whole, long = "n" * LONGEST_TEXT, "n" * (LONGEST_TEXT + 1)
-    assert shortened(whole) == whole
-    assert shortened(long) == f"{whole}... sha256:{hashlib.sha256(long.encode()).hexdigest()}"
-    assert shortened(shortened(long)) != shortened(long)
-    written.ledger.refused(replace(DEED, name="\ud800" * 300))  # servers may say what is no text
+    assert shorten(whole) == whole
+    assert shorten(long) == f"{whole}... sha256:{hashlib.sha256(long.encode()).hexdigest()}"
+    assert shorten(shorten(long)) != shorten(long)
+    written.ledger.record_denied(replace(DEED, name="\ud800" * 300))  # servers may say what is no text
 
 
 def test_arguments_in_full_are_never_cut(written: Written) -> None:
-    written.ledger.full = True
+    written.ledger.full_arguments = True
     given = Raw(json.dumps({"text": LONG}).encode())
-    written.ledger.refused(replace(DEED, given=given))
+    written.ledger.record_denied(replace(DEED, raw_arguments=given))
     assert written.records()[0]["args"]["json"] == bytes(given).decode()

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.model import Limits, Rate, Trust
-from host.errors import Crowded, TooLarge
-from host.policy.limits import QUEUE, QUEUE_TIME, SAMPLING, Meter
+from host.errors import TooLarge, TooManyRequests
+from host.policy.limits import DEFAULT_SAMPLING, MAX_QUEUE, QUEUE_TIMEOUT, Meter
 
 
-def again(caught: pytest.ExceptionInfo[Crowded]) -> int:
+def again(caught: pytest.ExceptionInfo[TooManyRequests]) -> int:
     """The milliseconds after which it may be tried again."""
     data = caught.value.data
     assert data is not None
@@ -36,7 +36,7 @@ async def refused(meter: Meter) -> int | None:
     """The milliseconds after which a call may be tried again; None if it passes now."""
     try:
         await once(meter)
-    except Crowded as problem:
+    except TooManyRequests as problem:
         return msgspec.json.decode(problem.data or b"", type=dict[str, int])["retryAfterMs"]
     return None
 
@@ -69,9 +69,9 @@ async def test_without_limits_nothing_is_limited(autojump_clock: trio.testing.Mo
         assert meter.running == 500
     assert meter.running == 0
     for _ in range(500):
-        meter.sampled(None)
-        meter.sampled(10**9)
-    meter.fits(10_000_000)
+        meter.charge_sampling(None)
+        meter.charge_sampling(10**9)
+    meter.check_result_size(10_000_000)
     assert trio.current_time() == autojump_clock.current_time()
 
 
@@ -79,23 +79,23 @@ async def test_so_many_calls_in_a_time_and_no_more(autojump_clock: trio.testing.
     meter = Meter("gh", Limits(calls=Rate(60, 60.0)))
     for _ in range(60):
         await once(meter)
-    with pytest.raises(Crowded) as caught:
+    with pytest.raises(TooManyRequests) as caught:
         await once(meter)
     assert caught.value.code == 429
     assert caught.value.message == "gh may be called 60 times in 60 s; try again in 1 s"
     assert again(caught) == 1000
     await trio.sleep(0.999)
-    with pytest.raises(Crowded) as caught:
+    with pytest.raises(TooManyRequests) as caught:
         await once(meter)
     assert again(caught) == 1
     await trio.sleep(0.001)
     await once(meter)
-    with pytest.raises(Crowded):
+    with pytest.raises(TooManyRequests):
         await once(meter)
     await trio.sleep(3600)  # no more than the burst comes back
     for _ in range(60):
         await once(meter)
-    with pytest.raises(Crowded):
+    with pytest.raises(TooManyRequests):
         await once(meter)
 
 
@@ -106,13 +106,13 @@ async def test_trying_again_when_told_to_helps(
     meter = Meter("gh", Limits(calls=Rate(7, 3.0)))
     for _ in range(7):
         await once(meter)
-    with pytest.raises(Crowded) as caught:
+    with pytest.raises(TooManyRequests) as caught:
         await once(meter)
     await trio.sleep((again(caught) - early) / 1000)
     if passes:
         await once(meter)
     else:
-        with pytest.raises(Crowded):
+        with pytest.raises(TooManyRequests):
             await once(meter)
 
 
@@ -140,18 +140,18 @@ async def test_the_queue_is_bounded(more: int, autojump_clock: trio.testing.Mock
     meter = Meter("gh", Limits(concurrent=1))
     async with trio.open_nursery() as nursery:
         await nursery.start(held, meter)
-        for _ in range(QUEUE - 1):
+        for _ in range(MAX_QUEUE - 1):
             await waits(meter, nursery)
         if more >= 0:
             await waits(meter, nursery)
         if more > 0:
-            with pytest.raises(Crowded) as caught:
+            with pytest.raises(TooManyRequests) as caught:
                 await once(meter)
             assert again(caught) == 1000
             assert caught.value.message == (
                 "gh runs as many calls at once as it may, and 32 more wait already; try again in 1 s"
             )
-        assert meter.waiting == QUEUE + min(more, 0)
+        assert meter.waiting == MAX_QUEUE + min(more, 0)
         nursery.cancel_scope.cancel()
     assert (meter.running, meter.waiting) == (0, 0)
 
@@ -167,12 +167,12 @@ async def test_nobody_waits_for_ever(autojump_clock: trio.testing.MockClock) -> 
 
             @inner.start_soon
             async def move() -> None:
-                await trio.sleep(QUEUE_TIME - 1)
+                await trio.sleep(QUEUE_TIMEOUT - 1)
                 before.cancel()
 
-            with pytest.raises(Crowded) as caught:
+            with pytest.raises(TooManyRequests) as caught:
                 await once(meter)
-        assert trio.current_time() - began == QUEUE_TIME
+        assert trio.current_time() - began == QUEUE_TIMEOUT
         assert again(caught) == 1000
         assert caught.value.message == (
             "gh runs as many calls at once as it may, and none ended in 30 s; try again in 1 s"
@@ -216,7 +216,7 @@ async def test_a_cancelled_wait_leaves_no_trace(autojump_clock: trio.testing.Moc
         async with meter.slot():
             first = await waits(meter, nursery, lambda: ran.append("first"))
             await waits(meter, nursery, lambda: ran.append("second"))
-            with pytest.raises(Crowded):  # those who wait will use what is left
+            with pytest.raises(TooManyRequests):  # those who wait will use what is left
                 await once(meter)
             first.cancel()
             await trio.testing.wait_all_tasks_blocked()
@@ -224,7 +224,7 @@ async def test_a_cancelled_wait_leaves_no_trace(autojump_clock: trio.testing.Moc
             await waits(meter, nursery, lambda: ran.append("third"))
     assert ran == ["second", "third"]
     assert (meter.running, meter.waiting) == (0, 0)
-    with pytest.raises(Crowded):
+    with pytest.raises(TooManyRequests):
         await once(meter)
 
 
@@ -245,7 +245,7 @@ async def test_called_up_and_cancelled_at_the_same_moment(
     assert (meter.running, meter.waiting) == (0, 0)
     for _ in range(3 - 1 - len(ran)):
         await once(meter)
-    with pytest.raises(Crowded):
+    with pytest.raises(TooManyRequests):
         await once(meter)
 
 
@@ -262,10 +262,10 @@ async def test_a_call_that_fails_frees_its_slot(autojump_clock: trio.testing.Moc
 async def test_results_of_that_size_and_no_more(size: int) -> None:
     meter = Meter("gh", Limits(result=10))
     if size <= 10:
-        meter.fits(size)
+        meter.check_result_size(size)
         return
     with pytest.raises(TooLarge) as caught:
-        meter.fits(size)
+        meter.check_result_size(size)
     assert caught.value.code == 413
     assert caught.value.server == "gh"
     assert caught.value.message == "gh carried it out, but sent 11 bytes; limits.result lets it send 10 in one result"
@@ -273,56 +273,56 @@ async def test_results_of_that_size_and_no_more(size: int) -> None:
 
 async def test_questions_to_models_have_a_budget(autojump_clock: trio.testing.MockClock) -> None:
     meter = Meter("gh", Limits(sampling=Rate(2, 60.0)))
-    meter.sampled(100)
-    meter.sampled(None)
-    with pytest.raises(Crowded) as caught:
-        meter.sampled(1)
+    meter.charge_sampling(100)
+    meter.charge_sampling(None)
+    with pytest.raises(TooManyRequests) as caught:
+        meter.charge_sampling(1)
     assert caught.value.message == "gh may ask models 2 questions in 60 s; try again in 30 s"
     assert again(caught) == 30_000
     await trio.sleep(30)
-    meter.sampled(1)
+    meter.charge_sampling(1)
 
 
 @pytest.mark.parametrize("trust", Trust)
 async def test_servers_that_are_not_trusted_have_one_anyway(trust: Trust) -> None:
     meter = Meter("gh", Limits(), trust)
-    for _ in range(SAMPLING.count):
-        meter.sampled(10**6)
+    for _ in range(DEFAULT_SAMPLING.count):
+        meter.charge_sampling(10**6)
     if trust is Trust.TRUSTED:
-        meter.sampled(1)
+        meter.charge_sampling(1)
     else:
-        with pytest.raises(Crowded):
-            meter.sampled(1)
-    generous = Meter("gh", Limits(sampling=Rate(SAMPLING.count + 1, SAMPLING.seconds)), trust)
-    for _ in range(SAMPLING.count + 1):
-        generous.sampled(1)
+        with pytest.raises(TooManyRequests):
+            meter.charge_sampling(1)
+    generous = Meter("gh", Limits(sampling=Rate(DEFAULT_SAMPLING.count + 1, DEFAULT_SAMPLING.seconds)), trust)
+    for _ in range(DEFAULT_SAMPLING.count + 1):
+        generous.charge_sampling(1)
 
 
 async def test_tokens_have_a_budget_and_nothing_is_taken_by_halves(autojump_clock: trio.testing.MockClock) -> None:
     meter = Meter("gh", Limits(sampling=Rate(3, 3000.0), sampling_tokens=Rate(1000, 10.0)))
-    meter.sampled(900)
+    meter.charge_sampling(900)
     for _ in range(5):  # no question is spent by these
-        with pytest.raises(Crowded) as caught:
-            meter.sampled(101)
+        with pytest.raises(TooManyRequests) as caught:
+            meter.charge_sampling(101)
         assert caught.value.message == "gh may ask models for 1000 tokens in 10 s; try again in 0.01 s"
         assert again(caught) == 10
-    meter.sampled(100)
-    meter.sampled(-5)  # gives nothing back
+    meter.charge_sampling(100)
+    meter.charge_sampling(-5)  # gives nothing back
     await trio.sleep(10)
     for _ in range(5):  # and no token by these
-        with pytest.raises(Crowded, match="3 questions in 3000 s"):
-            meter.sampled(1000)
+        with pytest.raises(TooManyRequests, match="3 questions in 3000 s"):
+            meter.charge_sampling(1000)
 
 
 async def test_a_question_that_can_never_be_is_told_so(autojump_clock: trio.testing.MockClock) -> None:
     meter = Meter("gh", Limits(sampling_tokens=Rate(1000, 10.0)))
-    with pytest.raises(Crowded) as caught:
-        meter.sampled(1001)
+    with pytest.raises(TooManyRequests) as caught:
+        meter.charge_sampling(1001)
     assert caught.value.message == "gh may ask models for 1000 tokens in 10 s, and wants 1001 at once"
     assert caught.value.data is None
-    meter.sampled(None)  # takes them all
-    with pytest.raises(Crowded) as caught:
-        meter.sampled(1)
+    meter.charge_sampling(None)  # takes them all
+    with pytest.raises(TooManyRequests) as caught:
+        meter.charge_sampling(1)
     assert again(caught) == 10
 
 
@@ -330,7 +330,7 @@ async def test_a_reload_keeps_what_runs_what_waits_and_what_was_spent(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     former = Meter("gh", Limits(calls=Rate(5, 5000.0), concurrent=1, sampling=Rate(2, 2000.0)))
-    former.sampled(1)
+    former.charge_sampling(1)
     ran: list[str] = []
     async with trio.open_nursery() as nursery:
         async with former.slot():
@@ -345,13 +345,13 @@ async def test_a_reload_keeps_what_runs_what_waits_and_what_was_spent(
         assert meter.running == 0
     for _ in range(3):
         await once(meter)
-    with pytest.raises(Crowded, match="6 times in 6000 s"):
+    with pytest.raises(TooManyRequests, match="6 times in 6000 s"):
         await once(meter)
-    meter.sampled(1)
-    with pytest.raises(Crowded):
-        meter.sampled(1)
+    meter.charge_sampling(1)
+    with pytest.raises(TooManyRequests):
+        meter.charge_sampling(1)
     with pytest.raises(TooLarge):
-        meter.fits(4)
+        meter.check_result_size(4)
 
 
 async def test_a_reload_to_fewer_lets_those_that_run_end(autojump_clock: trio.testing.MockClock) -> None:
@@ -374,7 +374,7 @@ async def test_more_than_the_new_limit_is_not_owed(autojump_clock: trio.testing.
         await once(former)
     meter = Meter("gh", Limits(calls=Rate(10, 60.0)))
     meter.take_over(former)
-    with pytest.raises(Crowded) as caught:
+    with pytest.raises(TooManyRequests) as caught:
         await once(meter)
     assert again(caught) == 6000
     free = Meter("gh", Limits())
@@ -426,11 +426,11 @@ def test_slots_in_general(concurrent: int, calls: list[tuple[float, float, float
                     async with meter.slot():
                         order.append((trio.current_time(), number))
                         assert meter.running <= concurrent
-                        assert trio.current_time() - began <= QUEUE_TIME
+                        assert trio.current_time() - began <= QUEUE_TIMEOUT
                         await trio.sleep(length)
-                except Crowded:
+                except TooManyRequests:
                     assert meter.running == concurrent
-            assert meter.waiting <= QUEUE
+            assert meter.waiting <= MAX_QUEUE
             assert meter.running == concurrent or not meter.waiting
 
         async with trio.open_nursery() as nursery:

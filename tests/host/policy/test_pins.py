@@ -25,12 +25,12 @@ from hypothesis.stateful import (
 from config import Trust
 from host.policy import pins as module
 from host.policy.fingerprint import Launch, fingerprint
-from host.policy.pins import INSTRUCTIONS, LAUNCH, Moved, Pins, Reading, Standing
-from host.slices import at_once
+from host.policy.pins import INSTRUCTIONS, LAUNCH, Pins, PinStatus, PreparedPins, StaleDecision
+from host.slices import run_inline
 from host.state import BROKEN, ConfigState, StateError, open_state
 from tests.kit.cost import ATTEMPTS, assert_costs_less, cost
 
-APPROVED, NEW, CHANGED, UNKNOWN = Standing.APPROVED, Standing.NEW, Standing.CHANGED, Standing.UNKNOWN
+APPROVED, NEW, CHANGED, UNKNOWN = PinStatus.APPROVED, PinStatus.NEW, PinStatus.CHANGED, PinStatus.UNKNOWN
 TRUSTED, STANDARD, UNTRUSTED = Trust.TRUSTED, Trust.STANDARD, Trust.UNTRUSTED
 
 TOOL = {
@@ -201,16 +201,16 @@ def offer(pins: Pins, kind: str, value: object, server: str = "a") -> str:
     return found
 
 
-def standing(pins: Pins, kind: str) -> Standing:
-    return pins.standing("a", kind, NAMES.get(kind, ""))
+def standing(pins: Pins, kind: str) -> PinStatus:
+    return pins.status("a", kind, NAMES.get(kind, ""))
 
 
 def tools(**offered: object) -> dict[str, bytes]:
     return {name: dumped({"name": name, "description": value}) for name, value in offered.items()}
 
 
-def stood(pins: Pins, *names: str) -> list[Standing]:
-    return [pins.standing("a", "tool", name) for name in names]
+def stood(pins: Pins, *names: str) -> list[PinStatus]:
+    return [pins.status("a", "tool", name) for name in names]
 
 
 # First sight, by trust
@@ -220,12 +220,12 @@ def test_what_a_standard_server_offers_at_first_sight_is_pinned_also_later(open_
     pins = open_pins(STANDARD)
     assert stood(pins, "x") == [UNKNOWN]
     found = pins.observe("a", "tool", tools(x=1, y=1))
-    assert [(each.name, each.standing, each.first, each.was) for each in found] == [
+    assert [(each.name, each.status, each.first, each.was) for each in found] == [
         ("x", APPROVED, True, None),
         ("y", APPROVED, True, None),
     ]
     [later] = pins.observe("a", "tool", tools(x=1, y=1, z=1))
-    assert (later.name, later.standing, later.first) == ("z", APPROVED, True)
+    assert (later.name, later.status, later.first) == ("z", APPROVED, True)
     assert later.fingerprint == fingerprint(tools(z=1)["z"]) == pins.fingerprint("a", "tool", "z")
     assert {each.by for each in pins.pinned()} == {"first sight"}
     assert pins.held() == []
@@ -234,10 +234,10 @@ def test_what_a_standard_server_offers_at_first_sight_is_pinned_also_later(open_
 def test_what_an_untrusted_server_offers_waits_until_a_person_approves_it(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
     [change] = pins.observe("a", "tool", tools(x=1))
-    assert (change.standing, change.first) == (NEW, True)
+    assert (change.status, change.first) == (NEW, True)
     assert stood(pins, "x") == [NEW]
     [held] = pins.held()
-    assert (held.server, held.kind, held.name, held.standing, held.rejected) == ("a", "tool", "x", NEW, False)
+    assert (held.server, held.kind, held.name, held.status, held.rejected) == ("a", "tool", "x", NEW, False)
     assert (held.offered, held.approved) == (tools(x=1)["x"], None)
     pins.approve("a", "tool", "x", held.fingerprint, "console")
     assert stood(pins, "x") == stood(open_pins(UNTRUSTED), "x") == [APPROVED]
@@ -250,7 +250,7 @@ def test_what_a_trusted_server_changes_is_approved_and_told(open_pins: Opener) -
     pins = open_pins(TRUSTED)
     pins.observe("a", "tool", tools(x=1))
     [change] = pins.observe("a", "tool", tools(x=2))
-    assert (change.standing, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=1)["x"]))
+    assert (change.status, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=1)["x"]))
     assert stood(pins, "x") == [APPROVED]
     lowered = open_pins(STANDARD)
     assert lowered.observe("a", "tool", tools(x=2)) == []
@@ -262,7 +262,7 @@ def test_what_a_trusted_server_changes_is_approved_and_told(open_pins: Opener) -
 def test_a_server_that_nobody_configured_is_untrusted(open_pins: Opener) -> None:
     pins = open_pins()
     pins.observe("b", "tool", tools(x=1))
-    assert pins.standing("b", "tool", "x") is NEW
+    assert pins.status("b", "tool", "x") is NEW
 
 
 def test_kinds_and_servers_have_names_of_their_own(open_pins: Opener) -> None:
@@ -270,10 +270,10 @@ def test_kinds_and_servers_have_names_of_their_own(open_pins: Opener) -> None:
     pins.observe("a", "tool", tools(x=1))
     pins.observe("a", "prompt", tools(x=2))
     pins.observe("b", "tool", tools(x=3))
-    assert pins.standing("a", "tool", "x") is pins.standing("a", "prompt", "x") is APPROVED
-    assert pins.standing("b", "tool", "x") is APPROVED
+    assert pins.status("a", "tool", "x") is pins.status("a", "prompt", "x") is APPROVED
+    assert pins.status("b", "tool", "x") is APPROVED
     pins.observe("a", "prompt", tools(x=1))
-    assert [pins.standing(*each, "x") for each in (("a", "tool"), ("a", "prompt"), ("b", "tool"))] == [
+    assert [pins.status(*each, "x") for each in (("a", "tool"), ("a", "prompt"), ("b", "tool"))] == [
         APPROVED,
         CHANGED,
         APPROVED,
@@ -328,7 +328,7 @@ def test_every_single_change_stays_held_back_over_a_restart(trust: Trust, open_p
     pins.approve_all("a", [(held.kind, held.name, held.fingerprint) for held in pins.held()], "terminal")
     for kind in kinds:
         told = pins.observe("a", kind, {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])})
-        assert {each.standing for each in told} == {CHANGED}
+        assert {each.status for each in told} == {CHANGED}
         assert len(told) == len(CHANGES[kind])
     again = open_pins(trust)
     total = sum(len(CHANGES[kind]) for kind in kinds)
@@ -337,7 +337,7 @@ def test_every_single_change_stays_held_back_over_a_restart(trust: Trust, open_p
     for kind in kinds:
         offered = {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])}
         assert again.observe("a", kind, offered) == [], "nothing that was not told before"
-        assert {again.standing("a", kind, name) for name in offered} == {CHANGED}
+        assert {again.status("a", kind, name) for name in offered} == {CHANGED}
         assert all(again.fingerprint("a", kind, name) == fingerprint(raw) for name, raw in offered.items())
 
 
@@ -396,8 +396,8 @@ def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, kept: ConfigSt
         assert connect(pins, some) == 0
         assert pins.held() == []
         for kind, items in everything.items():
-            assert {pins.standing("a", kind, name) for name in items} == {APPROVED}
-        assert pins.standing("a", LAUNCH, "") is APPROVED
+            assert {pins.status("a", kind, name) for name in items} == {APPROVED}
+        assert pins.status("a", LAUNCH, "") is APPROVED
     assert kept.file("pins.json").path.read_bytes() == written, "nothing was new, so nothing was written"
 
 
@@ -421,11 +421,11 @@ def test_neither_vanishing_nor_a_restart_nor_another_change_releases(trust: Trus
         assert stood(pins, "x") == [CHANGED]
         pins.observe("a", "tool", tools(x=3))
         assert stood(pins, "x") == [CHANGED]
-        pins.set_trusts({"a": trust})
+        pins.set_trust_levels({"a": trust})
         pins.reread()
         assert stood(pins, "x") == [CHANGED]
     [change] = pins.observe("a", "tool", tools(x=1))
-    assert (change.standing, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=3)["x"]))
+    assert (change.status, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=3)["x"]))
 
 
 def test_only_the_return_to_what_was_approved_last_releases(open_pins: Opener) -> None:
@@ -444,11 +444,11 @@ def test_what_changed_while_it_was_looked_at_is_not_approved(open_pins: Opener) 
     shown = pins.held()[0].fingerprint
     pins.observe("a", "tool", tools(x=2))
     for decide in (pins.approve, pins.reject):
-        with pytest.raises(Moved, match="has changed since it was shown"):
+        with pytest.raises(StaleDecision, match="has changed since it was shown"):
             decide("a", "tool", "x", shown, "console")
-        with pytest.raises(Moved, match="is not offered"):
+        with pytest.raises(StaleDecision, match="is not offered"):
             decide("a", "tool", "other", shown, "console")
-    with pytest.raises(Moved, match="is not approved"):
+    with pytest.raises(StaleDecision, match="is not approved"):
         pins.revoke("a", "tool", "x")
     assert stood(pins, "x") == [NEW]
 
@@ -459,19 +459,19 @@ def test_many_are_approved_at_once_or_none(open_pins: Opener) -> None:
     pins.observe("a", "prompt", tools(x=1))
     shown = [(held.kind, held.name, held.fingerprint) for held in pins.held()]
     pins.observe("a", "tool", tools(x=1, y=2))
-    with pytest.raises(Moved, match="'y' has changed"):
+    with pytest.raises(StaleDecision, match="'y' has changed"):
         pins.approve_all("a", shown, "console")
     assert stood(pins, "x", "y") == [NEW, NEW]
     pins.observe("a", "tool", tools(x=1, y=1))
     pins.approve_all("a", shown, "console")
     assert stood(pins, "x", "y") == [APPROVED, APPROVED]
-    assert pins.standing("a", "prompt", "x") is APPROVED
+    assert pins.status("a", "prompt", "x") is APPROVED
 
 
 def test_what_is_refused_stays_held_back_and_marked(open_pins: Opener) -> None:
     pins = open_pins()
     pins.observe("a", "tool", tools(x=1))
-    with pytest.raises(Moved, match="is approved as it is"):
+    with pytest.raises(StaleDecision, match="is approved as it is"):
         pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
     pins.observe("a", "tool", tools(x=2))
     pins.reject("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
@@ -518,10 +518,10 @@ def test_more_trust_approves_what_is_new_with_the_next_look_and_nothing_else(ope
     pins.revoke("a", "tool", "revoked")
     before = [APPROVED, CHANGED, NEW, NEW, NEW]
     assert stood(pins, *offered) == before
-    pins.set_trusts({"a": STANDARD})
+    pins.set_trust_levels({"a": STANDARD})
     assert stood(pins, *offered) == before
     [change] = pins.observe("a", "tool", offered)
-    assert (change.name, change.standing, change.first) == ("waiting", APPROVED, False)
+    assert (change.name, change.status, change.first) == ("waiting", APPROVED, False)
     assert stood(pins, *offered) == [APPROVED, CHANGED, NEW, NEW, APPROVED]
 
 
@@ -531,7 +531,7 @@ def test_less_trust_leaves_what_a_person_approved_and_nothing_else(open_pins: Op
     pins.observe("a", "tool", tools(w=1, x=2))
     pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
     for trusts in ({"a": UNTRUSTED}, {}):
-        pins.set_trusts(trusts)
+        pins.set_trust_levels(trusts)
         pins.observe("a", "tool", tools(w=1, x=2, y=1))
         assert stood(pins, "w", "x", "y") == [NEW, APPROVED, NEW]
     assert {held.name for held in pins.held()} == {"w", "y"}
@@ -543,11 +543,11 @@ def test_what_a_person_refused_counts_again_once_a_server_is_not_trusted_any_mor
     pins = open_pins(UNTRUSTED)
     pins.observe("a", "tool", tools(x=1))
     pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
-    pins.set_trusts({"a": TRUSTED})
+    pins.set_trust_levels({"a": TRUSTED})
     assert stood(pins, "x") == [APPROVED]
     pins.observe("a", "tool", tools(x=2))
     assert stood(pins, "x") == [APPROVED]
-    pins.set_trusts({"a": STANDARD})
+    pins.set_trust_levels({"a": STANDARD})
     pins.observe("a", "tool", tools(x=2))
     assert stood(pins, "x") == [NEW]
 
@@ -560,29 +560,29 @@ def test_the_same_text_that_comes_to_another_program_is_held_back(trust: Trust, 
     pins = open_pins(trust)
     assert pins.launch("a") == ""
     [first] = pins.observe_launch("a", Launch("d", "/one"))
-    assert (first.kind, first.name, first.standing, first.first) == (LAUNCH, "", APPROVED, True)
+    assert (first.kind, first.name, first.status, first.first) == (LAUNCH, "", APPROVED, True)
     one = pins.launch("a")
     assert one == first.fingerprint
     [change] = pins.observe_launch("a", Launch("d", "/two"))
-    assert (change.standing, change.was) == (CHANGED, one)
+    assert (change.status, change.was) == (CHANGED, one)
     assert pins.launch("a") == change.fingerprint
     [held] = pins.held()
     assert json.loads(held.offered) == {"declared": "d", "program": "/two"}
     again = open_pins(trust)
     assert again.observe_launch("a", Launch("d", "/two")) == []
-    assert again.standing("a", LAUNCH, "") is CHANGED
+    assert again.status("a", LAUNCH, "") is CHANGED
     again.approve("a", LAUNCH, "", held.fingerprint, "terminal")
     assert pins.reread() == {"a"}
-    assert pins.standing("a", LAUNCH, "") is APPROVED
+    assert pins.status("a", LAUNCH, "") is APPROVED
     pins.observe_launch("a", Launch("d", "/one"))
-    assert pins.standing("a", LAUNCH, "") is CHANGED
+    assert pins.status("a", LAUNCH, "") is CHANGED
 
 
 def test_a_trusted_server_may_be_another_program(open_pins: Opener) -> None:
     pins = open_pins(TRUSTED)
     pins.observe_launch("a", Launch("d", "/one"))
     [change] = pins.observe_launch("a", Launch("d", "/two"))
-    assert change.standing is APPROVED
+    assert change.status is APPROVED
 
 
 @pytest.mark.parametrize("trust", list(Trust))
@@ -590,12 +590,12 @@ def test_what_the_owner_edits_is_recorded_and_not_held_back(trust: Trust, open_p
     pins = open_pins(trust)
     pins.observe_launch("a", Launch("d", "/one"))
     [change] = pins.observe_launch("a", Launch("e", "/two"))
-    assert (change.standing, change.first) == (APPROVED, False)
+    assert (change.status, change.first) == (APPROVED, False)
     [pinned] = pins.pinned()
     assert (pinned.kind, pinned.fingerprint, pinned.by) == (LAUNCH, change.fingerprint, "configuration")
     pins.observe_launch("a", Launch("e", "/three"))
     [change] = pins.observe_launch("a", Launch("f", None))
-    assert change.standing is APPROVED
+    assert change.status is APPROVED
 
 
 @pytest.mark.parametrize("trust", list(Trust))
@@ -603,13 +603,13 @@ def test_a_command_that_comes_to_nothing_changes_nothing(trust: Trust, open_pins
     pins = open_pins(trust)
     pins.observe_launch("a", Launch("d", None))
     [found] = pins.observe_launch("a", Launch("d", "/one"))
-    assert found.standing is APPROVED, "the first program that it comes to"
+    assert found.status is APPROVED, "the first program that it comes to"
     assert pins.observe_launch("a", Launch("d", None)) == []
     assert pins.launch("a") == found.fingerprint
     again = open_pins(trust)
     assert again.observe_launch("a", Launch("d", None)) == []
     again.observe_launch("a", Launch("d", "/two"))
-    assert again.standing("a", LAUNCH, "") is (APPROVED if trust is TRUSTED else CHANGED)
+    assert again.status("a", LAUNCH, "") is (APPROVED if trust is TRUSTED else CHANGED)
 
 
 def test_a_program_whose_name_is_no_text_has_its_pin_too(open_pins: Opener) -> None:
@@ -617,7 +617,7 @@ def test_a_program_whose_name_is_no_text_has_its_pin_too(open_pins: Opener) -> N
     pins.observe_launch("a", Launch("d", "/\udcff"))
     assert open_pins().observe_launch("a", Launch("d", "/\udcff")) == []
     pins.observe_launch("a", Launch("d", "/\udcfe"))
-    assert pins.standing("a", LAUNCH, "") is CHANGED
+    assert pins.status("a", LAUNCH, "") is CHANGED
 
 
 # Without a host, and several hosts
@@ -657,7 +657,7 @@ def test_an_approval_is_for_what_was_shown_also_if_the_host_offers_something_els
     command.reread()
     shown = command.held()[0].fingerprint
     host.observe("a", "tool", tools(x=2))
-    with pytest.raises(Moved):
+    with pytest.raises(StaleDecision):
         command.approve("a", "tool", "x", shown, "terminal")
     assert host.reread() == set()
     assert stood(host, "x") == [NEW]
@@ -742,7 +742,7 @@ def test_a_file_that_breaks_under_a_host_leaves_nothing_approved(
     for _ in range(2):
         pins.observe("a", "tool", tools(x=1, y=1, z=1))
         assert stood(pins, "x", "y", "z") == [NEW, NEW, NEW]
-        assert pins.standing("b", "tool", "x") is NEW
+        assert pins.status("b", "tool", "x") is NEW
     left = (kept.path / "pins.json").read_bytes() if how != "gone" else None
     assert left == broken, "nobody writes over it"
     assert [each.name for each in pins.held() if each.server == "a"] == ["x", "y", "z"]
@@ -750,7 +750,7 @@ def test_a_file_that_breaks_under_a_host_leaves_nothing_approved(
     pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
     assert pins.problem is None
     assert stood(pins, "x", "y", "z") == [APPROVED, NEW, NEW]
-    assert pins.standing("b", "tool", "x") is APPROVED, "trust needs no file"
+    assert pins.status("b", "tool", "x") is APPROVED, "trust needs no file"
     if broken is not None:
         assert (kept.path / ("pins.json" + BROKEN)).read_bytes() == broken
     for again in (pins, open_pins(STANDARD, b=TRUSTED)):
@@ -763,12 +763,12 @@ def test_a_file_that_was_broken_before_the_start_leaves_nothing_approved(kept: C
     break_file(kept, "cut")
     pins = open_pins()
     [change] = pins.observe("a", "tool", tools(x=2))
-    assert change.standing is NEW
+    assert change.status is NEW
     pins.observe_launch("a", Launch("d", "/one"))
-    assert pins.standing("a", LAUNCH, "") is NEW
+    assert pins.status("a", LAUNCH, "") is NEW
     pins.approve("a", LAUNCH, "", pins.launch("a"), "console")
     assert stood(pins, "x") == [NEW]
-    assert pins.standing("a", LAUNCH, "") is APPROVED
+    assert pins.status("a", LAUNCH, "") is APPROVED
 
 
 def test_a_broken_file_that_is_put_right_counts_again(kept: ConfigState, open_pins: Opener) -> None:
@@ -792,14 +792,14 @@ def test_what_cannot_be_written_down_is_not_approved_by_itself(kept: ConfigState
     pins.observe("a", "tool", tools(x=1, y=1))
     pins.observe("b", "tool", tools(x=1))
     assert stood(pins, "x", "y") == [APPROVED, NEW]
-    assert pins.standing("b", "tool", "x") is APPROVED
+    assert pins.status("b", "tool", "x") is APPROVED
     assert "held back" in str(pins.problem)
     with pytest.raises(StateError):
         pins.revoke("a", "tool", "x")
     assert stood(pins, "x") == [APPROVED]
     blocked.rmdir()
     [change] = pins.observe("a", "tool", tools(x=1, y=1))
-    assert (change.name, change.standing) == ("y", APPROVED)
+    assert (change.name, change.status) == ("y", APPROVED)
     pins.observe("b", "tool", tools(x=1))
     assert pins.problem is None
 
@@ -812,10 +812,10 @@ def test_no_more_of_a_server_is_kept_than_is_said(monkeypatch: pytest.MonkeyPatc
     pins = open_pins(STANDARD, b=UNTRUSTED)
     offered = {f"t{at}": dumped(at) for at in range(5)}
     told = pins.observe("a", "tool", offered)
-    assert [each.standing for each in told] == [APPROVED] * 3 + [NEW] * 2
+    assert [each.status for each in told] == [APPROVED] * 3 + [NEW] * 2
     assert stood(pins, *offered) == [APPROVED] * 3 + [NEW] * 2
     assert pins.held() == []
-    with pytest.raises(Moved, match="more is offered than is kept"):
+    with pytest.raises(StaleDecision, match="more is offered than is kept"):
         pins.approve("a", "tool", "t4", fingerprint(offered["t4"]), "console")
     assert pins.observe("a", "tool", {"t0": offered["t0"], "t4": offered["t4"]}) == []
     assert stood(pins, "t4") == [NEW], "pins that nobody offers any more do not make room"
@@ -835,7 +835,7 @@ def test_a_definition_that_is_too_long_to_keep_is_held_back(monkeypatch: pytest.
     for each in (pins, again):
         assert stood(each, "x", "y") == [CHANGED, NEW], "its fingerprint is kept"
         assert each.held() == []
-    with pytest.raises(Moved):
+    with pytest.raises(StaleDecision):
         pins.approve("a", "tool", "x", pins.fingerprint("a", "tool", "x") or "", "console")
 
 
@@ -855,7 +855,7 @@ def test_a_thousand_tools_that_are_the_same_take_no_time(open_pins: Opener) -> N
     copies = iter([{name: bytes(bytearray(raw)) for name, raw in offered.items()} for _ in range(ATTEMPTS)])
     assert_costs_less(lambda: pins.observe("a", "tool", next(copies)), 0.02)
     assert pins.held() == []
-    assert_costs_less(lambda: [pins.standing("a", "tool", "t7") for _ in range(20000)], 20000 * 5e-6)
+    assert_costs_less(lambda: [pins.status("a", "tool", "t7") for _ in range(20000)], 20000 * 5e-6)
 
 
 # Any history
@@ -923,8 +923,8 @@ class History(RuleBasedStateMachine):
     @rule(trust=st.sampled_from(list(Trust)))
     def edit(self, trust: Trust) -> None:
         self.trust = trust
-        self.pins.set_trusts({"a": trust})
-        self.other.set_trusts({"a": trust})
+        self.pins.set_trust_levels({"a": trust})
+        self.other.set_trust_levels({"a": trust})
         self.look(self.offered)
 
     @rule(name=names, elsewhere=st.booleans())
@@ -939,7 +939,7 @@ class History(RuleBasedStateMachine):
         pins = self.other if elsewhere else self.pins
         pins.reread()
         if name not in self.last:
-            with pytest.raises(Moved):
+            with pytest.raises(StaleDecision):
                 pins.approve("a", "tool", name, "sha256:0", "console")
             return
         if decision == "approve":
@@ -957,7 +957,7 @@ class History(RuleBasedStateMachine):
     @rule(name=names, value=values)
     def approve_what_is_not_offered(self, name: str, value: int) -> None:
         if self.last.get(name) != value:
-            with pytest.raises(Moved):
+            with pytest.raises(StaleDecision):
                 self.pins.approve("a", "tool", name, fingerprint(tools(**{name: value})[name]), "console")
 
     @rule(name=names, elsewhere=st.booleans())
@@ -973,7 +973,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def stands_as_it_must(self) -> None:
         for name in ("x", "y"):
-            found = self.pins.standing("a", "tool", name)
+            found = self.pins.status("a", "tool", name)
             if name not in self.last:
                 assert found is UNKNOWN
             elif self.passes(name):
@@ -1018,15 +1018,15 @@ def test_what_was_prepared_does_not_hold_if_a_person_decided_meanwhile(open_pins
     pins.observe("a", "tool", tools(x=1, y=1))
     for decide in (
         lambda: pins.revoke("a", "tool", "x"),
-        lambda: pins.set_trusts({"a": UNTRUSTED}),
+        lambda: pins.set_trust_levels({"a": UNTRUSTED}),
         lambda: pins.observe("a", "tool", tools(x=3)),
     ):
-        pins.set_trusts({"a": STANDARD})
-        prepared = at_once(pins.prepare("a", "tool", tools(x=1, y=1, new=1)))
+        pins.set_trust_levels({"a": STANDARD})
+        prepared = run_inline(pins.prepare("a", "tool", tools(x=1, y=1, new=1)))
         decide()
-        assert pins.take(prepared) is None
-        again = at_once(pins.prepare("a", "tool", tools(x=1, y=1, new=1)))
-        assert pins.take(again) is not None
+        assert pins.commit(prepared) is None
+        again = run_inline(pins.prepare("a", "tool", tools(x=1, y=1, new=1)))
+        assert pins.commit(again) is not None
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["written at once", "written in a thread"])
@@ -1039,12 +1039,12 @@ def test_what_was_written_for_a_reading_counts_once_it_is_taken(
     pins = open_pins(STANDARD)
     steps = pins.prepare("a", "tool", tools(one=TOOL))
 
-    def prepared() -> Reading:
+    def prepared() -> PreparedPins:
         while True:
             try:
                 aside = next(steps)
             except StopIteration as end:
-                reading: Reading = end.value
+                reading: PreparedPins = end.value
                 return reading
             if aside is not None:
                 aside()
@@ -1053,7 +1053,7 @@ def test_what_was_written_for_a_reading_counts_once_it_is_taken(
     reading = prepared()
     assert pins.reread() == set()
     assert stood(pins, "one") == [UNKNOWN]
-    assert pins.take(reading)
+    assert pins.commit(reading)
     assert stood(pins, "one") == [APPROVED]
     assert pins.reread() == set()
 
@@ -1063,10 +1063,10 @@ def test_what_another_process_writes_meanwhile_is_not_lost(open_pins: Opener) ->
     steps = pins.prepare("a", "tool", tools(x=1))
     next(steps)
     other.observe("a", "prompt", tools(y=1))
-    prepared = at_once(steps)
-    assert pins.take(prepared) is None
-    prepared = at_once(pins.prepare("a", "tool", tools(x=1)))
-    assert pins.take(prepared) is not None
+    prepared = run_inline(steps)
+    assert pins.commit(prepared) is None
+    prepared = run_inline(pins.prepare("a", "tool", tools(x=1)))
+    assert pins.commit(prepared) is not None
     assert {(pin.kind, pin.name) for pin in open_pins().pinned()} == {("tool", "x"), ("prompt", "y")}
 
 

@@ -18,17 +18,17 @@ from host.policy.predicates import (
     LONGEST_DECODED,
     UNREADABLE,
     LongArguments,
-    address_of,
-    decoded,
-    holds,
-    reason,
-    shown_path,
+    conditions_hold,
+    decode_arguments,
+    display_path,
+    explain_conditions,
+    parse_address,
 )
 
 
 def said(op: str, wanted: CheckValue, *value: object) -> bool | None:
     """What one check says of an argument, or of a missing one."""
-    return holds((Condition("/a", (Check(op, wanted),)),), {"a": value[0]} if value else {})
+    return conditions_hold((Condition("/a", (Check(op, wanted),)),), {"a": value[0]} if value else {})
 
 
 # Single tests
@@ -139,14 +139,14 @@ def test_of_what_is_missing_nothing_is_known(op: str) -> None:
     assert said(op, wanted) is None
     when = (Condition("/a", (Check(op, wanted),)),)
     for arguments in (None, {}, {"b": 1}, UNREADABLE, [], "x", 1):
-        assert holds(when, arguments) is None
+        assert conditions_hold(when, arguments) is None
 
 
 def test_what_is_absent() -> None:
     when = (Condition("/a", (Check("absent", True),)),)
-    assert holds(when, {}) is holds(when, None) is True
-    assert holds(when, {"a": None}) is False
-    assert holds(when, UNREADABLE) is holds(when, []) is None
+    assert conditions_hold(when, {}) is conditions_hold(when, None) is True
+    assert conditions_hold(when, {"a": None}) is False
+    assert conditions_hold(when, UNREADABLE) is conditions_hold(when, []) is None
 
 
 def test_a_check_that_nobody_knows_says_nothing() -> None:
@@ -180,7 +180,7 @@ def test_a_place_is_found_by_its_pointer(path: str, answer: bool | None) -> None
     deep = {"er": [{"x": "x"}]}
     names = {"owner": "x", "a/b": "x", "m~n": "x", "~1": "x", "": "x", "0": "no"}
     given = {"deep": deep, "list": ["y", "x"], **names}
-    assert holds((Condition(path, (Check("eq", "x"),)),), given) is answer
+    assert conditions_hold((Condition(path, (Check("eq", "x"),)),), given) is answer
 
 
 def test_all_must_hold_and_one_that_does_not_settles_it() -> None:
@@ -192,20 +192,20 @@ def test_all_must_hold_and_one_that_does_not_settles_it() -> None:
         (False, (unknown, false)),
         (True, ()),
     ):
-        assert holds((Condition("/a", checks),), {"a": "x"}) is answer
-        assert holds(tuple(Condition("/a", (each,)) for each in checks), {"a": "x"}) is answer
+        assert conditions_hold((Condition("/a", checks),), {"a": "x"}) is answer
+        assert conditions_hold(tuple(Condition("/a", (each,)) for each in checks), {"a": "x"}) is answer
 
 
 def test_closed_conditions_know_all_arguments() -> None:
     """Row by row: nothing is sure where there are others, not even that a test does not hold."""
     when = (Condition("/a", (Check("eq", "x"),)), Condition("/b/c", (Check("type", "number"),)))
-    assert holds(when, {"a": "x", "b": {"c": 1, "d": 2}}, closed=True) is True
-    assert holds(when, {"a": "y", "b": {"c": 1}}, closed=True) is False
-    assert holds(when, {"a": "x", "b": {"c": 1}, "d": 1}, closed=True) is None
-    assert holds(when, {"a": "y", "b": {"c": 1}, "d": 1}, closed=True) is None
-    assert holds(when, {"a": "x", "b": {"c": 1}, "d": 1}) is True
-    assert holds((), {}, closed=True) is holds((), None, closed=True) is True
-    assert holds((), {"": 1}, closed=True) is holds((), UNREADABLE, closed=True) is None
+    assert conditions_hold(when, {"a": "x", "b": {"c": 1, "d": 2}}, closed=True) is True
+    assert conditions_hold(when, {"a": "y", "b": {"c": 1}}, closed=True) is False
+    assert conditions_hold(when, {"a": "x", "b": {"c": 1}, "d": 1}, closed=True) is None
+    assert conditions_hold(when, {"a": "y", "b": {"c": 1}, "d": 1}, closed=True) is None
+    assert conditions_hold(when, {"a": "x", "b": {"c": 1}, "d": 1}) is True
+    assert conditions_hold((), {}, closed=True) is conditions_hold((), None, closed=True) is True
+    assert conditions_hold((), {"": 1}, closed=True) is conditions_hold((), UNREADABLE, closed=True) is None
 
 
 ANYTHING = st.recursive(
@@ -245,14 +245,14 @@ WHEN = st.lists(
 @settings(max_examples=300)
 @given(WHEN, ANYTHING, st.booleans())
 def test_any_conditions_judge_any_arguments(when: tuple[Condition, ...], arguments: object, closed: bool) -> None:
-    answer = holds(when, arguments, closed=closed)
+    answer = conditions_hold(when, arguments, closed=closed)
     assert answer in (True, False, None)
-    why = reason(when, arguments, closed=closed)
+    why = explain_conditions(when, arguments, closed=closed)
     if arguments is None or isinstance(arguments, dict):
         assert (why == "all conditions hold") is (answer is True)
     if closed and isinstance(arguments, dict):
-        assert holds(when, {**arguments, "other": 1}, closed=True) is None
-        assert answer is None or answer is holds(when, arguments)
+        assert conditions_hold(when, {**arguments, "other": 1}, closed=True) is None
+        assert answer is None or answer is conditions_hold(when, arguments)
 
 
 # Why
@@ -274,14 +274,14 @@ def test_any_conditions_judge_any_arguments(when: tuple[Condition, ...], argumen
 )
 def test_why_conditions_hold_or_not(arguments: object, closed: bool, why: str) -> None:
     when = (Condition("/owner", (Check("in", ("acme",)),)), Condition("/n", (Check("range", (0, 9)),)))
-    assert reason(when, arguments, closed=closed) == why
+    assert explain_conditions(when, arguments, closed=closed) == why
 
 
 @pytest.mark.parametrize(
     ("path", "shown"), [("/a", "a"), ("/a/b", "/a/b"), ("/a~1b", "/a~1b"), ("a", "a"), ("/", "/"), ("", "")]
 )
 def test_a_place_is_shown_as_people_write_it(path: str, shown: str) -> None:
-    assert shown_path(path) == shown
+    assert display_path(path) == shown
 
 
 # Paths
@@ -877,7 +877,7 @@ def test_an_address_tells_whether_it_is_this_machine() -> None:
     here = ("http://localhost", "http://127.0.0.1:80/", "http://127.9.9.9", "http://[::1]/", "localhost:80")
     there = ("http://example.com", "http://127.0.0.1.example.com", "http://localhost.example.com", "http://10.0.0.1")
     for text in (*here, *there):
-        address = address_of(text)
+        address = parse_address(text)
         assert address is not None
         assert address.is_loopback() is (text in here)
 
@@ -907,27 +907,27 @@ def test_long_arguments_are_judged_like_short_ones(
 ) -> None:
     """Wherever the value stands."""
     deep = b'{"a":%b,"b":[0,{"c/d":%b}],"fill":"%b"}' % (value, value, b"x" * size)
-    arguments = decoded(Raw(deep))
+    arguments = decode_arguments(Raw(deep))
     assert isinstance(arguments, LongArguments) == bool(size)
     for path in ("/a", "/b/1/c~1d"):
         conditions = (Condition(path, (Check(op, wanted),)),)
-        assert holds(conditions, arguments) is answer
-        assert holds(conditions, arguments, closed=True) is None
+        assert conditions_hold(conditions, arguments) is answer
+        assert conditions_hold(conditions, arguments, closed=True) is None
     for path in ("/c", "/b/2", "/b/x", "/a/b/c", "/b/01"):
-        assert holds((Condition(path, (Check("absent", None),)),), arguments) is True
+        assert conditions_hold((Condition(path, (Check("absent", None),)),), arguments) is True
 
 
 @pytest.mark.parametrize("size", [0, LONGEST_DECODED])
 def test_other_arguments_are_seen_in_long_ones_too(size: int) -> None:
-    arguments = decoded(Raw(b'{"a":"%b","b":1}' % (b"x" * size)))
+    arguments = decode_arguments(Raw(b'{"a":"%b","b":1}' % (b"x" * size)))
     one, other = (Condition(path, (Check("type", kind),)) for path, kind in (("/a", "string"), ("/b", "number")))
-    assert holds((one, other), arguments, closed=True) is True
-    assert holds((one,), arguments, closed=True) is None
+    assert conditions_hold((one, other), arguments, closed=True) is True
+    assert conditions_hold((one,), arguments, closed=True) is None
 
 
 @pytest.mark.parametrize("size", [0, LONGEST_DECODED])
 @pytest.mark.parametrize("text", [b'["%b"]', rb'{"a":1,"b":"\ud800%b"}', b'"%b"'])
 def test_nothing_is_known_of_arguments_that_cannot_be_read(text: bytes, size: int) -> None:
-    arguments = decoded(Raw(text % (b"x" * size)))
-    assert holds((Condition("/a", (Check("eq", 1),)),), arguments) is None
-    assert holds((Condition("/a", (Check("absent", None),)),), arguments) is None
+    arguments = decode_arguments(Raw(text % (b"x" * size)))
+    assert conditions_hold((Condition("/a", (Check("eq", 1),)),), arguments) is None
+    assert conditions_hold((Condition("/a", (Check("absent", None),)),), arguments) is None

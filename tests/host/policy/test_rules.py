@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
 from config.globs import MAX_LENGTH, Globs
 from host.policy import rules as module
-from host.policy.rules import ONLY_PAGES, UNREADABLE, Judgement, Rules
+from host.policy.rules import HTTPS_PAGES_ONLY, UNREADABLE, RuleDecision, Rules
 from host.protocol.methods import Kind
 from host.protocol.questions import Question
-from host.slices import at_once
+from host.slices import run_inline
 from tests import reference
 from tests.kit.cost import assert_costs_less
 
@@ -45,8 +45,8 @@ def judge_of(kind: Kind, lists: KindConsent, trust: Trust = Trust.STANDARD) -> R
 
 def may(judge: Rules, kind: Kind, name: str) -> bool:
     """Whether the entry may be used; without conditions, that is whether it is shown."""
-    allowed = judge.judge(kind, name).verdict is ALLOW
-    assert judge.shows(kind, name) is allowed
+    allowed = judge.evaluate(kind, name).verdict is ALLOW
+    assert judge.is_visible(kind, name) is allowed
     return allowed
 
 
@@ -113,7 +113,7 @@ def test_what_is_longer_than_the_limit_is_denied_where_patterns_stand(kind: Kind
 
 
 def verdicts(judge: Rules, kind: Kind, *names: str) -> list[Verdict]:
-    return [judge.judge(kind, name).verdict for name in names]
+    return [judge.evaluate(kind, name).verdict for name in names]
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -142,15 +142,15 @@ def test_what_no_list_names(
     kind: Kind, lists: KindConsent, trusted: Verdict, standard: Verdict, untrusted: Verdict
 ) -> None:
     expected = {Trust.TRUSTED: trusted, Trust.STANDARD: standard, Trust.UNTRUSTED: untrusted}
-    found = {trust: judge_of(kind, lists, trust).judge(kind, "x").verdict for trust in Trust}
+    found = {trust: judge_of(kind, lists, trust).evaluate(kind, "x").verdict for trust in Trust}
     assert found == expected
-    assert {trust: judge_of(kind, lists, trust).shows(kind, "x") for trust in Trust} == {
+    assert {trust: judge_of(kind, lists, trust).is_visible(kind, "x") for trust in Trust} == {
         trust: verdict is not DENY for trust, verdict in expected.items()
     }
 
 
 def test_a_server_that_nobody_spoke_of_is_a_standard_one() -> None:
-    assert Rules(Consent()).judge(Kind.TOOL, "x") == Judgement(ALLOW, "trust: standard", False)
+    assert Rules(Consent()).evaluate(Kind.TOOL, "x") == RuleDecision(ALLOW, "trust: standard", False)
 
 
 # Conditions
@@ -187,13 +187,13 @@ CREATE = KindConsent(
 )
 def test_arguments_decide(name: str, arguments: object, verdict: Verdict, conditional: bool) -> None:
     for kind in (Kind.TOOL, Kind.PROMPT):
-        found = judge_of(kind, CREATE).judge(kind, name, arguments)
+        found = judge_of(kind, CREATE).evaluate(kind, name, arguments)
         assert (found.verdict, found.conditional) == (verdict, conditional)
 
 
 def test_what_some_call_may_do_is_shown() -> None:
     judge = judge_of(Kind.TOOL, CREATE)
-    shown = [name for name in ("get_x", "create_x", "delete_x", "hidden") if judge.shows(Kind.TOOL, name)]
+    shown = [name for name in ("get_x", "create_x", "delete_x", "hidden") if judge.is_visible(Kind.TOOL, name)]
     assert shown == ["get_x", "create_x"]
 
 
@@ -209,7 +209,7 @@ def test_a_closed_rule_knows_all_arguments(verdict: Verdict) -> None:
     judge = judge_of(Kind.TOOL, lists)
 
     def matched(arguments: object) -> bool:
-        return judge.judge(Kind.TOOL, "x", arguments).rule.startswith(f"tools.{verdict}: ")
+        return judge.evaluate(Kind.TOOL, "x", arguments).rule.startswith(f"tools.{verdict}: ")
 
     assert matched({"owner": "acme"})
     assert matched({"owner": "acme", "more": 1}) is (verdict is not ALLOW)
@@ -248,7 +248,7 @@ def test_a_rule_is_written_out(rule: Rule, text: str) -> None:
     arguments = {"owner": "acme", "b": {"c": 1}, "a/b": 0}
     given = {} if rule == Rule("x", closed=True) else {"owner": "acme"} if rule.when == FROM_ACME else arguments
     name = rule.pattern.replace("*", "y")
-    assert judge_of(Kind.TOOL, KindConsent(ask=(rule,))).judge(Kind.TOOL, name, given).rule == f"tools.ask: {text}"
+    assert judge_of(Kind.TOOL, KindConsent(ask=(rule,))).evaluate(Kind.TOOL, name, given).rule == f"tools.ask: {text}"
 
 
 def test_no_two_rules_have_the_same_text() -> None:
@@ -269,7 +269,7 @@ def test_no_two_rules_have_the_same_text() -> None:
     patterns = ["x", "x ", '"x"', 'x when {"a": {"eq": 1}}', "x and nothing else", "nothing else", "x\n", "x\\n"]
     many = [Rule(pattern, when, closed) for pattern in patterns for when in conditions for closed in (False, True)]
     judges = [Rules(Consent(tools=KindConsent(ask=(rule,)))) for rule in many]
-    asked = {text for judge in judges for text in at_once(judge.unmatched(Kind.TOOL, ()))}
+    asked = {text for judge in judges for text in run_inline(judge.unmatched(Kind.TOOL, ()))}
     assert len(asked) == len(many) - len(patterns) * 2 * 4  # /a and a are one place, whichever way it is written
     assert "tools.ask: nothing else" not in asked
 
@@ -278,11 +278,11 @@ def test_the_order_of_the_file_changes_no_text() -> None:
     several = (Rule("*", FROM_ACME), Rule("create_*"), Rule("*"), Rule("create_x"))
     for order in permutations(several):
         judge = judge_of(Kind.TOOL, KindConsent(ask=order))
-        assert judge.judge(Kind.TOOL, "create_x", {}).rule == "tools.ask: *"
+        assert judge.evaluate(Kind.TOOL, "create_x", {}).rule == "tools.ask: *"
     first, second = Condition("/a", (Check("eq", 1), Check("type", "number"))), Condition("/b", (Check("eq", 1),))
     turned = Condition("/a", tuple(reversed(first.checks)))
     texts = {
-        judge_of(Kind.TOOL, KindConsent(ask=(Rule("x", when),))).judge(Kind.TOOL, "x", {}).rule
+        judge_of(Kind.TOOL, KindConsent(ask=(Rule("x", when),))).evaluate(Kind.TOOL, "x", {}).rule
         for when in ((first, second), (second, first), (turned, second))
     }
     assert len(texts) == 1
@@ -290,29 +290,29 @@ def test_the_order_of_the_file_changes_no_text() -> None:
 
 def test_of_many_readings_one_rule_is_named_whatever_their_order() -> None:
     judge = judge_of(Kind.RESOURCE, KindConsent(ask=listed("x://h/b", "x://h/a/../b", "x://h/**"), deny=listed("z")))
-    assert judge.judge(Kind.RESOURCE, "x://h/a/../b").rule == "resources.ask: x://h/**"
+    assert judge.evaluate(Kind.RESOURCE, "x://h/a/../b").rule == "resources.ask: x://h/**"
     judge = judge_of(Kind.RESOURCE, KindConsent(allow=listed("x://h/a/**"), ask=listed("x://h/b")))
-    assert judge.judge(Kind.RESOURCE, "x://h/a/../b") == Judgement(ASK, "resources.ask: x://h/b", False)
-    assert judge.judge(Kind.RESOURCE, "x://h/a/../c") == Judgement(DENY, "resources.allow: nothing else", False)
+    assert judge.evaluate(Kind.RESOURCE, "x://h/a/../b") == RuleDecision(ASK, "resources.ask: x://h/b", False)
+    assert judge.evaluate(Kind.RESOURCE, "x://h/a/../c") == RuleDecision(DENY, "resources.allow: nothing else", False)
 
 
 def test_whether_a_person_may_still_be_asked_by_a_rule() -> None:
     judge = Rules(Consent(tools=CREATE, prompts=KindConsent(default=ASK), form=ASK), Trust.STANDARD)
-    assert judge.has('tools.ask: create_* when {"draft": {"eq": false}}')
-    assert judge.has("prompts.default")
-    assert judge.has("elicitation.form: ask")
-    assert judge.has("trust: standard")  # for sampling
-    assert not judge.has('tools.allow: create_* when {"owner": {"in": ["acme"]}}')
-    assert not judge.has("tools.default")
-    assert not judge.has("trust: untrusted")
-    assert not Rules(Consent(), Trust.TRUSTED).has("trust: trusted")
+    assert judge.has_rule('tools.ask: create_* when {"draft": {"eq": false}}')
+    assert judge.has_rule("prompts.default")
+    assert judge.has_rule("elicitation.form: ask")
+    assert judge.has_rule("trust: standard")  # for sampling
+    assert not judge.has_rule('tools.allow: create_* when {"owner": {"in": ["acme"]}}')
+    assert not judge.has_rule("tools.default")
+    assert not judge.has_rule("trust: untrusted")
+    assert not Rules(Consent(), Trust.TRUSTED).has_rule("trust: trusted")
 
 
 # Explaining
 
 
 def test_every_rule_that_was_tried_is_told_with_the_reason() -> None:
-    found = judge_of(Kind.TOOL, CREATE).tried(Kind.TOOL, "create_x", {"owner": "acme", "draft": "no"})
+    found = judge_of(Kind.TOOL, CREATE).explain(Kind.TOOL, "create_x", {"owner": "acme", "draft": "no"})
     assert [(each.rule, each.matched, each.why) for each in found] == [
         ("tools.deny: delete_*", False, "the name does not fit"),
         ('tools.deny: * when {"owner": {"eq": "evil"}}', False, "the name fits, and owner: eq does not hold"),
@@ -329,14 +329,14 @@ def test_every_rule_that_was_tried_is_told_with_the_reason() -> None:
 
 def test_readings_of_a_uri_are_explained() -> None:
     judge = judge_of(Kind.RESOURCE, KindConsent(allow=listed("x://h/a/**")))
-    first, rest = judge.tried(Kind.RESOURCE, "x://h/a/../b")
+    first, rest = judge.explain(Kind.RESOURCE, "x://h/a/../b")
     assert (first.matched, first.why) == (True, "the URI fits in 1 of the 2 ways it may be read")
     assert (rest.matched, rest.why) == (True, "no other rule matches every reading of the URI")
     assert rest.verdict is DENY
 
 
 def test_a_name_that_is_too_long_is_explained() -> None:
-    (only,) = judge_of(Kind.TOOL, CREATE).tried(Kind.TOOL, "x" * (MAX_LENGTH + 1))
+    (only,) = judge_of(Kind.TOOL, CREATE).explain(Kind.TOOL, "x" * (MAX_LENGTH + 1))
     assert (only.verdict, only.matched) == (DENY, True)
 
 
@@ -345,7 +345,7 @@ def test_nothing_of_the_arguments_is_in_an_explanation() -> None:
     rule = Rule("x", (*FROM_ACME, Condition("/n/0", (Check("max_len", 1),))), closed=True)
     judge = judge_of(Kind.TOOL, KindConsent(deny=(rule,), ask=(replace(rule, closed=False),)))
     for arguments in ({"owner": secret}, {"owner": [secret], "n": [secret]}, {secret: 1}, {"n": {secret: 1}}):
-        assert secret not in str(judge.tried(Kind.TOOL, "x", arguments))
+        assert secret not in str(judge.explain(Kind.TOOL, "x", arguments))
 
 
 # Rules for nothing
@@ -367,7 +367,7 @@ def test_rules_that_match_nothing_are_told(kind: Kind, names: tuple[str, ...], l
         resources=KindConsent(listed("x://h/b"), listed("x://h/.a"), listed("x://h/c")),
         prompts=KindConsent(default=ASK),
     )
-    assert at_once(Rules(consent).unmatched(kind, names)) == left
+    assert run_inline(Rules(consent).unmatched(kind, names)) == left
 
 
 # What servers ask
@@ -389,18 +389,18 @@ def test_what_a_server_may_ask_goes_by_trust(
 ) -> None:
     expected = {Trust.TRUSTED: trusted, Trust.STANDARD: standard, Trust.UNTRUSTED: untrusted}
     for uri in (None, PAGE):
-        found = {trust: Rules(Consent(), trust).question(question, uri) for trust in Trust}
-        assert found == {trust: Judgement(verdict, f"trust: {trust}", False) for trust, verdict in expected.items()}
-    assert {trust: Rules(Consent(), trust).could_ask(question) for trust in Trust} == {
+        found = {trust: Rules(Consent(), trust).evaluate_server_request(question, uri) for trust in Trust}
+        assert found == {trust: RuleDecision(verdict, f"trust: {trust}", False) for trust, verdict in expected.items()}
+    assert {trust: Rules(Consent(), trust).allows_server_request(question) for trust in Trust} == {
         trust: verdict is not DENY for trust, verdict in expected.items()
     }
 
 
 def test_a_word_replaces_the_trust_level() -> None:
     judge = Rules(Consent(sampling=ALLOW, form=DENY, url=KindConsent(default=ALLOW)), Trust.UNTRUSTED)
-    assert judge.question(Question.SAMPLING) == Judgement(ALLOW, "sampling: allow", False)
-    assert judge.question(Question.FORM) == Judgement(DENY, "elicitation.form: deny", False)
-    assert judge.question(Question.URL, PAGE) == Judgement(ALLOW, "elicitation.url.default", False)
+    assert judge.evaluate_server_request(Question.SAMPLING) == RuleDecision(ALLOW, "sampling: allow", False)
+    assert judge.evaluate_server_request(Question.FORM) == RuleDecision(DENY, "elicitation.form: deny", False)
+    assert judge.evaluate_server_request(Question.URL, PAGE) == RuleDecision(ALLOW, "elicitation.url.default", False)
 
 
 NO_PAGES = [
@@ -430,10 +430,14 @@ def test_nobody_is_sent_to_what_is_no_safe_page(uri: str) -> None:
             KindConsent(allow=listed("**")),
             KindConsent(listed(uri)),
         ):
-            assert Rules(Consent(url=lists), trust).question(Question.URL, uri) == Judgement(DENY, ONLY_PAGES, False)
-    assert Rules(Consent(), Trust.TRUSTED).question(Question.URL, uri).verdict is ALLOW
+            assert Rules(Consent(url=lists), trust).evaluate_server_request(Question.URL, uri) == RuleDecision(
+                DENY, HTTPS_PAGES_ONLY, False
+            )
+    assert Rules(Consent(), Trust.TRUSTED).evaluate_server_request(Question.URL, uri).verdict is ALLOW
     if uri and len(uri) <= MAX_LENGTH:
-        denied = Rules(Consent(url=KindConsent(deny=listed(uri))), Trust.TRUSTED).question(Question.URL, uri)
+        denied = Rules(Consent(url=KindConsent(deny=listed(uri))), Trust.TRUSTED).evaluate_server_request(
+            Question.URL, uri
+        )
         assert denied.verdict is DENY
 
 
@@ -457,8 +461,8 @@ def test_nobody_is_sent_to_what_is_no_safe_page(uri: str) -> None:
     ],
 )
 def test_a_page_may_be_asked_for(uri: str) -> None:
-    assert Rules(Consent()).question(Question.URL, uri) == Judgement(ASK, "trust: standard", False)
-    assert Rules(Consent(url=KindConsent(default=ALLOW))).question(Question.URL, uri).verdict is ALLOW
+    assert Rules(Consent()).evaluate_server_request(Question.URL, uri) == RuleDecision(ASK, "trust: standard", False)
+    assert Rules(Consent(url=KindConsent(default=ALLOW))).evaluate_server_request(Question.URL, uri).verdict is ALLOW
 
 
 @pytest.mark.parametrize(
@@ -479,8 +483,8 @@ def test_a_page_may_be_asked_for(uri: str) -> None:
 )
 def test_no_spelling_leads_to_another_page(uri: str) -> None:
     judge = Rules(Consent(url=KindConsent(allow=listed("https://*.example.com/ok/**", "https://*.example.com/"))))
-    assert judge.question(Question.URL, "https://api.example.com/ok/x").verdict is ALLOW
-    assert judge.question(Question.URL, uri).verdict is DENY
+    assert judge.evaluate_server_request(Question.URL, "https://api.example.com/ok/x").verdict is ALLOW
+    assert judge.evaluate_server_request(Question.URL, uri).verdict is DENY
 
 
 def test_pages_and_roots_are_judged_by_their_patterns() -> None:
@@ -490,10 +494,16 @@ def test_pages_and_roots_are_judged_by_their_patterns() -> None:
             roots=KindConsent(allow=listed("file:///home/me/project"), ask=listed("file:///home/me/*")),
         )
     )
-    assert judge.question(Question.URL, "https://a.example/x").rule == "elicitation.url.allow: https://a.example/**"
-    assert judge.question(Question.URL, "https://a.example/admin/x").verdict is DENY
-    assert judge.question(Question.URL, "https://a.example/%61dmin/x").verdict is DENY
-    found = [judge.question(Question.ROOTS, f"file:///home/me/{name}").verdict for name in ("project", "x", "x/y")]
+    assert (
+        judge.evaluate_server_request(Question.URL, "https://a.example/x").rule
+        == "elicitation.url.allow: https://a.example/**"
+    )
+    assert judge.evaluate_server_request(Question.URL, "https://a.example/admin/x").verdict is DENY
+    assert judge.evaluate_server_request(Question.URL, "https://a.example/%61dmin/x").verdict is DENY
+    found = [
+        judge.evaluate_server_request(Question.ROOTS, f"file:///home/me/{name}").verdict
+        for name in ("project", "x", "x/y")
+    ]
     assert found == [ASK, ASK, DENY]
 
 
@@ -512,13 +522,13 @@ def test_pages_and_roots_are_judged_by_their_patterns() -> None:
 )
 def test_without_a_page_it_is_the_one_that_pleases_most(lists: KindConsent, verdict: Verdict) -> None:
     judge = Rules(Consent(url=lists))
-    assert judge.question(Question.URL).verdict is verdict
-    assert judge.could_ask(Question.URL) is (verdict is not DENY)
+    assert judge.evaluate_server_request(Question.URL).verdict is verdict
+    assert judge.allows_server_request(Question.URL) is (verdict is not DENY)
 
 
 def test_roots_are_told_apart_by_rules_alone() -> None:
-    assert Rules(Consent(roots=KindConsent(deny=listed("file:///etc/**")))).tells_roots_apart
-    assert not Rules(Consent(roots=KindConsent(default=ASK))).tells_roots_apart
+    assert Rules(Consent(roots=KindConsent(deny=listed("file:///etc/**")))).has_root_rules
+    assert not Rules(Consent(roots=KindConsent(default=ASK))).has_root_rules
 
 
 # The second judge
@@ -542,11 +552,13 @@ def compare(seed: int, count: int) -> None:
         expected = reference.opinion(case.consent, case.trust, case.word, case.name, case.given)
         kind = KINDS.get(case.word)
         if kind is None:
-            found = judge.question(QUESTIONS[case.word], case.name)
+            found = judge.evaluate_server_request(QUESTIONS[case.word], case.name)
             agreed = not found.conditional
         else:
-            found = judge.judge(kind, case.name, case.given)
-            agreed = judge.shows(kind, case.name) == expected.shown and found.conditional == _by_arguments(expected)
+            found = judge.evaluate(kind, case.name, case.given)
+            agreed = judge.is_visible(kind, case.name) == expected.shown and found.conditional == _by_arguments(
+                expected
+            )
         agreed = agreed and found.verdict == expected.verdict and found.rule.startswith(_texts(case, expected))
         if not expected.exact:
             # Servers differ over this URI. The judge counts all of them, the reference some: it may be the stricter.
@@ -558,8 +570,8 @@ def compare(seed: int, count: int) -> None:
 
 def _is_explained(judge: Rules, kind: Kind, case: reference.Case) -> bool:
     """Whether the rule that decided is told among those that match, and none that is stricter."""
-    found = judge.judge(kind, case.name, case.given)
-    matched = [each for each in judge.tried(kind, case.name, case.given) if each.matched]
+    found = judge.evaluate(kind, case.name, case.given)
+    matched = [each for each in judge.explain(kind, case.name, case.given) if each.matched]
     strictest = min((each.verdict for each in matched), key=[DENY, ASK, ALLOW].index)
     return strictest is found.verdict and found.rule in [each.rule for each in matched]
 
@@ -584,7 +596,7 @@ def _texts(case: reference.Case, expected: reference.Opinion) -> tuple[str, ...]
         "trust": f"trust: {case.trust}",
         "word": f"{title}: {expected.verdict}",
         "length": "longer than 8192 characters",
-        "page": ONLY_PAGES,
+        "page": HTTPS_PAGES_ONLY,
     }
     return (said[expected.said],)
 
@@ -762,13 +774,13 @@ ENDS = ("?", "?x=1", "#", "#frag", "/", "/.")
 def test_what_is_denied_is_denied_with_anything_behind_it_that_a_server_may_leave_out(end: str) -> None:
     for deny in ("**/.env", "file:///srv/d/.env", "file:///srv/d/.e*"):
         judge = rules(Kind.RESOURCE, (PATTERN,), (deny,))
-        assert judge.judge(Kind.RESOURCE, "file:///srv/d/.env" + end).rule == f"resources.deny: {deny}"
-        assert not judge.shows(Kind.RESOURCE, "file:///srv/d/.env" + end)
+        assert judge.evaluate(Kind.RESOURCE, "file:///srv/d/.env" + end).rule == f"resources.deny: {deny}"
+        assert not judge.is_visible(Kind.RESOURCE, "file:///srv/d/.env" + end)
     judge = judge_of(
         Kind.RESOURCE, KindConsent(allow=listed("x://**"), ask=listed("x://h/pay"), deny=listed("x://h/s"))
     )
-    assert judge.judge(Kind.RESOURCE, "x://h/s" + end).verdict is DENY
-    assert judge.judge(Kind.RESOURCE, "x://h/pay" + end).verdict is ASK
+    assert judge.evaluate(Kind.RESOURCE, "x://h/s" + end).verdict is DENY
+    assert judge.evaluate(Kind.RESOURCE, "x://h/pay" + end).verdict is ASK
 
 
 @pytest.mark.parametrize("end", ["?", "?x=1", "#", "#frag", "?#", "%3F", "%23", "%00"])
@@ -831,34 +843,34 @@ def test_pages_and_roots_may_end_in_a_slash() -> None:
         )
     )
     for page in ("https://h/ok/", "https://h/ok/#top", "https://h/ok/a/?b=c", "https://h/cb?code=1"):
-        assert judge.question(Question.URL, page).verdict is ALLOW
+        assert judge.evaluate_server_request(Question.URL, page).verdict is ALLOW
     for page in ("https://h/ok/admin/", "https://h/ok/admin?x", "https://h/ok/admin/.#y", "https://h/ok/x/..%2fadmin"):
-        assert judge.question(Question.URL, page).verdict is DENY
+        assert judge.evaluate_server_request(Question.URL, page).verdict is DENY
     for root in ("file:///home/me/", "file:///home/me/project/", "file:///home/me/project"):
-        assert judge.question(Question.ROOTS, root).verdict is ALLOW
+        assert judge.evaluate_server_request(Question.ROOTS, root).verdict is ALLOW
     for root in (
         "file:///home/me/.ssh/",
         "file:///home/me/.ssh?",
         "file://x/home/me/.ssh",
         "file:///home/me/a/../.ssh/.",
     ):
-        assert judge.question(Question.ROOTS, root).verdict is DENY
+        assert judge.evaluate_server_request(Question.ROOTS, root).verdict is DENY
 
 
 def test_a_uri_that_can_be_read_in_too_many_ways_is_denied() -> None:
     uri = "http://me@h:80/a%5cb%2f../x;y?q%3f/../a%2523?z#%2523#;%09/./a\\b%2f..;" + "%255c/..%252f?#;" * 9
     judge = judge_of(Kind.RESOURCE, KindConsent(allow=listed("**")))
-    assert judge.judge(Kind.RESOURCE, uri) == Judgement(DENY, "readable in too many ways", False)
-    assert not judge.shows(Kind.RESOURCE, uri)
-    (only,) = judge.tried(Kind.RESOURCE, uri)
+    assert judge.evaluate(Kind.RESOURCE, uri) == RuleDecision(DENY, "readable in too many ways", False)
+    assert not judge.is_visible(Kind.RESOURCE, uri)
+    (only,) = judge.explain(Kind.RESOURCE, uri)
     assert (only.verdict, only.matched, only.rule) == (DENY, True, "readable in too many ways")
-    assert at_once(judge.unmatched(Kind.RESOURCE, [uri])) == ["resources.allow: **"]
+    assert run_inline(judge.unmatched(Kind.RESOURCE, [uri])) == ["resources.allow: **"]
 
 
 def test_a_rule_that_decides_by_a_part_of_a_uri_matches_something() -> None:
     lists = KindConsent(allow=listed("x://list?*", "x://list"), deny=listed("x://h/key", "x://other"))
     judge = judge_of(Kind.RESOURCE, lists)
-    assert at_once(judge.unmatched(Kind.RESOURCE, ["x://list?a", "x://h/key?v=1"])) == [
+    assert run_inline(judge.unmatched(Kind.RESOURCE, ["x://list?a", "x://h/key?v=1"])) == [
         "resources.deny: x://other",
         "resources.allow: x://list",
     ]
@@ -866,16 +878,16 @@ def test_a_rule_that_decides_by_a_part_of_a_uri_matches_something() -> None:
 
 def test_what_is_left_of_a_uri_is_explained() -> None:
     judge = judge_of(Kind.RESOURCE, KindConsent(allow=listed("file:///d/**"), deny=listed("**/.env")))
-    deny, allow, rest = judge.tried(Kind.RESOURCE, "file:///d/.env?x")
+    deny, allow, rest = judge.explain(Kind.RESOURCE, "file:///d/.env?x")
     assert (deny.matched, deny.why) == (True, "the URI fits in 1 of the 2 ways it may be read")
     assert (allow.matched, allow.why, rest.matched) == (True, "the URI fits", False)
 
 
 def test_what_is_remembered_for_lists_is_what_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no more is remembered than may be."""
-    monkeypatch.setattr(module, "MOST_LISTED", 3)
+    monkeypatch.setattr(module, "MAX_CACHED_NAMES", 3)
     rules = Rules(Consent(tools=KindConsent(allow=(Rule("get_*"),), deny=(Rule("*_all"),))))
     for name in ("get_x", "get_all", "wipe", "get_x", "get_y", "get_z", "get_all"):
         for _ in range(2):
-            assert rules.lists(Kind.TOOL, name) == rules.shows(Kind.TOOL, name)
-        assert len(rules._listed) <= 3
+            assert rules.is_visible_cached(Kind.TOOL, name) == rules.is_visible(Kind.TOOL, name)
+        assert len(rules._visibility_cache) <= 3

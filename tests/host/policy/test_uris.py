@@ -166,7 +166,7 @@ def test_the_number_of_readings_is_limited_and_so_is_their_length() -> None:
 def test_text_that_takes_long_to_read_is_not_read(uri: str) -> None:
     with pytest.raises(TooManyVariants):
         uri_variants(uri)
-    assert rules(("**",)).judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
+    assert rules(("**",)).evaluate(Kind.RESOURCE, uri).verdict is Verdict.DENY
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_escapes_are_decoded_as_the_standard_library_decodes_them(text: str) -> 
 @pytest.mark.parametrize("blank", [*filter(str.isspace, map(chr, range(0x3001))), "\ufeff"])
 def test_blanks_at_either_end_lead_around_no_deny(blank: str) -> None:
     for uri in (f"file:///srv/d/.env{blank}", f"{blank}file:///srv/d/.env", f"{blank} file:///srv/d/.env {blank}"):
-        assert rules(None, "file:///srv/d/.env").judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
+        assert rules(None, "file:///srv/d/.env").evaluate(Kind.RESOURCE, uri).verdict is Verdict.DENY
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_blanks_at_either_end_lead_around_no_deny(blank: str) -> None:
     ],
 )
 def test_what_is_below_a_folder_includes_it_with_a_slash(allow: str, uri: str, is_allowed: bool) -> None:
-    assert (rules((allow,)).judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW) is is_allowed
+    assert (rules((allow,)).evaluate(Kind.RESOURCE, uri).verdict is Verdict.ALLOW) is is_allowed
 
 
 # Against four models of servers
@@ -300,7 +300,7 @@ def test_no_spelling_that_a_server_takes_for_something_denied_passes(part: int) 
     for _ in range(SPELLINGS):
         scene = random.choice(SCENES)
         uri = uri_models.spelling(random, random.choice(scene.plain))
-        if scene.rules.judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW:
+        if scene.rules.evaluate(Kind.RESOURCE, uri).verdict is Verdict.ALLOW:
             passed += 1
             assert not wrong_ones(uri, scene.is_open), f"{uri!r} passes: {wrong_ones(uri, scene.is_open)}"
     assert passed > SPELLINGS / 20  # or nothing was tested
@@ -327,7 +327,7 @@ def test_no_spelling_that_a_server_takes_for_a_denied_path_passes(part: int) -> 
     for _ in range(SPELLINGS):
         scene = random.choice(PATH_SCENES)
         uri = uri_models.spelling(random, random.choice(scene.plain))
-        if scene.rules.judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW:
+        if scene.rules.evaluate(Kind.RESOURCE, uri).verdict is Verdict.ALLOW:
             passed += 1
             wrong = [path for path in uri_models.paths(uri) if not scene.is_open(path)]
             assert not wrong, f"{uri!r} passes: {wrong}"
@@ -342,13 +342,13 @@ def test_no_spelling_that_a_server_takes_for_a_denied_path_passes(part: int) -> 
     ],
 )
 def test_no_scheme_and_no_host_leads_around_a_denied_path(uri: str) -> None:
-    assert rules(None, "/secret/**").judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
+    assert rules(None, "/secret/**").evaluate(Kind.RESOURCE, uri).verdict is Verdict.DENY
 
 
 @pytest.mark.parametrize("uri", ["/secret/k", "/open/../secret/k", "//h/secret/k", "//secret/k", "///secret/k#x"])
 def test_a_path_is_that_of_a_file(uri: str) -> None:
-    assert rules(None, "file:///secret/**").judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
-    assert rules(("file:///secret/**",)).judge(Kind.RESOURCE, uri).verdict is Verdict.DENY
+    assert rules(None, "file:///secret/**").evaluate(Kind.RESOURCE, uri).verdict is Verdict.DENY
+    assert rules(("file:///secret/**",)).evaluate(Kind.RESOURCE, uri).verdict is Verdict.DENY
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_a_path_is_that_of_a_file(uri: str) -> None:
     ],
 )
 def test_what_a_path_may_be_taken_for_besides_need_not_be_allowed(pattern: str, uri: str) -> None:
-    assert rules((pattern,), "/secret/**").judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW
+    assert rules((pattern,), "/secret/**").evaluate(Kind.RESOURCE, uri).verdict is Verdict.ALLOW
 
 
 @pytest.mark.parametrize(
@@ -367,8 +367,8 @@ def test_what_a_path_may_be_taken_for_besides_need_not_be_allowed(pattern: str, 
     [(scene, uri) for scene in SCENES for uri in scene.plain if scene.is_open(uri.partition("?")[0].rstrip("/"))],
 )
 def test_a_plain_uri_that_is_allowed_stays_allowed(scene: Scene, uri: str) -> None:
-    assert scene.rules.judge(Kind.RESOURCE, uri).verdict is Verdict.ALLOW
-    assert scene.rules.shows(Kind.RESOURCE, uri)
+    assert scene.rules.evaluate(Kind.RESOURCE, uri).verdict is Verdict.ALLOW
+    assert scene.rules.is_visible(Kind.RESOURCE, uri)
 
 
 HELD = ("file:///srv/d/held.md", "x://acme/held", "https://host/held", "x://acme/doc?v=1", "memo:held")
@@ -397,12 +397,12 @@ def test_no_spelling_that_a_server_takes_for_something_held_back_passes(part: in
         assert {each.name for each in gate.pins.held()} == set(HELD)
         for _ in range(SPELLINGS // 4):
             uri = uri_models.spelling(random, random.choice(OFFERED))
-            if gate.shows("a", Kind.RESOURCE, uri):
+            if gate.is_visible("a", Kind.RESOURCE, uri):
                 passed += 1
                 assert not wrong_ones(uri, lambda identity: identity not in held), uri
         assert passed > SPELLINGS / 80
         for uri in OFFERED:
-            assert gate.shows("a", Kind.RESOURCE, uri) is (uri not in HELD)
+            assert gate.is_visible("a", Kind.RESOURCE, uri) is (uri not in HELD)
         for uri in (
             "x://acme/doc?v=1#f",
             "x://acme/doc/?v=1",
@@ -410,9 +410,9 @@ def test_no_spelling_that_a_server_takes_for_something_held_back_passes(part: in
             "memo:held?",
             "x://acme/held#" + "x" * 9000,
         ):
-            assert not gate.shows("a", Kind.RESOURCE, uri)
+            assert not gate.is_visible("a", Kind.RESOURCE, uri)
         for uri in ("x://acme/doc?v=2", "x://acme/doc", "file:///srv/d/other.md?x"):
-            assert gate.shows("a", Kind.RESOURCE, uri)
+            assert gate.is_visible("a", Kind.RESOURCE, uri)
 
 
 # The models themselves

@@ -7,13 +7,13 @@ from msgspec import Raw
 
 from host.errors import (
     ColonnadeError,
-    Crowded,
     HeaderMismatch,
     InvalidParams,
     MethodNotFound,
     MissingAbility,
-    Refused,
     ResourceNotFound,
+    ServerErrorResponse,
+    TooManyRequests,
     Unavailable,
     UnknownEntry,
     UnsupportedVersion,
@@ -23,8 +23,8 @@ from host.protocol.codes import for_stateless, means_not_found, relayed, uri_in
 URI = "memo:one"
 
 
-def refusal(code: int, message: str = "no", data: bytes | None = None) -> Refused:
-    return Refused("a", code, message, None if data is None else Raw(data))
+def refusal(code: int, message: str = "no", data: bytes | None = None) -> ServerErrorResponse:
+    return ServerErrorResponse("a", code, message, None if data is None else Raw(data))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_what_capability_a_server_misses_is_the_clients_to_declare() -> None:
         HeaderMismatch("the header Mcp-Name is missing"),
         MissingAbility("it takes sampling", data=Raw(b'{"requiredCapabilities":{"sampling":{}}}')),
         UnsupportedVersion("not served", data=Raw(b'{"supported":[],"requested":"x"}')),
-        Crowded("too much at once"),
+        TooManyRequests("too much at once"),
         Unavailable("a", "not connected"),
     ],
 )

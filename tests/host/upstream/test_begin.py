@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Protocol
 from host.asking import BrokenAnswer, PeerError
-from host.errors import first_of
+from host.errors import first_exception
 from host.journal import ServerFailed
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Message, Notification, Request, Success, write
 from host.peer import Peer, open_peer
@@ -102,7 +102,7 @@ class Begun:
         try:
             self.offer = await begin(self.link, peer, {"roots": {}}, manner, exits=exits)
         except* (LinkLost, PeerError, BrokenAnswer, ValueError) as group:
-            self.problem = first_of(group)
+            self.problem = first_exception(group)
         self.ended.set()
 
     async def met(self) -> ServerOffer:

@@ -12,7 +12,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Trust
-from host.aside import TookTooLong
+from host.aside import WorkerTimeout
 from host.asking import AnswerTooLong, PeerError
 from host.errors import TooLarge
 from host.exchange import Answered
@@ -85,14 +85,14 @@ async def test_a_result_that_is_no_object_is_a_broken_server(result: object) -> 
 
 
 async def test_a_result_that_takes_too_long_to_look_through_is_a_broken_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def too_long(*_: object, repeats: bool) -> object:
-        assert not repeats
-        raise TookTooLong
+    async def too_long(*_: object, fall_back_to_thread: bool) -> object:
+        assert not fall_back_to_thread
+        raise WorkerTimeout
 
     async def answer(params: dict[str, Any]) -> object:
         return {"content": [], "structuredContent": {"x": "x" * 2 * LIGHT_BYTES}}
 
-    monkeypatch.setattr(module, "run_aside", too_long)
+    monkeypatch.setattr(module, "run_in_worker", too_long)
     server = ScriptedServer("a", tools=["x"], answers={"tools/call": answer})
     async with open_world(server) as world:
         client = await world.client()

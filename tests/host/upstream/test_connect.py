@@ -12,7 +12,7 @@ import trio
 
 from config import HttpServer, StdioServer
 from config.interpolate import Secret
-from host.journal import Event, Journal, Said
+from host.journal import Event, Journal, StderrLine
 from host.jsonrpc.messages import Notification, Request
 from host.upstream.connect import open_http_link, open_link, open_sse_link
 from host.wire.link import Arrival, Link, LinkLost, Parcel
@@ -66,7 +66,7 @@ async def test_standard_error_is_read_whatever_it_is() -> None:
         "sys.stderr.flush(); print('{}')"
     )
     arrived, _, events = await run(child(sys.executable, "-c", code))
-    said = [event.line for event in events if isinstance(event, Said)]
+    said = [event.line for event in events if isinstance(event, StderrLine)]
     assert len(arrived) == 1
     assert said[0] == "\\x1b[31mred\\ufffd"
     assert said[-1].endswith("last")
@@ -98,7 +98,7 @@ async def test_what_was_told_in_confidence_is_not_repeated() -> None:
     code = "import os, sys; print('bad key', os.environ['KEY'], os.environ['ZONE'], file=sys.stderr)"
     spec = child(sys.executable, "-c", code, env={"KEY": Secret("sk-123456"), "ZONE": Secret("UTC")})
     _, _, events = await run(spec)
-    assert [event.line for event in events if isinstance(event, Said)] == ["bad key *** UTC"]
+    assert [event.line for event in events if isinstance(event, StderrLine)] == ["bad key *** UTC"]
 
 
 async def test_a_port_where_nobody_listens_is_a_lost_link() -> None:

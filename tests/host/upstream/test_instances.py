@@ -17,7 +17,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Isolation, Secret, Trust
 from host.downstream.sessions import Session
 from host.errors import Unavailable
-from host.journal import Crashed, InstanceFailed
+from host.journal import InstanceFailed, InternalError
 from host.jsonrpc.messages import Id, Notification, Request, Success, write
 from host.upstream.backoff import MOST_STARTS
 from host.wire.link import Link, LinkLost
@@ -513,7 +513,7 @@ async def test_an_instance_that_does_not_start_is_not_tried_too_often(
         await trio.sleep(70)
         await says(client)
         assert await client.names() == ["a__x"]
-        assert not any(isinstance(event, Crashed) for event in world.events)
+        assert not any(isinstance(event, InternalError) for event in world.events)
 
 
 @pytest.mark.parametrize("isolation", BOTH)
@@ -650,7 +650,7 @@ async def test_our_own_mistake_about_one_instance_stays_with_it() -> None:
         await world.settled()
         server.open_link = lambda: 1 / 0  # type: ignore[assignment, method-assign, return-value]
         assert "of an internal error" in await fails(client)
-        assert any(isinstance(event, Crashed) for event in world.events)
+        assert any(isinstance(event, InternalError) for event in world.events)
         assert await client.names() == ["a__x"]
         assert world.roster.ready("a") is not None
 

@@ -256,7 +256,7 @@ async def test_a_call_comes_behind_the_level_that_was_wanted_before_it() -> None
         for level in ("error", "debug") * 10:
             await wait_all_tasks_blocked()  # the server has agreed to the level before
             server.asked.clear()
-            world.router.want_logs(caller, level)
+            world.router.set_log_level(caller, level)
             await client.call("a__x")
             assert server.asked == ["logging/setLevel", "tools/call"]
 
@@ -268,7 +268,7 @@ async def test_no_call_waits_until_a_server_agrees_to_a_level(autojump_clock: Mo
         await world.settled()
         client = await world.client()
         for level in ("error", "debug"):
-            world.router.want_logs(caller, level)
+            world.router.set_log_level(caller, level)
             await client.call("a__x")
         assert server.asked[-3:] == ["logging/setLevel", "tools/call", "tools/call"]
         assert trio.current_time() < PATIENCE / 4

@@ -15,15 +15,15 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Config, Consent, KindConsent, Listen, Rule, Trust
 from host.asking import PeerError
-from host.catalog import AT_ONCE
+from host.catalog import MAX_INLINE_ENTRIES
 from host.console.office import HostOffice
 from host.exchange import Caller
-from host.journal import LeftOut
+from host.journal import EntryOmitted
 from host.jsonrpc.messages import ErrorBody, Notification
-from host.memory import Use, client
+from host.memory import Use, client_owner
 from host.policy.audit import files, records, verify
-from host.policy.desk import Answer
-from host.policy.pins import Standing
+from host.policy.desk import ConfirmationAnswer
+from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream import listing
@@ -33,11 +33,11 @@ from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, t
 
 
 def names(world: World, kind: Kind = Kind.TOOL) -> list[str]:
-    return [entry.inward for entry in world.catalog.shelf(kind).entries]
+    return [entry.inward for entry in world.catalog.snapshot(kind).entries]
 
 
 def complaints(world: World) -> list[str]:
-    return [event.what for event in world.events if isinstance(event, LeftOut)]
+    return [event.what for event in world.events if isinstance(event, EntryOmitted)]
 
 
 def paged(pages: dict[str | None, dict[str, Any]]) -> ScriptedServer:
@@ -160,7 +160,7 @@ async def test_a_list_without_memory_is_not_read_and_tried_again(autojump_clock:
         await trio.sleep(120)
         assert names(world) == ["n0", "n1", "n2"]
         assert world.memory.by_use()["lists"] > 960_000
-        world.catalog.rearrange([])
+        world.catalog.set_servers([])
         assert world.memory.by_use()["lists"] == 0
 
 
@@ -180,7 +180,7 @@ async def test_a_list_gives_way_while_it_is_read(autojump_clock: MockClock) -> N
         server.answers["tools/list"] = answer
         await server.notifies("notifications/tools/list_changed")
         await trio.sleep(5)
-        held = world.memory.hold(client(None), Use.REQUESTS, 69_000, lambda: None)
+        held = world.memory.hold(client_owner(None), Use.REQUESTS, 69_000, lambda: None)
         await trio.sleep(1)
         assert "needs more memory" in complaints(world)[0]
         held.release()
@@ -227,7 +227,7 @@ async def test_large_lists_leave_room_for_a_server_that_comes_later(autojump_clo
         assert len(larger.asked) < 4 * 30, "it is tried again about once a minute"
         assert not caller.heard(CHANGED)
         assert names(world) == ["t0", "t1", "t2", "t3", "x"]
-        told = [event.what for event in world.events if isinstance(event, LeftOut) and event.server == "larger"]
+        told = [event.what for event in world.events if isinstance(event, EntryOmitted) and event.server == "larger"]
         assert "takes more memory than other servers leave (memory)" in told[0]
         assert set(told[1:]) == {"tools/list needs more memory than there is (memory); none of it is listed"}
         world.configures(larger, late)
@@ -250,7 +250,7 @@ async def test_a_list_that_gives_way_while_it_is_made_is_not_published(autojump_
             await trio.lowlevel.checkpoint()
         assert names(world) == ["t0"]
         world.memory.total = 200_000
-        with world.memory.hold(client(None), Use.REQUESTS, 1, lambda: None):
+        with world.memory.hold(client_owner(None), Use.REQUESTS, 1, lambda: None):
             pass
         assert names(world) == []
         await trio.sleep(1)
@@ -560,14 +560,14 @@ async def test_a_call_that_began_before_the_change_and_was_not_sent_is_judged_an
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()
         client = await world.client()
-        with world.gate.desk.attach(Channel.CONSOLE):
+        with world.gate.confirmations.attach(Channel.CONSOLE):
             call = later(nursery, client.call, "a__x")
             await wait_all_tasks_blocked()
             server.answers["tools/list"] = slowly
             server.sends(Notification(CHANGED))
             await wait_all_tasks_blocked()
-            (matter,) = world.gate.desk.matters()
-            world.gate.desk.answer(matter.id, Answer.ONCE, Channel.CONSOLE)
+            (matter,) = world.gate.confirmations.list_all()
+            world.gate.confirmations.answer(matter.id, ConfirmationAnswer.ONCE, Channel.CONSOLE)
             assert (await call.comes())["isError"]
         server.hears_nothing_more()
 
@@ -682,7 +682,7 @@ class Renaming:
 
 
 def listed(world: World, server: str = "big") -> list[str]:
-    return [entry.inward for entry in world.catalog.shelf(Kind.TOOL).by_server.get(server, ())]
+    return [entry.inward for entry in world.catalog.snapshot(Kind.TOOL).by_server.get(server, ())]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -850,7 +850,7 @@ async def test_other_rules_for_long_lists_hold_nobody_up() -> None:
 async def test_no_list_shows_what_other_rules_deny_by_now_and_no_call_of_it_goes(autojump_clock: MockClock) -> None:
     """From the moment of the reload on: not a list that is asked for then, nor one that is being made, nor a page of
     one that was shown before. Clients are told."""
-    count = 3 * AT_ONCE
+    count = 3 * MAX_INLINE_ENTRIES
 
     async def call(params: dict[str, Any]) -> object:
         return {"content": []}
@@ -893,7 +893,7 @@ async def test_a_list_is_swapped_in_one_step() -> None:
         async def look() -> None:
             while True:
                 names = listed(world)
-                known = world.gate.standing("big", Kind.TOOL, "t1_2999") is Standing.APPROVED
+                known = world.gate.pin_status("big", Kind.TOOL, "t1_2999") is PinStatus.APPROVED
                 seen.add((names[0].split("_")[0], len(names), known))
                 await trio.lowlevel.checkpoint()
 
@@ -961,13 +961,13 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
             meanwhile(world)
             decided = True
             nursery.start_soon(look)
-            await until(lambda: world.gate.standing("big", Kind.TOOL, "t0_9") is not Standing.APPROVED)
-            await world.catalog.judged(Kind.TOOL)
+            await until(lambda: world.gate.pin_status("big", Kind.TOOL, "t0_9") is not PinStatus.APPROVED)
+            await world.catalog.wait_until_evaluated(Kind.TOOL)
             for _ in range(50):
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         assert wrong == []
-        shown = world.catalog.shelf(Kind.TOOL).entries
+        shown = world.catalog.snapshot(Kind.TOOL).entries
         assert {entry.inward for entry in shown} == (
             set() if hidden is None else {f"t0_{number}" for number in range(1500)} - {"t0_9"} - hidden
         )

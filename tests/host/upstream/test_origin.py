@@ -5,13 +5,13 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from host.exchange import Caller, Exchange, Nobody
+from host.exchange import Caller, Exchange, NoClient
 from host.jsonrpc.messages import Request
 from host.upstream.origin import CEILING, Hold, Origin, Patience
 
 
 def origin() -> Origin:
-    return Origin(Exchange(Request(1, "tools/call"), {}, Caller("a", None), Nobody()), Patience(10))
+    return Origin(Exchange(Request(1, "tools/call"), {}, Caller("a", None), NoClient()), Patience(10))
 
 
 async def test_progress_puts_the_deadline_off_up_to_the_ceiling(autojump_clock: MockClock) -> None:
@@ -45,8 +45,8 @@ async def test_the_clock_stands_still_while_a_person_is_asked(autojump_clock: Mo
 async def test_a_question_lasts_until_all_that_it_may_belong_to_is_over(autojump_clock: MockClock) -> None:
     """(rule 50)"""
     first, second, third = origin(), origin(), origin()
-    hold = Hold([first, second, third], Nobody())
-    assert hold.outlet is third.exchange.outlet
+    hold = Hold([first, second, third], NoClient())
+    assert hold.outlet is third.exchange.client
     open_after = []
     for one in (third, first, second):
         one.end()
@@ -57,7 +57,7 @@ async def test_a_question_lasts_until_all_that_it_may_belong_to_is_over(autojump
 
 async def test_a_question_that_is_answered_keeps_nothing(autojump_clock: MockClock) -> None:
     one = origin()
-    hold = Hold([one], Nobody())
+    hold = Hold([one], NoClient())
     hold.stop_clocks()
     assert one.patience.scope.deadline == float("inf")
     hold.release()
@@ -66,5 +66,5 @@ async def test_a_question_that_is_answered_keeps_nothing(autojump_clock: MockClo
 
 
 async def test_a_question_that_belongs_to_no_request_goes_to_where_its_client_listens() -> None:
-    standing = Nobody()
+    standing = NoClient()
     assert Hold([], standing).outlet is standing

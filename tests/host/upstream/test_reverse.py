@@ -18,13 +18,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Channel, Isolation, Trust
 from host.asking import ABANDONED
 from host.downstream.parking import PARKED
-from host.errors import NOBODY_ANSWERED
-from host.exchange import Caller, Exchange, Report, Round
-from host.journal import Crashed, Dropped, NotAsked
+from host.errors import UNCONFIRMED
+from host.exchange import Caller, Exchange, MrtrRound, ProgressCallback
+from host.journal import InternalError, MessageDropped, ServerRequestRefused
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
 from host.peer import MAX_SERVED
-from host.policy.desk import Answer as Answering
+from host.policy.desk import ConfirmationAnswer as Answering
 from host.protocol.abilities import NO_ABILITIES, abilities_of
 from host.protocol.versions import LATEST
 from host.upstream.origin import CEILING
@@ -57,7 +57,7 @@ NOT_CERTAIN = "it is not certain which client is meant (with isolation: per-clie
 
 
 def refusals(world: World) -> list[str]:
-    return [event.why for event in world.events if isinstance(event, NotAsked)]
+    return [event.why for event in world.events if isinstance(event, ServerRequestRefused)]
 
 
 def withdrawn(client: ScriptedClient) -> list[object]:
@@ -436,7 +436,7 @@ async def play(steps: Sequence[Step]) -> None:
         await wait_all_tasks_blocked()
         assert_own_questions(clients)
         assert sorted(str(answer.id) for answer in server.answered) == sorted(questions)
-        assert not any(isinstance(event, Crashed) for event in world.events)
+        assert not any(isinstance(event, InternalError) for event in world.events)
         for answer in server.working.values():
             answer.set()
 
@@ -484,7 +484,7 @@ async def test_trust_says_what_a_server_may_ask_for(trust: Trust, kind: str, cod
                 assert refused.value.code == code
                 assert refusals(world) == ["the configuration does not let it ask for this"]
                 assert client.asked == []
-        assert [matter.wish.kind for matter in consents] == (["tool"] if trust is Trust.UNTRUSTED else [])
+        assert [matter.access.kind for matter in consents] == (["tool"] if trust is Trust.UNTRUSTED else [])
         server.says(id, {"content": []})
 
 
@@ -512,7 +512,7 @@ async def test_what_costs_something_is_put_to_the_client_of_a_standard_server_on
             client.replies(asked["id"], {"answer": 1.50})
             assert await question.comes() == {"answer": 1.5}
         (consent,) = consents
-        assert (consent.wish.kind, consent.wish.server, consent.wish.session) == (
+        assert (consent.access.kind, consent.access.server, consent.access.session) == (
             kind,
             "a",
             client.session.mark,
@@ -531,16 +531,16 @@ async def test_a_call_that_is_called_off_withdraws_the_question_whether_its_serv
     server = ScriptedServer("a", tools=["x"], timeout=5.0)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
-        with world.gate.desk.attach(Channel.CONSOLE):
+        with world.gate.confirmations.attach(Channel.CONSOLE):
             await begin(nursery, client, server)
             question = later(nursery, server.asks, "sampling/createMessage", SAMPLE)
             await trio.sleep(20)
-            (matter,) = world.gate.desk.matters()
+            (matter,) = world.gate.confirmations.list_all()
             assert matter.waiters
             client.notifies("notifications/cancelled", {"requestId": "c"})
             with pytest.raises(Refusal):
                 await question.comes()
-            assert world.gate.desk.matters() == []
+            assert world.gate.confirmations.list_all() == []
             assert client.asked == []
 
 
@@ -906,7 +906,7 @@ async def test_a_question_that_nobody_answers_ends(autojump_clock: MockClock) ->
         await question.ended.wait()
         assert trio.current_time() - began == pytest.approx(ANSWER_PATIENCE)
         assert question.refusal is not None
-        assert question.refusal.code == NOBODY_ANSWERED
+        assert question.refusal.code == UNCONFIRMED
         assert withdrawn(client) == [asked["id"]]
         server.says(id, {"content": []})
         assert await call.comes() == {"content": []}
@@ -1045,7 +1045,7 @@ async def test_a_page_that_was_not_visited_keeps_nothing_of_a_client_that_is_gon
         assert gone() is None
         await server.notifies("notifications/elicitation/complete", {"elicitationId": PAGE["elicitationId"]})
         await wait_all_tasks_blocked()
-        assert [event for event in world.events if isinstance(event, Crashed)] == []
+        assert [event for event in world.events if isinstance(event, InternalError)] == []
 
 
 async def test_only_so_many_pages_are_remembered() -> None:
@@ -1192,7 +1192,7 @@ async def test_odd_log_messages_harm_nobody(params: object) -> None:
         await server.notifies("notifications/message", params)
         await wait_all_tasks_blocked()
         server.says(id, {"content": []})
-        assert not any(isinstance(event, Crashed) for event in world.events)
+        assert not any(isinstance(event, InternalError) for event in world.events)
         assert server.connections == 1
 
 
@@ -1217,7 +1217,7 @@ async def test_an_update_of_nothing_is_dropped(params: object) -> None:
         await world.settled()
         await server.notifies("notifications/resources/updated", params)
         await wait_all_tasks_blocked()
-        dropped = [event for event in world.events if isinstance(event, Dropped)]
+        dropped = [event for event in world.events if isinstance(event, MessageDropped)]
         assert [event.what for event in dropped] == ["invalid message"]
 
 
@@ -1376,10 +1376,10 @@ class Line:
         self.cut = trio.Event()
         """Set once there is no way any more."""
 
-    def tell(self, notice: Notification) -> None:
+    def notify(self, notice: Notification) -> None:
         self.told.append(notice.method)
 
-    async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         self.asked.append(method)
         await self.cut.wait()
         raise LinkLost("the call that this belongs to is over")
@@ -1388,10 +1388,10 @@ class Line:
 async def repeats(world: World, line: Line, *, task: bool = False) -> Any:
     """A request of the client with the one token."""
     params = members(encode({"name": "a__x"}))
-    caller = Caller("test", None, "token", abilities_of(LATEST, encode(CAN)), "token", mark="token")
+    caller = Caller("test", None, "token", abilities_of(LATEST, encode(CAN)), "token", key="token")
     tasked = (lambda: None) if task else None
     request = Request(1, "tools/call", encode_object(params))
-    return await world.router.answer(Exchange(request, params, caller, line, "debug", Round(), tasked))
+    return await world.router.answer(Exchange(request, params, caller, line, "debug", MrtrRound(), tasked))
 
 
 def token_server(how: str) -> ScriptedServer:
@@ -1407,7 +1407,7 @@ async def test_such_a_client_is_asked_nothing_while_any_of_its_requests_may_be_m
     server = token_server(how)
     async with open_world(server, alone=how == "alone") as world, trio.open_nursery() as nursery:
         if how == "alone":
-            world.router.serve_only(Caller("test", None, "token", NO_ABILITIES, "token", mark="token"))
+            world.router.serve_only(Caller("test", None, "token", NO_ABILITIES, "token", key="token"))
         await world.settled()
         lines, ids = [Line(), Line()], []
         for line in lines:
@@ -1482,7 +1482,7 @@ async def test_what_such_a_client_does_not_come_back_with_is_cancelled_if_that_c
             assert await question.comes() == {"action": "cancel"}
         else:
             assert question.refusal is not None
-            assert question.refusal.code == (-32603 if gone else NOBODY_ANSWERED)
+            assert question.refusal.code == (-32603 if gone else UNCONFIRMED)
         assert RETRY_PATIENCE + 10 <= PARKED
         nursery.cancel_scope.cancel()
 
@@ -1497,7 +1497,7 @@ async def test_while_such_a_client_waits_for_what_it_does_not_repeat_it_cannot_b
         line = Line()
         line.cut.set()
         params = members(encode({"ref": {"type": "ref/resource", "uri": "a+a://b"}, "argument": {}}))
-        caller = Caller("test", None, "token", abilities_of(LATEST, encode(CAN)), "token", mark="token")
+        caller = Caller("test", None, "token", abilities_of(LATEST, encode(CAN)), "token", key="token")
         request = Request(1, "completion/complete", encode_object(params))
         later(nursery, world.router.answer, Exchange(request, params, caller, line))
         await server.hears("completion/complete")

@@ -14,11 +14,11 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Trust
-from host.errors import BrokeProtocol, Forbidden, InvalidParams, Unanswered
-from host.exchange import Answered, Caller, Exchange, Report, Round, Unfinished
+from host.errors import Forbidden, InvalidParams, ProtocolViolation, Unconfirmed
+from host.exchange import Answered, Caller, Exchange, InputRequired, MrtrRound, ProgressCallback
 from host.jsonrpc.messages import Notification, Request
 from host.jsonrpc.raw import encode, encode_object
-from host.policy.desk import Answer as Answering
+from host.policy.desk import ConfirmationAnswer as Answering
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST
@@ -350,7 +350,7 @@ async def test_a_server_that_asks_for_what_it_was_not_told_that_it_may_gets_no_a
             nursery.start_soon(_ask, server, question)
             with pytest.raises(Forbidden):
                 await world.round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
-        assert {matter.wish.kind for matter in consents} <= {"prompt"}
+        assert {matter.access.kind for matter in consents} <= {"prompt"}
 
 
 @pytest.mark.parametrize("question", [SAMPLE, PAGE])
@@ -362,7 +362,7 @@ async def test_a_person_is_asked_before_a_question_that_costs_something_is_hande
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
         nursery.start_soon(_ask, server, question)
-        with pytest.raises(Unanswered):
+        with pytest.raises(Unconfirmed):
             await world.round("prompts/get", params, capabilities=CAN)
         nursery.start_soon(_ask, server, question)
         with world.attended(Answering.DENY), pytest.raises(Forbidden, match="a person said no"):
@@ -370,9 +370,9 @@ async def test_a_person_is_asked_before_a_question_that_costs_something_is_hande
         nursery.start_soon(_ask, server, question)
         with world.attended() as consents:
             found = await world.round("prompts/get", params, capabilities=CAN)
-        assert isinstance(found, Unfinished)
-        assert list(found.questions) == ["q"]
-        assert [matter.wish.kind for matter in consents] == [what]
+        assert isinstance(found, InputRequired)
+        assert list(found.requests) == ["q"]
+        assert [matter.access.kind for matter in consents] == [what]
 
         call = later(nursery, client.request, "prompts/get", params)
         request = await server.hears("prompts/get")
@@ -397,7 +397,7 @@ async def test_a_person_is_asked_before_a_question_that_costs_something_is_hande
             assert again["inputResponses"] == {"q": {"action": "accept"}}
             server.says(again["id"], {"resultType": "complete", "messages": []})
             await call.comes()
-        assert [matter.wish.kind for matter in consents] == [what]
+        assert [matter.access.kind for matter in consents] == [what]
 
 
 async def test_only_roots_that_the_configuration_allows_reach_the_server() -> None:
@@ -420,9 +420,11 @@ async def test_only_roots_that_the_configuration_allows_reach_the_server() -> No
 
         nursery.start_soon(_ask, server, ROOTS)
         found = await world.round("prompts/get", {"name": "a__p"}, capabilities=CAN)
-        assert isinstance(found, Unfinished)
+        assert isinstance(found, InputRequired)
         answers = {"q": encode(told), "f": Raw(b'{"action":"accept","content":{"roots":"all"}}')}
-        call = later(nursery, world.round, "prompts/get", {"name": "a__p"}, Round("a", answers, "s"), capabilities=CAN)
+        call = later(
+            nursery, world.round, "prompts/get", {"name": "a__p"}, MrtrRound("a", answers, "s"), capabilities=CAN
+        )
         again = await server.hears("prompts/get")
         assert again["inputResponses"] == {"q": rest, "f": {"action": "accept", "content": {"roots": "all"}}}
         server.says(again["id"], {"resultType": "complete", "messages": []})
@@ -461,7 +463,7 @@ async def test_an_unfinished_answer_that_is_none_is_a_broken_server(result: dict
             await client.request("prompts/get", {"name": "a__p"})
         assert refusal.value.code == 502
         assert client.asked == []
-        with pytest.raises(BrokeProtocol):
+        with pytest.raises(ProtocolViolation):
             await world.round("prompts/get", {"name": "a__p"}, capabilities=CAN)
 
 
@@ -627,9 +629,9 @@ async def test_a_caller_that_repeats_requests_gets_the_questions_and_nothing_is_
     async with open_world(server) as world:
         await world.settled()
         first = await world.round("tools/call", CALL, capabilities=CAN)
-        assert isinstance(first, Unfinished)
+        assert isinstance(first, InputRequired)
         assert (first.server, first.state) == ("a", "theirs")
-        found = {key: (method, _decoded(params)) for key, (method, params) in first.questions.items()}
+        found = {key: (method, _decoded(params)) for key, (method, params) in first.requests.items()}
         assert found["f"] == (FORM["method"], {**FORM["params"], "message": "[A] Which?"})
         assert found["u"] == (PAGE["method"], {**PAGE["params"], "message": "[A] Log in"})
         assert found["r"] == ("roots/list", {})
@@ -637,7 +639,7 @@ async def test_a_caller_that_repeats_requests_gets_the_questions_and_nothing_is_
         assert found["s"][1]["vendor"] == 1.5
         assert len(asked) == 1
         answers = {"r": Raw(b'{"roots": [], "n": 1.50}'), "unknown": Raw(b"{}")}
-        second = await world.round("tools/call", CALL, Round("a", answers, "theirs"), capabilities=CAN)
+        second = await world.round("tools/call", CALL, MrtrRound("a", answers, "theirs"), capabilities=CAN)
         assert isinstance(second, Answered)
         assert json.loads(bytes(second.result)) == BARE
         assert answered(asked[1]) == ({"r": {"roots": [], "n": 1.5}, "unknown": {}}, "theirs")
@@ -657,9 +659,9 @@ async def test_at_a_servers_own_endpoint_nothing_in_a_question_is_renamed() -> N
     async with open_world(asking(answers={"tools/call": call})) as world:
         await world.settled()
         found = await world.round("tools/call", {"name": "x"}, capabilities=CAN, endpoint="a")
-        assert isinstance(found, Unfinished)
+        assert isinstance(found, InputRequired)
         assert found.state is None
-        assert _decoded(found.questions["s"][1])["messages"] == [used]
+        assert _decoded(found.requests["s"][1])["messages"] == [used]
 
 
 async def test_a_state_without_questions_is_handed_on_too() -> None:
@@ -669,7 +671,7 @@ async def test_a_state_without_questions_is_handed_on_too() -> None:
     async with open_world(asking(answers={"tools/call": call})) as world:
         await world.settled()
         found = await world.round("tools/call", CALL)
-        assert found == Unfinished("a", {}, "come back")
+        assert found == InputRequired("a", {}, "come back")
 
 
 @pytest.mark.parametrize("letter", ["x", "\u20ac"])
@@ -683,7 +685,7 @@ async def test_a_state_that_is_too_long_to_be_carried_is_a_broken_server(letter:
     async with open_world(asking(answers={"tools/call": call})) as world:
         await world.settled()
         state = longest
-        assert await world.round("tools/call", CALL) == Unfinished("a", {}, longest)
+        assert await world.round("tools/call", CALL) == InputRequired("a", {}, longest)
         state = longest + letter
         result = await world.round("tools/call", CALL)
         assert isinstance(result, Answered)
@@ -696,13 +698,13 @@ async def test_a_retry_for_what_is_another_servers_by_now_is_refused() -> None:
     async with open_world(server) as world:
         await world.settled()
         with pytest.raises(InvalidParams, match="requestState"):
-            await world.round("tools/call", CALL, Round("b", {}, "theirs"))
+            await world.round("tools/call", CALL, MrtrRound("b", {}, "theirs"))
         server.hears_nothing_more()
         assert "tools/call" not in server.asked
 
 
-@pytest.mark.parametrize("at", [None, Round("a", {}, None), Round("a", None, "s"), Round("a", {}, "s")])
-async def test_how_fresh_a_result_is_counts_only_if_nothing_was_asked_for_it(at: Round | None) -> None:
+@pytest.mark.parametrize("at", [None, MrtrRound("a", {}, None), MrtrRound("a", None, "s"), MrtrRound("a", {}, "s")])
+async def test_how_fresh_a_result_is_counts_only_if_nothing_was_asked_for_it(at: MrtrRound | None) -> None:
     """(rule 96)"""
 
     async def read(params: dict[str, Any]) -> object:
@@ -725,10 +727,10 @@ async def test_what_was_asked_for_on_a_callers_behalf_is_not_fresh_either() -> N
         return results.pop(0)
 
     class Answers:
-        def tell(self, notice: Notification) -> None:
+        def notify(self, notice: Notification) -> None:
             raise AssertionError(notice)
 
-        async def ask(self, method: str, params: dict[str, Raw], report: Report | None) -> Raw:
+        async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
             await trio.lowlevel.checkpoint()
             return Raw(b'{"roots":[]}')
 

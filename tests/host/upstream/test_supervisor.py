@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Secret, Trust
 from host.errors import Unavailable
-from host.journal import Crashed, ServerFailed, ServerReady
+from host.journal import InternalError, ServerFailed, ServerReady
 from host.upstream.connection import PING_EVERY, PING_PATIENCE
 from host.upstream.supervisor import Failed, Held, Ready, describe
 from host.wire.link import Link
@@ -285,7 +285,7 @@ async def test_one_servers_trouble_is_not_the_others(autojump_clock: MockClock) 
         await world.settled()
         await trio.sleep(100)
         world.roster.ready("good")
-        assert any(isinstance(event, Crashed) for event in world.events)
+        assert any(isinstance(event, InternalError) for event in world.events)
         assert failures(world)[0] == "of an internal error"
 
 

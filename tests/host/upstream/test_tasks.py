@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.exchange import Answered, Caller, Exchange, Nobody
+from host.exchange import Answered, Caller, Exchange, NoClient
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, encode_object, members
 from host.protocol.abilities import NO_ABILITIES
@@ -59,7 +59,7 @@ async def taken(world: World, taken: list[bool]) -> Any:
     params = members(encode({"name": "a__x", "arguments": {}}))
     request = Request(1, "tools/call", encode_object(params))
     caller = Caller("test", None, None, NO_ABILITIES)
-    exchange = Exchange(request, params, caller, Nobody(), tasked=lambda: taken.append(True))
+    exchange = Exchange(request, params, caller, NoClient(), on_task_created=lambda: taken.append(True))
     answer = await world.router.answer(exchange)
     assert isinstance(answer, Answered)
     return json.loads(bytes(answer.result))

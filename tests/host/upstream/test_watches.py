@@ -20,8 +20,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Consent, Isolation
 from config.globs import MAX_LENGTH
 from host.asking import PeerError
-from host.errors import Refused
-from host.exchange import Caller, Exchange, Nobody
+from host.errors import ServerErrorResponse
+from host.exchange import Caller, Exchange, NoClient
 from host.jsonrpc.messages import ErrorBody, Request
 from host.protocol.methods import Kind
 from host.upstream import watches
@@ -370,8 +370,8 @@ async def _is_told_of_its_parts(watched: set[str], changed: str) -> None:
 
         async def watch(uri: str) -> Caller:
             caller = Caller(uri, None)
-            exchange = Exchange(Request(1, "resources/subscribe"), {}, caller, Nobody())
-            permit = world.gate.admit_unasked(exchange, "a", Kind.RESOURCE, uri)
+            exchange = Exchange(Request(1, "resources/subscribe"), {}, caller, NoClient())
+            permit = world.gate.admit_without_confirmation(exchange, "a", Kind.RESOURCE, uri)
             assert permit is not None
             await held.watch(permit, lambda changed, notice: told.add(uri))
             return caller
@@ -630,18 +630,18 @@ async def test_a_request_that_is_called_off_in_the_breath_of_its_answer_leaves_n
         held = world.roster.upstreams["a"].watches
 
         async def called_off(exchange: Exchange) -> None:
-            permit = world.gate.admit_unasked(exchange, "a", Kind.RESOURCE, D)
+            permit = world.gate.admit_without_confirmation(exchange, "a", Kind.RESOURCE, D)
             assert permit is not None
             with trio.CancelScope() as scope:
                 scope.cancel()
                 await held.watch(permit, lambda uri, notice: told.append(uri))
             assert scope.cancelled_caught
 
-        second = Exchange(Request(1, "resources/subscribe"), {}, Caller("second", None), Nobody())
+        second = Exchange(Request(1, "resources/subscribe"), {}, Caller("second", None), NoClient())
         await called_off(second)
         await server.says_updated(D)
         assert (updates(client), told) == ([f"a+{D}"], [])
-        first = Exchange(second.request, {}, client.session._caller, Nobody())
+        first = Exchange(second.request, {}, client.session._caller, NoClient())
         await called_off(first)
         await server.says_updated(D)
         assert told == [D]
@@ -761,11 +761,11 @@ async def test_whoever_wants_what_was_just_refused_to_another_is_answered_too(nu
         waiting = [str(n) for n in range(20)]
 
         async def want(name: str) -> None:
-            permit = gate.admit_unasked(
-                Exchange(Request(1, "resources/subscribe"), {}, Caller(name, None), Nobody()), "a", Kind.RESOURCE, D
+            permit = gate.admit_without_confirmation(
+                Exchange(Request(1, "resources/subscribe"), {}, Caller(name, None), NoClient()), "a", Kind.RESOURCE, D
             )
             assert permit is not None
-            with suppress(Refused):
+            with suppress(ServerErrorResponse):
                 await held.watch(permit, lambda uri, notice: None)
             refused.append(name)
 

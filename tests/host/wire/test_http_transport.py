@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from host.jsonrpc.messages import Malformed
-from host.memory import Budget, Holding, Use, client, server
+from host.memory import Budget, Holding, Use, client_owner, server_owner
 from host.wire import http_transport
 from host.wire.http_transport import (
     LINGER,
@@ -276,7 +276,7 @@ async def test_a_body_is_charged_while_it_is_read(size: int, fits: bool) -> None
     budget = Budget(1000)
 
     def hold(drop: Callable[[], None]) -> Holding:
-        return budget.hold(server("a"), Use.MESSAGES, drop=drop)
+        return budget.hold(server_owner("a"), Use.MESSAGES, drop=drop)
 
     answer = Answer(streaming(b"x" * (size - 1), b"y"), hold=hold)
     if fits:
@@ -294,7 +294,7 @@ async def test_an_event_is_charged_while_it_is_read(size: int, fits: bool) -> No
     seen: list[Event | Malformed] = []
 
     def hold(drop: Callable[[], None]) -> Holding:
-        return budget.hold(server("a"), Use.MESSAGES, drop=drop)
+        return budget.hold(server_owner("a"), Use.MESSAGES, drop=drop)
 
     def take(event: Event | Malformed) -> bool:
         seen.append(event)
@@ -316,11 +316,11 @@ async def test_what_is_read_gives_way(streams: bool) -> None:
     budget = Budget(1000)
 
     def hold(drop: Callable[[], None]) -> Holding:
-        return budget.hold(server("a"), Use.MESSAGES, drop=drop)
+        return budget.hold(server_owner("a"), Use.MESSAGES, drop=drop)
 
     async def endless() -> AsyncIterator[bytes]:
         yield b"data:" + b"x" * 900
-        budget.hold(client(None), Use.REQUESTS, 400, lambda: None)
+        budget.hold(client_owner(None), Use.REQUESTS, 400, lambda: None)
         await trio.sleep(math.inf)
 
     answer = Answer(httpx.Response(200, content=endless()), hold=hold)

@@ -16,7 +16,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Secret, StdioServer
-from host.journal import Dropped, Journal, ServerFailed
+from host.journal import Journal, MessageDropped, ServerFailed
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success, write
 from host.jsonrpc.raw import EMPTY_OBJECT, encode
 from host.peer import MAX_TOKENS
@@ -264,6 +264,6 @@ async def test_a_noisy_child_takes_a_small_part_of_each_pass(noise: str) -> None
                 await client.call("a__x", {"noise": 900})
                 await client.call("a__x", {"noise": 900 if noise else 300_000})
             assert sorted(turns)[-4] < 0.05, len(turns)
-            dropped = sum(isinstance(event, Dropped) for event in world.events)
+            dropped = sum(isinstance(event, MessageDropped) for event in world.events)
             assert dropped == 0 or noise
             nursery.cancel_scope.cancel()

@@ -14,8 +14,8 @@ from msgspec import Raw
 
 from host.jsonrpc.conversation import cancelled
 from host.jsonrpc.messages import Malformed, Notification, Request, Success
-from host.memory import Budget, Hold, Use, client, uncharged
-from host.memory import server as of_server
+from host.memory import Budget, HoldingFactory, Use, client_owner, uncharged
+from host.memory import server_owner as of_server
 from host.protocol.versions import LATEST, LEGACY, MODERN
 from host.wire.framing import DISCARDING, MAX_LINE
 from host.wire.link import Arrival, LinkLost, Parcel
@@ -70,7 +70,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(
-    turns: Turns | None = None, max_message: int | None = None, hold: Hold = uncharged
+    turns: Turns | None = None, max_message: int | None = None, hold: HoldingFactory = uncharged
 ) -> AsyncIterator[Server]:
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
@@ -331,7 +331,7 @@ async def test_a_message_over_the_limit_must_end_in_time(autojump_clock: trio.te
         assert trio.current_time() - begun < DISCARDING + 2
 
 
-def holding(total: int) -> tuple[Budget, Hold]:
+def holding(total: int) -> tuple[Budget, HoldingFactory]:
     budget = Budget(total)
     return budget, lambda drop: budget.hold(of_server("a"), Use.MESSAGES, drop=drop)
 
@@ -360,7 +360,7 @@ async def test_a_message_whose_memory_is_needed_elsewhere_ends_the_link() -> Non
     async with serving(hold=hold) as server:
         server.says(b" " * 900)
         await trio.testing.wait_all_tasks_blocked()
-        budget.hold(client(None), Use.REQUESTS, 400, lambda: None)
+        budget.hold(client_owner(None), Use.REQUESTS, 400, lambda: None)
         await server.over.wait()
         assert server.lost == "there is no memory for what it sent (memory)"
         assert budget.used == 400
