@@ -28,7 +28,7 @@ Entries = dict[str, tuple[Scalar, Node]]
 
 
 @dataclass
-class Desktop:
+class DesktopFile:
     """A rewritten tree, what to tell the person, and what is wrong as (mark, where, text)."""
 
     root: Map
@@ -41,103 +41,105 @@ def is_desktop(root: Map) -> bool:
     return TOP_KEY in root.entries
 
 
-def rewrite(root: Map) -> Desktop:
+def rewrite(root: Map) -> DesktopFile:
     """The tree of a file with `mcpServers` as the tree of one with `servers`. Raises nothing, quotes no value."""
-    made = Desktop(root)
+    result = DesktopFile(root)
     entries: Entries = {}
     for name, (key, value) in root.entries.items():
         if name == TOP_KEY:
-            servers = _servers(value, made) if isinstance(value, Map) else value
+            servers = _servers(value, result) if isinstance(value, Map) else value
             entries["servers"] = (replace(key, text="servers", alias=TOP_KEY), servers)
         elif name == "servers":
-            made.problems.append((key.mark, "servers", "a file holds either servers or mcpServers; move them into one"))
+            result.problems.append(
+                (key.mark, "servers", "a file holds either servers or mcpServers; move them into one")
+            )
         elif name in OWN_TOP_KEYS:
             entries[name] = (key, value)
         else:
-            made.notices.append(f"{key.shown}: not known here, ignored")
-    made.root = Map(entries, root.mark)
-    return made
+            result.notices.append(f"{key.shown}: not known here, ignored")
+    result.root = Map(entries, root.mark)
+    return result
 
 
-def _servers(servers: Map, made: Desktop) -> Map:
+def _servers(servers: Map, result: DesktopFile) -> Map:
     entries: Entries = {}
     for name, (key, value) in servers.entries.items():
         where = f"{TOP_KEY}.{key.shown}"
-        server = _server(value, where, made) if isinstance(value, Map) else value
+        server = _server(value, where, result) if isinstance(value, Map) else value
         made_id = make_id(name)
         if not made_id:
-            made.problems.append((key.mark, where, "the name holds no letter or digit to make an id of; rename it"))
+            result.problems.append((key.mark, where, "the name holds no letter or digit to make an id of; rename it"))
         elif made_id in entries:
             first = entries[made_id][0].shown
-            made.problems.append(
+            result.problems.append(
                 (key.mark, where, f'"{first}" and "{key.shown}" would both be served as {made_id}; rename one')
             )
         else:
             if made_id != name:
-                made.notices.append(f"{key.shown} is served as {made_id}")
+                result.notices.append(f"{key.shown} is served as {made_id}")
             entries[made_id] = (replace(key, text=made_id, alias=name), server)
     return Map(entries, servers.mark)
 
 
-def _server(server: Map, where: str, made: Desktop) -> Node:
+def _server(server: Map, where: str, result: DesktopFile) -> Node:
     """The server in our form."""
     for name in _KIND_KEYS:
-        _check_kind(server, name, where, made)
+        _check_kind(server, name, where, result)
     entries: Entries = {}
     for name, (key, value) in server.entries.items():
         if isinstance(value, Scalar) and value.is_null:
             continue  # hosts write null for what is not set
-        if name == "trust" and _truth(value) is not None:
-            made.notices.append(
+        if name == "trust" and _bool_text(value) is not None:
+            result.notices.append(
                 f"{where}.trust: a switch of other hosts, ignored; here it is trusted, standard or untrusted"
             )
         elif name in _SERVER_KEYS or name in _OWN_SERVER_KEYS:
             entries[name] = (key, value)
         elif name == "timeout":
-            made.notices.append(f"{where}.timeout: ignored, since hosts count it in different units")
+            result.notices.append(f"{where}.timeout: ignored, since hosts count it in different units")
         elif name not in (*_KIND_KEYS, "disabled", "enabled"):
-            made.notices.append(f"{where}.{key.shown}: not known here, ignored")
-    _switch(server, entries, where, made)
+            result.notices.append(f"{where}.{key.shown}: not known here, ignored")
+    _merge_disabled(server, entries, where, result)
     command = entries.get("command")
     if command is not None and isinstance(command[1], Scalar) and "args" not in entries:
         # A desktop host's command is the program alone, even if it holds spaces.
         entries["args"] = (Scalar("args", True, command[0].mark), List((), command[0].mark))
     made_server = Map(entries, server.mark)
-    return _unexpanded(made_server) if "disabled" in entries else made_server
+    return _escape_references(made_server) if "disabled" in entries else made_server
 
 
-def _unexpanded(node: Node) -> Node:
+def _escape_references(node: Node) -> Node:
     """The same with every `${...}` taken literally: what is switched off may name variables that are long gone."""
     if isinstance(node, Map):
-        return Map({name: (key, _unexpanded(value)) for name, (key, value) in node.entries.items()}, node.mark)
+        return Map({name: (key, _escape_references(value)) for name, (key, value) in node.entries.items()}, node.mark)
     if isinstance(node, List):
-        return List(tuple(_unexpanded(item) for item in node.items), node.mark)
+        return List(tuple(_escape_references(item) for item in node.items), node.mark)
     return replace(node, text=node.text.replace("${", "$${"))
 
 
-def _truth(value: Node) -> str | None:
+def _bool_text(value: Node) -> str | None:
     """`true` or `false` as it was written; None for anything else."""
     return value.text if isinstance(value, Scalar) and value.plain and value.text in ("true", "false") else None
 
 
-def _check_kind(server: Map, name: str, where: str, made: Desktop) -> None:
+def _check_kind(server: Map, name: str, where: str, result: DesktopFile) -> None:
     kind = server.get(name)
     if kind is None:
         return
     place = f"{where}.{name}"
     if not isinstance(kind, Scalar) or kind.is_null:
-        made.problems.append((kind.mark, place, f"expected stdio, http or sse, found {kind_of(kind)}"))
+        result.problems.append((kind.mark, place, f"expected stdio, http or sse, found {kind_of(kind)}"))
     elif kind.text not in _TYPES:
         meant = difflib.get_close_matches(kind.text.lower(), _TYPES, 1)
         hint = f'; did you mean "{meant[0]}"?' if meant else ""
-        made.problems.append((kind.mark, place, f'expected stdio, http or sse, found "{kind.shown}"{hint}'))
+        result.problems.append((kind.mark, place, f'expected stdio, http or sse, found "{kind.shown}"{hint}'))
     else:
         expected, other = ("command", "url") if kind.text == "stdio" else ("url", "command")
         if expected not in server.entries and other in server.entries:
-            made.problems.append((kind.mark, place, f"{clip(kind.text)} needs {expected}, found {other}"))
+            result.problems.append((kind.mark, place, f"{clip(kind.text)} needs {expected}, found {other}"))
 
 
-def _switch(server: Map, entries: Entries, where: str, made: Desktop) -> None:
+def _merge_disabled(server: Map, entries: Entries, where: str, result: DesktopFile) -> None:
     """Join `disabled` and `enabled` into our `disabled`: off if either says so."""
     off = None
     for name, turned_off_by in (("disabled", "true"), ("enabled", "false")):
@@ -145,11 +147,11 @@ def _switch(server: Map, entries: Entries, where: str, made: Desktop) -> None:
         if entry is None:
             continue
         value = entry[1]
-        said = _truth(value)
-        if said is None:
+        switch = _bool_text(value)
+        if switch is None:
             found = "something else" if isinstance(value, Scalar) else kind_of(value)
-            made.problems.append((value.mark, f"{where}.{name}", f"expected true or false, found {found}"))
-        elif said == turned_off_by:
+            result.problems.append((value.mark, f"{where}.{name}", f"expected true or false, found {found}"))
+        elif switch == turned_off_by:
             off = entry
     if off is not None:
         entries["disabled"] = (replace(off[0], text="disabled", alias=off[0].text), Scalar("true", True, off[1].mark))

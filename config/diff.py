@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from config.model import Config, ServerSpec
 
-_JUDGED = frozenset({"consent", "questions", "trust", "limits"})
-_ONLY_JUDGED = frozenset({"consent", "limits"})  # what trust says of texts and instructions, a connection is made with
-_FIXED = ("listen", "start_grace", "console")
-_AT_ONCE = {"ask": "ask", "audit": "audit_arguments", "memory": "memory"}
+_POLICY_FIELDS = frozenset({"consent", "questions", "trust", "limits"})
+_NO_RESTART_FIELDS = frozenset(
+    {"consent", "limits"}
+)  # what trust says of texts and instructions, a connection is made with
+_RESTART_KEYS = ("listen", "start_grace", "console")
+_LIVE_KEYS = {"ask": "ask", "audit": "audit_arguments", "memory": "memory"}
 """Keys of the file that hold as soon as it is read, and the fields they come to."""
 
 
@@ -32,9 +34,9 @@ class Difference:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     restart: tuple[str, ...] = ()
-    judged: tuple[str, ...] = ()
-    at_once: tuple[str, ...] = ()
-    fixed: tuple[str, ...] = ()
+    policy_changed: tuple[str, ...] = ()
+    applied: tuple[str, ...] = ()
+    deferred: tuple[str, ...] = ()
 
 
 def difference(old: Config, new: Config) -> Difference:
@@ -46,14 +48,14 @@ def difference(old: Config, new: Config) -> Difference:
     return Difference(
         added=tuple(server for server in new.servers if server not in old.servers),
         removed=tuple(server for server in old.servers if server not in new.servers),
-        restart=tuple(server for server, keys in both.items() if keys - _ONLY_JUDGED),
-        judged=tuple(server for server, keys in both.items() if keys & _JUDGED),
-        at_once=tuple(
-            f"{key} has changed" for key, field in _AT_ONCE.items() if getattr(old, field) != getattr(new, field)
+        restart=tuple(server for server, keys in both.items() if keys - _NO_RESTART_FIELDS),
+        policy_changed=tuple(server for server, keys in both.items() if keys & _POLICY_FIELDS),
+        applied=tuple(
+            f"{key} has changed" for key, field in _LIVE_KEYS.items() if getattr(old, field) != getattr(new, field)
         ),
-        fixed=tuple(
+        deferred=tuple(
             f"{key} has changed: that takes effect with the next start"
-            for key in _FIXED
+            for key in _RESTART_KEYS
             if getattr(old, key) != getattr(new, key)
         ),
     )
@@ -66,9 +68,9 @@ def _changed(old: ServerSpec, new: ServerSpec) -> frozenset[str]:
     )
     # In conditions 1 and true are two values, which Python takes for equal. What a consent writes keeps them apart.
     for fields, spec in ((before, old), (after, new)):
-        said = spec.consent
-        fields["consent"] = repr((said.tools, said.resources, said.prompts))
-        fields["questions"] = repr((said.sampling, said.form, said.url, said.roots))
+        consent = spec.consent
+        fields["consent"] = repr((consent.tools, consent.resources, consent.prompts))
+        fields["questions"] = repr((consent.sampling, consent.form, consent.url, consent.roots))
         fields["message"] = spec.limits.message  # a connection is opened with it
     missing = object()
     return frozenset(name for name in {*before, *after} if before.get(name, missing) != after.get(name, missing))

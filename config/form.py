@@ -34,6 +34,7 @@ from config.values import (
     Address,
     Argument,
     AskTime,
+    AuditArguments,
     CallTime,
     Channel,
     Command,
@@ -49,16 +50,16 @@ from config.values import (
     Host,
     Hosts,
     Idle,
+    InvalidValue,
     Isolation,
     Json,
     JsonScalar,
     JsonScalars,
-    KeptArguments,
     Length,
     LoopbackAddress,
     Memory,
+    NonEmptyText,
     Origin,
-    Part,
     Paths,
     Pattern,
     Protocol,
@@ -74,13 +75,12 @@ from config.values import (
     TypeName,
     Url,
     Verdict,
-    Wrong,
     did_you_mean,
     expected,
     pointer,
 )
 
-_REACHED = ("tools", "resources", "prompts")
+_ENTRY_KINDS = ("tools", "resources", "prompts")
 _WORD_SCHEMA: Json = {"enum": list(model.Verdict)}
 _PATTERN_SCHEMA: Json = {"type": "string", "minLength": 1}
 _NAME_A_TOKEN = 'name one, for instance auth: {tokens: {laptop: "${env:LAPTOP_TOKEN}"}}'
@@ -89,28 +89,30 @@ _DEDICATED_KEYS = {"max_instances": "counts", "idle_timeout": "stops"}
 
 def _unique_names(headers: dict[str, Expanded]) -> dict[str, Expanded]:
     if len({name.lower() for name in headers}) < len(headers):
-        raise Wrong("two headers differ only in upper and lower case; keep one")
+        raise InvalidValue("two headers differ only in upper and lower case; keep one")
     return headers
 
 
-def _not_empty(servers: dict[str, ServerForm]) -> dict[str, ServerForm]:
+def _at_least_one_server(servers: dict[str, ServerForm]) -> dict[str, ServerForm]:
     if not servers:
-        raise Wrong("there is nothing to serve; name at least one server")
+        raise InvalidValue("there is nothing to serve; name at least one server")
     return servers
 
 
-def _different(tokens: dict[str, Expanded]) -> dict[str, Expanded]:
+def _distinct_tokens(tokens: dict[str, Expanded]) -> dict[str, Expanded]:
     if not tokens:
-        raise Wrong(f"there is no token, so nobody could come in; {_NAME_A_TOKEN}, or take auth away")
+        raise InvalidValue(f"there is no token, so nobody could come in; {_NAME_A_TOKEN}, or take auth away")
     names: dict[str, str] = {}
     for name, token in tokens.items():
         first = names.setdefault(token.text, name)
         if first != name:
-            raise Wrong(f'"{first}" and "{name}" have the same token, so they cannot be told apart; give each its own')
+            raise InvalidValue(
+                f'"{first}" and "{name}" have the same token, so they cannot be told apart; give each its own'
+            )
     return tokens
 
 
-def _described(default: str | int | None, description: str, **more: Any) -> Any:
+def _optional_field(default: str | int | None, description: str, **more: Any) -> Any:
     """A field that may be left out. `default` is what the schema says, in the words of the file."""
     extra: Json = {**more} if default is None else {**more, "default": default}
     return Field(default=None, description=description, json_schema_extra=extra)
@@ -123,7 +125,7 @@ class _Form(BaseModel):
 _VERDICTS = tuple(model.Verdict)
 
 
-def _spread(value: object, keys: Iterable[str], what: str) -> object:
+def _expand_shorthand(value: object, keys: Iterable[str], what: str) -> object:
     """One word for all of these keys; anything else as it is."""
     if not isinstance(value, Scalar):
         return value
@@ -138,15 +140,21 @@ class ChecksForm(_Form):
 
     eq: JsonScalar = Field(default=None, description="It is this value, of this JSON type.")
     in_: JsonScalars | None = Field(default=None, alias="in", description="It is one of these values.")
-    prefix: Part | None = _described(None, "It is text that begins so.")
-    suffix: Part | None = _described(None, "It is text that ends so.")
-    glob: Pattern | None = _described(None, "It is text that this pattern matches whole; * is any characters, ? one.")
-    range: Range | None = _described(None, "It is a number from the first to the second, both included; null: open.")
-    max_len: Length | None = _described(None, "It is text of at most so many characters, or a list of so many items.")
-    type: TypeName | None = _described(None, "It has this JSON type.")
-    absent: Absent | None = _described(None, "It is not there.")
-    path_under: Paths | None = _described(None, "It is an absolute path to one of these folders or into it.")
-    host_in: Hosts | None = _described(None, "It is a URL of one of these hosts, or such a host.")
+    prefix: NonEmptyText | None = _optional_field(None, "It is text that begins so.")
+    suffix: NonEmptyText | None = _optional_field(None, "It is text that ends so.")
+    glob: Pattern | None = _optional_field(
+        None, "It is text that this pattern matches whole; * is any characters, ? one."
+    )
+    range: Range | None = _optional_field(
+        None, "It is a number from the first to the second, both included; null: open."
+    )
+    max_len: Length | None = _optional_field(
+        None, "It is text of at most so many characters, or a list of so many items."
+    )
+    type: TypeName | None = _optional_field(None, "It has this JSON type.")
+    absent: Absent | None = _optional_field(None, "It is not there.")
+    path_under: Paths | None = _optional_field(None, "It is an absolute path to one of these folders or into it.")
+    host_in: Hosts | None = _optional_field(None, "It is a URL of one of these hosts, or such a host.")
 
     @model_validator(mode="before")
     @classmethod
@@ -160,7 +168,7 @@ class ChecksForm(_Form):
         if not self.model_fields_set:
             raise expected("at least one check", "an empty map", "for instance {prefix: draft-}")
         if self.absent and len(self.model_fields_set) > 1:
-            raise Wrong("what is absent can be nothing else; leave absent alone, or take it away")
+            raise InvalidValue("what is absent can be nothing else; leave absent alone, or take it away")
         return self
 
     def checks(self) -> tuple[model.Check, ...]:
@@ -171,17 +179,17 @@ class ChecksForm(_Form):
         )
 
 
-def _distinct(when: dict[str, ChecksForm]) -> dict[str, ChecksForm]:
+def _distinct_arguments(when: dict[str, ChecksForm]) -> dict[str, ChecksForm]:
     if not when:
         raise expected("a map of arguments", "an empty map", "take it away, or name an argument")
     names: dict[str, str] = {}
     for name in when:
         if names.setdefault(pointer(name), name) != name:
-            raise Wrong(f'"{clip(names[pointer(name)])}" and "{clip(name)}" are the same argument; keep one')
+            raise InvalidValue(f'"{clip(names[pointer(name)])}" and "{clip(name)}" are the same argument; keep one')
     return when
 
 
-When = Annotated[dict[Argument, ChecksForm], AfterValidator(_distinct)]
+When = Annotated[dict[Argument, ChecksForm], AfterValidator(_distinct_arguments)]
 
 
 def conditions(when: Mapping[str, ChecksForm]) -> tuple[model.Condition, ...]:
@@ -205,7 +213,7 @@ class RuleForm(_Form):
         description="What the arguments have to be: each by its name, or by a JSON pointer that begins with a slash.",
         json_schema_extra={"minProperties": 1},
     )
-    closed: Flag | None = _described(False, "No argument may be there that when does not name.")
+    closed: Flag | None = _optional_field(False, "No argument may be there that when does not name.")
 
     @model_validator(mode="before")
     @classmethod
@@ -217,7 +225,9 @@ class RuleForm(_Form):
     def _with_when(cls, closed: bool | None, info: ValidationInfo) -> bool | None:
         # A when that is wrong is missing in data, and its own problem is enough.
         if closed and info.data.get("when", ...) is None:
-            raise Wrong("closed is about arguments that when does not name; name under when those that there may be")
+            raise InvalidValue(
+                "closed is about arguments that when does not name; name under when those that there may be"
+            )
         return closed
 
     def rule(self) -> model.Rule:
@@ -260,7 +270,7 @@ class _Lists(_Form):
     def _one_word(cls, value: object) -> object:
         if isinstance(value, list):
             raise expected("allow, ask, deny, or a map of rules", "a list", "say what it is for, as in {allow: [...]}")
-        return _spread(value, ("default",), "rules")
+        return _expand_shorthand(value, ("default",), "rules")
 
 
 class KindForm(_Lists):
@@ -269,7 +279,7 @@ class KindForm(_Lists):
     allow: tuple[RuleForm, ...] | None = Field(default=None, description=_ALLOW_TEXT)
     ask: tuple[RuleForm, ...] = Field(default=(), description=_ASK_TEXT)
     deny: tuple[RuleForm, ...] = Field(default=(), description=_DENY_TEXT)
-    default: Verdict | None = _described(None, _DEFAULT_TEXT)
+    default: Verdict | None = _optional_field(None, _DEFAULT_TEXT)
 
 
 class UriKindForm(_Lists):
@@ -278,19 +288,19 @@ class UriKindForm(_Lists):
     allow: tuple[UriRuleForm, ...] | None = Field(default=None, description=_ALLOW_TEXT)
     ask: tuple[UriRuleForm, ...] = Field(default=(), description=_ASK_TEXT)
     deny: tuple[UriRuleForm, ...] = Field(default=(), description=_DENY_TEXT)
-    default: Verdict | None = _described(None, _DEFAULT_TEXT)
+    default: Verdict | None = _optional_field(None, _DEFAULT_TEXT)
 
 
 class ElicitationForm(_Form):
     """Whether the server may ask the person at the client for something."""
 
-    form: Verdict | None = _described(None, "To have a form filled in.")
+    form: Verdict | None = _optional_field(None, "To have a form filled in.")
     url: UriKindForm = Field(default_factory=UriKindForm, description="To have a page visited, by its URL.")
 
     @model_validator(mode="before")
     @classmethod
     def _one_word(cls, value: object) -> object:
-        return _spread(value, ("form", "url"), "form and url")
+        return _expand_shorthand(value, ("form", "url"), "form and url")
 
 
 class ConsentForm(_Form):
@@ -301,7 +311,7 @@ class ConsentForm(_Form):
         default_factory=UriKindForm, description="Rules for resources, by URI; * stops at a slash, ** does not."
     )
     prompts: KindForm = Field(default_factory=KindForm, description="Rules for prompts, by name; * is any characters.")
-    sampling: Verdict | None = _described(None, "Whether it may ask for text from the client's model.")
+    sampling: Verdict | None = _optional_field(None, "Whether it may ask for text from the client's model.")
     elicitation: ElicitationForm = Field(
         default_factory=ElicitationForm, description="Whether it may ask the person at the client for something."
     )
@@ -312,22 +322,22 @@ class ConsentForm(_Form):
     @model_validator(mode="before")
     @classmethod
     def _one_word(cls, value: object) -> object:
-        return _spread(value, _REACHED, "tools, resources, prompts, sampling, elicitation and roots")
+        return _expand_shorthand(value, _ENTRY_KINDS, "tools, resources, prompts, sampling, elicitation and roots")
 
 
 class LimitsForm(_Form):
     """What a server may be used for at the most."""
 
-    calls: Rate | None = _described(None, "How many calls in a time, for instance 60/min.")
-    concurrent: Concurrency | None = _described(None, "How many calls may run at once; a few more wait.")
-    result: Size | None = _described(None, "How large one answer may be, from 1KiB to 64MiB.")
-    message: Size | None = _described(
+    calls: Rate | None = _optional_field(None, "How many calls in a time, for instance 60/min.")
+    concurrent: Concurrency | None = _optional_field(None, "How many calls may run at once; a few more wait.")
+    result: Size | None = _optional_field(None, "How large one answer may be, from 1KiB to 64MiB.")
+    message: Size | None = _optional_field(
         None,
         "How long one message of the server may be, from 1KiB to 64MiB. Without it, 8MiB; an HTTP answer in one piece "
         "16MiB.",
     )
-    sampling: Rate | None = _described(None, "How often the server may ask for text from the client's model.")
-    sampling_tokens: Rate | None = _described(
+    sampling: Rate | None = _optional_field(None, "How often the server may ask for text from the client's model.")
+    sampling_tokens: Rate | None = _optional_field(
         None, "How many tokens it may ask for in a time, for instance 100000/day."
     )
 
@@ -335,47 +345,51 @@ class LimitsForm(_Form):
 class ServerForm(_Form):
     """One server: a program to start (command) or an address to reach (url)."""
 
-    command: Command | None = _described(
+    command: Command | None = _optional_field(
         None,
         "The program to start. A list is the program and its arguments; a string beside args is the program alone; "
         "a string by itself is split into words as a POSIX shell would.",
     )
-    args: tuple[Text, ...] | None = _described(None, "The program's arguments, if command is a string.")
+    args: tuple[Text, ...] | None = _optional_field(None, "The program's arguments, if command is a string.")
     env: dict[EnvName, Text] = Field(default={}, description="Variables added to the program's environment.")
-    cwd: Text | None = _described(".", "The folder the program starts in, from the folder of this file.")
-    url: Url | None = _described(None, "The address of a server that speaks Streamable HTTP or the older HTTP+SSE.")
+    cwd: Text | None = _optional_field(".", "The folder the program starts in, from the folder of this file.")
+    url: Url | None = _optional_field(
+        None, "The address of a server that speaks Streamable HTTP or the older HTTP+SSE."
+    )
     headers: Annotated[dict[HeaderName, HeaderValue], AfterValidator(_unique_names)] = Field(
         default={}, description="Headers sent with every request to the server."
     )
-    timeout: CallTime | None = _described("60s", "How long one call may take; progress starts it anew, to 600s in all.")
-    start_timeout: CallTime | None = _described("60s", "How long connecting, handshake and first lists may take.")
+    timeout: CallTime | None = _optional_field(
+        "60s", "How long one call may take; progress starts it anew, to 600s in all."
+    )
+    start_timeout: CallTime | None = _optional_field("60s", "How long connecting, handshake and first lists may take.")
     consent: ConsentForm = Field(
         default_factory=ConsentForm,
         description="What may be reached, and what the server may ask for. What is not said here follows from trust.",
     )
-    trust: Trust | None = _described(
+    trust: Trust | None = _optional_field(
         "standard",
         "What goes without saying. trusted: everything is allowed, changed definitions too. standard: what it offers "
         "is allowed and a changed definition waits for approval; sampling and opening a URL ask. untrusted: every "
         "definition waits for approval, every call asks, its texts are cleaned, and it may ask for nothing.",
     )
     limits: LimitsForm = Field(default_factory=LimitsForm, description="How much it may be used.")
-    protocol: Protocol | None = _described(
+    protocol: Protocol | None = _optional_field(
         "auto",
         "How to begin with the server. auto: ask which revisions it speaks, and shake hands if it does not know the "
         "question. legacy: never ask, for servers that exit or fall silent then. modern: never shake hands.",
     )
-    isolation: Isolation | None = _described(
+    isolation: Isolation | None = _optional_field(
         "shared", "Who shares an instance of the server: all clients, the requests of one client, or nobody (per-call)."
     )
-    max_instances: Count | None = _described(
+    max_instances: Count | None = _optional_field(
         model.DEFAULT_MAX_INSTANCES, "How many dedicated instances may live at once, if isolation is not shared."
     )
-    idle_timeout: Idle | None = _described(
+    idle_timeout: Idle | None = _optional_field(
         "5m", "After how long without use a dedicated instance is stopped, if isolation is not shared; 1s to 24h."
     )
-    disabled: Flag | None = _described(False, "Leave the server out without taking it from the file.")
-    title: Title | None = _described(None, "A name for people, shown instead of the id.")
+    disabled: Flag | None = _optional_field(False, "Leave the server out without taking it from the file.")
+    title: Title | None = _optional_field(None, "A name for people, shown instead of the id.")
 
     @model_validator(mode="before")
     @classmethod
@@ -388,7 +402,7 @@ class ServerForm(_Form):
 class AuthForm(_Form):
     """Who may come in."""
 
-    tokens: Annotated[dict[TokenName, Token], AfterValidator(_different)] = Field(
+    tokens: Annotated[dict[TokenName, Token], AfterValidator(_distinct_tokens)] = Field(
         description="Access tokens, each under the name of whoever has it; a request must carry one of them.",
         json_schema_extra={"minProperties": 1, "propertyNames": {"pattern": f"^{TOKEN_NAME}$"}},
     )
@@ -399,14 +413,14 @@ class ListenForm(_Form):
 
     # Above the address, which is judged by it.
     auth: AuthForm | None = Field(default=None, description="Who may come in; without it, whoever reaches the address.")
-    address: Address | None = _described(
+    address: Address | None = _optional_field(
         f"{model.DEFAULT_HOST}:{model.DEFAULT_PORT}",
         "host:port; IPv6 in brackets; port 0: a free one. Beyond loopback only with tokens under auth.",
     )
-    path: EndpointPath | None = _described(model.DEFAULT_PATH, "The path of the endpoint.")
+    path: EndpointPath | None = _optional_field(model.DEFAULT_PATH, "The path of the endpoint.")
     origins: tuple[Origin, ...] = Field(default=(), description="Origins of web pages to accept beside loopback ones.")
     hosts: tuple[Host, ...] = Field(default=(), description="Host headers to accept beside the loopback ones.")
-    sse: Flag | None = _described(True, "Serve the older HTTP+SSE transport too, at /sse and /message.")
+    sse: Flag | None = _optional_field(True, "Serve the older HTTP+SSE transport too, at /sse and /message.")
 
     @field_validator("address")
     @classmethod
@@ -414,43 +428,43 @@ class ListenForm(_Form):
         # An auth that is wrong is missing in data, and its own problem is enough.
         if address is None or model.is_loopback(address[0]) or info.data.get("auth", ...) is not None:
             return address
-        raise Wrong(
+        raise InvalidValue(
             "an address beyond loopback is open to other machines, so it needs access tokens under listen.auth.tokens; "
             f"{_NAME_A_TOKEN}, or use {model.DEFAULT_HOST}"
         )
 
 
-def _each_once(answers: tuple[model.Channel, ...]) -> tuple[model.Channel, ...]:
+def _unique_answers(answers: tuple[model.Channel, ...]) -> tuple[model.Channel, ...]:
     if not answers:
-        raise Wrong(f"nobody could answer; name at least one of {', '.join(model.Channel)}")
+        raise InvalidValue(f"nobody could answer; name at least one of {', '.join(model.Channel)}")
     if len(set(answers)) < len(answers):
-        raise Wrong("one of them stands twice; keep one")
+        raise InvalidValue("one of them stands twice; keep one")
     return answers
 
 
 class AskForm(_Form):
     """Who answers when a call needs a person."""
 
-    answers: Annotated[tuple[Channel, ...], AfterValidator(_each_once)] | None = Field(
+    answers: Annotated[tuple[Channel, ...], AfterValidator(_unique_answers)] | None = Field(
         default=None,
         description="Where a person may answer: at the web console, in a terminal with colonnade ask, and, only if it "
         "is named here, through the client that calls.",
         json_schema_extra={"default": ["console", "terminal"], "minItems": 1, "uniqueItems": True},
     )
-    timeout: AskTime | None = _described("50s", "How long a question waits for an answer; 1s to 1h.")
+    timeout: AskTime | None = _optional_field("50s", "How long a question waits for an answer; 1s to 1h.")
 
 
 class ConsoleForm(_Form):
     """Where the web console is."""
 
-    address: LoopbackAddress | None = _described(
+    address: LoopbackAddress | None = _optional_field(
         None,
         "host:port of loopback; port 0: a free one. Without it: beside the endpoint, if that is at a loopback address, "
         "and else at a free port.",
     )
 
 
-def _switched(value: object, read: ValidatorFunctionWrapHandler) -> ConsoleForm | None:
+def _read_console(value: object, read: ValidatorFunctionWrapHandler) -> ConsoleForm | None:
     if not isinstance(value, Scalar):
         return cast(ConsoleForm, read(value))
     if value.text not in _SWITCH:
@@ -465,7 +479,7 @@ _SWITCH = {"on": True, "true": True, "off": False, "false": False}
 class AuditForm(_Form):
     """What the audit keeps."""
 
-    arguments: KeptArguments | None = _described(
+    arguments: AuditArguments | None = _optional_field(
         "digest", "What it keeps of what calls were given: a digest and the shape, or all of it."
     )
 
@@ -474,18 +488,18 @@ class FileForm(_Form):
     """A configuration file of Colonnade."""
 
     listen: ListenForm = Field(default_factory=ListenForm, description="The endpoint: its address, and who may knock.")
-    start_grace: Grace | None = _described(
+    start_grace: Grace | None = _optional_field(
         "3s", "How long the first answers may wait for servers that are still starting; 0s to 60s."
     )
-    memory: Memory | None = _described(
+    memory: Memory | None = _optional_field(
         "256MiB", "How much memory the messages of clients and servers may take together; from 32MiB."
     )
     ask: AskForm = Field(default_factory=AskForm, description="Questions to a person: who answers them.")
-    console: Annotated[ConsoleForm | None, WrapValidator(_switched)] = Field(
+    console: Annotated[ConsoleForm | None, WrapValidator(_read_console)] = Field(
         default_factory=ConsoleForm, description="The web console: on, off, or where it is."
     )
     audit: AuditForm = Field(default_factory=AuditForm, description="The record of what was decided.")
-    servers: Annotated[dict[ServerId, ServerForm], AfterValidator(_not_empty)] = Field(
+    servers: Annotated[dict[ServerId, ServerForm], AfterValidator(_at_least_one_server)] = Field(
         description="The servers, each under its id.",
         json_schema_extra={
             "minProperties": 1,
@@ -544,10 +558,10 @@ def known_keys(form: type[_Form]) -> list[str]:
 
 def cross_problems(server: Map) -> list[tuple[str | None, str]]:
     """What is wrong with a server's keys taken together, each as (the key to point at or None, the sentence)."""
-    return [*_misplaced(server), *_undedicated(server)]
+    return [*_misplaced(server), *_needs_dedicated(server)]
 
 
-def _undedicated(server: Map) -> list[tuple[str | None, str]]:
+def _needs_dedicated(server: Map) -> list[tuple[str | None, str]]:
     isolation = server.get("isolation")
     if isolation is not None and (not isinstance(isolation, Scalar) or isolation.text != model.Isolation.SHARED):
         return []
@@ -582,9 +596,9 @@ def _misplaced(server: Map) -> list[tuple[str | None, str]]:
 
 def schema() -> Json:
     """JSON Schema (2020-12) of a configuration file, for editors. Every call makes a new dictionary."""
-    made = _tidied(FileForm.model_json_schema())
-    assert isinstance(made, dict)
-    definitions = made["$defs"]
+    document = _clean_schema(FileForm.model_json_schema())
+    assert isinstance(document, dict)
+    definitions = document["$defs"]
     for name in ("KindForm", "UriKindForm", "ElicitationForm", "ConsentForm"):
         definitions[name] = {"anyOf": [_WORD_SCHEMA, definitions[name]]}
     for name in ("RuleForm", "UriRuleForm"):
@@ -610,20 +624,22 @@ def schema() -> Json:
         "properties": {"isolation": {"not": {"const": model.Isolation.SHARED.value}}},
     }
     definitions["ServerForm"]["dependentSchemas"] = dict.fromkeys(_DEDICATED_KEYS, dedicated)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "Colonnade configuration"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **document, "title": "Colonnade configuration"}
 
 
-def _tidied(node: Any) -> Any:
+def _clean_schema(node: Any) -> Any:
     """Without the traces of Python: generated titles, and null for what may be left out."""
     if isinstance(node, list):
-        return [_tidied(item) for item in node]
+        return [_clean_schema(item) for item in node]
     if not isinstance(node, dict):
         return node
-    made = {key: _tidied(value) for key, value in node.items() if not (key == "title" and isinstance(value, str))}
-    if made.get("default", ...) is None:
-        del made["default"]
-    choices = [choice for choice in made.get("anyOf", ()) if choice != {"type": "null"}]
+    cleaned = {
+        key: _clean_schema(value) for key, value in node.items() if not (key == "title" and isinstance(value, str))
+    }
+    if cleaned.get("default", ...) is None:
+        del cleaned["default"]
+    choices = [choice for choice in cleaned.get("anyOf", ()) if choice != {"type": "null"}]
     if choices:
-        del made["anyOf"]
-        return {**(choices[0] if len(choices) == 1 else {"anyOf": choices}), **made}
-    return made
+        del cleaned["anyOf"]
+        return {**(choices[0] if len(choices) == 1 else {"anyOf": choices}), **cleaned}
+    return cleaned

@@ -17,8 +17,10 @@ MAX_STEPS = 20_000
 
 _TOKEN = re.compile(r"\*+|.", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.*?-]*:")
-_HOSTED = re.compile(r"(?:file|ftp|https?|wss?)://[^/?#]*", re.IGNORECASE)
-_HOSTED_PATTERN = re.compile(r"(?:file|ftp|https?|wss?)://[^/]*", re.IGNORECASE)  # `?` may stand for a letter of it
+_HOST_PREFIX = re.compile(r"(?:file|ftp|https?|wss?)://[^/?#]*", re.IGNORECASE)
+_HOST_PREFIX_PATTERN = re.compile(
+    r"(?:file|ftp|https?|wss?)://[^/]*", re.IGNORECASE
+)  # `?` may stand for a letter of it
 _OTHER = ""  # stands for any character that no pattern names
 
 
@@ -36,7 +38,7 @@ class Globs:
         at = 1
         for number, pattern in enumerate(patterns):
             self._start |= at
-            for token in _TOKEN.findall(lowered(pattern, _HOSTED_PATTERN) if uris else pattern):
+            for token in _TOKEN.findall(normalize_case(pattern, _HOST_PREFIX_PATTERN) if uris else pattern):
                 if token == "*" and uris:
                     run_in_segment |= at
                 elif token[0] == "*":
@@ -54,7 +56,7 @@ class Globs:
         self._moves = {char: (places | any_one, any_run | run_in_segment) for char, places in literals.items()}
         if uris:
             self._moves["/"] = (literals.get("/", 0), any_run)
-        self._for_good = self._end & any_run
+        self._absorbing = self._end & any_run
 
     def match(self, text: str) -> bool:
         """Whether one of the patterns names the whole of `text`."""
@@ -78,7 +80,7 @@ class Globs:
                 return 0
         return places & self._end
 
-    def _after(self, places: int, char: str) -> int:
+    def _step(self, places: int, char: str) -> int:
         leaving, staying = self._moves.get(char, self._others)
         return (places & leaving) << 1 | places & staying
 
@@ -98,14 +100,14 @@ def covers(stronger: Iterable[str], weaker: str, *, uris: bool) -> bool:
         place, places = waiting.pop()
         if not places or (place & one._end and not places & many._end):
             return False  # from every place `weaker` can come to its end, with nothing left of `stronger`
-        if places & many._for_good:
+        if places & many._absorbing:
             continue
         for char in alphabet:
             steps += 1
             if steps > MAX_STEPS:
                 return False
-            after = many._after(places, char)
-            for next_place in _each(one._after(place, char)):
+            after = many._step(places, char)
+            for next_place in _bits(one._step(place, char)):
                 pair = (next_place, after)
                 if pair not in seen:
                     seen.add(pair)
@@ -113,14 +115,14 @@ def covers(stronger: Iterable[str], weaker: str, *, uris: bool) -> bool:
     return True
 
 
-def lowered(text: str, hosted: re.Pattern[str] = _HOSTED) -> str:
+def normalize_case(text: str, host_pattern: re.Pattern[str] = _HOST_PREFIX) -> str:
     """A URI with what is the same in upper and lower case in lower case: the scheme, and the host of those schemes that
     have host names, which `hosted` finds."""
-    found = hosted.match(text) or _SCHEME.match(text)
+    found = host_pattern.match(text) or _SCHEME.match(text)
     return text if found is None else found[0].lower() + text[found.end() :]
 
 
-def _each(places: int) -> Iterator[int]:
+def _bits(places: int) -> Iterator[int]:
     while places:
         lowest = places & -places
         yield lowest

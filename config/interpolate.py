@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from config.problems import clip
 
-LARGEST_SECRET_FILE = 64 * 1024
+MAX_SECRET_FILE_BYTES = 64 * 1024
 HIDDEN = "***"
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
@@ -171,13 +171,13 @@ def _read_secret_file(name: str, folder: Path) -> str:
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise CannotExpandError(f"{reference} is not a regular file")
-            data = file.read(LARGEST_SECRET_FILE + 1)
+            data = file.read(MAX_SECRET_FILE_BYTES + 1)
     except OSError as error:
         what = "is not a regular file" if error.errno in (errno.EISDIR, errno.ENXIO) else "cannot be read"
         raise CannotExpandError(f"{reference} {what}: {error.strerror or type(error).__name__}") from None
     except ValueError:
         raise CannotExpandError("a ${file:...} holds a NUL character in its path") from None
-    if len(data) > LARGEST_SECRET_FILE:
+    if len(data) > MAX_SECRET_FILE_BYTES:
         raise CannotExpandError(f"{reference} is larger than 64 KiB")
     try:
         text = data.decode("utf-8")

@@ -55,7 +55,7 @@ from config.model import (
 )
 from config.problems import ConfigError, Mark, Problem, clip
 from config.source import List, Map, Node, Scalar, kind_of
-from config.values import SHORTEST_TOKEN, TOKEN_NAME, Kept
+from config.values import SHORTEST_TOKEN, TOKEN_NAME, AuditDetail
 
 _WRONG_KINDS = {"model_type": "a map", "dict_type": "a map", "tuple_type": "a list", "list_type": "a list"}
 # A key that is no word may be a value that slipped to the left of its colon: it is not repeated.
@@ -88,19 +88,19 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
     """
     file = Path(os.path.abspath(path))
     read = source.read(Path(path))
-    desk = desktop.rewrite(read.root) if desktop.is_desktop(read.root) else None
-    root = read.root if desk is None else desk.root
-    gathered = _Gathered(source.clip_path(Path(path)), read, desk)
-    expander = Expander(os.environ if environ is None else environ, file.parent, bare_names=desk is not None)
-    gathered.cross(root, expander)
-    form = gathered.validate(root, expander)
-    servers = _build_servers(form, root, file.parent, gathered) if form is not None else {}
-    if form is None or gathered.problems:
-        raise ConfigError(gathered.problems)
+    desktop_file = desktop.rewrite(read.root) if desktop.is_desktop(read.root) else None
+    root = read.root if desktop_file is None else desktop_file.root
+    collector = _ProblemCollector(source.clip_path(Path(path)), read, desktop_file)
+    expander = Expander(os.environ if environ is None else environ, file.parent, bare_names=desktop_file is not None)
+    collector.check_cross_keys(root, expander)
+    form = collector.validate(root, expander)
+    servers = _build_servers(form, root, file.parent, collector) if form is not None else {}
+    if form is None or collector.problems:
+        raise ConfigError(collector.problems)
     grace = model.DEFAULT_START_GRACE if form.start_grace is None else form.start_grace
     listen = _build_listen(form.listen)
     notices = (
-        *(() if desk is None else desk.notices),
+        *(() if desktop_file is None else desktop_file.notices),
         *_listen_notices(form.listen, listen),
         *_consent_notices(servers),
     )
@@ -110,52 +110,54 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
         grace,
         MappingProxyType(servers),
         notices,
-        AskSpec(**_said(form.ask)),
+        AskSpec(**_given_fields(form.ask)),
         None if form.console is None else ConsoleSpec(form.console.address),
-        form.audit.arguments is Kept.FULL,
+        form.audit.arguments is AuditDetail.FULL,
         model.DEFAULT_MEMORY if form.memory is None else form.memory,
     )
 
 
-class _Gathered:
+class _ProblemCollector:
     """The problems so far. A place with a problem of its own gets no second one that only follows from it."""
 
-    def __init__(self, file: str, read: source.Source, desk: desktop.Desktop | None) -> None:
+    def __init__(self, file: str, read: source.Source, desktop_file: desktop.DesktopFile | None) -> None:
         self._file = file
         self.problems = list(read.problems)
-        self._settled: set[tuple[int, int]] = set()
-        for mark, where, text in [] if desk is None else desk.problems:
+        self._reported: set[tuple[int, int]] = set()
+        for mark, where, text in [] if desktop_file is None else desktop_file.problems:
             self.add(mark, where, text)
-        self._settled = {(problem.line, problem.column) for problem in self.problems}
+        self._reported = {(problem.line, problem.column) for problem in self.problems}
 
     def add(self, mark: Mark, where: str, text: str) -> None:
-        if mark not in self._settled:
+        if mark not in self._reported:
             self.problems.append(Problem(self._file, mark.line, mark.column, where, text))
 
-    def cross(self, root: Map, expander: Expander) -> None:
+    def check_cross_keys(self, root: Map, expander: Expander) -> None:
         """Note what is wrong with keys taken together, which no single value shows."""
-        self._unanswered(root)
+        self._check_console_answers(root)
         servers = root.get("servers")
         for name, (key, server) in servers.entries.items() if isinstance(servers, Map) else ():
             if not isinstance(server, Map):
                 continue
             for at, text in cross_problems(server):
                 mark = key.mark if at is None else server.entries[at][0].mark
-                self.add(mark, _where(root, ("servers", name) if at is None else ("servers", name, at)), text)
+                self.add(mark, _path_text(root, ("servers", name) if at is None else ("servers", name, at)), text)
             for path, form in _LISTS:
-                self._swallowed(root, ("servers", name, "consent", *path), form, expander)
+                self._check_redundant_rules(root, ("servers", name, "consent", *path), form, expander)
 
-    def _unanswered(self, root: Map) -> None:
+    def _check_console_answers(self, root: Map) -> None:
         """Note that questions are to be answered at a console which is switched off."""
-        path: Trail = ("ask", "answers")
+        path: KeyPath = ("ask", "answers")
         answers, console = _find(root, path), root.get("console")
         if isinstance(answers, List) and isinstance(console, Scalar) and console.text in ("off", "false"):
             for n, item in enumerate(answers.items):
                 if isinstance(item, Scalar) and item.text == Channel.CONSOLE:
                     text = "the console is off, so nobody can answer there; take it from the list"
-                    self.add(item.mark, _where(root, (*path, n)), text)
+                    self.add(item.mark, _path_text(root, (*path, n)), text)
 
-    def _swallowed(self, root: Map, path: Trail, form: type[KindForm | UriKindForm], expander: Expander) -> None:
+    def _check_redundant_rules(
+        self, root: Map, path: KeyPath, form: type[KindForm | UriKindForm], expander: Expander
+    ) -> None:
         """Note the rules of a kind that never decide: a stronger list has all that they name, or they stand twice."""
         lists = _find(root, path)
         if not isinstance(lists, Map):
@@ -164,17 +166,17 @@ class _Gathered:
             kind = _kind(form.model_validate(_plain(lists), context=expander))
         except ValidationError:
             return  # what is wrong with a value is noted where values are read
-        stronger: list[_Written] = []
+        stronger: list[_WrittenRule] = []
         for name, rules in (("deny", kind.deny), ("ask", kind.ask), ("allow", kind.allow or ())):
-            own: list[_Written] = []
+            own: list[_WrittenRule] = []
             for n, rule in enumerate(rules):
-                at: Trail = (*path, name, n)
+                at: KeyPath = (*path, name, n)
                 node = _deepest(root, at)[0]
-                written = _Written(rule, name, _pattern(node))
-                text = _needless(written, own, stronger, uris=form is UriKindForm)
+                written_rule = _WrittenRule(rule, name, _pattern(node))
+                text = _redundant(written_rule, own, stronger, uris=form is UriKindForm)
                 if text:
-                    self.add(node.mark, _where(root, at), f'"{written.shown}" {text}')
-                own.append(written)
+                    self.add(node.mark, _path_text(root, at), f'"{written_rule.shown}" {text}')
+                own.append(written_rule)
             stronger += own
 
     def validate(self, root: Map, expander: Expander) -> FileForm | None:
@@ -192,18 +194,18 @@ class _Gathered:
         path = details["loc"]
         if details["type"] == "extra_forbidden":
             shown = path if _WORD.fullmatch(str(path[-1])) else path[:-1]
-            self.add(_key_mark(root, path), _where(root, shown), _unknown_key(path))
+            self.add(_key_mark(root, path), _path_text(root, shown), _unknown_key(path))
         elif details["type"] == "missing":
             key = clip(str(path[-1]))
             above, _ = _deepest(root, path[:-1])
-            self.add(above.mark, _where(root, path), f'the key "{key}" is missing; {_MISSING[key]}')
+            self.add(above.mark, _path_text(root, path), f'the key "{key}" is missing; {_MISSING[key]}')
         elif path and path[-1] == _PYDANTIC_KEY and _find(root, path) is None:
-            self.add(_key_mark(root, path[:-1]), _where(root, path[:-1]), details["msg"])
+            self.add(_key_mark(root, path[:-1]), _path_text(root, path[:-1]), details["msg"])
         else:
             node, depth = _deepest(root, path)
             kind = _WRONG_KINDS.get(details["type"])
             text = details["msg"] if kind is None else f"expected {kind}, found {kind_of(node)}"
-            self.add(node.mark, _where(root, path[:depth]), text)
+            self.add(node.mark, _path_text(root, path[:depth]), text)
 
 
 def _plain(node: Node) -> object:
@@ -217,7 +219,7 @@ def _plain(node: Node) -> object:
             return node
 
 
-Trail = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
 def _step(node: Node, part: str | int) -> Node | None:
@@ -228,7 +230,7 @@ def _step(node: Node, part: str | int) -> Node | None:
     return None
 
 
-def _deepest(root: Map, path: Trail) -> tuple[Node, int]:
+def _deepest(root: Map, path: KeyPath) -> tuple[Node, int]:
     """The node that a path leads to, or the last one on the way, and how many steps led there."""
     node: Node = root
     for depth, part in enumerate(path):
@@ -239,32 +241,32 @@ def _deepest(root: Map, path: Trail) -> tuple[Node, int]:
     return node, len(path)
 
 
-def _find(root: Map, path: Trail) -> Node | None:
+def _find(root: Map, path: KeyPath) -> Node | None:
     node, depth = _deepest(root, path)
     return node if depth == len(path) else None
 
 
-def _key_mark(root: Map, path: Trail) -> Mark:
+def _key_mark(root: Map, path: KeyPath) -> Mark:
     above, depth = _deepest(root, path[:-1])
     entry = above.entries.get(str(path[-1])) if isinstance(above, Map) and depth == len(path) - 1 else None
     return above.mark if entry is None else entry[0].mark
 
 
-def _where(root: Map, path: Trail) -> str:
+def _path_text(root: Map, path: KeyPath) -> str:
     """A path in the words of the file: `servers.gh.consent.tools.allow[0]`."""
-    made = ""
+    text = ""
     node: Node | None = root
     for part in path[:3] if _may_be_secret(path) else path:
         if isinstance(part, int):
-            made += f"[{part}]"
+            text += f"[{part}]"
         else:
             entry = node.entries.get(part) if isinstance(node, Map) else None
-            made += ("." if made else "") + (clip(part) if entry is None else entry[0].shown)
+            text += ("." if text else "") + (clip(part) if entry is None else entry[0].shown)
         node = None if node is None else _step(node, part)
-    return made
+    return text
 
 
-def _may_be_secret(path: Trail) -> bool:
+def _may_be_secret(path: KeyPath) -> bool:
     """Whether a path ends in the name of a variable or header that is none: perhaps a value in the wrong place."""
     match path:
         case ("servers", _, "env" | "headers", str(name), *_):
@@ -275,7 +277,7 @@ def _may_be_secret(path: Trail) -> bool:
             return False
 
 
-def _unknown_key(path: Trail) -> str:
+def _unknown_key(path: KeyPath) -> str:
     form = form_at(path[:-1])
     if form is UriRuleForm and path[-1] in ("when", "closed"):
         return f"a URI is all there is to judge: it has no arguments that {path[-1]} could be about; take it away"
@@ -322,20 +324,20 @@ def _consent_notices(servers: Mapping[str, ServerSpec]) -> Iterator[str]:
                     yield f'{where}: "{clip(pattern)}" has no scheme, as URIs have; a file is file:///path'
 
 
-def _build_servers(form: FileForm, root: Map, folder: Path, gathered: _Gathered) -> dict[str, ServerSpec]:
-    made: dict[str, ServerSpec] = {}
+def _build_servers(form: FileForm, root: Map, folder: Path, collector: _ProblemCollector) -> dict[str, ServerSpec]:
+    servers: dict[str, ServerSpec] = {}
     for name, server in form.servers.items():
-        for key, text in _homes(server):
-            path: Trail = ("servers", name, key)
-            gathered.add(_deepest(root, path)[0].mark, _where(root, path), text)
+        for key, text in _tilde_paths(server):
+            path: KeyPath = ("servers", name, key)
+            collector.add(_deepest(root, path)[0].mark, _path_text(root, path), text)
         if server.url is not None:
-            made[name] = _build_http(name, server, server.url)
+            servers[name] = _build_http(name, server, server.url)
         elif server.command is not None:
-            made[name] = _build_stdio(name, server, server.command, folder)
-    return made
+            servers[name] = _build_stdio(name, server, server.command, folder)
+    return servers
 
 
-def _homes(server: ServerForm) -> list[tuple[str, str]]:
+def _tilde_paths(server: ServerForm) -> list[tuple[str, str]]:
     """Paths that a shell would begin at home; nothing here does."""
     texts = {"command": server.command[0] if server.command else None, "cwd": server.cwd}
     return [
@@ -352,18 +354,18 @@ def _build_stdio(name: str, form: ServerForm, command: tuple[Expanded, ...], fol
         id=name,
         program=_program(program, folder),
         args=tuple(Secret(arg.text) for arg in args),
-        declared=_declared(command, args, form),
+        declared=_command_digest(command, args, form),
         cwd=folder if form.cwd is None else folder / form.cwd.text,
         env=_secrets(form.env),
-        **_common(form),
+        **_common_fields(form),
     )
 
 
-def _declared(command: Sequence[Expanded], args: Sequence[Expanded], form: ServerForm) -> str:
+def _command_digest(command: Sequence[Expanded], args: Sequence[Expanded], form: ServerForm) -> str:
     """What the owner wrote: the same text is the same, though a variable may stand for something else by now."""
     words = [command[0].shown, *(arg.shown for arg in args)]
-    said = [words, sorted(form.env), "" if form.cwd is None else form.cwd.shown]
-    return f"sha256:{hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
+    parts = [words, sorted(form.env), "" if form.cwd is None else form.cwd.shown]
+    return f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
 
 
 def _build_http(name: str, form: ServerForm, url: Expanded) -> HttpServer:
@@ -371,15 +373,15 @@ def _build_http(name: str, form: ServerForm, url: Expanded) -> HttpServer:
         id=name,
         url=Secret(url.text, url.shown.partition("?")[0]),
         headers=_secrets(form.headers),
-        **_common(form),
+        **_common_fields(form),
     )
 
 
-def _common(form: ServerForm) -> dict[str, Any]:
+def _common_fields(form: ServerForm) -> dict[str, Any]:
     """The fields that every server has; what the file does not say is left to the defaults of the model."""
-    said = {name: getattr(form, name) for name in _COMMON_KEYS}
-    made = {"consent": _consent(form.consent), "limits": Limits(**_said(form.limits))}
-    return {**made, **{name: value for name, value in said.items() if value is not None}}
+    named = {name: getattr(form, name) for name in _COMMON_KEYS}
+    made = {"consent": _consent(form.consent), "limits": Limits(**_given_fields(form.limits))}
+    return {**made, **{name: value for name, value in named.items() if value is not None}}
 
 
 def _program(program: Expanded, folder: Path) -> Secret:
@@ -392,7 +394,7 @@ def _secrets(values: Mapping[str, Expanded]) -> Mapping[str, Secret]:
     return MappingProxyType({name: Secret(value.text) for name, value in values.items()})
 
 
-def _said(form: AskForm | LimitsForm) -> dict[str, Any]:
+def _given_fields(form: AskForm | LimitsForm) -> dict[str, Any]:
     """What the file says of the keys of a form; the rest is left to the defaults of the model."""
     return {name: value for name in type(form).model_fields if (value := getattr(form, name)) is not None}
 
@@ -422,24 +424,26 @@ def _pattern(item: Node) -> str:
     return node.shown if isinstance(node, Scalar) else ""
 
 
-class _Written(NamedTuple):
+class _WrittenRule(NamedTuple):
     """A rule, the list it stands in, and its pattern as the file writes it."""
 
     rule: Rule
     list: str
     shown: str
 
-    def same(self, other: _Written) -> bool:
+    def is_same(self, other: _WrittenRule) -> bool:
         # 1 and true are equal to Python and not to JSON, so what rules hold is compared as it is written.
         return self.rule == other.rule and repr(self.rule) == repr(other.rule)
 
 
-def _needless(rule: _Written, before: Sequence[_Written], stronger: Sequence[_Written], *, uris: bool) -> str:
+def _redundant(
+    rule: _WrittenRule, before: Sequence[_WrittenRule], stronger: Sequence[_WrittenRule], *, uris: bool
+) -> str:
     """Why a rule never decides, as the end of a sentence that begins with its pattern; empty if it may."""
-    if any(other.same(rule) for other in before):
+    if any(other.is_same(rule) for other in before):
         return "stands twice in this list; keep one"
     for other in stronger:
-        if other.same(rule):
+        if other.is_same(rule):
             return f"stands under {other.list} too, which wins; keep it in one list"
     unconditional = [other for other in stronger if not other.rule.when]
     pattern = rule.rule.pattern

@@ -162,7 +162,7 @@ class KindConsent:
     default: Verdict | None = None
 
 
-UNSAID = KindConsent()
+UNSPECIFIED = KindConsent()
 
 
 @dataclass(frozen=True)
@@ -171,13 +171,13 @@ class Consent:
     UNSAID: as the trust level has it. The patterns of `url` are for the pages it may want visited, those of `roots` for
     the roots that it may be told."""
 
-    tools: KindConsent = UNSAID
-    resources: KindConsent = UNSAID
-    prompts: KindConsent = UNSAID
+    tools: KindConsent = UNSPECIFIED
+    resources: KindConsent = UNSPECIFIED
+    prompts: KindConsent = UNSPECIFIED
     sampling: Verdict | None = None
     form: Verdict | None = None
-    url: KindConsent = UNSAID
-    roots: KindConsent = UNSAID
+    url: KindConsent = UNSPECIFIED
+    roots: KindConsent = UNSPECIFIED
 
 
 @dataclass(frozen=True)

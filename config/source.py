@@ -23,8 +23,8 @@ import yaml
 
 from config.problems import ConfigError, Mark, Problem, clip
 
-LARGEST_FILE = 1024 * 1024
-DEEPEST = 32
+MAX_FILE_BYTES = 1024 * 1024
+MAX_DEPTH = 32
 
 _LOOKS_LIKE_JSON = re.compile(r'\s*\{\s*["}]')
 _JSON_WORD = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.+-])|(?:true|false|null)\b")
@@ -111,13 +111,13 @@ def read(path: Path) -> Source:
 def _load_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         reason = error.strerror or type(error).__name__
     except ValueError:
         reason = "the path holds a NUL character"
     else:
-        if len(data) <= LARGEST_FILE:
+        if len(data) <= MAX_FILE_BYTES:
             return data
         reason = "larger than 1 MiB"
     raise ConfigError([Problem(clip_path(path), 1, 1, "", f"the file cannot be read: {reason}")])
@@ -150,11 +150,11 @@ class _Reader:
         self.problems: list[Problem] = []
         self._starts = [0]
 
-    def note(self, mark: Mark, text: str, where: str = "") -> None:
+    def add_problem(self, mark: Mark, text: str, where: str = "") -> None:
         self.problems.append(Problem(self.file, mark.line, mark.column, where, text))
 
     def fatal(self, mark: Mark, text: str) -> ConfigError:
-        self.note(mark, text)
+        self.add_problem(mark, text)
         return ConfigError(self.problems)
 
     def decode(self, data: bytes) -> str:
@@ -167,7 +167,7 @@ class _Reader:
 
     def check_text(self, text: str, mark: Mark) -> None:
         if _SURROGATE.search(text):
-            self.note(mark, "the text holds half a surrogate pair, which is no character")
+            self.add_problem(mark, "the text holds half a surrogate pair, which is no character")
 
     # YAML
 
@@ -181,7 +181,7 @@ class _Reader:
             raise self.fatal(mark, f"the character U+{ord(text[error.position]):04X} may not stand here") from None
         try:
             while loader.check_event():
-                builder.take(loader.get_event())  # type: ignore[no-untyped-call]  # the stubs leave it bare
+                builder.feed(loader.get_event())  # type: ignore[no-untyped-call]  # the stubs leave it bare
         except yaml.MarkedYAMLError as error:
             mark = _mark(error.problem_mark or error.context_mark)
             raise self.fatal(mark, _explain(error.problem or "", text, mark)) from None
@@ -213,7 +213,7 @@ class _Reader:
         return at if match is None else match.end()
 
     def _json_value(self, text: str, at: int, depth: int) -> tuple[Node, int]:
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             raise self.fatal(self.mark(at), _TOO_DEEP)
         match text[at : at + 1]:
             case "{":
@@ -290,14 +290,14 @@ class _Reader:
         if first is not None:
             # What is no word may be a value that slipped to the left of its colon: it is not repeated.
             name = f'the key "{key.shown}"' if re.fullmatch(r"\w[\w.-]*", key.text) else "this key"
-            self.note(key.mark, f"{name} stands twice, first in line {first[0].mark.line}; keep one")
+            self.add_problem(key.mark, f"{name} stands twice, first in line {first[0].mark.line}; keep one")
         elif key.plain and key.text == "<<":
-            self.note(key.mark, "merge keys are not accepted; write the keys out")
+            self.add_problem(key.mark, "merge keys are not accepted; write the keys out")
         else:
             opened.entries[key.text] = (key, value)
 
 
-_TOO_DEEP = f"nested deeper than {DEEPEST} levels; no setting needs that"
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels; no setting needs that"
 _NO_ANCHORS = "anchors and aliases are not accepted; write the value out where it is needed"
 
 
@@ -309,12 +309,12 @@ class _Builder:
         self._reader = reader
         self._open: list[_OpenMap | _OpenList] = []
 
-    def take(self, event: yaml.Event) -> None:
+    def feed(self, event: yaml.Event) -> None:
         match event:
             case yaml.DocumentStartEvent() if self.root is not None:
                 raise self._reader.fatal(_mark(event.start_mark), "a second document begins here; a file holds one")
             case yaml.AliasEvent():
-                self._reader.note(_mark(event.start_mark), _NO_ANCHORS)
+                self._reader.add_problem(_mark(event.start_mark), _NO_ANCHORS)
                 self._place(Scalar("", True, _mark(event.start_mark)))
             case yaml.ScalarEvent():
                 self._check_properties(event)
@@ -333,14 +333,16 @@ class _Builder:
 
     def _check_properties(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
         if event.anchor is not None:
-            self._reader.note(_mark(event.start_mark), _NO_ANCHORS)
+            self._reader.add_problem(_mark(event.start_mark), _NO_ANCHORS)
         if event.tag is not None:
-            self._reader.note(_mark(event.start_mark), "tags are not accepted; take it away or put the text in quotes")
+            self._reader.add_problem(
+                _mark(event.start_mark), "tags are not accepted; take it away or put the text in quotes"
+            )
 
     def _begin(self, event: yaml.CollectionStartEvent, opened: _OpenMap | _OpenList) -> None:
         self._check_properties(event)
         self._open.append(opened)
-        if len(self._open) > DEEPEST:
+        if len(self._open) > MAX_DEPTH:
             raise self._reader.fatal(opened.mark, _TOO_DEEP)
 
     def _end(self) -> None:
@@ -369,7 +371,7 @@ class _Builder:
         elif isinstance(node, Scalar):
             opened.key = node
         else:
-            self._reader.note(node.mark, f"a key must be one word, found {kind_of(node)}")
+            self._reader.add_problem(node.mark, f"a key must be one word, found {kind_of(node)}")
             opened.skip_value = True
 
 

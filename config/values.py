@@ -32,11 +32,11 @@ LONGEST_CALL = 600.0
 LONGEST_GRACE = 60.0
 SHORTEST_IDLE = 1.0
 LONGEST_IDLE = 24 * 3600.0
-MOST_INSTANCES = 1000
-MOST_CONCURRENT = 1000
+MAX_INSTANCES = 1000
+MAX_CONCURRENT = 1000
 SHORTEST_ASK = 1.0
 LONGEST_ASK = 3600.0
-MOST_IN_A_RATE = 1_000_000_000
+MAX_RATE_COUNT = 1_000_000_000
 LONGEST_RATE = 30 * 86400
 SMALLEST_RESULT = 1024
 LARGEST_RESULT = 64 * 1024 * 1024
@@ -61,7 +61,7 @@ _ENV_NAME = re.compile(r"[!-<>-~]+")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _RATE = r"[0-9]{1,10}/[0-9]{0,7}(?:s|min|h|day)"
 _RATE_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
-_RATE_UNITS_MEANT = {
+_RATE_UNIT_HINTS = {
     "sec": "s",
     "second": "s",
     "m": "min",
@@ -83,16 +83,16 @@ _NAMED_HOST = re.compile(r"(?!.*\.\.)[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
-class Wrong(PydanticCustomError):
+class InvalidValue(PydanticCustomError):
     """A value that is not what was expected; the sentence is complete and holds nothing secret."""
 
-    def __new__(cls, text: str) -> Wrong:
+    def __new__(cls, text: str) -> InvalidValue:
         return super().__new__(cls, "config", text)
 
 
-def expected(what: str, found: str, remedy: str = "") -> Wrong:
+def expected(what: str, found: str, remedy: str = "") -> InvalidValue:
     text = f"expected {what}, found {found}"
-    return Wrong(f"{text}; {remedy}" if remedy else text)
+    return InvalidValue(f"{text}; {remedy}" if remedy else text)
 
 
 def _scalar(value: object, what: str) -> Scalar:
@@ -109,7 +109,7 @@ def _expand(raw: str, info: ValidationInfo) -> Expanded:
     try:
         return expander.expand(raw)
     except CannotExpandError as error:
-        raise Wrong(str(error)) from None
+        raise InvalidValue(str(error)) from None
 
 
 def _read(value: object, info: ValidationInfo, what: str) -> Expanded:
@@ -131,18 +131,18 @@ def _read_text(value: object, info: ValidationInfo) -> Expanded:
 def _read_title(value: object, info: ValidationInfo) -> str:
     title = _read(value, info, "a name to show")
     if not title.text.strip() or not title.text.isprintable() or len(title.text) > 100:
-        raise Wrong("expected one line of at most 100 characters to show as the name")
+        raise InvalidValue("expected one line of at most 100 characters to show as the name")
     return title.text
 
 
 def _read_header_value(value: object, info: ValidationInfo) -> Expanded:
     header = _read(value, info, "the value of a header")
     if "\n" in header.text or "\r" in header.text:
-        raise Wrong("a header value may not hold a line break")
+        raise InvalidValue("a header value may not hold a line break")
     if not header.text.isascii() or not header.text.replace("\t", " ").isprintable():
-        raise Wrong("a header value may hold printable ASCII characters only")
+        raise InvalidValue("a header value may hold printable ASCII characters only")
     if header.text != header.text.strip():
-        raise Wrong("a header value may not begin or end with a space")
+        raise InvalidValue("a header value may not begin or end with a space")
     return header
 
 
@@ -156,10 +156,10 @@ def _read_duration(value: object, info: ValidationInfo) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def _up_to(least: float, most: float, text: str) -> Callable[[float], float]:
+def _within(minimum: float, maximum: float, text: str) -> Callable[[float], float]:
     def check(seconds: float) -> float:
-        if not least <= seconds <= most:
-            raise Wrong(f"expected a duration {text}")
+        if not minimum <= seconds <= maximum:
+            raise InvalidValue(f"expected a duration {text}")
         return seconds
 
     return check
@@ -179,14 +179,14 @@ def _read_bool(value: object, info: ValidationInfo) -> bool:
     raise expected(what, _quote(flag), f"write {remedy}" if remedy and flag.literal else "")
 
 
-def _whole(least: int, most: int) -> Callable[[object, ValidationInfo], int]:
+def _whole_number(minimum: int, maximum: int) -> Callable[[object, ValidationInfo], int]:
     """A reader of whole numbers, decimal whatever they begin with."""
-    what = f"a whole number from {least} to {most}"
+    what = f"a whole number from {minimum} to {maximum}"
 
     def read(value: object, info: ValidationInfo) -> int:
         scalar = _scalar(value, what)
         count = _expand(scalar.text, info)
-        if not re.fullmatch(r"[0-9]{1,10}", count.text) or not least <= int(count.text) <= most:
+        if not re.fullmatch(r"[0-9]{1,10}", count.text) or not minimum <= int(count.text) <= maximum:
             raise expected(what, _quote(count))
         if count.literal and not scalar.plain:
             raise expected(what, "text in quotes", f"write {int(count.text)} without quotes")
@@ -201,12 +201,12 @@ def did_you_mean(found: str, words: Iterable[str]) -> str:
     return f"did you mean {meant[0]}?" if meant else ""
 
 
-_NO_WORDS: Mapping[str, str] = MappingProxyType({})
-_NO_MORE_THAN_USUAL = MappingProxyType(dict.fromkeys(("true", "yes", "on"), "standard"))
+_NO_HINTS: Mapping[str, str] = MappingProxyType({})
+_TRUST_HINTS = MappingProxyType(dict.fromkeys(("true", "yes", "on"), "standard"))
 """Whoever writes a switch for `trust` is not led to the word that allows everything."""
 
 
-def _one_of(words: type[StrEnum], meant: Mapping[str, str] = _NO_WORDS) -> Callable[[object], StrEnum]:
+def _one_of(words: type[StrEnum], hints: Mapping[str, str] = _NO_HINTS) -> Callable[[object], StrEnum]:
     """A reader of one word as it is written. `meant` holds words whose nearest one would be a wrong guess."""
 
     *most, last = words
@@ -216,7 +216,7 @@ def _one_of(words: type[StrEnum], meant: Mapping[str, str] = _NO_WORDS) -> Calla
         word = _scalar(value, what)
         if word.text in list(words):
             return words(word.text)
-        known = meant.get(word.text.lower())
+        known = hints.get(word.text.lower())
         remedy = f"did you mean {known}?" if known else did_you_mean(word.text, words)
         raise expected(what, f'"{word.shown}"', remedy)
 
@@ -229,14 +229,14 @@ def _read_rate(value: object, info: ValidationInfo) -> model.Rate:
     count, _, per = rate.text.partition("/")
     match = re.fullmatch(r"([0-9]{0,7})([a-zA-Z]*)", per)
     if not re.fullmatch(_RATE, rate.text) or match is None:
-        unit = _RATE_UNITS_MEANT.get(match[2].lower()) if match is not None else None
+        unit = _RATE_UNIT_HINTS.get(match[2].lower()) if match is not None else None
         remedy = "say per what, for instance 60/min" if count == rate.text else f"write {unit}" if unit else ""
         raise expected(what, _quote(rate), remedy)
     seconds = int(match[1] or 1) * _RATE_SECONDS[match[2]]
-    if not 1 <= int(count) <= MOST_IN_A_RATE:
-        raise Wrong(f"expected a rate of 1 to {MOST_IN_A_RATE}; for none at all, write deny under consent")
+    if not 1 <= int(count) <= MAX_RATE_COUNT:
+        raise InvalidValue(f"expected a rate of 1 to {MAX_RATE_COUNT}; for none at all, write deny under consent")
     if not 1 <= seconds <= LONGEST_RATE:
-        raise Wrong("expected a rate per 1s to 30day")
+        raise InvalidValue("expected a rate per 1s to 30day")
     return model.Rate(int(count), float(seconds))
 
 
@@ -255,14 +255,14 @@ def _read_bytes(value: object, info: ValidationInfo) -> int:
 def _read_size(value: object, info: ValidationInfo) -> int:
     bytes_ = _read_bytes(value, info)
     if not SMALLEST_RESULT <= bytes_ <= LARGEST_RESULT:
-        raise Wrong("expected a size from 1KiB to 64MiB")
+        raise InvalidValue("expected a size from 1KiB to 64MiB")
     return bytes_
 
 
 def _read_memory(value: object, info: ValidationInfo) -> int:
     bytes_ = _read_bytes(value, info)
     if not SMALLEST_MEMORY <= bytes_ <= LARGEST_MEMORY:
-        raise Wrong("expected a size from 32MiB to 65536MiB")
+        raise InvalidValue("expected a size from 32MiB to 65536MiB")
     return bytes_
 
 
@@ -275,10 +275,10 @@ def _read_number(scalar: Scalar) -> int | float | None:
     if match is None:
         return None
     if len(scalar.text) > 300:
-        raise Wrong("this number has more than 300 digits")
+        raise InvalidValue("this number has more than 300 digits")
     number = int(match[0]) if match[1] is None and match[2] is None else float(match[0])
     if not math.isfinite(number):
-        raise Wrong("this number is too large")
+        raise InvalidValue("this number is too large")
     return number
 
 
@@ -350,7 +350,9 @@ def _read_type(value: object) -> str:
 
 def _read_absent(value: object, info: ValidationInfo) -> bool:
     if not _read_bool(value, info):
-        raise Wrong("absent is either true or not said; for an argument that must be there, say what it has to be")
+        raise InvalidValue(
+            "absent is either true or not said; for an argument that must be there, say what it has to be"
+        )
     return True
 
 
@@ -399,9 +401,9 @@ def _read_hosts(value: object, info: ValidationInfo) -> tuple[str, ...]:
 
 def _read_argument(name: str) -> str:
     if not name or "${" in name:
-        raise Wrong("expected the name of an argument, or a JSON pointer such as /user/name")
+        raise InvalidValue("expected the name of an argument, or a JSON pointer such as /user/name")
     if name.startswith("/") and re.search(r"~(?![01])", name):
-        raise Wrong("in a JSON pointer ~ is written ~0, and / within a name ~1")
+        raise InvalidValue("in a JSON pointer ~ is written ~0, and / within a name ~1")
     return name
 
 
@@ -422,7 +424,7 @@ class JsonType(StrEnum):
     OBJECT = "object"
 
 
-class Kept(StrEnum):
+class AuditDetail(StrEnum):
     """What the audit keeps of the arguments of calls."""
 
     DIGEST = "digest"
@@ -454,27 +456,27 @@ def _split(line: str) -> list[str]:
     try:
         return shlex.split(line)
     except ValueError as error:
-        raise Wrong(f"this cannot be split into words ({str(error).lower()}); write it as a list") from None
+        raise InvalidValue(f"this cannot be split into words ({str(error).lower()}); write it as a list") from None
 
 
 def _read_url(value: object, info: ValidationInfo) -> Expanded:
     what = "a URL such as https://example.com/mcp"
     url = _read(value, info, what)
     if not url.text.isprintable() or " " in url.text or "\\" in url.text:
-        raise Wrong(f"expected {what}; spaces, backslashes and control characters may not stand in it")
+        raise InvalidValue(f"expected {what}; spaces, backslashes and control characters may not stand in it")
     try:
         parts = urlsplit(url.text)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise Wrong(f"expected {what}; its host or port cannot be read") from None
+        raise InvalidValue(f"expected {what}; its host or port cannot be read") from None
     if parts.scheme not in ("http", "https"):
-        raise Wrong(f"expected {what}; only http and https are spoken")
+        raise InvalidValue(f"expected {what}; only http and https are spoken")
     if not host:
-        raise Wrong(f"expected {what}; this one has no host")
+        raise InvalidValue(f"expected {what}; this one has no host")
     if "@" in parts.netloc:
-        raise Wrong("a URL may not hold a user or password; send them in headers, as Authorization")
+        raise InvalidValue("a URL may not hold a user or password; send them in headers, as Authorization")
     if "#" in url.text:
-        raise Wrong("a URL may not have a fragment; take away # and what follows it")
+        raise InvalidValue("a URL may not have a fragment; take away # and what follows it")
     return url
 
 
@@ -497,7 +499,7 @@ def _read_address(value: object, info: ValidationInfo) -> tuple[str, int]:
 def _read_loopback(value: object, info: ValidationInfo) -> tuple[str, int]:
     host, port = _read_address(value, info)
     if not model.is_loopback(host):
-        raise Wrong(
+        raise InvalidValue(
             "at the console one approves what runs, so it is for this machine only: "
             f"expected a loopback address such as {model.DEFAULT_HOST}:0; from elsewhere, reach it through ssh -L"
         )
@@ -544,15 +546,17 @@ def _read_pattern(value: object, info: ValidationInfo) -> str:
 def _read_token(value: object, info: ValidationInfo) -> Expanded:
     token = _read(value, info, "a token")
     if not re.fullmatch(r"[!-~]*", token.text):
-        raise Wrong("a token is printable ASCII without spaces and line breaks")
+        raise InvalidValue("a token is printable ASCII without spaces and line breaks")
     if not SHORTEST_TOKEN <= len(token.text) <= LONGEST_TOKEN:
-        raise Wrong(f"a token has {SHORTEST_TOKEN} to {LONGEST_TOKEN} characters; `openssl rand -hex 32` makes one")
+        raise InvalidValue(
+            f"a token has {SHORTEST_TOKEN} to {LONGEST_TOKEN} characters; `openssl rand -hex 32` makes one"
+        )
     return token
 
 
 def _read_token_name(name: str) -> str:
     if not re.fullmatch(TOKEN_NAME, name):
-        raise Wrong("a token's name is 1 to 64 letters, digits and . _ @ -; the token stands after the colon")
+        raise InvalidValue("a token's name is 1 to 64 letters, digits and . _ @ -; the token stands after the colon")
     return name
 
 
@@ -561,7 +565,7 @@ def _read_id(name: str) -> str:
         return name
     suggestion = make_id(name)
     hint = f', for instance "{suggestion}"' if suggestion else ""
-    raise Wrong(
+    raise InvalidValue(
         f"a server id is at most {LONGEST_ID} lower-case letters and digits, with single dashes between, "
         f"and begins with a letter{hint}"
     )
@@ -569,15 +573,17 @@ def _read_id(name: str) -> str:
 
 def _read_env_name(name: str) -> str:
     if not _ENV_NAME.fullmatch(name) or "${" in name:
-        raise Wrong("a variable's name is printable ASCII without spaces and =; the value stands after the colon")
+        raise InvalidValue(
+            "a variable's name is printable ASCII without spaces and =; the value stands after the colon"
+        )
     return name
 
 
 def _read_header_name(name: str) -> str:
     if not _HEADER_NAME.fullmatch(name) or "${" in name:
-        raise Wrong("a header's name is letters, digits and dashes; the value stands after the colon")
+        raise InvalidValue("a header's name is letters, digits and dashes; the value stands after the colon")
     if model.is_protocol_header(name):
-        raise Wrong("this header is set by Colonnade itself; take it away")
+        raise InvalidValue("this header is set by Colonnade itself; take it away")
     return name
 
 
@@ -591,8 +597,8 @@ def _text_schema(pattern: str | None = None) -> Json:
     return {"type": "string", "pattern": rf"^(?:{pattern})$|\$\{{"}
 
 
-def _count_schema(least: int, most: int) -> WithJsonSchema:
-    number = {"type": "integer", "minimum": least, "maximum": most}
+def _count_schema(minimum: int, maximum: int) -> WithJsonSchema:
+    number = {"type": "integer", "minimum": minimum, "maximum": maximum}
     return WithJsonSchema({"anyOf": [number, {"type": "string", "pattern": r"\$\{"}]})
 
 
@@ -620,29 +626,29 @@ Text = Annotated[Expanded, PlainValidator(_read_text), WithJsonSchema(_text_sche
 Title = Annotated[str, PlainValidator(_read_title), WithJsonSchema(_text_schema())]
 HeaderValue = Annotated[Expanded, PlainValidator(_read_header_value), WithJsonSchema(_text_schema())]
 Duration = Annotated[float, PlainValidator(_read_duration), WithJsonSchema(_text_schema(_DURATION))]
-CallTime = Annotated[Duration, AfterValidator(_up_to(1e-6, LONGEST_CALL, "above zero and at most 600s"))]
-Grace = Annotated[Duration, AfterValidator(_up_to(0, LONGEST_GRACE, "of at most 60s"))]
-Idle = Annotated[Duration, AfterValidator(_up_to(SHORTEST_IDLE, LONGEST_IDLE, "from 1s to 24h"))]
-AskTime = Annotated[Duration, AfterValidator(_up_to(SHORTEST_ASK, LONGEST_ASK, "from 1s to 1h"))]
-Count = Annotated[int, PlainValidator(_whole(1, MOST_INSTANCES)), _count_schema(1, MOST_INSTANCES)]
-Concurrency = Annotated[int, PlainValidator(_whole(1, MOST_CONCURRENT)), _count_schema(1, MOST_CONCURRENT)]
+CallTime = Annotated[Duration, AfterValidator(_within(1e-6, LONGEST_CALL, "above zero and at most 600s"))]
+Grace = Annotated[Duration, AfterValidator(_within(0, LONGEST_GRACE, "of at most 60s"))]
+Idle = Annotated[Duration, AfterValidator(_within(SHORTEST_IDLE, LONGEST_IDLE, "from 1s to 24h"))]
+AskTime = Annotated[Duration, AfterValidator(_within(SHORTEST_ASK, LONGEST_ASK, "from 1s to 1h"))]
+Count = Annotated[int, PlainValidator(_whole_number(1, MAX_INSTANCES)), _count_schema(1, MAX_INSTANCES)]
+Concurrency = Annotated[int, PlainValidator(_whole_number(1, MAX_CONCURRENT)), _count_schema(1, MAX_CONCURRENT)]
 Rate = Annotated[model.Rate, PlainValidator(_read_rate), WithJsonSchema(_text_schema(_RATE))]
 Memory = Annotated[int, PlainValidator(_read_memory), WithJsonSchema(_text_schema(_SIZE))]
 Size = Annotated[int, PlainValidator(_read_size), WithJsonSchema(_text_schema(_SIZE))]
 Verdict = Annotated[model.Verdict, PlainValidator(_one_of(model.Verdict)), _words(model.Verdict)]
 Channel = Annotated[model.Channel, PlainValidator(_one_of(model.Channel)), _words(model.Channel)]
-KeptArguments = Annotated[Kept, PlainValidator(_one_of(Kept)), _words(Kept)]
+AuditArguments = Annotated[AuditDetail, PlainValidator(_one_of(AuditDetail)), _words(AuditDetail)]
 Argument = Annotated[str, AfterValidator(_read_argument)]
 JsonScalar = Annotated[Any, PlainValidator(_read_json_scalar), WithJsonSchema(SCALAR_SCHEMA)]
 JsonScalars = Annotated[tuple[Any, ...], PlainValidator(_read_json_scalars), WithJsonSchema(SCALARS_SCHEMA)]
-Part = Annotated[str, PlainValidator(_read_part), WithJsonSchema(_NOT_EMPTY_SCHEMA)]
+NonEmptyText = Annotated[str, PlainValidator(_read_part), WithJsonSchema(_NOT_EMPTY_SCHEMA)]
 Range = Annotated[tuple[Any, Any], PlainValidator(_read_range), WithJsonSchema(_RANGE_SCHEMA)]
-Length = Annotated[int, PlainValidator(_whole(0, LONGEST_ARGUMENT)), _count_schema(0, LONGEST_ARGUMENT)]
+Length = Annotated[int, PlainValidator(_whole_number(0, LONGEST_ARGUMENT)), _count_schema(0, LONGEST_ARGUMENT)]
 TypeName = Annotated[str, PlainValidator(_read_type), WithJsonSchema({"enum": [*JsonType, None]})]
 Absent = Annotated[bool, PlainValidator(_read_absent), WithJsonSchema({"const": True})]
 Paths = Annotated[tuple[str, ...], PlainValidator(_read_paths), WithJsonSchema(_ONE_OR_MORE_SCHEMA)]
 Hosts = Annotated[tuple[str, ...], PlainValidator(_read_hosts), WithJsonSchema(_ONE_OR_MORE_SCHEMA)]
-Trust = Annotated[model.Trust, PlainValidator(_one_of(model.Trust, _NO_MORE_THAN_USUAL)), _words(model.Trust)]
+Trust = Annotated[model.Trust, PlainValidator(_one_of(model.Trust, _TRUST_HINTS)), _words(model.Trust)]
 Protocol = Annotated[model.Protocol, PlainValidator(_one_of(model.Protocol)), _words(model.Protocol)]
 Isolation = Annotated[model.Isolation, PlainValidator(_one_of(model.Isolation)), _words(model.Isolation)]
 Token = Annotated[Expanded, PlainValidator(_read_token), WithJsonSchema(_TOKEN_SCHEMA)]

@@ -20,10 +20,10 @@ from config import Config, ConfigError, load
 from config.diff import difference
 from config.model import is_loopback
 from host.catalog import Catalog, Entry
-from host.console.control import open_control
-from host.console.http import link, open_console, own_hosts
-from host.console.office import HostOffice
-from host.console.sessions import Sessions
+from host.console.control import open_control_socket
+from host.console.http import allowed_hosts, console_app, console_url
+from host.console.office import HostAdmin
+from host.console.sessions import ConsoleSessions
 from host.downstream.hosted import Hosted, open_hosted
 from host.downstream.http import open_http_face
 from host.downstream.parking import Lot, open_lot
@@ -62,25 +62,30 @@ CONSOLE_CONNECTIONS = 128
 class Host:
     """Everything behind the faces."""
 
-    started: Config
+    initial_config: Config
     """The configuration that it was started with."""
     config: Config
     """The one that holds now."""
     catalog: Catalog
     journal: Journal
     gate: Gate
-    roster: Roster
+    upstreams: Roster
     router: Router
-    lot: Lot
-    hosted: Hosted
+    parked_calls: Lot
+    hosted_tasks: Hosted
     stateless: Stateless
-    office: HostOffice
+    admin: HostAdmin
     memory: Budget
-    consoles: Sessions = field(default_factory=lambda: Sessions(trio.current_time))
+    console_sessions: ConsoleSessions = field(default_factory=lambda: ConsoleSessions(trio.current_time))
 
     def status(self) -> bytes:
         return status(
-            self.roster, self.catalog, self.journal, parked=len(self.lot), tasks=len(self.hosted), memory=self.memory
+            self.upstreams,
+            self.catalog,
+            self.journal,
+            parked=len(self.parked_calls),
+            tasks=len(self.hosted_tasks),
+            memory=self.memory,
         )
 
     async def reload(self) -> None:
@@ -94,7 +99,7 @@ class Host:
             self.gate.decision_log.record_configuration("config_rejected", self.config.source)
             self.journal.note(ConfigReloaded(why, accepted=False))
             return
-        found, since_start = difference(self.config, config), difference(self.started, config)
+        diff, since_start = difference(self.config, config), difference(self.initial_config, config)
         self.config = config
         # Nothing waits in here: no request is judged by half of it.
         self.gate.decision_log.record_configuration("config", config.source)
@@ -103,20 +108,22 @@ class Host:
         self.memory.total = config.memory
         self.gate.decision_log.full_arguments = config.audit_arguments
         self.gate.replace(config.servers)
-        self.roster.apply(config.servers, found.restart)
+        self.upstreams.apply(config.servers, diff.restart)
         changes = [
-            *(f"{server} added" for server in found.added),
-            *(f"{server} removed" for server in found.removed),
-            *(f"{server} begins anew" for server in found.restart),
-            *(f"{server} is judged anew" for server in found.judged if server not in found.restart),
-            *found.at_once,
-            *since_start.fixed,
+            *(f"{server} added" for server in diff.added),
+            *(f"{server} removed" for server in diff.removed),
+            *(f"{server} begins anew" for server in diff.restart),
+            *(f"{server} is judged anew" for server in diff.policy_changed if server not in diff.restart),
+            *diff.applied,
+            *since_start.deferred,
         ]
         self.journal.note(ConfigReloaded("; ".join(changes) or "nothing has changed", accepted=True))
 
 
 @asynccontextmanager
-async def open_host(config: Config, state: State, journal: Journal, *, alone: bool = False) -> AsyncIterator[Host]:
+async def open_host(
+    config: Config, state: State, journal: Journal, *, single_client: bool = False
+) -> AsyncIterator[Host]:
     """All servers of the configuration, being connected, for the block; none is left when it ends. `alone`: they will
     have one client only.
 
@@ -125,96 +132,111 @@ async def open_host(config: Config, state: State, journal: Journal, *, alone: bo
             or nobody could reach the host to decide.
     """
 
-    def collided(entry: Entry) -> None:
+    def on_collision(entry: Entry) -> None:
         journal.note(
             EntryOmitted(entry.server, f"{excerpt(entry.outward)} is offered more than once; all of them are left out")
         )
 
-    def crashed(what: str, problem: Exception) -> None:
+    def on_crash(what: str, problem: Exception) -> None:
         journal.note(InternalError(what, problem))
 
     tune()
-    kept = state.for_config(config.source)
+    config_state = state.for_config(config.source)
     memory = Budget(config.memory, trio.current_time)
     with announce_host(state.hosts, config.source), open_audit(state.audit, full=config.audit_arguments) as audit:
-        ledger = DecisionLog(audit, journal)
+        decision_log = DecisionLog(audit, journal)
         trusts = {server: spec.trust for server, spec in config.servers.items()}
-        desk = ConfirmationQueue(Grants(kept.file("grants.json")), config.ask, ledger.record_confirmation)
-        gate = Gate(config.servers, Pins(kept.file("pins.json"), trusts), desk, ledger)
-        ledger.record_configuration("config", config.source)
+        confirmations = ConfirmationQueue(
+            Grants(config_state.file("grants.json")), config.ask, decision_log.record_confirmation
+        )
+        gate = Gate(config.servers, Pins(config_state.file("pins.json"), trusts), confirmations, decision_log)
+        decision_log.record_configuration("config", config.source)
         gate.void_unruled()
-        catalog = Catalog(list(config.servers), gate.is_visible_cached, collided, memory)
+        catalog = Catalog(list(config.servers), gate.is_visible_cached, on_collision, memory)
         gate.on_visibility_changed = catalog.reevaluate
         become_subreaper()
         async with open_keeper() as keeper:
-            open_one = partial(open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory)
+            open_upstream_link = partial(open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory)
             async with open_roster(
-                config.servers, config.start_grace, open_one, catalog, gate, journal, alone=alone
-            ) as roster:
-                gate.on_visibility_changed = partial(_reconsider, catalog, roster)
-                router = Router(catalog, gate, roster)
+                config.servers, config.start_grace, open_upstream_link, catalog, gate, journal, alone=single_client
+            ) as upstreams:
+                gate.on_visibility_changed = partial(_reconsider, catalog, upstreams)
+                router = Router(catalog, gate, upstreams)
                 async with (
-                    open_lot(partial(crashed, "a call that may ask its client"), memory) as lot,
-                    open_hosted(partial(crashed, "a task"), memory) as hosted,
+                    open_lot(partial(on_crash, "a call that may ask its client"), memory) as parked_calls,
+                    open_hosted(partial(on_crash, "a task"), memory) as hosted_tasks,
                     trio.open_nursery() as nursery,
                 ):
-                    stateless = Stateless(router, journal, lot, Tasks(router, hosted))
-                    office = HostOffice(lambda: host.config, roster, catalog, gate, journal, stdio=alone)
+                    stateless = Stateless(router, journal, parked_calls, Tasks(router, hosted_tasks))
+                    admin = HostAdmin(lambda: host.config, upstreams, catalog, gate, journal, stdio=single_client)
                     host = Host(
-                        config, config, catalog, journal, gate, roster, router, lot, hosted, stateless, office, memory
+                        config,
+                        config,
+                        catalog,
+                        journal,
+                        gate,
+                        upstreams,
+                        router,
+                        parked_calls,
+                        hosted_tasks,
+                        stateless,
+                        admin,
+                        memory,
                     )
-                    nursery.start_soon(office.run)
+                    nursery.start_soon(admin.run)
                     nursery.start_soon(give_back, memory)
                     nursery.start_soon(collect)
-                    async with open_control(office, state.run, state.hosts, partial(crashed, "the control socket")):
+                    async with open_control_socket(
+                        admin, state.run, state.hosts, partial(on_crash, "the control socket")
+                    ):
                         yield host
                     nursery.cancel_scope.cancel()
 
 
-def _reconsider(catalog: Catalog, roster: Roster, servers: Iterable[str]) -> None:
+def _reconsider(catalog: Catalog, upstreams: Roster, servers: Iterable[str]) -> None:
     catalog.reevaluate(servers)
-    roster.reconsider(servers)
+    upstreams.reconsider(servers)
 
 
-Say = Callable[[str], object]
+Announce = Callable[[str], object]
 """Takes a line for the person who started the host; None if there is none to be told."""
 
 
 async def serve(
-    config: Config, state: State, bound: socket.socket, url: str, journal: Journal, say: Say | None
+    config: Config, state: State, bound: socket.socket, url: str, journal: Journal, announce: Announce | None
 ) -> None:
     """Serve over HTTP, at the bound socket, which is known as `url`, until a signal says stop."""
     async with (
         _open_signals() as signals,
-        open_host(config, state, journal) as opened,
-        _follow_reloads(opened, signals),
-        _open_own_console(opened, bound, signals.stop, say) as console,
+        open_host(config, state, journal) as host,
+        _follow_reloads(host, signals),
+        _open_own_console(host, bound, signals.stop, announce) as console,
         open_http_face(
             config.listen,
-            opened.router,
-            opened.stateless,
+            host.router,
+            host.stateless,
             journal,
-            opened.status,
+            host.status,
             signals.stop,
             console,
-            memory=opened.memory,
+            memory=host.memory,
         ) as app,
     ):
-        opened.office.endpoint = url
+        host.admin.endpoint = url
         await serve_http(app, bound, stop=signals.stop)
 
 
-async def serve_over_stdio(config: Config, state: State, journal: Journal, say: Say | None) -> None:
+async def serve_over_stdio(config: Config, state: State, journal: Journal, announce: Announce | None) -> None:
     """Serve the one client on our standard input and output until it leaves or a signal says stop."""
     with own_stdout() as stdout:
         async with (
             _open_signals() as signals,
-            open_host(config, state, journal, alone=True) as opened,
-            _follow_reloads(opened, signals),
-            _open_own_console(opened, None, signals.stop, say),
+            open_host(config, state, journal, single_client=True) as host,
+            _follow_reloads(host, signals),
+            _open_own_console(host, None, signals.stop, announce),
         ):
-            session = Session("stdio", None, opened.router, journal, tasks=opened.stateless.tasks, memory=opened.memory)
-            stateless = StatelessStdio(opened.router, opened.stateless, session, signals.stop)
+            session = Session("stdio", None, host.router, journal, tasks=host.stateless.tasks, memory=host.memory)
+            stateless = StatelessStdio(host.router, host.stateless, session, signals.stop)
             await serve_stdio(session, stateless, 0, stdout)
 
 
@@ -223,7 +245,7 @@ async def serve_over_stdio(config: Config, state: State, journal: Journal, say: 
 
 @asynccontextmanager
 async def _open_own_console(
-    host: Host, bound: socket.socket | None, stop: trio.Event, say: Say | None
+    host: Host, bound: socket.socket | None, stop: trio.Event, announce: Announce | None
 ) -> AsyncIterator[ASGIApp | None]:
     """The web console, for the block: at the endpoint's own address if that is a loopback one and the file names no
     other, given to be served there; else at a loopback address of its own. What goes wrong with it is told, and the
@@ -234,8 +256,8 @@ async def _open_own_console(
         return
     if bound is not None and spec.address is None and is_loopback(host.config.listen.host):
         app = _console_at(host, bound, stop)
-        if say is not None:
-            say(f"The console is at {host.office.link()} (this link opens it once)")
+        if announce is not None:
+            announce(f"The console is at {host.admin.console_url()} (this link opens it once)")
         yield app
         return
     try:
@@ -248,16 +270,16 @@ async def _open_own_console(
     async with trio.open_nursery() as nursery:
         console = _console_at(host, own, stop)
         nursery.start_soon(partial(serve_http, console, own, stop=stop, max_connections=CONSOLE_CONNECTIONS))
-        if say is not None:
-            say(f"The console is at {host.office.link()} (this link opens it once)")
+        if announce is not None:
+            announce(f"The console is at {host.admin.console_url()} (this link opens it once)")
         yield None
         nursery.cancel_scope.cancel()
 
 
 def _console_at(host: Host, bound: socket.socket, stop: trio.Event) -> ASGIApp:
     address, port = bound.getsockname()[:2]
-    host.office.new_link = lambda: link(address, port, host.consoles.code())
-    return open_console(host.office, host.consoles, own_hosts(address, port), stop)
+    host.admin.new_console_url = lambda: console_url(address, port, host.console_sessions.new_code())
+    return console_app(host.admin, host.console_sessions, allowed_hosts(address, port), stop)
 
 
 # Signals
@@ -274,23 +296,23 @@ class _Signals:
 @asynccontextmanager
 async def _open_signals() -> AsyncIterator[_Signals]:
     """For the block. The second signal to stop ends the process at once: children end with their keeper."""
-    found = _Signals()
+    requested = _Signals()
     had_terminal = _has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # `nohup`
 
     async def watch(signals: AsyncIterator[int]) -> None:
         async for number in signals:
             # A terminal that is closed says so with the same signal as whoever wants the file to be read again.
             if number == signal.SIGHUP and not (had_terminal and not _has_terminal()):
-                found.reload.set()
+                requested.reload.set()
                 continue
-            if found.stop.is_set():
+            if requested.stop.is_set():
                 os._exit(0)
-            found.stop.set()
+            requested.stop.set()
 
     with trio.open_signal_receiver(*STOP_SIGNALS, signal.SIGHUP) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch, signals)
-            yield found
+            yield requested
             nursery.cancel_scope.cancel()
 
 

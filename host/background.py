@@ -9,24 +9,24 @@ import queue
 import threading
 from typing import TextIO
 
-WAITING = 10_000
+MAX_QUEUED = 10_000
 """Pieces of text that wait for a slow reader; beyond that new ones are dropped."""
-LAST_LINES = 1.0
+CLOSE_TIMEOUT = 1.0
 """Seconds in which `close` lets what waits still go out."""
 
 
-class BackgroundStream:
+class NonBlockingStream:
     """Writes text to `stream` in the background. Errors of the stream are nobody's trouble: then nobody reads it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._waiting: queue.Queue[str | None] = queue.Queue(WAITING)
+        self._queue: queue.Queue[str | None] = queue.Queue(MAX_QUEUED)
         self._thread = threading.Thread(target=self._run, name="colonnade-output", daemon=True)
         self._thread.start()
 
     def write(self, text: str) -> None:
         try:
-            self._waiting.put_nowait(text)
+            self._queue.put_nowait(text)
         except queue.Full:
             return
 
@@ -39,13 +39,13 @@ class BackgroundStream:
     def close(self) -> None:
         """Let what waits go out, within LAST_LINES seconds. What is written later is dropped with the process."""
         try:
-            self._waiting.put(None, timeout=LAST_LINES)
+            self._queue.put(None, timeout=CLOSE_TIMEOUT)
         except queue.Full:
             return
-        self._thread.join(LAST_LINES)
+        self._thread.join(CLOSE_TIMEOUT)
 
     def _run(self) -> None:
-        while (text := self._waiting.get()) is not None:
+        while (text := self._queue.get()) is not None:
             try:
                 self._stream.write(text)
                 self._stream.flush()

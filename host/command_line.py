@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from config import Config, ConfigError, StdioServer, Trust, load, schema
-from host.background import BackgroundStream
+from host.background import NonBlockingStream
 from host.errors import first_exception
 from host.state import State, StateError, open_state, state_directory
 from host.version import VERSION
@@ -218,7 +218,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         except OSError as problem:
             print(f"colonnade: {problem.strerror}; another port is set under listen.address", file=sys.stderr)
             return WRONG
-    out = BackgroundStream(sys.stderr if bound is None else sys.stdout)
+    out = NonBlockingStream(sys.stderr if bound is None else sys.stdout)
     try:
         url = ""
         if bound is not None:
@@ -260,7 +260,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     from host import commands
 
-    return commands.show_list(commands.Whose(*_whose_endpoint(arguments)), as_json=arguments.json)
+    return commands.show_list(commands.Target(*_whose_endpoint(arguments)), as_json=arguments.json)
 
 
 def _call(arguments: argparse.Namespace) -> int:
@@ -274,7 +274,7 @@ def _call(arguments: argparse.Namespace) -> int:
         return WRONG
     from host import commands
 
-    whose = commands.Whose(*_whose_endpoint(arguments))
+    whose = commands.Target(*_whose_endpoint(arguments))
     return commands.call_tool(whose, arguments.name, arguments.arguments, as_json=arguments.json)
 
 
@@ -308,7 +308,7 @@ def _where(arguments: argparse.Namespace) -> tuple[State, Path | None]:
 def _ask(arguments: argparse.Namespace) -> int:
     from host import deciding
 
-    where = deciding.Where(*_where(arguments))
+    where = deciding.DecisionScope(*_where(arguments))
     follow = arguments.follow or (arguments.id is None and sys.stdin.isatty() and sys.stdout.isatty())
     return deciding.ask(where, arguments.id, arguments.answer, arguments.arguments, follow=follow)
 
@@ -316,13 +316,13 @@ def _ask(arguments: argparse.Namespace) -> int:
 def _console(arguments: argparse.Namespace) -> int:
     from host import deciding
 
-    return deciding.console(deciding.Where(*_where(arguments)))
+    return deciding.console(deciding.DecisionScope(*_where(arguments)))
 
 
 def _pins(arguments: argparse.Namespace) -> int:
     from host import deciding
 
-    return deciding.pins(deciding.Where(*_where(arguments)), everything=arguments.show)
+    return deciding.pins(deciding.DecisionScope(*_where(arguments)), everything=arguments.show)
 
 
 def _decide(arguments: argparse.Namespace) -> int:
@@ -331,27 +331,27 @@ def _decide(arguments: argparse.Namespace) -> int:
         return WRONG
     from host import deciding
 
-    where = deciding.Where(*_where(arguments))
+    where = deciding.DecisionScope(*_where(arguments))
     return deciding.decide(where, arguments.decision, arguments.ids, arguments.server, sure=arguments.yes)
 
 
 def _revoke_pin(arguments: argparse.Namespace) -> int:
     from host import deciding
 
-    where = deciding.Where(*_where(arguments))
+    where = deciding.DecisionScope(*_where(arguments))
     return deciding.revoke_pin(where, arguments.server, arguments.kind, arguments.name)
 
 
 def _grants(arguments: argparse.Namespace) -> int:
     from host import deciding
 
-    return deciding.grants(deciding.Where(*_where(arguments)))
+    return deciding.grants(deciding.DecisionScope(*_where(arguments)))
 
 
 def _revoke_grants(arguments: argparse.Namespace) -> int:
     from host import deciding
 
-    return deciding.revoke_grants(deciding.Where(*_where(arguments)), arguments.ids)
+    return deciding.revoke_grants(deciding.DecisionScope(*_where(arguments)), arguments.ids)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -368,9 +368,9 @@ def _explain(arguments: argparse.Namespace) -> int:
             return WRONG
     from host import deciding
 
-    where = deciding.Where(*_where(arguments))
+    where = deciding.DecisionScope(*_where(arguments))
     name = getattr(arguments, kind)
-    return deciding.explained(where, arguments.server, kind, name, given, as_json=arguments.json)
+    return deciding.explain(where, arguments.server, kind, name, given, as_json=arguments.json)
 
 
 def _audit(arguments: argparse.Namespace) -> int:

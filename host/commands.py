@@ -18,18 +18,18 @@ from msgspec import Raw
 from config import Config
 from host.app import Host, open_host, serve, serve_over_stdio
 from host.asking import BrokenAnswer, PeerError
-from host.background import BackgroundStream
+from host.background import NonBlockingStream
 from host.errors import AuditUnavailable, ColonnadeError, first_exception
 from host.exchange import Answered, Caller, Exchange, NoClient
 from host.heap import spare_collections
 from host.journal import Journal
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, members, value
-from host.local import running as find_running
+from host.local import find_hosts as find_running
 from host.names import server_of_name
 from host.output import StatusLines, Terminal, open_log, printable
 from host.protocol.methods import CALL, LISTINGS, Kind
-from host.remote import fetch_status, open_remote
+from host.remote import fetch_status, open_mcp_client
 from host.state import State, StateError
 from host.upstream.listing import Ask, read_list
 from host.upstream.supervisor import counted_out
@@ -37,7 +37,7 @@ from host.wire.http_transport import AuthNeeded
 from host.wire.link import LinkLost
 
 DONE, FAILED, WRONG, UNREACHED = 0, 1, 2, 3
-LIST_PATIENCE = 15.0
+LIST_TIMEOUT = 15.0
 """Seconds that a list of all servers waits for those that are still starting."""
 UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
 
@@ -46,8 +46,8 @@ UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
 class Endpoint:
     """What a command works on."""
 
-    ask: Ask
-    has: Callable[[str], bool]
+    request: Ask
+    has_capability: Callable[[str], bool]
     """Whether it offers a capability."""
     status: Callable[[], Awaitable[object | None]]
     """What its host says of its servers; None if that is no Colonnade."""
@@ -59,7 +59,7 @@ Work = Callable[[Endpoint], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class Target:
     """The endpoint to use: the one at `url`, or that of a host started from `config` for the moment."""
 
     url: str | None
@@ -70,12 +70,12 @@ class Whose:
     log_level: str
 
 
-NOT_STARTED = (StateError, AuditUnavailable)
+START_ERRORS = (StateError, AuditUnavailable)
 """What keeps a host from starting that the configuration cannot help."""
 
 
 def serve_until_stopped(
-    config: Config, state: State, bound: socket.socket | None, url: str, out: BackgroundStream, log_level: str
+    config: Config, state: State, bound: socket.socket | None, url: str, out: NonBlockingStream, log_level: str
 ) -> int:
     """Serve at the bound socket, which is known as `url`, or on standard input and output; states go to `out`. The exit
     code."""
@@ -91,13 +91,13 @@ def serve_until_stopped(
             trio.run(serve_over_stdio, config, state, journal, say)
         else:
             trio.run(serve, config, state, bound, url, journal, say)
-    except* NOT_STARTED as group:
+    except* START_ERRORS as group:
         print(f"colonnade: {first_exception(group)}", file=sys.stderr)
         code = WRONG
     return code
 
 
-def _to_terminal(out: BackgroundStream) -> Callable[[str], object] | None:
+def _to_terminal(out: NonBlockingStream) -> Callable[[str], object] | None:
     """How the person who started the host is told what nobody else may read; None if nobody is there. Whoever starts a
     program from a file keeps what it says in one, too, where others read it."""
     if not sys.stderr.isatty():
@@ -107,32 +107,32 @@ def _to_terminal(out: BackgroundStream) -> Callable[[str], object] | None:
     return lambda line: print(line, file=sys.stderr, flush=True)
 
 
-def show_list(whose: Whose, *, as_json: bool) -> int:
+def show_list(target: Target, *, as_json: bool) -> int:
     """Print servers and entries; the exit code."""
-    return _with_host(whose, None, partial(_show, as_json=as_json))
+    return _with_host(target, None, partial(_show, as_json=as_json))
 
 
-def call_tool(whose: Whose, name: str, arguments: str, *, as_json: bool) -> int:
+def call_tool(target: Target, name: str, arguments: str, *, as_json: bool) -> int:
     """Call the tool with a JSON object and print what it says; the exit code."""
     params = encode({"name": name, "arguments": Raw(arguments.encode())})
-    return _with_host(whose, server_of_name(name), partial(_invoke, params=params, as_json=as_json))
+    return _with_host(target, server_of_name(name), partial(_invoke, params=params, as_json=as_json))
 
 
-def _with_host(whose: Whose, server: str | None, work: Work) -> int:
+def _with_host(target: Target, server: str | None, work: Work) -> int:
     """Run `work` against the endpoint. Of a host started for it, `server` (None: all of them) is waited for."""
     code = FAILED
     try:
-        if whose.url is not None:
-            code = trio.run(_remotely, whose.url, whose.headers, whose.state, work)
-        elif whose.config is not None and whose.state is not None:
-            code = trio.run(_locally, whose.config, whose.state, open_log(whose.log_level), work, server)
+        if target.url is not None:
+            code = trio.run(_remotely, target.url, target.headers, target.state, work)
+        elif target.config is not None and target.state is not None:
+            code = trio.run(_locally, target.config, target.state, open_log(target.log_level), work, server)
     except* UNREACHABLE as group:
         problem = first_exception(group)
         needed = isinstance(problem, AuthNeeded)
         remedy = "; credentials are given by --header 'Authorization: Bearer TOKEN'" if needed else ""
-        print(f"colonnade: {whose.url or 'the host'}: {problem}{remedy}", file=sys.stderr)
+        print(f"colonnade: {target.url or 'the host'}: {problem}{remedy}", file=sys.stderr)
         code = UNREACHED
-    except* NOT_STARTED as group:
+    except* START_ERRORS as group:
         print(f"colonnade: {first_exception(group)}", file=sys.stderr)
         code = WRONG
     except* (PeerError, ColonnadeError) as group:
@@ -141,10 +141,10 @@ def _with_host(whose: Whose, server: str | None, work: Work) -> int:
 
 
 async def _remotely(url: str, headers: Mapping[str, str], state: State | None, work: Work) -> int:
-    async with open_remote(url, headers) as remote:
-        has = remote.offer.capabilities.__contains__
+    async with open_mcp_client(url, headers) as remote:
+        has = remote.negotiated.capabilities.__contains__
         notes = partial(_notes_of_running, state, url)
-        return await work(Endpoint(remote.ask, has, partial(fetch_status, url, headers), notes))
+        return await work(Endpoint(remote.request, has, partial(fetch_status, url, headers), notes))
 
 
 async def _notes_of_running(state: State | None, url: str) -> Sequence[tuple[str, str]]:
@@ -174,8 +174,8 @@ def notes(servers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 async def _locally(config: Config, state: State, journal: Journal, work: Work, server: str | None) -> int:
     async with open_host(config, state, journal) as host:
-        wanted = [upstream for id, upstream in host.roster.upstreams.items() if server in (None, id)]
-        with trio.move_on_after(math.inf if server is not None else LIST_PATIENCE):
+        wanted = [upstream for id, upstream in host.upstreams.upstreams.items() if server in (None, id)]
+        with trio.move_on_after(math.inf if server is not None else LIST_TIMEOUT):
             for upstream in wanted:
                 await upstream.settled.wait()
         told = partial(_notes_of, host)
@@ -191,7 +191,7 @@ async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
 
 
 async def _notes_of(host: Host) -> Sequence[tuple[str, str]]:
-    return notes((await host.office.state(["servers"]))["servers"])
+    return notes((await host.admin.state(["servers"]))["servers"])
 
 
 async def _status_of(host: Host) -> object:
@@ -202,9 +202,9 @@ async def _show(endpoint: Endpoint, *, as_json: bool) -> int:
     found: dict[Kind, list[Raw]] = {}
     for kind, listing in LISTINGS.items():
         found[kind] = []
-        if endpoint.has(listing.capability):
+        if endpoint.has_capability(listing.capability):
             try:
-                await read_list(endpoint.ask, listing, found[kind], [], lambda why: print(why, file=sys.stderr))
+                await read_list(endpoint.request, listing, found[kind], [], lambda why: print(why, file=sys.stderr))
             except PeerError as refusal:
                 print(f"{listing.method}: {refusal}", file=sys.stderr)
     status = await endpoint.status()
@@ -244,7 +244,7 @@ def _show_entry(terminal: Terminal, kind: Kind, raw: Raw) -> None:
 
 
 async def _invoke(endpoint: Endpoint, *, params: Raw, as_json: bool) -> int:
-    result = json.loads(bytes(await endpoint.ask(CALL.name, params)))
+    result = json.loads(bytes(await endpoint.request(CALL.name, params)))
     if as_json:
         print(json.dumps(result, indent=2))
     else:

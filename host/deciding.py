@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from config import AskSpec, Channel, Config, ConfigError, load
-from host.console.decisions import Decisions
-from host.console.requests import Malformed, OfficeError, carry_out
+from host.console.decisions import PolicyAdmin
+from host.console.requests import AdminError, MalformedRequest, carry_out
 from host.errors import ColonnadeError
 from host.hygiene import visible
 from host.journal import Journal
-from host.local import LocalError, Running, running
+from host.local import AdminClientError, RunningHost, find_hosts
 from host.output import Terminal
 from host.policy.audit import Audit, Integrity, files, records, verify
 from host.policy.desk import ConfirmationQueue
@@ -41,12 +41,12 @@ from host.state import State, StateError
 from host.wire.descent import refuse, this_process
 
 DONE, FAILED, UNREACHED = 0, 1, 3
-ID = 10
+SHORT_ID_LENGTH = 10
 """Hexadecimal digits by which a person names what is held back."""
 EXIT_CODES = {"allow": 0, "ask": 4, "deny": 5}
 
 
-class Decidable(Protocol):
+class DecisionTarget(Protocol):
     """A running host, or the files of one that does not run."""
 
     @property
@@ -64,7 +64,7 @@ class Decidable(Protocol):
 class _Live:
     """A running host."""
 
-    running: Running
+    running: RunningHost
 
     @property
     def config(self) -> str:
@@ -109,11 +109,11 @@ class _Files:
         caller = this_process()
         why = None if verb == "explain" else refuse(caller, self._state.hosts)
         with self._gate() as gate:
-            decisions = Decisions(gate)
+            decisions = PolicyAdmin(gate)
             if why is not None:
-                decisions.refused(caller, why)
-                raise OfficeError(why)
-            with decisions.naming(caller):
+                decisions.record_refused_peer(caller, why)
+                raise AdminError(why)
+            with decisions.attributed_to(caller):
                 return carry_out(decisions, verb, json.dumps(args).encode(), Channel.TERMINAL)
 
     @contextmanager
@@ -123,8 +123,10 @@ class _Files:
         servers = {} if config is None else config.servers
         trusts = {server: spec.trust for server, spec in servers.items()}
         with Audit(self._state.audit) as audit:
-            desk = ConfirmationQueue(Grants(kept.file("grants.json")), AskSpec(), lambda what, matter, said: None)
-            yield Gate(servers, Pins(kept.file("pins.json"), trusts), desk, DecisionLog(audit, Journal()))
+            confirmations = ConfirmationQueue(
+                Grants(kept.file("grants.json")), AskSpec(), lambda what, matter, said: None
+            )
+            yield Gate(servers, Pins(kept.file("pins.json"), trusts), confirmations, DecisionLog(audit, Journal()))
 
 
 def _config(source: Path) -> Config | None:
@@ -135,17 +137,17 @@ def _config(source: Path) -> Config | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class DecisionScope:
     """Whose decisions a command is about: those of one configuration, or (None) of all."""
 
     state: State
     config: Path | None
 
 
-def _live(where: Where) -> list[_Live]:
+def _live(where: DecisionScope) -> list[_Live]:
     """The running hosts that are meant."""
     found: list[_Live] = []
-    for host in running(where.state.path):
+    for host in find_hosts(where.state.path):
         if host.problem is not None:
             print(f"colonnade: the host of process {host.pid}: {host.problem}", file=sys.stderr)
         elif where.config is None or host.config == os.path.realpath(where.config):
@@ -153,10 +155,10 @@ def _live(where: Where) -> list[_Live]:
     return found
 
 
-def _all(where: Where) -> list[Decidable]:
+def _all(where: DecisionScope) -> list[DecisionTarget]:
     """For each configuration that is meant one of its running hosts, who share what is decided. Where none runs, the
     files: of the configuration that is named, or of all that are known."""
-    found: dict[str, Decidable] = {}
+    found: dict[str, DecisionTarget] = {}
     for host in _live(where):
         found.setdefault(host.config, host)
     if found:
@@ -166,11 +168,11 @@ def _all(where: Where) -> list[Decidable]:
     return [_Files(where.state, source) for source in where.state.sources()]
 
 
-def _one(hosts: Sequence[Decidable]) -> Decidable:
+def _one(hosts: Sequence[DecisionTarget]) -> DecisionTarget:
     """The only one; what is decided about is never guessed at."""
     if len(hosts) != 1:
         known = "; ".join(host.config for host in hosts)
-        raise OfficeError(f"say which configuration with --config FILE: {known or 'none is known'}")
+        raise AdminError(f"say which configuration with --config FILE: {known or 'none is known'}")
     return hosts[0]
 
 
@@ -178,7 +180,7 @@ def _guarded(work: Callable[[], int]) -> int:
     """The exit code of the work, or of what went wrong with it, in words."""
     try:
         return work()
-    except (LocalError, OfficeError, Malformed, StateError) as problem:
+    except (AdminClientError, AdminError, MalformedRequest, StateError) as problem:
         print(f"colonnade: {problem}", file=sys.stderr)
     except ColonnadeError as problem:
         print(f"colonnade: {problem.message}", file=sys.stderr)
@@ -193,13 +195,13 @@ def _nobody() -> int:
 # ask
 
 
-def ask(where: Where, id: str | None, answer: str | None, arguments: str, *, follow: bool) -> int:
+def ask(where: DecisionScope, id: str | None, answer: str | None, arguments: str, *, follow: bool) -> int:
     """List the questions; or show the one of this id; or answer it. With `follow`, stay and hear of new ones: then
     somebody is there to answer. On a terminal, ask for the answers."""
     return _guarded(lambda: _ask(where, id, answer, arguments, follow=follow))
 
 
-def _ask(where: Where, id: str | None, answer: str | None, arguments: str, *, follow: bool) -> int:
+def _ask(where: DecisionScope, id: str | None, answer: str | None, arguments: str, *, follow: bool) -> int:
     hosts = _live(where)
     if not hosts:
         return _nobody()
@@ -217,12 +219,12 @@ def _ask(where: Where, id: str | None, answer: str | None, arguments: str, *, fo
     return FAILED
 
 
-def _answer(host: Decidable, question: Mapping[str, Any], answer: str, arguments: str) -> str:
+def _answer(host: DecisionTarget, question: Mapping[str, Any], answer: str, arguments: str) -> str:
     seconds = None
     if answer not in ("deny", "once", "session", "always"):
         found = re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", answer)
         if found is None:
-            raise OfficeError("an answer is deny, once, session, always, or a time such as 15m, 1h or 7d")
+            raise AdminError("an answer is deny, once, session, always, or a time such as 15m, 1h or 7d")
         answer, seconds = "time", int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
     said: object = arguments
     if arguments not in ("exact", "any"):
@@ -231,12 +233,12 @@ def _answer(host: Decidable, question: Mapping[str, Any], answer: str, arguments
         except ValueError:
             said = None
         if not isinstance(said, dict):
-            raise OfficeError('--arguments is exact, any, or conditions such as \'{"owner": {"in": ["acme"]}}\'')
+            raise AdminError('--arguments is exact, any, or conditions such as \'{"owner": {"in": ["acme"]}}\'')
     done = host.request("answer", id=question["id"], answer=answer, seconds=seconds, arguments=said)
     return str(done["done"])
 
 
-def _list_questions(hosts: Sequence[Decidable]) -> int:
+def _list_questions(hosts: Sequence[DecisionTarget]) -> int:
     found = [question for host in hosts for question in host.state()["questions"]]
     for question in found:
         state = f"{question['state']}: {question['why']}" if question["why"] else question["state"]
@@ -273,20 +275,20 @@ def _show_question(question: Mapping[str, Any]) -> None:
 def _follow(hosts: Sequence[_Live]) -> int:
     """Show what comes, until interrupted; on a terminal, ask for the answer to each."""
     print(f"Waiting for questions of {', '.join(host.config for host in hosts)}; Ctrl-C ends it.", flush=True)
-    desk = _Incoming(hosts)
+    feed = _PendingFeed(hosts)
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
-    while (found := desk.next()) is not None:
+    while (found := feed.next()) is not None:
         host, question = found
         print()
         _show_question(question)
         sys.stdout.flush()
         if interactive:
-            _prompt(desk, host, question)
+            _prompt(feed, host, question)
     print("The host has ended." if len(hosts) == 1 else "The hosts have ended.")
     return DONE
 
 
-class _Incoming:
+class _PendingFeed:
     """The questions of several hosts, each once, while they wait. A thread for each host hears of them; a pipe tells
     whoever waits for a line at the same time."""
 
@@ -304,7 +306,7 @@ class _Incoming:
             for news in host.running.follow():
                 if "questions" in news:
                     self._say(host, news["questions"])
-        except LocalError as problem:
+        except AdminClientError as problem:
             print(f"colonnade: {host.config}: {problem}", file=sys.stderr)
         self._say(host, None)
 
@@ -339,31 +341,31 @@ class _Incoming:
         self._waiting |= {each["id"]: (host, each) for each in questions if each["state"] == "waiting"}
 
 
-def _prompt(desk: _Incoming, host: _Live, question: Mapping[str, Any]) -> None:
+def _prompt(feed: _PendingFeed, host: _Live, question: Mapping[str, Any]) -> None:
     """Take the answer from the terminal, unless the question ends before."""
     choices = [each for each in question["answers"] if each != "time"]
     if "time" in question["answers"]:
         choices.append("15m")
-    while desk.waits(question["id"]):
+    while feed.waits(question["id"]):
         print(f"\n{', '.join(choices)} (or nothing, to leave it)? ", end="", flush=True)
-        line = _line(desk, question["id"])
+        line = _line(feed, question["id"])
         if line is None:
             break
         if not (answer := line.strip()):
             return
         try:
             print(_answer(host, question, answer, "exact"))
-        except (OfficeError, LocalError) as problem:
+        except (AdminError, AdminClientError) as problem:
             print(problem)
         else:
             return
     print("It was answered elsewhere, was called off, or its time is over.")
 
 
-def _line(desk: _Incoming, id: str) -> str | None:
+def _line(feed: _PendingFeed, id: str) -> str | None:
     """A line from the terminal; None if the question is over before there is one."""
-    while desk.waits(id):
-        ready, _, _ = select.select([sys.stdin, desk.wake], [], [])
+    while feed.waits(id):
+        ready, _, _ = select.select([sys.stdin, feed.wake], [], [])
         if sys.stdin in ready:
             return sys.stdin.readline()
     return None
@@ -372,12 +374,12 @@ def _line(desk: _Incoming, id: str) -> str | None:
 # console
 
 
-def console(where: Where) -> int:
+def console(where: DecisionScope) -> int:
     """Print an address for every running host that is meant; each opens the web console once."""
     return _guarded(lambda: _console(where))
 
 
-def _console(where: Where) -> int:
+def _console(where: DecisionScope) -> int:
     hosts = _live(where)
     if not hosts:
         return _nobody()
@@ -385,7 +387,7 @@ def _console(where: Where) -> int:
     for host in hosts:
         try:
             link = host.request("link")["link"]
-        except LocalError as problem:
+        except AdminClientError as problem:
             print(f"colonnade: {host.config}: {problem}", file=sys.stderr)
             continue
         found = True
@@ -396,7 +398,7 @@ def _console(where: Where) -> int:
 # pins
 
 
-def pins(where: Where, *, everything: bool) -> int:
+def pins(where: DecisionScope, *, everything: bool) -> int:
     """List what is held back; with `everything`, show each difference in full."""
 
     def work() -> int:
@@ -417,28 +419,28 @@ def pins(where: Where, *, everything: bool) -> int:
     return _guarded(work)
 
 
-def _show_held(where: Where, held: Mapping[str, Any], *, whole: bool) -> None:
+def _show_held(where: DecisionScope, held: Mapping[str, Any], *, whole: bool) -> None:
     terminal = Terminal(sys.stdout)
     state = "rejected" if held["rejected"] else held["standing"]
     name = f" {held['name']}" if held["name"] else ""
-    print(f"  {id_of(where, held)}  {held['server']}: {held['kind']}{name}  ({state})")
+    print(f"  {short_id(where, held)}  {held['server']}: {held['kind']}{name}  ({state})")
     if whole:
         for line in terminal.difference(held["diff"]):
             print(f"      {line}")
 
 
-def id_of(where: Where, held: Mapping[str, Any]) -> str:
+def short_id(where: DecisionScope, held: Mapping[str, Any]) -> str:
     """How a person names one definition of one server. Keyed: no server can make another one of the same name."""
     said = json.dumps([held[key] for key in ("server", "kind", "name", "fingerprint")]).encode()
-    return hmac.new(where.state.key(), said, "sha256").hexdigest()[:ID]
+    return hmac.new(where.state.key(), said, "sha256").hexdigest()[:SHORT_ID_LENGTH]
 
 
-def short(fingerprint: str) -> str:
+def short_fingerprint(fingerprint: str) -> str:
     """A fingerprint, for recognising it."""
     return fingerprint.removeprefix("sha256:")[:8]
 
 
-def _held(host: Decidable) -> list[Mapping[str, Any]]:
+def _held(host: DecisionTarget) -> list[Mapping[str, Any]]:
     """What is held back, with all differences: a host makes so many of them at a time."""
     held: list[Mapping[str, Any]] = host.state()["held"]
     ready = -1
@@ -447,20 +449,20 @@ def _held(host: Decidable) -> list[Mapping[str, Any]]:
     return held
 
 
-def decide(where: Where, decision: str, ids: Sequence[str], server: str | None, *, sure: bool) -> int:
+def decide(where: DecisionScope, decision: str, ids: Sequence[str], server: str | None, *, sure: bool) -> int:
     """Approve or reject what is held back: by the ids that `pins` shows, or all that waits of a server, which is shown
     first; `sure`: it was seen before and is not asked about."""
     return _guarded(lambda: _decide(where, decision, ids, server, sure=sure))
 
 
-def _decide(where: Where, decision: str, ids: Sequence[str], server: str | None, *, sure: bool) -> int:
+def _decide(where: DecisionScope, decision: str, ids: Sequence[str], server: str | None, *, sure: bool) -> int:
     chosen = [
         (host, held)
         for host in _all(where)
         for held in _held(host)
-        if (id_of(where, held) in ids if ids else held["server"] == server and not held["rejected"])
+        if (short_id(where, held) in ids if ids else held["server"] == server and not held["rejected"])
     ]
-    missing = set(ids) - {id_of(where, held) for _, held in chosen}
+    missing = set(ids) - {short_id(where, held) for _, held in chosen}
     if missing or not chosen:
         which = ", ".join(sorted(missing)) or f"of {server}"
         print(f"colonnade: nothing is held back any more as it was shown: {which}; look again", file=sys.stderr)
@@ -485,7 +487,7 @@ def _confirmed(question: str) -> bool:
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
-def revoke_pin(where: Where, server: str, kind: str, name: str) -> int:
+def revoke_pin(where: DecisionScope, server: str, kind: str, name: str) -> int:
     """Hold back what is approved, until it is approved again."""
 
     def work() -> int:
@@ -499,7 +501,7 @@ def revoke_pin(where: Where, server: str, kind: str, name: str) -> int:
 # grants
 
 
-def grants(where: Where) -> int:
+def grants(where: DecisionScope) -> int:
     """List what people allowed for longer than one call."""
 
     def work() -> int:
@@ -518,7 +520,7 @@ def grants(where: Where) -> int:
     return _guarded(work)
 
 
-def revoke_grants(where: Where, ids: Iterable[str]) -> int:
+def revoke_grants(where: DecisionScope, ids: Iterable[str]) -> int:
     """Take grants back."""
 
     def work() -> int:
@@ -532,7 +534,7 @@ def revoke_grants(where: Where, ids: Iterable[str]) -> int:
     return _guarded(work)
 
 
-def _revoked(host: Decidable, id: str) -> bool:
+def _revoked(host: DecisionTarget, id: str) -> bool:
     if all(grant["id"] != id for grant in host.state()["grants"]):
         return False
     print(f"{id}: {host.request('revoke', id=id)['done']}")
@@ -542,7 +544,7 @@ def _revoked(host: Decidable, id: str) -> bool:
 # explain
 
 
-def explained(where: Where, server: str, kind: str, name: str, arguments: object, *, as_json: bool) -> int:
+def explain(where: DecisionScope, server: str, kind: str, name: str, arguments: object, *, as_json: bool) -> int:
     """What would become of a call, with every rule that was tried; the exit code is the verdict."""
 
     def work() -> int:
@@ -564,7 +566,10 @@ def _show_explanation(told: Mapping[str, Any]) -> None:
     print("  tried:")
     for each in told["tried"]:
         print(f"    {'matched' if each['matched'] else '-':<8} {each['verdict']:<6} {each['rule']}  ({each['why']})")
-    print(f"  definition:  {told['standing']}" + (f" ({short(told['fingerprint'])})" if told["fingerprint"] else ""))
+    print(
+        f"  definition:  {told['standing']}"
+        + (f" ({short_fingerprint(told['fingerprint'])})" if told["fingerprint"] else "")
+    )
     grant = told["grant"]
     print(f"  grant used:  {'none' if grant is None else grant['id'] + ' (' + grant['scope'] + ')'}")
     limits = ", ".join(f"{key} {text}" for key, text in told["limits"].items())

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, TextIO
 
-from host.background import BackgroundStream
+from host.background import NonBlockingStream
 from host.journal import (
     ConfigReloaded,
     ConfirmationRequested,
@@ -37,7 +37,7 @@ class Terminal:
 
     _STATES: ClassVar = {"ready": "32", "starting": "33", "failed": "31", "disabled": "2", "held": "33", "asks": "33"}
 
-    def __init__(self, out: TextIO | BackgroundStream) -> None:
+    def __init__(self, out: TextIO | NonBlockingStream) -> None:
         self.out = out
         self._colours = out.isatty() and "NO_COLOR" not in os.environ
 
@@ -106,7 +106,7 @@ class StatusLines:
 
 def open_log(level: str, *, without: tuple[type, ...] = ()) -> Journal:
     """A journal whose events go to standard error, without those kinds that are shown there already."""
-    errors = BackgroundStream(sys.stderr)
+    errors = NonBlockingStream(sys.stderr)
     atexit.register(errors.close)
     logging.basicConfig(stream=errors, level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
     log = logging.getLogger("colonnade")

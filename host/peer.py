@@ -91,17 +91,17 @@ class Behind(Generic[T]):
 
 
 class Handler(Protocol[T]):
-    def whose(self, subject: T) -> Hashable:
+    def owner_of(self, subject: T) -> Hashable:
         """Whom a request is sent for: what is still known of it after it was called off."""
 
-    def called(self, peer: Peer[T], request: Request, behind: Behind[T]) -> Callable[[], Awaitable[Raw]]:
+    def on_request(self, peer: Peer[T], request: Request, behind: Behind[T]) -> Callable[[], Awaitable[Raw]]:
         """A request of the other side came. The work that gives its result; the work raises PeerError to refuse. What
         must be known as of now is looked up here: when the work begins, the next messages may have been heard."""
 
-    def told(self, notice: Notification, behind: Behind[T]) -> None:
+    def on_notification(self, notice: Notification, behind: Behind[T]) -> None:
         """A notification came; progress, and a cancel of what is served, are not handed on. Must not wait."""
 
-    def dropped(self, what: str, detail: str) -> None:
+    def on_dropped(self, what: str, detail: str) -> None:
         """A message was no message, was too large, or nobody waited for it. Must not wait."""
 
 
@@ -112,7 +112,7 @@ class Peer(Generic[T]):
         self._link = link
         self._handler = handler
         self._nursery = nursery
-        self._asking: Asking[T] = Asking(handler.whose)
+        self._asking: Asking[T] = Asking(handler.owner_of)
         self._serving: Serving[trio.CancelScope] = Serving()
         self._refusing = 0
         self.ended = trio.Event()
@@ -191,11 +191,11 @@ class Peer(Generic[T]):
 
     def _answered(self, message: Success | Failure) -> None:
         if not self._asking.answered(message):
-            self._handler.dropped("unknown id", f"an answer to {message.id!r:.80}, which nobody waits for")
+            self._handler.on_dropped("unknown id", f"an answer to {message.id!r:.80}, which nobody waits for")
 
     def _malformed(self, message: Malformed) -> None:
         too_long = message.code == TOO_LARGE
-        self._handler.dropped("message too long" if too_long else "invalid message", message.why)
+        self._handler.on_dropped("message too long" if too_long else "invalid message", message.why)
         if message.answers:
             self._asking.answered(message)
         elif too_long and message.id is not None and self._refusing < MAX_SERVED:
@@ -203,7 +203,7 @@ class Peer(Generic[T]):
 
     def _told(self, notice: Notification, about: Id | None) -> None:
         if notice.params is not None and _is_large(notice.params, MAX_NOTICE, MAX_NOTICE_TOKENS):
-            self._handler.dropped("notification too large", f"{notice.method:.80}")
+            self._handler.on_dropped("notification too large", f"{notice.method:.80}")
         elif notice.method == PROGRESS:
             self._progressed(notice)
         elif notice.method == CANCELLED:
@@ -211,34 +211,34 @@ class Peer(Generic[T]):
             if scope is not None:
                 scope.cancel(cancelled_reason(notice))
             else:
-                self._handler.told(notice, Behind(self._asking, about))
+                self._handler.on_notification(notice, Behind(self._asking, about))
         else:
-            self._handler.told(notice, Behind(self._asking, about))
+            self._handler.on_notification(notice, Behind(self._asking, about))
 
     def _progressed(self, notice: Notification) -> None:
         try:
             unknown = self._asking.progressed(notice)
         except ValueError as problem:
-            self._handler.dropped("invalid message", str(problem))
+            self._handler.on_dropped("invalid message", str(problem))
         else:
             if unknown is not None:
-                self._handler.dropped("unknown progress token", unknown)
+                self._handler.on_dropped("unknown progress token", unknown)
 
     def _called(self, request: Request, about: Id | None) -> None:
         if self._refusing >= MAX_SERVED:
-            self._handler.dropped("too many requests", f"{request.method:.80}")
+            self._handler.on_dropped("too many requests", f"{request.method:.80}")
         elif request.id in self._serving:
             # An error under this id would end the request that is being served, which may be the same one once more.
-            self._handler.dropped("request repeated", f"{request.method:.80}")
+            self._handler.on_dropped("request repeated", f"{request.method:.80}")
         elif len(self._serving) >= MAX_SERVED:
             self._refuse_soon(request.id, TOO_MANY_REQUESTS, f"more than {MAX_SERVED} requests at once")
         elif request.params is not None and _is_wide(bytes(request.params)):
-            self._handler.dropped("request too large", f"{request.method:.80}")
+            self._handler.on_dropped("request too large", f"{request.method:.80}")
             self._refuse_soon(request.id, INVALID_PARAMS, f"params hold more than {MAX_TOKENS} structural characters")
         else:
             scope = trio.CancelScope()
             self._serving.begin(request.id, scope)
-            work = self._handler.called(self, request, Behind(self._asking, about))
+            work = self._handler.on_request(self, request, Behind(self._asking, about))
             self._nursery.start_soon(self._serve, request.id, work, about, scope)
 
     async def _serve(

@@ -23,48 +23,48 @@ from host.upstream.begin import Manner, ask, begin
 from host.upstream.listing import read_list
 from host.wire.http_client import fetch_json, open_http
 
-PATIENCE = 15.0
+TIMEOUT = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class McpClient:
     peer: Peer[None]
-    offer: ServerOffer
+    negotiated: ServerOffer
 
-    async def ask(self, method: str, params: Raw | None) -> Raw:
+    async def request(self, method: str, params: Raw | None) -> Raw:
         """The result, in the form that all revisions share.
 
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
         """
-        revision = self.offer.revision
+        revision = self.negotiated.revision
         if not revision.stateless:
             return await self.peer.request(method, params)
-        mirrors = await self._mirrors(params) if method == CALL.name else ()
-        result = await ask(self.peer, revision, {}, method, params, mirrors=mirrors)
+        param_headers = await self._param_headers(params) if method == CALL.name else ()
+        result = await ask(self.peer, revision, {}, method, params, mirrors=param_headers)
         return bare(result) if is_object(result) else result
 
-    async def _mirrors(self, params: Raw | None) -> tuple[Mirror, ...]:
+    async def _param_headers(self, params: Raw | None) -> tuple[Mirror, ...]:
         """What headers must repeat of the arguments of the tool that is to be called."""
-        wanted = members(params or b"{}").get("name")
-        found: list[Raw] = []
-        await read_list(self.ask, LISTINGS[Kind.TOOL], found, [], lambda why: None, cursors_may_be_empty=True)
-        return next((param_headers_in(each) for each in found if members(each).get("name") == wanted), ())
+        tool_name = members(params or b"{}").get("name")
+        definitions: list[Raw] = []
+        await read_list(self.request, LISTINGS[Kind.TOOL], definitions, [], lambda why: None, cursors_may_be_empty=True)
+        return next((param_headers_in(each) for each in definitions if members(each).get("name") == tool_name), ())
 
 
-class _OneQuestion:
+class _ResponsesOnly:
     """Hears nothing but the answer."""
 
-    def whose(self, subject: None) -> Hashable:
+    def owner_of(self, subject: None) -> Hashable:
         return None
 
-    def called(self, peer: Peer[None], request: Request, behind: Behind[None]) -> Callable[[], Awaitable[Raw]]:
-        return _pong if request.method == PING else _refuse
+    def on_request(self, peer: Peer[None], request: Request, behind: Behind[None]) -> Callable[[], Awaitable[Raw]]:
+        return _pong if request.method == PING else _method_not_found
 
-    def told(self, notice: Notification, behind: Behind[None]) -> None:
+    def on_notification(self, notice: Notification, behind: Behind[None]) -> None:
         return
 
-    def dropped(self, what: str, detail: str) -> None:
+    def on_dropped(self, what: str, detail: str) -> None:
         return
 
 
@@ -72,31 +72,31 @@ async def _pong() -> Raw:
     return EMPTY_OBJECT
 
 
-async def _refuse() -> Raw:
+async def _method_not_found() -> Raw:
     raise PeerError(ErrorBody(METHOD_NOT_FOUND, "this client does not offer that method"))
 
 
 @asynccontextmanager
-async def open_remote(url: str, headers: Mapping[str, str]) -> AsyncIterator[Remote]:
+async def open_mcp_client(url: str, headers: Mapping[str, str]) -> AsyncIterator[McpClient]:
     """A connected client for the block.
 
     Raises:
         LinkLost, PeerError, BrokenAnswer, ValueError, trio.TooSlowError: there is no MCP server to talk to.
     """
-    handler = _OneQuestion()
-    async with open_http(url, headers, handler.dropped) as link, open_peer(link, handler) as peer:
-        with trio.fail_after(PATIENCE):
-            offered = await begin(link, peer, {}, Manner(), exits=False)
-        yield Remote(peer, offered)
+    handler = _ResponsesOnly()
+    async with open_http(url, headers, handler.on_dropped) as link, open_peer(link, handler) as peer:
+        with trio.fail_after(TIMEOUT):
+            negotiated = await begin(link, peer, {}, Manner(), exits=False)
+        yield McpClient(peer, negotiated)
 
 
 async def fetch_status(url: str, headers: Mapping[str, str]) -> object | None:
     """What `GET /status` of the host behind `url` says, of all its servers or of the one whose own endpoint `url` is;
     None if that is no Colonnade."""
     parts = urlsplit(url)
-    with trio.move_on_after(PATIENCE):
-        found = await fetch_json(urlunsplit((parts.scheme, parts.netloc, "/status", "", "")), headers)
-        if isinstance(found, dict) and "colonnade" in found:
-            one = [server for server in found["servers"] if server["id"] == parts.path.rpartition("/")[2]]
-            return {**found, "servers": one} if one else found
+    with trio.move_on_after(TIMEOUT):
+        status = await fetch_json(urlunsplit((parts.scheme, parts.netloc, "/status", "", "")), headers)
+        if isinstance(status, dict) and "colonnade" in status:
+            selected = [server for server in status["servers"] if server["id"] == parts.path.rpartition("/")[2]]
+            return {**status, "servers": selected} if selected else status
     return None

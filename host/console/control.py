@@ -30,7 +30,16 @@ import trio
 from msgspec import Raw
 
 from config import Channel
-from host.console.requests import MAX_REQUEST, REQUESTS, Feed, Malformed, Office, OfficeError, carry_out, encode
+from host.console.requests import (
+    MAX_REQUEST,
+    REQUESTS,
+    AdminApi,
+    AdminError,
+    MalformedRequest,
+    StateFeed,
+    carry_out,
+    encode,
+)
 from host.errors import INTERNAL_ERROR_MESSAGE
 from host.jsonrpc.raw import members, string
 from host.wire.descent import Peer, examine_peer, refuse
@@ -38,13 +47,13 @@ from host.wire.descent import Peer, examine_peer, refuse
 MAX_CONNECTIONS = 16
 MAX_LINGERING = 16
 """Refused connections that are kept open until the other side has read why; with more, each is closed at once."""
-REQUEST_PATIENCE = 10.0
+REQUEST_TIMEOUT = 10.0
 """Seconds in which the next request must be there."""
-WRITE_PATIENCE = 10.0
+WRITE_TIMEOUT = 10.0
 """Seconds in which the other side must take what it is sent."""
 MAX_REFUSALS_RECORDED = 10
 """Refused connections that are recorded one by one in a second; the others are counted."""
-SUFFIX = ".sock"
+SOCKET_SUFFIX = ".sock"
 
 _MAX_NAME = 100  # bytes of an address; Linux takes 107, others less
 _ACCEPT_PAUSE = 0.1
@@ -53,8 +62,8 @@ _CHUNK = 16 * 1024
 
 
 @asynccontextmanager
-async def open_control(
-    office: Office, folder: Path, hosts: Path, crashed: Callable[[Exception], None]
+async def open_control_socket(
+    api: AdminApi, folder: Path, hosts: Path, on_crash: Callable[[Exception], None]
 ) -> AsyncIterator[Path]:
     """Serve at a new socket in the folder, which must be the user's alone, for the block; its path.
     At the end the socket is removed.
@@ -66,12 +75,12 @@ async def open_control(
     Raises:
         OSError: there can be no socket.
     """
-    path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
+    path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{SOCKET_SUFFIX}"
     listening = _listen(path)
     try:
         with listening:
             async with trio.open_nursery() as nursery:
-                server = _Server(office, hosts, crashed)
+                server = _Server(api, hosts, on_crash)
                 nursery.start_soon(server.accept, trio.SocketListener(trio.socket.from_stdlib_socket(listening)))
                 yield path
                 nursery.cancel_scope.cancel()
@@ -84,7 +93,7 @@ def _listen(path: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     coming = path.with_suffix(".new")
     try:
-        with address_of(coming) as address:
+        with socket_address(coming) as address:
             listening.bind(address)
         coming.chmod(0o600)
         listening.listen(MAX_CONNECTIONS)
@@ -97,7 +106,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 @contextmanager
-def address_of(path: Path) -> Iterator[str]:
+def socket_address(path: Path) -> Iterator[str]:
     """How a socket's path is written for bind and connect, which take short ones only."""
     if len(os.fsencode(path)) <= _MAX_NAME or sys.platform != "linux":
         yield str(path)
@@ -112,10 +121,10 @@ def address_of(path: Path) -> Iterator[str]:
 class _Server:
     """What all connections share."""
 
-    def __init__(self, office: Office, hosts: Path, crashed: Callable[[Exception], None]) -> None:
-        self._office = office
+    def __init__(self, api: AdminApi, hosts: Path, on_crash: Callable[[Exception], None]) -> None:
+        self._api = api
         self._hosts = hosts
-        self._crashed = crashed
+        self._crashed = on_crash
         self._open = 0
         self._lingering = 0
         self._second = -math.inf
@@ -183,7 +192,7 @@ class _Server:
             self._unrecorded += 1
             return
         self._recorded += 1
-        self._office.refused(peer, why, self._unrecorded)
+        self._api.record_refused_peer(peer, why, self._unrecorded)
         self._unrecorded = 0
 
     async def _answer(self, line: bytes, lines: _Lines, stream: trio.SocketStream, peer: Peer) -> bool:
@@ -202,7 +211,7 @@ class _Server:
             return False
         try:
             said: dict[str, object] = {"ok": await self._carry_out(verb, encode(given), peer)}
-        except (Malformed, OfficeError) as problem:
+        except (MalformedRequest, AdminError) as problem:
             said = {"error": str(problem)}
         except Exception as problem:  # noqa: BLE001 - our own fault is an answer as well
             self._crashed(problem)
@@ -212,21 +221,21 @@ class _Server:
 
     async def _carry_out(self, verb: str, data: bytes, peer: Peer) -> object:
         if verb == "hello":
-            return self._office.hello()
+            return self._api.hello()
         if verb == "state":
-            return await self._office.state()
+            return await self._api.state()
         if verb == "link":
-            return {"link": self._office.link()}
+            return {"link": self._api.console_url()}
         if verb in REQUESTS:
-            with self._office.naming(peer):
-                return carry_out(self._office, verb, data, Channel.TERMINAL)
-        raise Malformed("there is no such verb")
+            with self._api.attributed_to(peer):
+                return carry_out(self._api, verb, data, Channel.TERMINAL)
+        raise MalformedRequest("there is no such verb")
 
     async def _follow(self, lines: _Lines, stream: trio.SocketStream) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lines.end, nursery.cancel_scope)
-            feed = Feed(self._office)
-            with suppress(trio.BrokenResourceError, trio.TooSlowError), self._office.attach(Channel.TERMINAL):
+            feed = StateFeed(self._api)
+            with suppress(trio.BrokenResourceError, trio.TooSlowError), self._api.attach(Channel.TERMINAL):
                 while True:
                     await _send(stream, await feed.next())
             nursery.cancel_scope.cancel()
@@ -241,7 +250,7 @@ class _Lines:
 
     async def next(self) -> bytes | None:
         """The next line; more than MAX_REQUEST bytes if it is too long; None if there is none, or not in time."""
-        with trio.move_on_after(REQUEST_PATIENCE):
+        with trio.move_on_after(REQUEST_TIMEOUT):
             while b"\n" not in self._data and len(self._data) <= MAX_REQUEST:
                 data = await self._stream.receive_some(_CHUNK)
                 if not data:
@@ -271,5 +280,5 @@ async def _dismiss(stream: trio.SocketStream, why: str) -> None:
 
 
 async def _send(stream: trio.SocketStream, value: object) -> None:
-    with trio.fail_after(WRITE_PATIENCE):
+    with trio.fail_after(WRITE_TIMEOUT):
         await stream.send_all(encode(value) + b"\n")

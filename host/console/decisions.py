@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from config import Channel, Trust
-from host.console.requests import OfficeError
+from host.console.requests import AdminError
 from host.errors import ColonnadeError
 from host.hygiene import visible
 from host.jsonrpc.raw import encode
@@ -19,31 +19,35 @@ from host.protocol.methods import Kind
 from host.state import StateError
 from host.wire.descent import Peer
 
-_DONE = {"approve": "approved", "reject": "rejected, it stays out", "revoke": "held back until it is approved again"}
+_OUTCOMES = {
+    "approve": "approved",
+    "reject": "rejected, it stays out",
+    "revoke": "held back until it is approved again",
+}
 
 
-class Decisions:
+class PolicyAdmin:
     """All of these raise OfficeError if it cannot be done."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
-    def naming(self, peer: Peer) -> AbstractContextManager[object]:
+    def attributed_to(self, peer: Peer) -> AbstractContextManager[object]:
         """For the block, which must not wait: what is decided was sent by this process, and is recorded with it."""
         return self._gate.decision_log.attributed_to(peer.described())
 
-    def refused(self, peer: Peer, why: str, unrecorded: int = 0) -> None:
+    def record_refused_peer(self, peer: Peer, why: str, unrecorded: int = 0) -> None:
         """A process that may not decide wanted to."""
         self._gate.decision_log.record_refused_peer(peer.described(), why, unrecorded)
 
-    def moved(self, *sections: str) -> None:
+    def mark_changed(self, *sections: str) -> None:
         """What these sections of the office show is not what it was."""
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
     ) -> dict[str, Any]:
         """Where no host runs nothing waits."""
-        raise OfficeError("no host of this configuration runs, so no question waits")
+        raise AdminError("no host of this configuration runs, so no question waits")
 
     def decide(
         self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
@@ -51,60 +55,60 @@ class Decisions:
         """Approve, reject or revoke a definition, which must be the one that was shown."""
         decide = {"approve": self._gate.approve, "reject": self._gate.reject, "revoke": self._gate.revoke}[decision]
         if decision != "approve" and self._gate.trust(server) is Trust.TRUSTED:
-            raise OfficeError(f"{visible(server)} is trusted: nothing of it is held back; deny it in its rules instead")
+            raise AdminError(f"{visible(server)} is trusted: nothing of it is held back; deny it in its rules instead")
         # Names are shown as they can be seen, and come back so.
         pins = self._gate.pins
-        items = [(each.server, each.kind, each.name) for each in pins.held()]
-        items += [(each.server, each.kind, each.name) for each in pins.pinned()]
-        meant = {each[2] for each in items if each[:2] == (server, kind) and visible(each[2]) == name}
-        if len(meant) > 1:
-            raise OfficeError("several names look like this one: rename them, or deny them by a rule")
-        own = next(iter(meant), name)
-        self._carried_out(lambda: decide(server, kind, own, fingerprint, channel.value))
-        self.moved("held", "catalog", "servers")
-        return {"done": f"The {kind} {name} of {server}: {_DONE[decision]}.".replace("  ", " ")}
+        known = [(each.server, each.kind, each.name) for each in pins.held()]
+        known += [(each.server, each.kind, each.name) for each in pins.pinned()]
+        matches = {each[2] for each in known if each[:2] == (server, kind) and visible(each[2]) == name}
+        if len(matches) > 1:
+            raise AdminError("several names look like this one: rename them, or deny them by a rule")
+        exact_name = next(iter(matches), name)
+        self._as_admin_errors(lambda: decide(server, kind, exact_name, fingerprint, channel.value))
+        self.mark_changed("held", "catalog", "servers")
+        return {"done": f"The {kind} {name} of {server}: {_OUTCOMES[decision]}.".replace("  ", " ")}
 
-    def _carried_out(self, decide: Callable[[], None]) -> None:
+    def _as_admin_errors(self, work: Callable[[], None]) -> None:
         try:
-            decide()
+            work()
         except StaleDecision as problem:
-            raise OfficeError(str(problem)) from None
+            raise AdminError(str(problem)) from None
         except StateError as problem:
-            raise OfficeError(f"it cannot be written down: {problem}") from None
+            raise AdminError(f"it cannot be written down: {problem}") from None
         except ColonnadeError as problem:
-            raise OfficeError(problem.message) from None
+            raise AdminError(problem.message) from None
 
     def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> dict[str, Any]:
         """The same for all of one server that were shown."""
         wanted = set(fingerprints)
         chosen = [held for held in self._gate.held() if held.server == server and held.fingerprint in wanted]
         if not chosen:
-            raise OfficeError("none of these is held back any more: look again")
+            raise AdminError("none of these is held back any more: look again")
         if decision == "approve":
             items = [(held.kind, held.name, held.fingerprint) for held in chosen]
-            self._carried_out(lambda: self._gate.approve_all(server, items, channel.value))
+            self._as_admin_errors(lambda: self._gate.approve_all(server, items, channel.value))
         else:
             for held in chosen:
                 self.decide(server, held.kind, visible(held.name), held.fingerprint, decision, channel)
-        self.moved("held", "catalog", "servers")
+        self.mark_changed("held", "catalog", "servers")
         count = len(chosen)
-        return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_DONE[decision]}."}
+        return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_OUTCOMES[decision]}."}
 
     def revoke(self, grant: str, channel: Channel) -> dict[str, Any]:
         """Take a grant back."""
         try:
-            there = self._gate.revoke_grant(grant, channel.value)
+            revoked = self._gate.revoke_grant(grant, channel.value)
         except StateError as problem:
-            raise OfficeError(f"it cannot be written down: {problem}") from None
-        if not there:
-            raise OfficeError("there is no such grant (any more)")
-        self.moved("grants")
+            raise AdminError(f"it cannot be written down: {problem}") from None
+        if not revoked:
+            raise AdminError("there is no such grant (any more)")
+        self.mark_changed("grants")
         return {"done": "The grant is revoked."}
 
     def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
         """See `host.policy.explain`."""
         if not self._gate.has_server(server):
-            raise OfficeError(f"there is no server {visible(server)!r} in the configuration")
+            raise AdminError(f"there is no server {visible(server)!r} in the configuration")
         if kind not in {each.value for each in Kind}:
-            raise OfficeError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")
+            raise AdminError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")
         return explain(self._gate, server, Kind(kind), name, None if arguments is None else encode(arguments))

@@ -32,24 +32,33 @@ import trio
 from msgspec import Struct
 
 from config import Channel
-from host.console.requests import MAX_REQUEST, REQUESTS, Feed, Malformed, Office, OfficeError, carry_out, encode
-from host.console.sessions import COOKIE, IDLE_LIFE, ConsoleSession, Sessions, TooManyTries
+from host.console.requests import (
+    MAX_REQUEST,
+    REQUESTS,
+    AdminApi,
+    AdminError,
+    MalformedRequest,
+    StateFeed,
+    carry_out,
+    encode,
+)
+from host.console.sessions import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSession, ConsoleSessions, TooManyTries
 from host.downstream.edge import BODY_PATIENCE, NO_HEADERS, Gone, cancel_when, until_gone
 from host.downstream.security import FULL, RETRY_AFTER, Headers
 from host.downstream.streams import HEARTBEAT, body, respond, start
 from host.jsonrpc.raw import REFUSALS
 from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
 
-PATH = "/console"
+CONSOLE_PATH = "/console"
 MAX_STREAMS = 8
 """Open pages of one session."""
-SECRET = "x-colonnade-console"
-SEQUENCE = "x-colonnade-sequence"
+SECRET_HEADER = "x-colonnade-console"
+SEQUENCE_HEADER = "x-colonnade-sequence"
 
 _STATIC = {
-    PATH: ("index.html", "text/html; charset=utf-8"),
-    f"{PATH}/console.js": ("console.js", "text/javascript; charset=utf-8"),
-    f"{PATH}/console.css": ("console.css", "text/css; charset=utf-8"),
+    CONSOLE_PATH: ("index.html", "text/html; charset=utf-8"),
+    f"{CONSOLE_PATH}/console.js": ("console.js", "text/javascript; charset=utf-8"),
+    f"{CONSOLE_PATH}/console.css": ("console.css", "text/css; charset=utf-8"),
 }
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'none'; font-src 'none'; "
@@ -68,69 +77,76 @@ _HEADERS = {
     "x-frame-options": "DENY",
 }
 _JSON = {**_HEADERS, "content-type": "application/json"}
-_LINES = {**_HEADERS, "content-type": "application/x-ndjson", "x-accel-buffering": "no"}
+_NDJSON = {**_HEADERS, "content-type": "application/x-ndjson", "x-accel-buffering": "no"}
 
-_NOT_OURS = "the console takes requests of its own page only"
-_NOT_OPEN = "this console is not open (any more): `colonnade console` gives a new link"
+_FOREIGN_REQUEST = "the console takes requests of its own page only"
+_NO_SESSION = "this console is not open (any more): `colonnade console` gives a new link"
 _BAD_LINK = "this link was used already, or is too old: `colonnade console` gives a new one"
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,15}")
 _T = TypeVar("_T")
-_Serve = Callable[[ConsoleSession, Receive, Send], Awaitable[None]]
+_Handler = Callable[[ConsoleSession, Receive, Send], Awaitable[None]]
 
 
 class _Refused(Exception):
     """The HTTP answer is a refusal. `over`: the page has no session, and shall say so."""
 
-    def __init__(self, status: int, why: str, *, over: bool = False, headers: Mapping[str, str] = NO_HEADERS) -> None:
+    def __init__(
+        self, status: int, why: str, *, session_ended: bool = False, headers: Mapping[str, str] = NO_HEADERS
+    ) -> None:
         super().__init__(why)
         self.status = status
         self.headers = headers
-        self.answer = {"error": why, "over": True} if over else {"error": why}
+        self.body = {"error": why, "over": True} if session_ended else {"error": why}
 
 
-class _Open(Struct, frozen=True, forbid_unknown_fields=True):
+class _OpenRequest(Struct, frozen=True, forbid_unknown_fields=True):
     code: str
 
 
-class _Leave(Struct, frozen=True, forbid_unknown_fields=True):
+class _LeaveRequest(Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-def own_hosts(host: str, port: int) -> frozenset[str]:
+def allowed_hosts(host: str, port: int) -> frozenset[str]:
     """How a browser on this machine names what listens at this loopback address. Without a port if it is HTTP's own."""
     names = {"localhost", f"[{host}]" if ":" in host else host}
     return frozenset({f"{name}:{port}" for name in names} | (names if port == 80 else set()))
 
 
-def link(host: str, port: int, code: str) -> str:
+def console_url(host: str, port: int, code: str) -> str:
     """The address that opens the console once."""
     name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}{PATH}#{code}"
+    return f"http://{name}:{port}{CONSOLE_PATH}#{code}"
 
 
-def open_console(office: Office, sessions: Sessions, hosts: Collection[str], stop: trio.Event) -> ASGIApp:
+def console_app(api: AdminApi, sessions: ConsoleSessions, hosts: Collection[str], stop: trio.Event) -> ASGIApp:
     """The app, which answers the paths of the console and nothing else.
 
     Args:
         hosts: what `Host` may be, as of `own_hosts`: the address it is served at, and no other.
         stop: ends the pages' streams, since nothing else would.
     """
-    return _Console(office, sessions, frozenset(hosts), stop).serve
+    return ConsoleApp(api, sessions, frozenset(hosts), stop).serve
 
 
-class _Console:
-    def __init__(self, office: Office, sessions: Sessions, hosts: frozenset[str], stop: trio.Event) -> None:
-        self._office = office
+class ConsoleApp:
+    def __init__(self, api: AdminApi, sessions: ConsoleSessions, hosts: frozenset[str], stop: trio.Event) -> None:
+        self._api = api
         self._sessions = sessions
         self._hosts = hosts
         self._stop = stop
         self._streams: dict[trio.CancelScope, ConsoleSession] = {}
         folder = Path(__file__).parent / "static"
         self._files = {path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _STATIC.items()}
-        self._reads: dict[str, _Serve] = {f"{PATH}/state": self._state, f"{PATH}/events": self._events}
-        self._posts: dict[str, _Serve] = {f"{PATH}/{verb.replace('_', '-')}": self._ask(verb) for verb in REQUESTS}
-        self._posts[f"{PATH}/leave"] = self._leave
+        self._get_handlers: dict[str, _Handler] = {
+            f"{CONSOLE_PATH}/state": self._state,
+            f"{CONSOLE_PATH}/events": self._events,
+        }
+        self._post_handlers: dict[str, _Handler] = {
+            f"{CONSOLE_PATH}/{verb.replace('_', '-')}": self._request_handler(verb) for verb in REQUESTS
+        }
+        self._post_handlers[f"{CONSOLE_PATH}/leave"] = self._leave
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -138,7 +154,7 @@ class _Console:
         try:
             await self._route(scope, receive, send)
         except _Refused as refused:
-            await respond(send, refused.status, {**_JSON, **refused.headers}, encode(refused.answer))
+            await respond(send, refused.status, {**_JSON, **refused.headers}, encode(refused.body))
         except Gone:
             return
 
@@ -152,71 +168,71 @@ class _Console:
             data, kind = self._files[path]
             await respond(send, 200, {**_HEADERS, "content-type": kind}, data)
             return
-        known = path in self._reads or path in self._posts or path == f"{PATH}/open"
+        known = path in self._get_handlers or path in self._post_handlers or path == f"{CONSOLE_PATH}/open"
         if not known:
             raise _Refused(404, "there is nothing here")
-        if method != ("GET" if path in self._reads else "POST"):
+        if method != ("GET" if path in self._get_handlers else "POST"):
             raise _Refused(405, "this is not how it is asked")
         headers = Headers(scope["headers"])
-        self._check(headers, posts=method == "POST")
-        if path == f"{PATH}/open":
+        self._check(headers, is_post=method == "POST")
+        if path == f"{CONSOLE_PATH}/open":
             await self._open(receive, send)
             return
-        session = self._sessions.find(_cookies(headers), headers.one(SECRET) or "")
+        session = self._sessions.authenticate(_cookies(headers), headers.one(SECRET_HEADER) or "")
         if session is None:
-            raise _Refused(403, _NOT_OPEN, over=True)
+            raise _Refused(403, _NO_SESSION, session_ended=True)
         claim(scope, session, reserved=True)
-        if path in self._reads:
-            await self._reads[path](session, receive, send)
+        if path in self._get_handlers:
+            await self._get_handlers[path](session, receive, send)
             return
-        number = headers.one(SEQUENCE) or ""
-        if not (_NUMBER.fullmatch(number) and self._sessions.advance(session, int(number))):
-            raise _Refused(403, _NOT_OURS)
-        await self._posts[path](session, receive, send)
+        number = headers.one(SEQUENCE_HEADER) or ""
+        if not (_NUMBER.fullmatch(number) and self._sessions.accept_sequence(session, int(number))):
+            raise _Refused(403, _FOREIGN_REQUEST)
+        await self._post_handlers[path](session, receive, send)
 
-    def _check(self, headers: Headers, *, posts: bool) -> None:
+    def _check(self, headers: Headers, *, is_post: bool) -> None:
         """Hold the request against what our own page would send."""
         host, origins = (headers.one("host") or "").lower(), headers.all("origin")
         sites, kinds = headers.all("sec-fetch-site"), headers.all("content-type")
         fits = (
             host in self._hosts
-            and (origins == [f"http://{host}"] or (not origins and not posts))
+            and (origins == [f"http://{host}"] or (not origins and not is_post))
             and sites in ([], ["same-origin"])
-            and (not posts or [kind.lower() for kind in kinds] == ["application/json"])
+            and (not is_post or [kind.lower() for kind in kinds] == ["application/json"])
         )
         if not fits:
-            raise _Refused(403, _NOT_OURS)
+            raise _Refused(403, _FOREIGN_REQUEST)
 
     async def _open(self, receive: Receive, send: Send) -> None:
         try:
-            opened = self._sessions.open(_read(await _body(receive), _Open).code)
+            opened = self._sessions.open(_decode(await _read_body(receive), _OpenRequest).code)
         except TooManyTries:
             raise _Refused(429, "too many links were tried; the next one may be tried in a minute") from None
         if opened is None:
-            raise _Refused(403, _BAD_LINK, over=True)
+            raise _Refused(403, _BAD_LINK, session_ended=True)
         self._end_streams()
-        cookie = _set_cookie(opened.session, opened.cookie, int(IDLE_LIFE))
+        cookie = _set_cookie(opened.session, opened.cookie, int(SESSION_IDLE_TIMEOUT))
         await respond(send, 200, {**_JSON, "set-cookie": cookie}, encode({"secret": opened.secret}))
 
     async def _leave(self, session: ConsoleSession, receive: Receive, send: Send) -> None:
-        _read(await _body(receive), _Leave)
+        _decode(await _read_body(receive), _LeaveRequest)
         self._sessions.end(session)
         self._end_streams()
         await respond(send, 200, {**_JSON, "set-cookie": _set_cookie(session, "", 0)}, b"{}")
 
     async def _state(self, session: ConsoleSession, receive: Receive, send: Send) -> None:
-        await respond(send, 200, _JSON, encode(await self._office.state()))
+        await respond(send, 200, _JSON, encode(await self._api.state()))
 
-    def _ask(self, verb: str) -> _Serve:
+    def _request_handler(self, verb: str) -> _Handler:
         async def serve(session: ConsoleSession, receive: Receive, send: Send) -> None:
-            data = await _body(receive)
-            if not self._sessions.alive(session):  # it was ended while the body came
-                raise _Refused(403, _NOT_OPEN, over=True)
+            data = await _read_body(receive)
+            if not self._sessions.is_open(session):  # it was ended while the body came
+                raise _Refused(403, _NO_SESSION, session_ended=True)
             try:
-                done = carry_out(self._office, verb, data, Channel.CONSOLE)
-            except Malformed as problem:
+                done = carry_out(self._api, verb, data, Channel.CONSOLE)
+            except MalformedRequest as problem:
                 raise _Refused(400, str(problem)) from problem
-            except OfficeError as problem:
+            except AdminError as problem:
                 raise _Refused(409, str(problem)) from problem
             await respond(send, 200, _JSON, encode(done))
 
@@ -225,22 +241,22 @@ class _Console:
     async def _events(self, session: ConsoleSession, receive: Receive, send: Send) -> None:
         if list(self._streams.values()).count(session) >= MAX_STREAMS:
             raise _Refused(429, f"this console is open in {MAX_STREAMS} pages already")
-        await start(send, 200, _LINES)
+        await start(send, 200, _NDJSON)
         async with until_gone(receive) as nursery:
             scope = nursery.cancel_scope
             nursery.start_soon(cancel_when, self._stop, scope)
             self._streams[scope] = session
             try:
-                if not self._sessions.alive(session):  # it ended while this was begun
+                if not self._sessions.is_open(session):  # it ended while this was begun
                     return
-                with self._office.attach(Channel.CONSOLE):
-                    await self._pour(session, send)
+                with self._api.attach(Channel.CONSOLE):
+                    await self._send_changes(session, send)
             finally:
                 del self._streams[scope]
         await body(send, b"", more=False)
 
-    async def _pour(self, session: ConsoleSession, send: Send) -> None:
-        feed = Feed(self._office)
+    async def _send_changes(self, session: ConsoleSession, send: Send) -> None:
+        feed = StateFeed(self._api)
         while True:
             line = b""  # a sign of life
             with trio.move_on_after(HEARTBEAT):
@@ -251,18 +267,18 @@ class _Console:
     def _end_streams(self) -> None:
         """Those of sessions that are over."""
         for scope, session in self._streams.items():
-            if not self._sessions.alive(session):
+            if not self._sessions.is_open(session):
                 scope.cancel("its session is over")
 
 
-def _read(data: bytes, kind: type[_T]) -> _T:
+def _decode(data: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(data, type=kind)
     except REFUSALS as problem:
         raise _Refused(400, "this is no request that is known here") from problem
 
 
-async def _body(receive: Receive) -> bytes:
+async def _read_body(receive: Receive) -> bytes:
     """The whole body.
 
     Raises:
@@ -287,8 +303,8 @@ def _cookies(headers: Headers) -> Mapping[str, str]:
     """Those of ours; of several with one name none counts."""
     pairs = [pair.strip().partition("=") for line in headers.all("cookie") for pair in line.split(";")]
     names = [name for name, _, _ in pairs]
-    return {name: value for name, _, value in pairs if name.startswith(COOKIE) and names.count(name) == 1}
+    return {name: value for name, _, value in pairs if name.startswith(COOKIE_PREFIX) and names.count(name) == 1}
 
 
 def _set_cookie(session: ConsoleSession, value: str, seconds: int) -> str:
-    return f"{COOKIE}{session.name}={value}; Path={PATH}; Max-Age={seconds}; HttpOnly; SameSite=Strict"
+    return f"{COOKIE_PREFIX}{session.name}={value}; Path={CONSOLE_PATH}; Max-Age={seconds}; HttpOnly; SameSite=Strict"

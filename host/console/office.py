@@ -22,8 +22,8 @@ from msgspec import Raw
 from config import Channel, Config, HttpServer, StdioServer, Trust, Verdict
 from config.when import WhenError, read_when
 from host.catalog import Catalog, Entry
-from host.console.decisions import Decisions
-from host.console.requests import OfficeError
+from host.console.decisions import PolicyAdmin
+from host.console.requests import AdminError
 from host.errors import ColonnadeError
 from host.hygiene import visible
 from host.journal import (
@@ -58,16 +58,16 @@ from host.version import VERSION
 
 SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "problems")
 MAX_ACTIVITY = 200
-COMPARE = 0.2
+COMPARE_BUDGET = 0.2
 """Seconds that comparing definitions may take at a time: nothing else is done meanwhile."""
-MOST_HELD = 500
+MAX_HELD = 500
 """Definitions that are shown at once; the others when some of these are decided."""
-MOST_LEFT_OUT = 20
+MAX_LEFT_OUT = 20
 """Definitions of one server that clients could not read and that are named."""
-LOOK_EVERY = 1.0
+POLL_INTERVAL = 1.0
 """Seconds between two looks at what other processes of the user have decided."""
 
-_QUIET = (StderrLine, MessageDropped)
+_NOT_IN_ACTIVITY = (StderrLine, MessageDropped)
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class _Traffic:
             self.latency = event.seconds if self.latency is None else 0.9 * self.latency + 0.1 * event.seconds
 
 
-class HostOffice(Decisions):
+class HostAdmin(PolicyAdmin):
     """Implements `host.console.requests.Office`.
 
     Args:
@@ -98,80 +98,80 @@ class HostOffice(Decisions):
     def __init__(
         self,
         config: Callable[[], Config],
-        roster: Roster,
+        upstreams: Roster,
         catalog: Catalog,
         gate: Gate,
         journal: Journal,
         *,
         stdio: bool,
     ) -> None:
-        self.new_link: Callable[[], str] | None = None
+        self.new_console_url: Callable[[], str] | None = None
         self.endpoint = ""
         """The URL of the endpoint; empty over stdio."""
         super().__init__(gate)
         self._config = config
-        self._roster = roster
+        self._upstreams = upstreams
         self._catalog = catalog
-        self._desk: ConfirmationQueue = gate.confirmations
+        self._confirmations: ConfirmationQueue = gate.confirmations
         self._stdio = stdio
         self._versions: Counter[str] = Counter(dict.fromkeys(SECTIONS, 1))
-        self._news = trio.lowlevel.ParkingLot()
+        self._change_waiters = trio.lowlevel.ParkingLot()
         self._activity: deque[dict[str, Any]] = deque(maxlen=MAX_ACTIVITY)
         self._traffic: dict[str, _Traffic] = {}
         self._journal = journal
-        self._told_problems: list[str] = []
-        self._compares = False
+        self._reported_problems: list[str] = []
+        self._comparing = False
         """Whether some of what is held back is still to be compared."""
-        self._became_ready: dict[str, None] = {}
+        self._newly_ready: dict[str, None] = {}
         """Servers whose rules are to be held against what they list, in the order in which they became ready."""
-        journal.subscribe(self._heard)
-        self._desk.on_change = lambda: self.moved("questions", "grants", "servers")
+        journal.subscribe(self._on_event)
+        self._confirmations.on_change = lambda: self.mark_changed("questions", "grants", "servers")
 
     async def run(self) -> None:
         """Hear of what changes without an event (lists, and what other processes of the user decide), until
         cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_catalog)
-            nursery.start_soon(self._follow_others)
-            nursery.start_soon(self._tell_unmatched)
+            nursery.start_soon(self._poll_decisions)
+            nursery.start_soon(self._report_unmatched)
 
     async def _follow_catalog(self) -> None:
         seen = self._catalog.version
         while True:
             seen = await self._catalog.wait_for_change(seen)
-            self.moved("catalog", "held", "servers")
+            self.mark_changed("catalog", "held", "servers")
 
-    async def _tell_unmatched(self) -> None:
+    async def _report_unmatched(self) -> None:
         while True:
-            while not self._became_ready:
-                await self._news.park()
-            server = next(iter(self._became_ready))
-            del self._became_ready[server]
+            while not self._newly_ready:
+                await self._change_waiters.park()
+            server = next(iter(self._newly_ready))
+            del self._newly_ready[server]
             for rule in await self._catalog.slices.run(unmatched_rules(self._gate, self._catalog, server)):
                 self._journal.note(RuleUnused(server, rule))
 
-    async def _follow_others(self) -> None:
+    async def _poll_decisions(self) -> None:
         while True:
-            await trio.sleep(LOOK_EVERY)
+            await trio.sleep(POLL_INTERVAL)
             try:
-                await self.look()
+                await self.reload_decisions()
             except Exception as problem:  # noqa: BLE001 - what is wrong with the files of others ends no host
                 self._journal.note(InternalError("looking at what other hosts decided", problem))
 
-    async def look(self) -> None:
+    async def reload_decisions(self) -> None:
         """Take up what other processes of the user have decided meanwhile."""
-        moved = await self._catalog.slices.run(self._gate.pins.reread_in_steps())
-        if moved:
-            self._gate.on_decided(moved)
-            self.moved("held", "catalog", "servers")
+        changed = await self._catalog.slices.run(self._gate.pins.reread_in_steps())
+        if changed:
+            self._gate.on_decided(changed)
+            self.mark_changed("held", "catalog", "servers")
         if self._gate.grants.reread():
-            self._desk.release_covered()
-            self.moved("grants")
-        if self._compares:
-            self.moved("held")
-        if self._problems() != self._told_problems:
-            self._told_problems = self._problems()
-            self.moved("problems")
+            self._confirmations.release_covered()
+            self.mark_changed("grants")
+        if self._comparing:
+            self.mark_changed("held")
+        if self._problems() != self._reported_problems:
+            self._reported_problems = self._problems()
+            self.mark_changed("problems")
 
     # What can be seen
 
@@ -185,105 +185,109 @@ class HostOffice(Decisions):
         }
 
     async def state(self, sections: Collection[str] | None = None) -> dict[str, Any]:
-        return await self._catalog.slices.run(self.telling(SECTIONS if sections is None else sections))
+        return await self._catalog.slices.run(self.state_in_steps(SECTIONS if sections is None else sections))
 
-    def telling(self, sections: Collection[str]) -> Steps[dict[str, Any]]:
+    def state_in_steps(self, sections: Collection[str]) -> Steps[dict[str, Any]]:
         """The same in steps."""
-        show: dict[str, Callable[[], Steps[list[Any]]]] = {
+        section_makers: dict[str, Callable[[], Steps[list[Any]]]] = {
             "servers": self._servers,
             "catalog": self._entries,
-            "questions": lambda: map_in_steps(self._question, self._desk.list_all()),
+            "questions": lambda: map_in_steps(self._confirmation_as_data, self._confirmations.list_all()),
             "held": self._held,
             "grants": lambda: map_in_steps(partial(grant_as_data, self._gate), self._gate.grants.all()),
             "activity": lambda: map_in_steps(dict, self._activity),
             "problems": lambda: map_in_steps(str, self._problems()),
         }
-        told = self.hello()
+        state = self.hello()
         for section in sections:
-            told[section] = yield from show[section]()
-        return told
+            state[section] = yield from section_makers[section]()
+        return state
 
     def _entries(self) -> Steps[list[dict[str, Any]]]:
-        found: list[dict[str, Any]] = []
-        for entry in [entry for kind in Kind for entry in self._all(kind)]:
+        rows: list[dict[str, Any]] = []
+        for entry in [entry for kind in Kind for entry in self._entries_of_kind(kind)]:
             yield None
             if self._gate.has_server(entry.server):  # a reload may have removed it since the step before
-                found.append(self._entry(entry))
-        return found
+                rows.append(self._entry_as_data(entry))
+        return rows
 
     def _held(self) -> Steps[list[dict[str, Any]]]:
         """What was compared before is there at once; of the rest, as much as a moment allows, and the others soon."""
-        until = time.monotonic() + COMPARE
-        waiting = (yield from self._gate.held_in_steps())[:MOST_HELD]
-        found = yield from map_in_steps(lambda held: held_as_data(self._gate, held, until), waiting)
-        self._compares = not all(each["ready"] for each in found)
-        return found
+        deadline = time.monotonic() + COMPARE_BUDGET
+        held_entries = (yield from self._gate.held_in_steps())[:MAX_HELD]
+        rows = yield from map_in_steps(lambda held: held_as_data(self._gate, held, deadline), held_entries)
+        self._comparing = not all(each["ready"] for each in rows)
+        return rows
 
     def _servers(self) -> Steps[list[dict[str, Any]]]:
-        waiting = Counter(held.server for held in (yield from self._gate.held_in_steps()) if not held.rejected)
-        found = []
-        for server in list(self._roster.upstreams):
-            left = yield from self._unmatched(server)
-            if server in self._roster:  # a reload may have removed it since the step before
-                found.append(self._server(self._roster.upstreams[server], waiting[server], left))
-        return found
+        held_counts = Counter(held.server for held in (yield from self._gate.held_in_steps()) if not held.rejected)
+        rows = []
+        for server in list(self._upstreams.upstreams):
+            unmatched_rules = yield from self._unmatched(server)
+            if server in self._upstreams:  # a reload may have removed it since the step before
+                rows.append(
+                    self._server_as_data(self._upstreams.upstreams[server], held_counts[server], unmatched_rules)
+                )
+        return rows
 
-    def version(self) -> dict[str, int]:
+    def versions(self) -> dict[str, int]:
         return dict(self._versions)
 
-    async def changed(self, since: Mapping[str, int]) -> dict[str, int]:
+    async def wait_changed(self, since: Mapping[str, int]) -> dict[str, int]:
         while all(self._versions[section] <= since.get(section, 0) for section in SECTIONS):
-            await self._news.park()
-        return self.version()
+            await self._change_waiters.park()
+        return self.versions()
 
     def attach(self, channel: Channel) -> AbstractContextManager[object]:
-        return self._desk.attach(channel)
+        return self._confirmations.attach(channel)
 
-    def link(self) -> str:
-        if self.new_link is None:
-            raise OfficeError("this host has no web console (console: off)")
-        return self.new_link()
+    def console_url(self) -> str:
+        if self.new_console_url is None:
+            raise AdminError("this host has no web console (console: off)")
+        return self.new_console_url()
 
     # What can be decided
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
     ) -> dict[str, Any]:
-        if channel not in self._desk.spec.answers:
-            raise OfficeError(f"the configuration does not let the {channel.value} answer (ask.answers)")
-        found = next((matter for matter in self._desk.list_all() if matter.id == id), None)
-        if found is None:
-            raise OfficeError("this question is not there any more: it was answered, called off, or is void")
-        said = ConfirmationAnswer(answer)
-        if said is ConfirmationAnswer.SESSION and found.access.session is None:
-            raise OfficeError("whoever called has no session, so nothing can be allowed for one")
+        if channel not in self._confirmations.spec.answers:
+            raise AdminError(f"the configuration does not let the {channel.value} answer (ask.answers)")
+        pending = next((matter for matter in self._confirmations.list_all() if matter.id == id), None)
+        if pending is None:
+            raise AdminError("this question is not there any more: it was answered, called off, or is void")
+        choice = ConfirmationAnswer(answer)
+        if choice is ConfirmationAnswer.SESSION and pending.access.session is None:
+            raise AdminError("whoever called has no session, so nothing can be allowed for one")
         try:
             when = read_when(arguments) if isinstance(arguments, dict) else ()
         except WhenError as problem:
-            raise OfficeError(f"these conditions cannot be read: {problem}") from None
-        if when and conditions_hold(when, found.access.arguments) is not True:
-            raise OfficeError("these conditions do not hold for the arguments of this very call")
+            raise AdminError(f"these conditions cannot be read: {problem}") from None
+        if when and conditions_hold(when, pending.access.arguments) is not True:
+            raise AdminError("these conditions do not hold for the arguments of this very call")
         try:
-            matter = self._desk.answer(id, said, channel, seconds=seconds, when=when, exact=arguments == "exact")
+            answered = self._confirmations.answer(
+                id, choice, channel, seconds=seconds, when=when, exact=arguments == "exact"
+            )
         except ColonnadeError as problem:
-            raise OfficeError(problem.message) from None
+            raise AdminError(problem.message) from None
         except StateError as problem:
-            raise OfficeError(f"it cannot be written down: {problem}") from None
-        if matter is None:
-            raise OfficeError("this question is not there any more")
-        if said is ConfirmationAnswer.DENY:
-            return {"done": f"{describe_access(matter.access)}: denied."}
-        waits = "it goes on now" if not matter.refused else "nothing waits any more; the next call like it passes"
-        return {"done": f"{describe_access(matter.access)}: allowed ({answer}); {waits}."}
+            raise AdminError(f"it cannot be written down: {problem}") from None
+        if answered is None:
+            raise AdminError("this question is not there any more")
+        if choice is ConfirmationAnswer.DENY:
+            return {"done": f"{describe_access(answered.access)}: denied."}
+        waits = "it goes on now" if not answered.refused else "nothing waits any more; the next call like it passes"
+        return {"done": f"{describe_access(answered.access)}: allowed ({answer}); {waits}."}
 
     # Within
 
-    def moved(self, *sections: str) -> None:
+    def mark_changed(self, *sections: str) -> None:
         for section in sections:
             self._versions[section] += 1
-        self._news.unpark_all()
+        self._change_waiters.unpark_all()
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         sections = ["activity", "servers"]
         if isinstance(event, RequestCompleted):
             self._traffic.setdefault(event.server, _Traffic()).add(event)
@@ -293,35 +297,41 @@ class HostOffice(Decisions):
             sections += ["questions", "grants"]
         elif isinstance(event, ServerReady):
             sections += ["catalog", "held", "grants", "problems"]
-            self._became_ready[event.server] = None
+            self._newly_ready[event.server] = None
         elif isinstance(event, ConfigReloaded):
             sections += ["catalog", "held", "grants", "problems"]
         elif isinstance(event, AuditFailed):
             sections.append("problems")
-        if not isinstance(event, _QUIET):
-            told = {
+        if not isinstance(event, _NOT_IN_ACTIVITY):
+            row = {
                 "t": time.time(),
                 "kind": type(event).__name__,
                 "server": getattr(event, "server", ""),
                 "text": visible(str(event)),
                 "level": event.severity.name.lower(),
             }
-            self._activity.append(told)
-        self.moved(*sections)
+            self._activity.append(row)
+        self.mark_changed(*sections)
 
-    def _all(self, kind: Kind) -> list[Entry]:
+    def _entries_of_kind(self, kind: Kind) -> list[Entry]:
         by_server = self._catalog.snapshot(kind).by_server
-        return [entry for server in self._roster.upstreams for entry in by_server.get(server, ())]
+        return [entry for server in self._upstreams.upstreams for entry in by_server.get(server, ())]
 
-    def _server(self, upstream: Upstream, held: int, unmatched: list[str]) -> dict[str, Any]:
+    def _server_as_data(self, upstream: Upstream, held: int, unmatched: list[str]) -> dict[str, Any]:
         spec, state = upstream.spec, upstream.state
         traffic = self._traffic.get(spec.id, _Traffic())
-        word = {Ready: "ready", Failed: "failed", Connecting: "starting", Disabled: "disabled", NotStarted: "held"}
+        state_names = {
+            Ready: "ready",
+            Failed: "failed",
+            Connecting: "starting",
+            Disabled: "disabled",
+            NotStarted: "held",
+        }
         return {
             "id": spec.id,
             "title": visible(spec.title or ""),
             "transport": "http" if isinstance(spec, HttpServer) else "stdio",
-            "state": word[type(state)],
+            "state": state_names[type(state)],
             "detail": visible(describe(state)),
             "trust": spec.trust.value,
             "isolation": spec.isolation.value,
@@ -336,65 +346,65 @@ class HostOffice(Decisions):
             "in_flight": self._gate.decision_log.in_flight[spec.id],
             "held": held,
             "unmatched": unmatched,
-            "left_out": [visible(each) for each in upstream.left_out[:MOST_LEFT_OUT]],
+            "left_out": [visible(each) for each in upstream.left_out[:MAX_LEFT_OUT]],
             "warnings": warnings_of(spec),
         }
 
     def _unmatched(self, server: str) -> Steps[list[str]]:
         """The rules that match nothing of what a ready server offers."""
-        upstream = self._roster.upstreams.get(server)
+        upstream = self._upstreams.upstreams.get(server)
         if upstream is None or not isinstance(upstream.state, Ready):
             return []
         return (yield from unmatched_rules(self._gate, self._catalog, server))
 
-    def _entry(self, entry: Entry) -> dict[str, Any]:
-        judgement = self._gate.rules(entry.server).evaluate(entry.kind, entry.inward)
-        standing = self._gate.pin_status(entry.server, entry.kind, entry.inward)
-        found = members(entry.definition)
+    def _entry_as_data(self, entry: Entry) -> dict[str, Any]:
+        decision = self._gate.rules(entry.server).evaluate(entry.kind, entry.inward)
+        pin_status = self._gate.pin_status(entry.server, entry.kind, entry.inward)
+        definition = members(entry.definition)
         shown = self._gate.is_visible_cached(entry.server, entry.kind, entry.inward)
-        hidden = judgement.verdict is Verdict.ALLOW and not shown and standing is PinStatus.APPROVED
+        hidden = decision.verdict is Verdict.ALLOW and not shown and pin_status is PinStatus.APPROVED
         return {
             "server": entry.server,
             "kind": entry.kind.value,
             "name": visible(entry.inward),
             "outward": visible(entry.outward),
-            "title": _text(found.get("title")),
-            "description": _text(found.get("description")),
-            "verdict": Verdict.DENY.value if hidden else judgement.verdict.value,
-            "rule": visible(judgement.rule),
-            "standing": standing.value,
+            "title": _text(definition.get("title")),
+            "description": _text(definition.get("description")),
+            "verdict": Verdict.DENY.value if hidden else decision.verdict.value,
+            "rule": visible(decision.rule),
+            "standing": pin_status.value,
             "shown": shown,
             "fingerprint": self._gate.pins.fingerprint(entry.server, entry.kind.value, entry.inward) or "",
         }
 
-    def _question(self, matter: PendingConfirmation) -> dict[str, Any]:
-        wish, about = matter.access, matter.context
+    def _confirmation_as_data(self, confirmation: PendingConfirmation) -> dict[str, Any]:
+        access, context = confirmation.access, confirmation.context
         answers = ["deny", "once", "session", "time", "always"]
-        if wish.session is None:
+        if access.session is None:
             answers.remove("session")
         return {
-            "id": matter.id,
-            "state": "refused" if matter.refused else "waiting",
-            "server": wish.server,
-            "trust": about.trust.value,
-            "kind": wish.kind,
-            "name": visible(wish.name),
-            "summary": describe_access(wish),
-            "arguments": pretty(about.raw_arguments),
-            "caller": visible(wish.caller or "a client without a name"),
-            "session": wish.session is not None,
-            "rule": visible(wish.rule),
-            "asked": matter.created_at,
-            "until": None if matter.refused else matter.expires_at,
-            "waiting": len(matter.waiters),
-            "why": matter.refused,
+            "id": confirmation.id,
+            "state": "refused" if confirmation.refused else "waiting",
+            "server": access.server,
+            "trust": context.trust.value,
+            "kind": access.kind,
+            "name": visible(access.name),
+            "summary": describe_access(access),
+            "arguments": pretty(context.raw_arguments),
+            "caller": visible(access.caller or "a client without a name"),
+            "session": access.session is not None,
+            "rule": visible(access.rule),
+            "asked": confirmation.created_at,
+            "until": None if confirmation.refused else confirmation.expires_at,
+            "waiting": len(confirmation.waiters),
+            "why": confirmation.refused,
             "answers": answers,
-            "claims": [visible(claim) for claim in about.claims],
+            "claims": [visible(claim) for claim in context.claims],
         }
 
     def _problems(self) -> list[str]:
-        found = [self._gate.pins.problem, self._gate.grants.problem, self._gate.decision_log.problem]
-        return [visible(problem) for problem in found if problem]
+        problems = [self._gate.pins.problem, self._gate.grants.problem, self._gate.decision_log.problem]
+        return [visible(problem) for problem in problems if problem]
 
 
 def warnings_of(spec: StdioServer | HttpServer) -> list[str]:
@@ -409,7 +419,7 @@ def warnings_of(spec: StdioServer | HttpServer) -> list[str]:
 
 def _text(raw: Raw | None) -> str:
     try:
-        said = "" if raw is None else value(raw)
+        text = "" if raw is None else value(raw)
     except ValueError:
-        said = ""
-    return visible(said)[:500] if isinstance(said, str) else ""
+        text = ""
+    return visible(text)[:500] if isinstance(text, str) else ""

@@ -22,152 +22,154 @@ from host.wire.descent import Peer
 
 MAX_REQUEST = 64 * 1024
 """Bytes of a request."""
-LONGEST_GRANT = 31 * 24 * 3600
+MAX_GRANT_SECONDS = 31 * 24 * 3600
 """Seconds that an answer "for a time" may hold; "always" is another answer."""
-SETTLE = 0.1
+COALESCE_DELAY = 0.1
 """Seconds between two looks at what changed: what changes together is told together."""
 
-State = Mapping[str, Any]
+AdminState = Mapping[str, Any]
 """What the office shows: a list for each section, and a few words of the host."""
-Done = Mapping[str, Any]
+AdminResult = Mapping[str, Any]
 """What came of a request, as JSON."""
 
 
-class OfficeError(Exception):
+class AdminError(Exception):
     """What was asked cannot be done (any more); the text is one sentence for the person who asked."""
 
 
-class Malformed(Exception):
+class MalformedRequest(Exception):
     """The request is none that is known here; the text is one sentence."""
 
 
-class Decider(Protocol):
+class DecisionApi(Protocol):
     """What a person can decide. All of these raise OfficeError."""
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> Done: ...
+    ) -> AdminResult: ...
 
-    def decide(self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel) -> Done: ...
+    def decide(
+        self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
+    ) -> AdminResult: ...
 
-    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Done: ...
+    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> AdminResult: ...
 
-    def revoke(self, grant: str, channel: Channel) -> Done: ...
+    def revoke(self, grant: str, channel: Channel) -> AdminResult: ...
 
-    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Done: ...
+    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> AdminResult: ...
 
 
-class Office(Decider, Protocol):
+class AdminApi(DecisionApi, Protocol):
     """What a person can see and do where a host runs. `link` raises OfficeError."""
 
-    async def state(self, sections: Collection[str] | None = None) -> State:
+    async def state(self, sections: Collection[str] | None = None) -> AdminState:
         """What the sections of these names show, and a few words of the host; None: all sections."""
 
-    def hello(self) -> State:
+    def hello(self) -> AdminState:
         """Who this is: `colonnade` (its version), `config`, `pid`, `stdio` and `endpoint`."""
 
-    def version(self) -> Mapping[str, int]:
+    def versions(self) -> Mapping[str, int]:
         """A number for each section of `state` that grows with every change."""
 
-    async def changed(self, since: Mapping[str, int]) -> Mapping[str, int]:
+    async def wait_changed(self, since: Mapping[str, int]) -> Mapping[str, int]:
         """Wait until a section is newer than that; the version then."""
 
     def attach(self, channel: Channel) -> AbstractContextManager[object]:
         """For the block, somebody is there who can answer."""
 
-    def naming(self, peer: Peer) -> AbstractContextManager[object]:
+    def attributed_to(self, peer: Peer) -> AbstractContextManager[object]:
         """For the block, which must not wait: what is decided was sent by this process, and is recorded with it."""
 
-    def refused(self, peer: Peer, why: str, unrecorded: int) -> None:
+    def record_refused_peer(self, peer: Peer, why: str, unrecorded: int) -> None:
         """A process that may not decide wanted to, and so did `unrecorded` more since the last call."""
 
-    def link(self) -> str:
+    def console_url(self) -> str:
         """The address of the web console, with a code that opens it once."""
 
 
-Text = Annotated[str, Meta(max_length=8192)]
-Word = Annotated[str, Meta(max_length=128)]
+LongText = Annotated[str, Meta(max_length=8192)]
+ShortText = Annotated[str, Meta(max_length=128)]
 
 
-class Request(Struct, frozen=True, forbid_unknown_fields=True):
+class AdminRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Something that is asked of the office."""
 
-    def carry_out(self, office: Decider, channel: Channel) -> Done:
+    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
         """Raises OfficeError."""
         raise NotImplementedError
 
 
-class Answer(Request, frozen=True, forbid_unknown_fields=True):
+class AnswerRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     """The answer to a question. `arguments` says which arguments a lasting one is for: exactly those that were shown,
     any, or those that fit the conditions given, in the words of the file."""
 
-    id: Word
+    id: ShortText
     answer: Literal["deny", "once", "session", "time", "always"]
-    seconds: Annotated[int, Meta(ge=1, le=LONGEST_GRANT)] | None = None
+    seconds: Annotated[int, Meta(ge=1, le=MAX_GRANT_SECONDS)] | None = None
     arguments: Literal["exact", "any"] | dict[str, Any] = "exact"
 
-    def carry_out(self, office: Decider, channel: Channel) -> Done:
+    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
         if (self.answer == "time") != (self.seconds is not None):
-            raise Malformed('"seconds" goes with the answer "time", and with no other')
-        return office.answer(self.id, self.answer, self.seconds, self.arguments, channel)
+            raise MalformedRequest('"seconds" goes with the answer "time", and with no other')
+        return api.answer(self.id, self.answer, self.seconds, self.arguments, channel)
 
 
-class Decide(Request, frozen=True, forbid_unknown_fields=True):
+class DecideRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     """What becomes of one definition; `fingerprint` is of the one that was shown."""
 
-    server: Word
-    kind: Word
-    name: Text
-    fingerprint: Word
+    server: ShortText
+    kind: ShortText
+    name: LongText
+    fingerprint: ShortText
     decision: Literal["approve", "reject", "revoke"]
 
-    def carry_out(self, office: Decider, channel: Channel) -> Done:
-        return office.decide(self.server, self.kind, self.name, self.fingerprint, self.decision, channel)
+    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+        return api.decide(self.server, self.kind, self.name, self.fingerprint, self.decision, channel)
 
 
-class DecideAll(Request, frozen=True, forbid_unknown_fields=True):
+class DecideAllRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     """The same for all definitions of one server that were shown."""
 
-    server: Word
-    fingerprints: Annotated[list[Word], Meta(min_length=1)]
+    server: ShortText
+    fingerprints: Annotated[list[ShortText], Meta(min_length=1)]
     decision: Literal["approve", "reject"] = "approve"
 
-    def carry_out(self, office: Decider, channel: Channel) -> Done:
-        return office.decide_all(self.server, self.fingerprints, self.decision, channel)
+    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+        return api.decide_all(self.server, self.fingerprints, self.decision, channel)
 
 
-class Revoke(Request, frozen=True, forbid_unknown_fields=True):
+class RevokeRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     """An answer that was given is taken back."""
 
-    id: Word
+    id: ShortText
 
-    def carry_out(self, office: Decider, channel: Channel) -> Done:
-        return office.revoke(self.id, channel)
+    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+        return api.revoke(self.id, channel)
 
 
-class Explain(Request, frozen=True, forbid_unknown_fields=True):
+class ExplainRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     """What would become of a call, and why. Changes nothing."""
 
-    server: Word
-    kind: Word
-    name: Text
+    server: ShortText
+    kind: ShortText
+    name: LongText
     arguments: dict[str, Any] | None = None
 
-    def carry_out(self, office: Decider, channel: Channel) -> Done:
-        return office.explain(self.server, self.kind, self.name, self.arguments)
+    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+        return api.explain(self.server, self.kind, self.name, self.arguments)
 
 
-REQUESTS: Mapping[str, type[Request]] = {
-    "answer": Answer,
-    "decide": Decide,
-    "decide_all": DecideAll,
-    "revoke": Revoke,
-    "explain": Explain,
+REQUESTS: Mapping[str, type[AdminRequest]] = {
+    "answer": AnswerRequest,
+    "decide": DecideRequest,
+    "decide_all": DecideAllRequest,
+    "revoke": RevokeRequest,
+    "explain": ExplainRequest,
 }
 """Everything that can be asked by name, at either way in."""
 
 
-def carry_out(office: Decider, verb: str, data: bytes, channel: Channel) -> Done:
+def carry_out(api: DecisionApi, verb: str, data: bytes, channel: Channel) -> AdminResult:
     """Do what a request says. `verb` is one of REQUESTS, `data` the JSON of what it takes.
 
     Raises:
@@ -177,30 +179,30 @@ def carry_out(office: Decider, verb: str, data: bytes, channel: Channel) -> Done
     try:
         request = msgspec.json.decode(data, type=REQUESTS[verb])
     except REFUSALS as problem:
-        raise Malformed(f"this is no {verb} request that is known here") from problem
-    return request.carry_out(office, channel)
+        raise MalformedRequest(f"this is no {verb} request that is known here") from problem
+    return request.carry_out(api, channel)
 
 
-class Feed:
+class StateFeed:
     """What one onlooker hears: everything first, then the sections that changed."""
 
-    def __init__(self, office: Office) -> None:
-        self._office = office
+    def __init__(self, api: AdminApi) -> None:
+        self._api = api
         self._seen: dict[str, int] | None = None
 
-    async def next(self) -> State:
+    async def next(self) -> AdminState:
         """Wait for news. What comes while nobody waits is told at the next call; cancelled, nothing is lost."""
         if self._seen is None:
             await trio.lowlevel.checkpoint()
-            seen = dict(self._office.version())
-            everything = await self._office.state()
+            seen = dict(self._api.versions())
+            full_state = await self._api.state()
             self._seen = seen
-            return everything
-        await trio.sleep(SETTLE)
-        now = dict(await self._office.changed(self._seen))
-        sections = [section for section in now if now[section] != self._seen.get(section)]
-        state = await self._office.state(sections)
-        self._seen = now
+            return full_state
+        await trio.sleep(COALESCE_DELAY)
+        versions = dict(await self._api.wait_changed(self._seen))
+        sections = [section for section in versions if versions[section] != self._seen.get(section)]
+        state = await self._api.state(sections)
+        self._seen = versions
         return {section: state[section] for section in sections}
 
 

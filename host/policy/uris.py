@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from config.globs import MAX_LENGTH, lowered
+from config.globs import MAX_LENGTH, normalize_case
 
 MAX_VARIANTS = 128
 """Variants of one URI. No URI in use comes near it; only text made for it does."""
@@ -105,7 +105,7 @@ def is_plain(uri: str) -> bool:
 def _variants(uri: str) -> tuple[UriVariant, ...] | None:
     """See `uri_variants`; None if there are too many. An exception would not be remembered."""
     if is_plain(uri):
-        return (UriVariant(lowered(uri)),)
+        return (UriVariant(normalize_case(uri)),)
     if uri.count("%") > MAX_ESCAPES:
         return None
     try:
@@ -195,7 +195,7 @@ class _Variants:
             add(bare, restrict_only=True)
 
     def _add(self, text: str, cut_at: str, *, trimmed: bool = False, restrict_only: bool = False) -> None:
-        variant = UriVariant(lowered(text), cut_at, trimmed, restrict_only)
+        variant = UriVariant(normalize_case(text), cut_at, trimmed, restrict_only)
         if variant in self._found:
             return
         self._found[variant] = None

@@ -162,10 +162,10 @@ class Voice:
         self._listeners = listeners
         self._logs = (0, 0)
 
-    def whose(self, subject: Origin) -> Hashable:
+    def owner_of(self, subject: Origin) -> Hashable:
         return None if subject.listens else subject.exchange.caller.key  # nothing is worked on for who only listens
 
-    def dropped(self, what: str, detail: str) -> None:
+    def on_dropped(self, what: str, detail: str) -> None:
         self._journal.note(MessageDropped(self._server, what, detail))
         if what in USELESS:
             self._count_useless()
@@ -176,7 +176,7 @@ class Voice:
 
     # Notifications
 
-    def told(self, notice: Notification, behind: Behind[Origin]) -> None:
+    def on_notification(self, notice: Notification, behind: Behind[Origin]) -> None:
         kinds = [listing.kind for listing in LISTINGS.values() if listing.changed == notice.method]
         listening = self.listening
         says_change = bool(kinds) or notice.method in (UPDATED, ACKNOWLEDGED)
@@ -198,7 +198,7 @@ class Voice:
         elif notice.method == COMPLETE_NOTICE:
             self._complete(notice)
         else:
-            self.dropped("unexpected notification", excerpt(notice.method))
+            self.on_dropped("unexpected notification", excerpt(notice.method))
 
     def _tell_updated(self, notice: Notification) -> None:
         params = notice.params or b""
@@ -206,10 +206,10 @@ class Voice:
             found = untagged(members(params)) if len(params) <= MAX_UPDATE else pick(params, frozenset(("uri",)))
             uri = string(found["uri"])
         except (ValueError, KeyError):
-            self.dropped("invalid message", f"{UPDATED} without a uri")
+            self.on_dropped("invalid message", f"{UPDATED} without a uri")
             return
         if len(uri) > MAX_LENGTH:
-            self.dropped("invalid message", f"{UPDATED} with a uri of more than {MAX_LENGTH} characters")
+            self.on_dropped("invalid message", f"{UPDATED} with a uri of more than {MAX_LENGTH} characters")
             return
         self._updated(uri, found)
 
@@ -222,7 +222,7 @@ class Voice:
             cost += len(notice.params) // LOG_SIZE
         self._logs = now, count + cost if now == second else cost
         if self._logs[1] > LOGS_A_SECOND:
-            self.dropped("too many log messages", f"more than {LOGS_A_SECOND} in one second")
+            self.on_dropped("too many log messages", f"more than {LOGS_A_SECOND} in one second")
             return
         found = self._origins(behind, beside_ours=True)
         if len(found) > 1 and found[-1].exchange.caller.abilities.retries:
@@ -257,7 +257,7 @@ class Voice:
 
     # Questions
 
-    def called(self, peer: Peer[Origin], request: Request, behind: Behind[Origin]) -> Callable[[], Awaitable[Raw]]:
+    def on_request(self, peer: Peer[Origin], request: Request, behind: Behind[Origin]) -> Callable[[], Awaitable[Raw]]:
         if request.method == PING:
             return _pong
         if self.spoken.stateless:

@@ -57,7 +57,8 @@ def test_one_changed_key(tmp_path: Path, key: str) -> None:
     before, after = {**RESTARTS, **JUDGED, **BOTH}[key]
     old, new = (read(tmp_path, "z: command: q", f"a: {keys}", "b: url: 'http://b/'") for keys in (before, after))
     made = Difference(
-        restart=("a",) if key in RESTARTS or key in BOTH else (), judged=("a",) if key in JUDGED or key in BOTH else ()
+        restart=("a",) if key in RESTARTS or key in BOTH else (),
+        policy_changed=("a",) if key in JUDGED or key in BOTH else (),
     )
     assert difference(old, new) == difference(new, old) == made
 
@@ -98,7 +99,7 @@ def test_types_in_conditions_are_told_apart(tmp_path: Path, before: str, after: 
         read(tmp_path, f"a: command: x, consent: {{tools: {{deny: [{{name: t, when: {{a: {value}}}}}]}}}}")
         for value in (before, after)
     )
-    assert difference(old, new) == Difference(judged=("a",))
+    assert difference(old, new) == Difference(policy_changed=("a",))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_what_is_fixed_is_said(tmp_path: Path, key: str, before: str, after: str
     """The endpoint and the console stay where they are."""
     environ = {"S": "0123456789abcdef", "T": "abcdef0123456789"}
     old, new = (read(tmp_path, "a: command: x", top=top, environ=environ) for top in (before, after))
-    assert difference(old, new) == Difference(fixed=(f"{key} has changed: that takes effect with the next start",))
+    assert difference(old, new) == Difference(deferred=(f"{key} has changed: that takes effect with the next start",))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_what_is_fixed_is_said(tmp_path: Path, key: str, before: str, after: str
 )
 def test_what_holds_at_once_for_all_servers_is_said(tmp_path: Path, key: str, after: str) -> None:
     old, new = (read(tmp_path, "a: command: x", top=top) for top in ("", after))
-    assert difference(old, new) == Difference(at_once=(f"{key} has changed",))
+    assert difference(old, new) == Difference(applied=(f"{key} has changed",))
 
 
 IDS = st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1)
@@ -152,7 +153,7 @@ def test_every_server_is_accounted_for(
     assert made.restart == tuple(
         n for n in both if was[n] != is_[n] and {was[n], is_[n]} != {"command: x", "command: x, consent: deny"}
     )
-    assert made.judged == tuple(
+    assert made.policy_changed == tuple(
         n for n in both if was[n] != is_[n] and {was[n], is_[n]} != {"command: x", "command: y"}
     )
     assert difference(new, new) == Difference()

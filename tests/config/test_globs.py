@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.globs import Globs, covers, lowered
+from config.globs import Globs, covers, normalize_case
 from tests.kit.cost import assert_costs_less
 
 NAMES, URIS = False, True
@@ -123,7 +123,7 @@ def test_the_patterns_that_match_are_told_by_their_numbers() -> None:
     ],
 )
 def test_only_what_is_the_same_in_upper_and_lower_case_is_lowered(text: str, lower: str) -> None:
-    assert lowered(text) == lower
+    assert normalize_case(text) == lower
 
 
 # Covering

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from host.background import WAITING, BackgroundStream
+from host.background import MAX_QUEUED, NonBlockingStream
 
 
 class Slow(io.StringIO):
@@ -29,7 +29,7 @@ class Gone(io.StringIO):
 
 def test_what_was_written_is_out_after_close_and_in_order() -> None:
     real = io.StringIO()
-    stream = BackgroundStream(real)
+    stream = NonBlockingStream(real)
     for n in range(1000):
         stream.write(f"{n}\n")
     stream.close()
@@ -39,15 +39,15 @@ def test_what_was_written_is_out_after_close_and_in_order() -> None:
 @pytest.mark.slow
 def test_a_slow_reader_holds_up_neither_the_writer_nor_the_end() -> None:
     real = Slow()
-    stream = BackgroundStream(real)
-    for _ in range(2 * WAITING):
+    stream = NonBlockingStream(real)
+    for _ in range(2 * MAX_QUEUED):
         stream.write("x")
     stream.close()
     real.go.set()  # not before: `close` did not wait for it
 
 
 def test_a_reader_that_is_gone_is_nobodys_trouble() -> None:
-    stream = BackgroundStream(Gone())
+    stream = NonBlockingStream(Gone())
     stream.write("x")
     stream.flush()
     stream.write("y")

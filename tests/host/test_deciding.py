@@ -10,7 +10,7 @@ import pytest
 
 from config import Channel, load
 from host import deciding
-from host.deciding import DONE, EXIT_CODES, FAILED, UNREACHED, Where, short
+from host.deciding import DONE, EXIT_CODES, FAILED, UNREACHED, DecisionScope, short_fingerprint
 from host.journal import Journal
 from host.policy.audit import open_audit
 from host.policy.desk import ConfirmationQueue, PendingConfirmation
@@ -45,10 +45,10 @@ def state(tmp_path: Path) -> State:
 
 
 @pytest.fixture
-def where(file: Path, state: State) -> Where:
+def where(file: Path, state: State) -> DecisionScope:
     """What a host of this file left: two definitions that wait for a person, and a grant."""
     inside(file, state, lambda gate: observe(gate, "gh", Kind.TOOL, TOOLS))
-    return Where(state, file)
+    return DecisionScope(state, file)
 
 
 def inside(file: Path, state: State, work: Callable[[Gate], object]) -> object:
@@ -88,7 +88,7 @@ def granted(gate: Gate) -> str:
 
 
 def test_what_is_held_back_is_listed_and_shown_and_nothing_in_it_hides(
-    where: Where, capsys: pytest.CaptureFixture[str]
+    where: DecisionScope, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert deciding.pins(where, everything=False) == DONE
     listed = capsys.readouterr().out
@@ -100,7 +100,7 @@ def test_what_is_held_back_is_listed_and_shown_and_nothing_in_it_hides(
 
 
 def test_what_is_shown_is_approved_by_its_id_and_the_next_host_knows(
-    where: Where, file: Path, state: State, capsys: pytest.CaptureFixture[str]
+    where: DecisionScope, file: Path, state: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deciding.pins(where, everything=False)
     id = next(line.split()[0] for line in capsys.readouterr().out.splitlines() if "tool create" in line)
@@ -115,7 +115,7 @@ def test_what_is_shown_is_approved_by_its_id_and_the_next_host_knows(
 
 
 def test_all_of_a_server_are_decided_at_once_and_shown_meanwhile(
-    where: Where, capsys: pytest.CaptureFixture[str]
+    where: DecisionScope, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert deciding.decide(where, "approve", [], "gh", sure=False) == FAILED  # nobody is there to say that they are
     assert "Nothing was done." in capsys.readouterr().out
@@ -129,7 +129,7 @@ def test_all_of_a_server_are_decided_at_once_and_shown_meanwhile(
 
 
 def test_grants_are_listed_and_taken_back(
-    where: Where, file: Path, state: State, capsys: pytest.CaptureFixture[str]
+    where: DecisionScope, file: Path, state: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert deciding.grants(where) == DONE
     assert capsys.readouterr().out == "There are no grants.\n"
@@ -144,25 +144,25 @@ def test_grants_are_listed_and_taken_back(
 
 @pytest.mark.parametrize(("tool", "verdict"), [("get", "deny"), ("create", "deny"), ("wipe", "deny")])
 def test_what_is_never_seen_is_denied_whatever_its_rule(
-    where: Where, tool: str, verdict: str, capsys: pytest.CaptureFixture[str]
+    where: DecisionScope, tool: str, verdict: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of an untrusted server, before a person approved it."""
-    assert deciding.explained(where, "gh", "tool", tool, None, as_json=False) == EXIT_CODES[verdict]
+    assert deciding.explain(where, "gh", "tool", tool, None, as_json=False) == EXIT_CODES[verdict]
     assert "tried:" in capsys.readouterr().out
 
 
-def test_a_call_is_explained(where: Where, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_call_is_explained(where: DecisionScope, capsys: pytest.CaptureFixture[str]) -> None:
     deciding.decide(where, "approve", [], "gh", sure=True)
     capsys.readouterr()
-    assert deciding.explained(where, "gh", "tool", "create", {"a": 1}, as_json=True) == EXIT_CODES["ask"]
+    assert deciding.explain(where, "gh", "tool", "create", {"a": 1}, as_json=True) == EXIT_CODES["ask"]
     told = json.loads(capsys.readouterr().out)
     assert (told["verdict"], told["rule"], told["standing"]) == ("ask", "tools.ask: create", "approved")
-    assert deciding.explained(where, "gh", "tool", "wipe", None, as_json=False) == EXIT_CODES["deny"]
+    assert deciding.explain(where, "gh", "tool", "wipe", None, as_json=False) == EXIT_CODES["deny"]
     assert "does not exist for any client" in capsys.readouterr().out
-    assert deciding.explained(where, "nowhere", "tool", "x", None, as_json=False) == FAILED
+    assert deciding.explain(where, "nowhere", "tool", "x", None, as_json=False) == FAILED
 
 
-def test_without_a_host_nobody_can_be_asked(where: Where, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_host_nobody_can_be_asked(where: DecisionScope, capsys: pytest.CaptureFixture[str]) -> None:
     assert deciding.ask(where, None, None, "exact", follow=False) == UNREACHED
     assert deciding.ask(where, "feed", "once", "exact", follow=False) == UNREACHED
     assert deciding.console(where) == UNREACHED
@@ -170,7 +170,7 @@ def test_without_a_host_nobody_can_be_asked(where: Where, capsys: pytest.Capture
 
 
 def test_decisions_are_in_the_audit_and_the_audit_is_sound(
-    where: Where, state: State, capsys: pytest.CaptureFixture[str]
+    where: DecisionScope, state: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deciding.decide(where, "approve", [], "gh", sure=True)
     capsys.readouterr()
@@ -184,21 +184,21 @@ def test_decisions_are_in_the_audit_and_the_audit_is_sound(
 
 
 def test_a_fingerprint_is_named_by_its_beginning() -> None:
-    assert short("sha256:0123456789abcdef") == "01234567"
+    assert short_fingerprint("sha256:0123456789abcdef") == "01234567"
 
 
 def test_equal_definitions_of_two_servers_have_two_ids_that_nobody_else_could_tell(
-    where: Where, tmp_path: Path
+    where: DecisionScope, tmp_path: Path
 ) -> None:
     """A server that copies another's definition is approved by nothing that is said of the other."""
     held: dict[str, object] = {"server": "gh", "kind": "tool", "name": "create", "fingerprint": "sha256:1"}
-    ids = {deciding.id_of(where, {**held, "server": server}) for server in ("gh", "evil")}
-    elsewhere = Where(open_state(tmp_path / "elsewhere"), where.config)
-    assert len(ids | {deciding.id_of(elsewhere, held)}) == 3
+    ids = {deciding.short_id(where, {**held, "server": server}) for server in ("gh", "evil")}
+    elsewhere = DecisionScope(open_state(tmp_path / "elsewhere"), where.config)
+    assert len(ids | {deciding.short_id(elsewhere, held)}) == 3
 
 
 def test_looking_takes_nothing_back_though_the_configuration_cannot_be_read(
-    where: Where, file: Path, state: State, capsys: pytest.CaptureFixture[str]
+    where: DecisionScope, file: Path, state: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
     id = str(inside(file, state, granted))
     kept = file.read_text()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from host.local import LocalError, Running, running
+from host.local import AdminClientError, RunningHost, find_hosts
 from tests.host.console.test_control import running_host
 
 
@@ -43,30 +43,30 @@ def answering(path: Path, data: bytes) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_every_running_host_is_found(folder: Path) -> None:
-    assert running(folder.parent) == []
+    assert find_hosts(folder.parent) == []
     with running_host(folder) as one, running_host(folder) as other:
-        found = running(folder.parent)
+        found = find_hosts(folder.parent)
         assert [each.path for each in found] == [one.path, other.path]
         assert {(each.pid, each.config, each.version, each.problem) for each in found} == {
             (4711, "/home/me/colonnade.yaml", "0.1.0", None)
         }
-    assert running(folder.parent) == []
+    assert find_hosts(folder.parent) == []
 
 
 def test_asking(folder: Path) -> None:
     with running_host(folder):
-        (found,) = running(folder.parent)
+        (found,) = find_hosts(folder.parent)
         assert found.request("answer", id="q1", answer="deny") == {"done": "deny: create_issue"}
-        with pytest.raises(LocalError, match="not open any more"):
+        with pytest.raises(AdminClientError, match="not open any more"):
             found.request("answer", id="q1", answer="deny")
         assert [each["id"] for each in found.request("state")["questions"]] == ["q2"]
-    with pytest.raises(LocalError, match="has ended"):
+    with pytest.raises(AdminClientError, match="has ended"):
         found.request("state")
 
 
 def test_following(folder: Path) -> None:
     with running_host(folder) as host:
-        (found,) = running(folder.parent)
+        (found,) = find_hosts(folder.parent)
         news = found.follow()
         assert "questions" in next(news)
         assert host.says() == "present terminal"
@@ -78,7 +78,7 @@ def test_following(folder: Path) -> None:
 
 def test_the_end_of_a_host_ends_what_follows_it(folder: Path) -> None:
     with running_host(folder):
-        news = running(folder.parent)[0].follow()
+        news = find_hosts(folder.parent)[0].follow()
         next(news)
     assert list(news) == []
 
@@ -89,30 +89,30 @@ def test_what_a_dead_host_left_is_removed(folder: Path) -> None:
     (folder / "13-0011aabb.sock").touch()
     (folder / "other").touch()
     with running_host(folder) as host:
-        assert [each.path for each in running(folder.parent)] == [host.path]
+        assert [each.path for each in find_hosts(folder.parent)] == [host.path]
         assert {each.name for each in folder.iterdir()} == {"other", host.path.name}
 
 
 def test_a_host_that_says_no_is_named_with_the_reason(folder: Path) -> None:
     path = folder / "12-0011aabb.sock"
     with answering(path, json.dumps({"error": "what was started by this host may not decide here"}).encode() + b"\n"):
-        assert running(folder.parent) == [
-            Running(path, 12, problem="what was started by this host may not decide here")
+        assert find_hosts(folder.parent) == [
+            RunningHost(path, 12, problem="what was started by this host may not decide here")
         ]
 
 
 @pytest.mark.parametrize("data", [b"", b"no JSON\n", b"[]\n", b'{"ok": {}}\n'])
 def test_what_speaks_otherwise_is_a_problem_and_no_crash(folder: Path, data: bytes) -> None:
     with answering(folder / "12-0011aabb.sock", data):
-        (found,) = running(folder.parent)
+        (found,) = find_hosts(folder.parent)
     assert found.problem
     assert found.pid == 12
 
 
 def test_what_a_host_no_longer_answers(folder: Path) -> None:
     path = folder / f"{os.getpid()}-0011aabb.sock"
-    with answering(path, b'{"error": "no"}\n'), pytest.raises(LocalError, match="no"):
-        next(Running(path, 1).follow())
+    with answering(path, b'{"error": "no"}\n'), pytest.raises(AdminClientError, match="no"):
+        next(RunningHost(path, 1).follow())
     path.unlink()
-    with answering(path, b""), pytest.raises(LocalError, match="ended"):
-        next(Running(path, 1).follow())
+    with answering(path, b""), pytest.raises(AdminClientError, match="ended"):
+        next(RunningHost(path, 1).follow())

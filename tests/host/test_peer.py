@@ -37,7 +37,7 @@ from tests.kit.world import later
 class Listener:
     """A handler that notes what comes, and answers when told to."""
 
-    def whose(self, subject: str) -> str:
+    def owner_of(self, subject: str) -> str:
         return f"of {subject}"
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Listener:
         self.may_answer = trio.Event()
         self.cancelled = 0
 
-    def called(self, peer: Peer[str], request: Request, behind: Behind[str]) -> Callable[[], Awaitable[Raw]]:
+    def on_request(self, peer: Peer[str], request: Request, behind: Behind[str]) -> Callable[[], Awaitable[Raw]]:
         self.behind.append((behind.open, behind.abandoned, behind.exact))
         return partial(self._answer, request)
 
@@ -62,11 +62,11 @@ class Listener:
             raise
         return Raw(b'{"served":true}')
 
-    def told(self, notice: Notification, behind: Behind[str]) -> None:
+    def on_notification(self, notice: Notification, behind: Behind[str]) -> None:
         self.behind.append((behind.open, behind.abandoned, behind.exact))
         self.notices.append(notice.method)
 
-    def dropped(self, what: str, detail: str) -> None:
+    def on_dropped(self, what: str, detail: str) -> None:
         self.complaints.append(what)
 
 
@@ -84,7 +84,7 @@ class FarEnd:
             self.link._incoming.receive_nowait()
 
     def says(self, *, about: Id | None = None, **message: Any) -> None:
-        self.link.put(json.dumps({"jsonrpc": "2.0", **message}).encode(), about)
+        self.link.write_bytes(json.dumps({"jsonrpc": "2.0", **message}).encode(), about)
 
 
 @asynccontextmanager
@@ -160,7 +160,7 @@ async def test_a_notice_may_name_the_request_it_is_about() -> None:
     """Whatever the transport says; one that is over, or never was, has no subject."""
 
     class Finder(Listener):
-        def told(self, notice: Notification, behind: Behind[str]) -> None:
+        def on_notification(self, notice: Notification, behind: Behind[str]) -> None:
             found.append([behind.named(id) for id in (1, 2, 3, "1", "2")])
 
     found: list[list[str | None]] = []
@@ -356,7 +356,7 @@ async def test_what_is_no_message_is_dropped_and_the_next_one_taken() -> None:
     """(rule 1)"""
     async with open_pair() as (_, far, listener):
         for junk in (b"", b"hello", b"{}", b"[]", b"\xff", b'{"jsonrpc":"2.0"}', b"[" * 5000):
-            far.link.put(junk)
+            far.link.write_bytes(junk)
         far.says(method="notifications/x")
         await wait_all_tasks_blocked()
         assert listener.complaints == ["invalid message"] * 7

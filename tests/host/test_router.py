@@ -67,10 +67,10 @@ async def test_a_list_that_is_judged_anew_keeps_nobody_from_others() -> None:
                 client, other = await world.client(), await world.client("b")
                 assert await client.names() == ["hostile__x", "b__y"]
                 assert (await other.request("resources/list"))["resources"][0]["uri"] == "x://s"
-            nursery.start_soon(client.hear_changes)
+            nursery.start_soon(client.listen_changes)
             waiting = later(nursery, client.request, "resources/list")
             await wait_all_tasks_blocked()
-            assert (waiting.done, client.heard(RESOURCES_CHANGED)) == (False, [])
+            assert (waiting.done, client.notifications_of(RESOURCES_CHANGED)) == (False, [])
             world.catalog.reevaluate(["hostile"])
             assert len((await waiting.comes())["resources"]) == 2
             nursery.cancel_scope.cancel()
@@ -315,7 +315,7 @@ async def test_a_call_in_flight_when_its_server_dies_fails_once(autojump_clock: 
         assert len(results) == 3
         assert all("a was lost while it worked on this" in result["content"][0]["text"] for result in results)
         await trio.sleep(100)
-        world.roster.ready("a")
+        world.upstreams.ready("a")
         assert (len(results), server.connections) == (3, 2)
         server.hears_nothing_more()
         for id in range(10):
@@ -416,9 +416,9 @@ async def test_progress_comes_back_under_the_clients_token_and_only_while_it_gro
             )
         await server.notifies("notifications/progress", {"progressToken": ours + 1, "progress": 9})
         await wait_all_tasks_blocked()
-        assert [params["progress"] for _, params in client.told] == [1, 2.5, 3]
-        assert all(params["progressToken"] == token and params["message"] == "m" for _, params in client.told)
-        assert all(type(params["progressToken"]) is type(token) for _, params in client.told)
+        assert [params["progress"] for _, params in client.notifications] == [1, 2.5, 3]
+        assert all(params["progressToken"] == token and params["message"] == "m" for _, params in client.notifications)
+        assert all(type(params["progressToken"]) is type(token) for _, params in client.notifications)
         server.says(asked["id"], {"content": []})
     assert world.journal.dropped["a"] == {"unknown progress token": 1}
 
@@ -671,7 +671,7 @@ async def test_every_byte_reaches_the_server_that_is_not_a_name(
         client = await world.client(endpoint)
         sent = Request(1, method, Raw(b"{%s,%s}" % (entry % outward, members % (ODD, ODD))))
         nursery.start_soon(client.answer, sent)
-        heard = await server.hears_whole(method)
+        heard = await server.hears_undecoded(method)
         assert heard.params is not None
         assert bytes(heard.params) == b"{%s,%s}" % (entry % inward, members % (ODD, ODD))
         nursery.cancel_scope.cancel()
@@ -999,7 +999,7 @@ async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
                 assert alone.startswith(
                     ("isError a's wish to have a page visited", "408 a's wish to have a page visit")
                 )
-        with world.attended() as asked:
+        with world.auto_answering() as asked:
             said = await told(client, method, params)
         kinds = [matter.access.kind for matter in asked]
         if trust is Trust.UNTRUSTED:
@@ -1017,7 +1017,7 @@ async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
             return
         assert kinds == ([] if trust is Trust.TRUSTED else ["url", "url"])
         if elicitation == {"url": {}} and method != "resources/subscribe":
-            with world.attended(), pytest.raises(Refusal) as refused:
+            with world.auto_answering(), pytest.raises(Refusal) as refused:
                 await client.request(method, params)
             assert (refused.value.code, refused.value.message) == (-32042, "go there")
             pages = refused.value.data["elicitations"]
@@ -1048,7 +1048,7 @@ async def test_a_client_that_asks_again_is_given_no_more_pages_than_it_can_carry
     long = "x" * MAX_STATE if pages == 1 else ""
     wanted = [{**PAGES["elicitations"][0], "url": f"https://x/{at}", "message": f"m{long}"} for at in range(pages)]
     async with open_world(refusing(-32042, "go there", {"elicitations": wanted}, trust=Trust.TRUSTED)) as world:
-        came = await world.round("tools/call", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
+        came = await world.mrtr_round("tools/call", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
         if pages == MAX_KEYS:
             assert isinstance(came, InputRequired)
             assert (came.server, len(came.requests), came.state, came.restarts) == ("a", MAX_KEYS, None, True)
@@ -1166,19 +1166,19 @@ async def test_what_a_server_refuses_to_tell_of_is_not_watched() -> None:
     server.answers["resources/subscribe"] = refuse
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         for _ in range(2):
             with pytest.raises(Refusal, match="-32000 not today"):
                 await client.request("resources/subscribe", {"uri": "a+memo:1"})
         await server.notifies("notifications/resources/updated", {"uri": "memo:1"})
         await wait_all_tasks_blocked()
-        assert client.heard("notifications/resources/updated") == []
+        assert client.notifications_of("notifications/resources/updated") == []
         assert server.asked.count("resources/subscribe") == 2
         del server.answers["resources/subscribe"]
         assert await client.request("resources/subscribe", {"uri": "a+memo:1"}) == {}
         await server.notifies("notifications/resources/updated", {"uri": "memo:1", "v/k": 1})
         await wait_all_tasks_blocked()
-        assert client.heard("notifications/resources/updated") == [{"uri": "a+memo:1", "v/k": 1}]
+        assert client.notifications_of("notifications/resources/updated") == [{"uri": "a+memo:1", "v/k": 1}]
         nursery.cancel_scope.cancel()
 
 
@@ -1213,15 +1213,15 @@ async def test_a_part_of_what_is_watched_is_told_under_its_outward_uri_and_never
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client, alone = await world.client(), await world.client("a")
         for each, uri in ((client, "memo:1"), (alone, "memo:1")):
-            nursery.start_soon(each.hear_changes)
+            nursery.start_soon(each.listen_changes)
             await each.request("resources/subscribe", {"uri": uri})
         for uri in ("memo:1", "memo:1/part", "memo:1/secret", "https://x"):
             await server.notifies("notifications/resources/updated", {"uri": uri})
         await wait_all_tasks_blocked()
         method = "notifications/resources/updated"
         # A client that wrote the server's own URI is told the one that it wrote.
-        assert [params["uri"] for params in client.heard(method)] == ["memo:1", "a+memo:1/part", "https://x"]
-        assert [params["uri"] for params in alone.heard(method)] == ["memo:1", "memo:1/part", "https://x"]
+        assert [params["uri"] for params in client.notifications_of(method)] == ["memo:1", "a+memo:1/part", "https://x"]
+        assert [params["uri"] for params in alone.notifications_of(method)] == ["memo:1", "memo:1/part", "https://x"]
         nursery.cancel_scope.cancel()
 
 
@@ -1237,7 +1237,7 @@ async def test_a_watch_is_ended_while_its_server_is_away(autojump_clock: MockClo
             await client.request("resources/subscribe", {"uri": "a+memo:2"})
         assert await client.request("resources/unsubscribe", {"uri": "a+memo:1"}) == {}
         await trio.sleep(100)
-        world.roster.ready("a")
+        world.upstreams.ready("a")
         assert server.asked.count("resources/subscribe") == 1
 
 
@@ -1332,7 +1332,7 @@ async def test_no_server_hears_of_another() -> None:
             await servers[0].notifies("notifications/message", {"level": "error", "data": f"the log of {id}"})
         await wait_all_tasks_blocked()
         for server, other in zip(servers, reversed(servers), strict=True):
-            everything = "\n".join([*heard[server.id], json.dumps(server.greeted)])
+            everything = "\n".join([*heard[server.id], json.dumps(server.initialize_params)])
             assert len(heard[server.id]) == 4
             for foreign in (f"of {other.id}", f"memo:{other.id}", f"{other.id}__", f"Title {other.id.upper()}"):
                 assert foreign not in everything
@@ -1434,7 +1434,7 @@ async def test_nothing_is_said_for_a_call_that_was_called_off(autojump_clock: Mo
             await wait_all_tasks_blocked()
         server.says(asked["id"], {"content": []})
         await wait_all_tasks_blocked()
-        assert (client.told, client.asked) == ([], [])
+        assert (client.notifications, client.server_requests) == ([], [])
 
 
 async def test_whoever_is_told_of_a_change_finds_it_made(autojump_clock: MockClock) -> None:
@@ -1442,15 +1442,15 @@ async def test_whoever_is_told_of_a_change_finds_it_made(autojump_clock: MockClo
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         found: list[list[str]] = []
 
         async def follow() -> None:
             seen = 0
             while True:
                 await trio.sleep(0.01)
-                if len(client.told) > seen:
-                    seen = len(client.told)
+                if len(client.notifications) > seen:
+                    seen = len(client.notifications)
                     found.append(await client.names())
 
         nursery.start_soon(follow)
@@ -1459,7 +1459,7 @@ async def test_whoever_is_told_of_a_change_finds_it_made(autojump_clock: MockClo
             await server.notifies("notifications/tools/list_changed")
             await trio.sleep(20)
         assert found == [["a__x", "a__y"], ["a__x", "a__y", "a__z"]]
-        assert [method for method, _ in client.told] == ["notifications/tools/list_changed"] * 2
+        assert [method for method, _ in client.notifications] == ["notifications/tools/list_changed"] * 2
         nursery.cancel_scope.cancel()
 
 
@@ -1501,11 +1501,11 @@ async def test_what_is_asked_right_after_the_start_waits_for_its_server(
         params = json.loads(json.dumps(params).replace("late__", "").replace("late+", ""))
     async with open_world(starting(2), starting(30, "later")) as world:
         began = trio.current_time()
-        assert isinstance(await world.round(method, params, endpoint=endpoint), Answered)
+        assert isinstance(await world.mrtr_round(method, params, endpoint=endpoint), Answered)
         waited = 3 if whose == "any" and endpoint is None else 2
         assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
         before = trio.current_time()
-        await world.round(method, params, endpoint=endpoint)
+        await world.mrtr_round(method, params, endpoint=endpoint)
         assert trio.current_time() == before
 
 
@@ -1529,12 +1529,12 @@ async def test_what_is_no_servers_waits_for_nobody(autojump_clock: MockClock) ->
     async with open_world(starting(30)) as world:
         for name in ("nobody__x", "x", "__"):
             with pytest.raises(UnknownEntry):
-                await world.round("tools/call", {"name": name})
+                await world.mrtr_round("tools/call", {"name": name})
         assert trio.current_time() == 0
 
 
 async def _answered(world: World, method: str, params: dict[str, Any]) -> Answered:
-    answer = await world.round(method, params)
+    answer = await world.mrtr_round(method, params)
     assert isinstance(answer, Answered)
     return answer
 
@@ -1549,13 +1549,13 @@ async def test_a_server_that_comes_late_is_announced(autojump_clock: MockClock) 
     server = ScriptedServer("late", tools=["x"], answers={"initialize": late})
     async with open_world(ScriptedServer("a", tools=["x"]), server) as world, trio.open_nursery() as nursery:
         client = await world.client()
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         assert await client.names() == ["a__x"]
         result = await client.call("late__x")
         assert result["isError"] is True
         assert "late is unavailable: it is still starting" in result["content"][0]["text"]
         await trio.sleep(20)
-        assert [method for method, _ in client.told] == ["notifications/tools/list_changed"]
+        assert [method for method, _ in client.notifications] == ["notifications/tools/list_changed"]
         assert await client.names() == ["a__x", "late__x"]
         nursery.cancel_scope.cancel()
 
@@ -1629,7 +1629,7 @@ def lasting(id: str, ttl_ms: int = 5000, scope: str = "public", **more: Any) -> 
 
 
 async def fresh(world: World, method: str = "tools/list", endpoint: str | None = None) -> tuple[int, bool]:
-    found = await world.round(method, {}, endpoint=endpoint)
+    found = await world.mrtr_round(method, {}, endpoint=endpoint)
     assert isinstance(found, Answered)
     return found.freshness.ttl_ms, found.freshness.public
 
@@ -1669,7 +1669,7 @@ async def test_with_a_server_that_says_nothing_no_list_is_fresh(autojump_clock: 
 
     away = ScriptedServer("b", answers={"server/discover": hang, "initialize": hang})
     async with open_world(lasting("a"), away, start_grace=0.0) as world:
-        await world.roster.upstreams["a"].settled.wait()
+        await world.upstreams.upstreams["a"].settled.wait()
         assert await fresh(world) == (0, False)
         assert await fresh(world, endpoint="a") == (5000, True)
     async with open_world(lasting("a"), ScriptedServer("b", tools=["x"], disabled=True)) as world:
@@ -1704,7 +1704,7 @@ async def test_all_pages_of_a_list_are_for_the_same_readers(autojump_clock: Mock
     async with open_world(server) as world:
         await world.settled()
         await trio.sleep(5)  # what was read before its notices are listened to is read again
-        first = await world.round("tools/list", {})
+        first = await world.mrtr_round("tools/list", {})
         assert isinstance(first, Answered)
         assert first.freshness.public
         cursor = json.loads(bytes(first.result))["nextCursor"]
@@ -1713,7 +1713,7 @@ async def test_all_pages_of_a_list_are_for_the_same_readers(autojump_clock: Mock
         await server.tells("notifications/tools/list_changed")
         await trio.sleep(5)
         assert not (await fresh(world))[1]
-        second = await world.round("tools/list", {"cursor": cursor})
+        second = await world.mrtr_round("tools/list", {"cursor": cursor})
         assert isinstance(second, Answered)
         assert second.freshness.public
 
@@ -1728,7 +1728,7 @@ async def test_a_cursor_without_a_session_is_good_for_one_list_of_one_caller() -
         await world.settled()
 
         async def page(method: str = "tools/list", cursor: str | None = None, **caller: Any) -> dict[str, Any]:
-            found = await world.round(method, {} if cursor is None else {"cursor": cursor}, **caller)
+            found = await world.mrtr_round(method, {} if cursor is None else {"cursor": cursor}, **caller)
             assert isinstance(found, Answered)
             result: dict[str, Any] = json.loads(bytes(found.result))
             return result
@@ -1755,14 +1755,14 @@ async def test_a_cursor_does_not_last_for_ever(autojump_clock: MockClock) -> Non
     """(rule 94)"""
     async with open_world(ScriptedServer("a", tools=many())) as world:
         await world.settled()
-        first = await world.round("tools/list", {})
+        first = await world.mrtr_round("tools/list", {})
         assert isinstance(first, Answered)
         cursor = json.loads(bytes(first.result))["nextCursor"]
         await trio.sleep(router_module.CURSOR_LIFE - 1)
-        await world.round("tools/list", {"cursor": cursor})
+        await world.mrtr_round("tools/list", {"cursor": cursor})
         await trio.sleep(2)
         with pytest.raises(InvalidParams):
-            await world.round("tools/list", {"cursor": cursor})
+            await world.mrtr_round("tools/list", {"cursor": cursor})
 
 
 # Pages that a server wants visited, and a caller that repeats its request
@@ -1774,7 +1774,7 @@ async def test_pages_become_questions_for_whoever_repeats_its_request(method: st
     server = refusing(-32042, "go there", PAGES, trust=Trust.TRUSTED)
     async with open_world(server) as world:
         await world.settled()
-        found = await world.round(method, params, capabilities={"elicitation": {"url": {}}})
+        found = await world.mrtr_round(method, params, capabilities={"elicitation": {"url": {}}})
         assert isinstance(found, InputRequired)
         assert (found.server, found.state) == ("a", None)
         asked = [
@@ -1791,7 +1791,7 @@ async def test_pages_become_questions_for_whoever_repeats_its_request(method: st
 
         server.answers[method] = done
         answers = dict.fromkeys(found.requests, Raw(b'{"action":"accept"}'))
-        again = await world.round(
+        again = await world.mrtr_round(
             method, params, MrtrRound("a", answers, None), capabilities={"elicitation": {"url": {}}}
         )
         assert isinstance(again, Answered)
@@ -1803,10 +1803,10 @@ async def test_whoever_cannot_visit_pages_is_told_what_it_would_have_to_declare(
     async with open_world(refusing(-32042, "go there", PAGES, trust=Trust.TRUSTED)) as world:
         await world.settled()
         with pytest.raises(MissingAbility) as refused:
-            await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
+            await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
         assert json.loads(bytes(refused.value.data or b"")) == {"requiredCapabilities": {"elicitation": {"url": {}}}}
         with pytest.raises(MissingAbility):
-            await world.round("tools/call", {"name": "a__x"}, capabilities=capabilities)
+            await world.mrtr_round("tools/call", {"name": "a__x"}, capabilities=capabilities)
 
 
 async def test_a_server_that_may_not_want_pages_visited_gets_nobody_there() -> None:
@@ -1814,8 +1814,8 @@ async def test_a_server_that_may_not_want_pages_visited_gets_nobody_there() -> N
     async with open_world(refusing(-32042, "go there", PAGES, trust=Trust.UNTRUSTED)) as world:
         await world.settled()
         world.approves()
-        with world.attended() as asked, pytest.raises(Forbidden) as refused:
-            await world.round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
+        with world.auto_answering() as asked, pytest.raises(Forbidden) as refused:
+            await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
         assert "https:" not in refused.value.message
         assert refused.value.data is None
         assert [matter.access.kind for matter in asked] == ["prompt"]
@@ -1827,14 +1827,14 @@ async def test_a_person_is_asked_about_every_page_that_a_server_wants_visited() 
     async with open_world(refusing(-32042, "go there", PAGES)) as world:
         await world.settled()
         with pytest.raises(Unconfirmed) as alone:
-            await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
-        with world.attended(Answering.DENY), pytest.raises(Forbidden) as denied:
-            await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
+            await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
+        with world.auto_answering(Answering.DENY), pytest.raises(Forbidden) as denied:
+            await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
         for refused in (alone.value, denied.value):
             assert "https:" not in refused.message
             assert refused.data is None
-        with world.attended() as asked:
-            found = await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
+        with world.auto_answering() as asked:
+            found = await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
         assert isinstance(found, InputRequired)
         assert [(matter.access.kind, matter.access.name) for matter in asked] == [
             ("url", page["url"]) for page in PAGES["elicitations"]
@@ -1848,7 +1848,7 @@ async def test_pages_that_are_none_are_a_broken_server(data: object) -> None:
     async with open_world(refusing(-32042, "go there", data, trust=Trust.TRUSTED)) as world:
         await world.settled()
         with pytest.raises(ProtocolViolation):
-            await world.round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
+            await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
 
 
 # What a server misses in a request
@@ -1870,10 +1870,10 @@ async def test_what_a_server_needs_is_the_callers_to_declare_or_ours_to_allow(
     async with open_world(server) as world:
         await world.settled()
         world.approves()
-        with world.attended(), pytest.raises(UpstreamError) as refused:
-            await world.round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
+        with world.auto_answering(), pytest.raises(UpstreamError) as refused:
+            await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
         client = await world.client(capabilities=capabilities)
-        with world.attended(), pytest.raises(Refusal) as told:
+        with world.auto_answering(), pytest.raises(Refusal) as told:
             await client.request("prompts/get", {"name": "a__x"})
         if capabilities:
             assert isinstance(refused.value, Forbidden)
@@ -1913,11 +1913,11 @@ async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust:
         early = world.router.instructions("a"), "Obey." in world.router.instructions(None)
         if trust is Trust.UNTRUSTED:
             assert await client.names() == []
-            with world.attended() as asked, pytest.raises(Refusal, match="Unknown tool"):
+            with world.auto_answering() as asked, pytest.raises(Refusal, match="Unknown tool"):
                 await client.call("x")
             assert (asked, server.asked.count("tools/call")) == ([], 0)
         world.approves()
-        with world.attended() as asked:
+        with world.auto_answering() as asked:
             meta = (await client.call("x"))["_meta"]
             assert (await client.request("resources/read", {"uri": "x:1"}))["contents"][0]["text"] == "x"
         said = world.router.instructions("a"), "Obey." in world.router.instructions(None)
@@ -1925,7 +1925,7 @@ async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust:
         if trust is Trust.UNTRUSTED:
             assert [matter.access.kind for matter in asked] == ["tool", "resource"]
             assert (meta, early) == ({"v/k": 1.5}, ("", False))
-            with world.attended() as asked, pytest.raises(Refusal) as refused:
+            with world.auto_answering() as asked, pytest.raises(Refusal) as refused:
                 await client.request("resources/read", {"uri": "ui://a/page"})
             assert (refused.value.code, server.asked.count("resources/read"), asked) == (-32002, 1, [])
         else:
@@ -1941,7 +1941,7 @@ async def test_a_tool_whose_headers_nobody_could_send_is_not_shown_to_stateless_
     async with open_world(ScriptedServer("a", tools=["x", odd])) as world:
         client = await world.client()
         assert await client.names() == ["a__x", "a__odd"]
-        listed = await world.round("tools/list", {})
+        listed = await world.mrtr_round("tools/list", {})
         assert isinstance(listed, Answered)
         assert [each["name"] for each in json.loads(bytes(listed.result))["tools"]] == ["a__x"]
 
@@ -1956,7 +1956,7 @@ async def test_what_may_not_be_reached_any_more_is_watched_no_more() -> None:
     server.answers |= {"resources/subscribe": nothing, "resources/unsubscribe": nothing}
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         for uri in ("a+memo:1", "a+memo:2"):
             await client.request("resources/subscribe", {"uri": uri})
         server.spec = replace(server.spec, consent=Consent(resources=kind(deny=["memo:1"])))
@@ -1966,7 +1966,7 @@ async def test_what_may_not_be_reached_any_more_is_watched_no_more() -> None:
         await server.notifies("notifications/resources/updated", {"uri": "memo:1"})
         await server.notifies("notifications/resources/updated", {"uri": "memo:2"})
         await wait_all_tasks_blocked()
-        assert client.heard("notifications/resources/updated") == [{"uri": "a+memo:2"}]
+        assert client.notifications_of("notifications/resources/updated") == [{"uri": "a+memo:2"}]
         nursery.cancel_scope.cancel()
 
 
@@ -1976,11 +1976,11 @@ async def test_what_an_untrusted_server_says_of_a_change_is_cleaned() -> None:
     server.answers["resources/subscribe"] = nothing
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         await world.settled()
         world.approves()
         await client.request("resources/subscribe", {"uri": "a+memo:1"})
         await server.notifies("notifications/resources/updated", {"uri": "memo:1", "v/k": "a\u202eb\x1b[31mc"})
         await wait_all_tasks_blocked()
-        assert client.heard("notifications/resources/updated") == [{"uri": "a+memo:1", "v/k": "abc"}]
+        assert client.notifications_of("notifications/resources/updated") == [{"uri": "a+memo:1", "v/k": "abc"}]
         nursery.cancel_scope.cancel()

@@ -42,17 +42,17 @@ HeaderValue = str | Sequence[str] | None
 """Several are a header that stands there several times; None is one that does not."""
 
 
-class Answer:
+class Response:
     """What came back, as far as it has come. `whole` is set at its end."""
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
-        self.late = b""
+        self.after_disconnect = b""
         """What was sent after the client had left."""
-        self.whole = trio.Event()
-        self.begun = trio.Event()
+        self.complete = trio.Event()
+        self.started = trio.Event()
         self._more = trio.Event()
 
     @property
@@ -85,7 +85,7 @@ class Answer:
         validate_server_result(method, LATEST, result)
         return result
 
-    async def grows_to(self, count: int) -> list[dict[str, Any]]:
+    async def wait_messages(self, count: int) -> list[dict[str, Any]]:
         with trio.fail_after(5):
             while len(self.messages()) < count:
                 await self._more.wait()
@@ -96,13 +96,13 @@ class Answer:
             assert not self.status, "the answer began twice"
             self.status = event["status"]
             self.headers = {name.decode(): value.decode() for name, value in event["headers"]}
-            self.begun.set()
+            self.started.set()
         else:
             assert self.status, "a body before its head"
-            assert not self.whole.is_set(), "more after the end"
+            assert not self.complete.is_set(), "more after the end"
             self.body += event.get("body", b"")
             if not event.get("more_body", False):
-                self.whole.set()
+                self.complete.set()
         more, self._more = self._more, trio.Event()
         more.set()
 
@@ -143,7 +143,7 @@ class Connection:
         headers: Mapping[str, HeaderValue] | None = None,
         *,
         pieces: list[bytes] | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Start a request; the answer grows while it is served. A header of None is left out."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         given: dict[str, HeaderValue] = dict(MCP_HEADERS)
@@ -161,7 +161,7 @@ class Connection:
             "headers": [(name.encode(), each.encode("latin-1")) for name in given for each in _each(given[name])],
         }
         coming = [data] if pieces is None else list(pieces)
-        answer = Answer()
+        answer = Response()
 
         async def receive() -> Event:
             await self.writes.wait()
@@ -177,21 +177,21 @@ class Connection:
             if not self.leaves.is_set():
                 answer.take(event)
             else:
-                answer.late += event.get("body", b"")
+                answer.after_disconnect += event.get("body", b"")
 
         self._nursery.start_soon(self._app, scope, receive, send)
         return answer
 
-    async def get(self, method: str, path: str = "/mcp", body: object = b"", **more: Any) -> Answer:
+    async def get(self, method: str, path: str = "/mcp", body: object = b"", **more: Any) -> Response:
         """A request and its whole answer."""
         answer = self.send(method, path, body, **more)
         with trio.fail_after(30):
-            await answer.whole.wait()
+            await answer.complete.wait()
         return answer
 
     async def open(
         self, path: str = "/mcp", revision: str = "2025-11-25", capabilities: Mapping[str, Any] | None = None
-    ) -> Answer:
+    ) -> Response:
         """Shake hands; the session is kept for what follows."""
         info = {"name": "t", "version": "1"}
         params = {"protocolVersion": revision, "capabilities": capabilities or {}, "clientInfo": info}
@@ -201,7 +201,7 @@ class Connection:
         assert noted.status == 202
         return answer
 
-    async def ask(self, method: str, params: object = None, id: object = 1, path: str = "/mcp") -> dict[str, Any]:
+    async def request(self, method: str, params: object = None, id: object = 1, path: str = "/mcp") -> dict[str, Any]:
         answer = await self.get("POST", path, {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}})
         (message,) = answer.messages()
         return message
@@ -216,7 +216,7 @@ class Connection:
         capabilities: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Start a request that says everything about itself, with the headers that repeat it."""
         said = {f"{IO}protocolVersion": LATEST, f"{IO}clientCapabilities": capabilities or {}, **(meta or {})}
         given = {**(params or {}), "_meta": {name: each for name, each in said.items() if each is not None}}
@@ -230,10 +230,10 @@ class Connection:
         """The result of such a request; raises Refusal for an error."""
         answer = self.start(method, params, **more)
         with trio.fail_after(30):
-            await answer.whole.wait()
+            await answer.complete.wait()
         return answer.outcome(method)
 
-    async def tell(self, message: Mapping[str, Any], path: str = "/mcp") -> int:
+    async def notify(self, message: Mapping[str, Any], path: str = "/mcp") -> int:
         """Post what is answered with nothing: the status."""
         answer = await self.get("POST", path, {"jsonrpc": "2.0", **message})
         assert not answer.body or answer.status >= 400
@@ -248,15 +248,15 @@ def _each(value: HeaderValue) -> Sequence[str]:
 async def open_stateless(world: World) -> AsyncIterator[Stateless]:
     """What answers stateless requests, however they come."""
 
-    def crashed(problem: Exception) -> None:
+    def on_crash(problem: Exception) -> None:
         world.journal.note(InternalError("test", problem))
 
-    async with open_lot(crashed, world.memory) as lot, open_hosted(crashed, world.memory) as hosted:
+    async with open_lot(on_crash, world.memory) as lot, open_hosted(on_crash, world.memory) as hosted:
         yield Stateless(world.router, world.journal, lot, Tasks(world.router, hosted))
 
 
 @asynccontextmanager
-async def open_face(
+async def open_http_app(
     *servers: ScriptedServer, listen: Listen | None = None, status: bytes = b"{}"
 ) -> AsyncIterator[tuple[World, Connection]]:
     """The HTTP face with scripted servers behind it, and a client of it."""

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from host import aside
 
 
-class InThisProcess(aside._WorkerPool):
+class InlineProcesses(aside._WorkerPool):
     async def run(self, order: list[bytes | memoryview]) -> list[bytes] | None:
         _, _, head, *texts = order
         function, arguments = pickle.loads(head, buffers=texts)
@@ -18,7 +18,7 @@ class InThisProcess(aside._WorkerPool):
         return [bytes(part) for part in parts]
 
 
-def keep_work_here() -> None:
+def run_workers_inline() -> None:
     """From now on, if the clock of this run is a virtual one."""
     if isinstance(trio.lowlevel.current_clock(), MockClock) and aside._worker_pool.get(None) is None:
-        aside._worker_pool.set(InThisProcess())
+        aside._worker_pool.set(InlineProcesses())

@@ -78,7 +78,9 @@ def approve_all(gate: Gate) -> None:
 
 
 @contextmanager
-def attended(gate: Gate, answer: ConfirmationAnswer = ConfirmationAnswer.ONCE) -> Iterator[list[PendingConfirmation]]:
+def auto_answering(
+    gate: Gate, answer: ConfirmationAnswer = ConfirmationAnswer.ONCE
+) -> Iterator[list[PendingConfirmation]]:
     """For the block a person is there who gives every question this answer at once; the questions so far."""
     asked: list[PendingConfirmation] = []
 

@@ -23,8 +23,8 @@ class MemoryLink:
     def __init__(self, outgoing: trio.MemorySendChannel[Piece], incoming: trio.MemoryReceiveChannel[Piece]) -> None:
         self._outgoing = outgoing
         self._incoming = incoming
-        self.lost_because: str | None = None
-        self.mirrored: list[tuple[str, dict[str, str]]] = []
+        self.loss_reason: str | None = None
+        self.sent_headers: list[tuple[str, dict[str, str]]] = []
         """Method and headers of every request that was sent with such."""
         self.revision: Revision | None = None
 
@@ -33,12 +33,12 @@ class MemoryLink:
             async for data, about in self._incoming:
                 for message in read_each(data, self.revision is not None and self.revision.has_batches):
                     deliver(Arrival(message, about))
-        raise LinkLost(self.lost_because or "the other end was closed")
+        raise LinkLost(self.loss_reason or "the other end was closed")
 
     async def send(self, parcel: Parcel) -> None:
         if parcel.headers and isinstance(parcel.message, Request):
-            self.mirrored.append((parcel.message.method, dict(parcel.headers)))
-        self.put(write(parcel.message))
+            self.sent_headers.append((parcel.message.method, dict(parcel.headers)))
+        self.write_bytes(write(parcel.message))
         await trio.lowlevel.checkpoint()
 
     @property
@@ -50,9 +50,9 @@ class MemoryLink:
         self.revision = revision
 
     async def call_off(self, id: Id, notice: Notification) -> None:
-        self.put(write(notice))
+        self.write_bytes(write(notice))
 
-    def put(self, data: bytes, about: Id | None = None) -> None:
+    def write_bytes(self, data: bytes, about: Id | None = None) -> None:
         """Send any bytes at all; `about` as a transport does that knows which request they belong to."""
         try:
             self._outgoing.send_nowait((data, about))
@@ -64,19 +64,19 @@ class MemoryLink:
         self._incoming.close()
 
 
-class Deaf:
+class NullHandler:
     """A peer's handler that hears nothing."""
 
-    def whose(self, subject: object) -> None:
+    def owner_of(self, subject: object) -> None:
         return None
 
-    def called(self, peer: Peer[Any], request: Request, behind: Behind[Any]) -> Callable[[], Awaitable[Raw]]:
+    def on_request(self, peer: Peer[Any], request: Request, behind: Behind[Any]) -> Callable[[], Awaitable[Raw]]:
         raise NotImplementedError
 
-    def told(self, notice: Notification, behind: Behind[Any]) -> None:
+    def on_notification(self, notice: Notification, behind: Behind[Any]) -> None:
         return
 
-    def dropped(self, what: str, detail: str) -> None:
+    def on_dropped(self, what: str, detail: str) -> None:
         return
 
 

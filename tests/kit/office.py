@@ -9,14 +9,14 @@ from typing import Any
 import trio
 
 from config import Channel
-from host.console.requests import Done, OfficeError, State
+from host.console.requests import AdminError, AdminResult, AdminState
 from host.wire.descent import Peer
 
 NOW = 1_790_000_000.0
 SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "problems")
 
 
-def question(id: str = "q1", **more: Any) -> dict[str, Any]:
+def confirmation(id: str = "q1", **more: Any) -> dict[str, Any]:
     """A call that waits."""
     return {
         "id": id,
@@ -123,33 +123,33 @@ def grant(id: str, **more: Any) -> dict[str, Any]:
     }
 
 
-class MemoryOffice:
+class FakeAdminApi:
     """Everything that is asked of it is kept in `asked`; `present` says who is there."""
 
     def __init__(self, **sections: list[Any]) -> None:
         self._sections: dict[str, list[Any]] = {name: sections.get(name, []) for name in SECTIONS}
         self._version = dict.fromkeys(SECTIONS, 1)
-        self._moved = trio.lowlevel.ParkingLot()
-        self.asked: list[tuple[Any, ...]] = []
+        self._change_waiters = trio.lowlevel.ParkingLot()
+        self.requests: list[tuple[Any, ...]] = []
         self.present: list[str] = []
-        self.links = iter(f"http://127.0.0.1:1/console#{number}" for number in range(1, 100))
+        self.console_urls = iter(f"http://127.0.0.1:1/console#{number}" for number in range(1, 100))
         self.refusals: list[tuple[Peer, str, int]] = []
-        self.breaks = False
+        self.fails = False
         """Whether every request fails by a fault of ours."""
 
-    def put(self, section: str, *items: Any) -> None:
+    def add(self, section: str, *items: Any) -> None:
         """Something new to see."""
         self.replace(section, [*self._sections[section], *items])
 
     def replace(self, section: str, items: list[Any]) -> None:
         self._sections[section] = items
         self._version[section] += 1
-        self._moved.unpark_all()
+        self._change_waiters.unpark_all()
 
     def section(self, name: str) -> list[Any]:
         return self._sections[name]
 
-    def hello(self) -> State:
+    def hello(self) -> AdminState:
         return {
             "colonnade": "0.1.0",
             "config": "/home/me/colonnade.yaml",
@@ -158,51 +158,53 @@ class MemoryOffice:
             "endpoint": "http://127.0.0.1:8808/mcp",
         }
 
-    async def state(self, sections: Collection[str] | None = None) -> State:
+    async def state(self, sections: Collection[str] | None = None) -> AdminState:
         await trio.lowlevel.checkpoint()
         wanted = self._sections if sections is None else sections
         return {**self.hello(), **{name: list(self._sections[name]) for name in wanted}}
 
-    def version(self) -> Mapping[str, int]:
+    def versions(self) -> Mapping[str, int]:
         return dict(self._version)
 
-    async def changed(self, since: Mapping[str, int]) -> Mapping[str, int]:
+    async def wait_changed(self, since: Mapping[str, int]) -> Mapping[str, int]:
         await trio.lowlevel.checkpoint()
         while all(since.get(name, 0) >= number for name, number in self._version.items()):
-            await self._moved.park()
+            await self._change_waiters.park()
         return dict(self._version)
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> Done:
-        self._ask("answer", id, answer, seconds, arguments, channel.value)
+    ) -> AdminResult:
+        self._record("answer", id, answer, seconds, arguments, channel.value)
         found = self._take("questions", lambda each: each["id"] == id, "this question is not open any more")
         if answer in ("session", "time", "always"):
             bound = "any" if arguments == "any" else "exactly sha256:12ab"
-            self.put("grants", grant(f"g-{id}", scope=answer, arguments=bound, name=found["name"]))
+            self.add("grants", grant(f"g-{id}", scope=answer, arguments=bound, name=found["name"]))
         return {"done": f"{answer}: {found['name']}"}
 
-    def decide(self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel) -> Done:
-        self._ask("decide", server, kind, name, fingerprint, decision, channel.value)
+    def decide(
+        self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
+    ) -> AdminResult:
+        self._record("decide", server, kind, name, fingerprint, decision, channel.value)
         self._take("held", lambda each: each["fingerprint"] == fingerprint, "the definition changed meanwhile")
         if decision == "approve":
-            self.put("catalog", entry(name))
+            self.add("catalog", entry(name))
         return {"done": f"{decision}: {name}"}
 
-    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Done:
-        self._ask("decide_all", server, fingerprints, decision, channel.value)
+    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> AdminResult:
+        self._record("decide_all", server, fingerprints, decision, channel.value)
         for each in [each for each in self._sections["held"] if each["fingerprint"] in fingerprints]:
             self._take("held", lambda one, gone=each: one is gone, "gone")
-            self.put("catalog", entry(each["name"]))
+            self.add("catalog", entry(each["name"]))
         return {"done": f"{len(fingerprints)} approved"}
 
-    def revoke(self, grant: str, channel: Channel) -> Done:
-        self._ask("revoke", grant, channel.value)
+    def revoke(self, grant: str, channel: Channel) -> AdminResult:
+        self._record("revoke", grant, channel.value)
         self._take("grants", lambda each: each["id"] == grant, "there is no such grant")
         return {"done": "taken back"}
 
-    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Done:
-        self._ask("explain", server, kind, name, arguments)
+    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> AdminResult:
+        self._record("explain", server, kind, name, arguments)
         return {
             "verdict": "ask",
             "rule": "tools.ask: create_*",
@@ -226,23 +228,23 @@ class MemoryOffice:
         finally:
             self.present.remove(channel.value)
 
-    def naming(self, peer: Peer) -> AbstractContextManager[object]:
+    def attributed_to(self, peer: Peer) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def refused(self, peer: Peer, why: str, unrecorded: int) -> None:
+    def record_refused_peer(self, peer: Peer, why: str, unrecorded: int) -> None:
         self.refusals.append((peer, why, unrecorded))
 
-    def link(self) -> str:
-        return next(self.links)
+    def console_url(self) -> str:
+        return next(self.console_urls)
 
-    def _ask(self, *what: Any) -> None:
-        if self.breaks:
+    def _record(self, *what: Any) -> None:
+        if self.fails:
             raise ZeroDivisionError("/secret/path")
-        self.asked.append(what)
+        self.requests.append(what)
 
     def _take(self, section: str, fits: Any, otherwise: str) -> Any:
         found = next((each for each in self._sections[section] if fits(each)), None)
         if found is None:
-            raise OfficeError(otherwise)
+            raise AdminError(otherwise)
         self.replace(section, [each for each in self._sections[section] if each is not found])
         return found

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import trio
 
 
-class Passes(trio.abc.Instrument):
+class LoopPasses(trio.abc.Instrument):
     """`longest` and `total` are seconds, `count` is how many passes there were. A pass is all that runs between two
     looks for what happened outside."""
 
@@ -32,12 +32,12 @@ class Passes(trio.abc.Instrument):
 ATTEMPTS = 3
 
 
-async def assert_holds_nobody_up(work: Callable[[], Awaitable[object]], seconds: float) -> None:
+async def assert_loop_responsive(work: Callable[[], Awaitable[object]], seconds: float) -> None:
     """Do the work without a pass of that many seconds. Where there was one, the work is done again: what holds the loop
     does so each time, and what else the machine does, which a virtual machine counts as ours, does not."""
     longest = []
     for _ in range(ATTEMPTS):
-        with passes() as found:
+        with measure_passes() as found:
             await work()
         longest.append(found.longest)
         if found.longest < seconds:
@@ -46,11 +46,11 @@ async def assert_holds_nobody_up(work: Callable[[], Awaitable[object]], seconds:
 
 
 @contextmanager
-def passes() -> Iterator[Passes]:
+def measure_passes() -> Iterator[LoopPasses]:
     """Of the block. What the tests themselves have made is no business of the collector meanwhile."""
     gc.collect()
     gc.freeze()
-    found = Passes()
+    found = LoopPasses()
     trio.lowlevel.add_instrument(found)
     try:
         yield found

@@ -20,24 +20,27 @@ from tests.kit.world import Reply, ScriptedServer, tool
 IO = "io.modelcontextprotocol/"
 EXTENSION = f"{IO}tasks"
 RELATED = f"{IO}related-task"
-RUNS: dict[str, Any] = {"tools": {}, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
-RUNS_EXTENDED: dict[str, Any] = {"tools": {}, "prompts": {}, "extensions": {EXTENSION: {}}}
+TASK_CAPABILITIES: dict[str, Any] = {
+    "tools": {},
+    "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}},
+}
+EXTENSION_CAPABILITIES: dict[str, Any] = {"tools": {}, "prompts": {}, "extensions": {EXTENSION: {}}}
 OK: dict[str, Any] = {"content": [{"type": "text", "text": "ok"}]}
 
 
-def shaking(support: str | None = "required", **more: Any) -> ScriptedServer:
+def handshake_server(support: str | None = "required", **more: Any) -> ScriptedServer:
     """A handshake server whose one tool is called `x`."""
-    found: dict[str, Any] = {"capabilities": RUNS, "trust": Trust.TRUSTED, **more}
-    return ScriptedServer("a", tools=[supporting("x", support)], **found)
+    found: dict[str, Any] = {"capabilities": TASK_CAPABILITIES, "trust": Trust.TRUSTED, **more}
+    return ScriptedServer("a", tools=[tool_with_support("x", support)], **found)
 
 
-def extended(**more: Any) -> ScriptedServer:
+def extension_server(**more: Any) -> ScriptedServer:
     """A stateless server with the extension."""
-    found: dict[str, Any] = {"capabilities": RUNS_EXTENDED, "trust": Trust.TRUSTED, **more}
+    found: dict[str, Any] = {"capabilities": EXTENSION_CAPABILITIES, "trust": Trust.TRUSTED, **more}
     return ScriptedServer("a", tools=["x"], prompts=["p"], revision=LATEST.name, **found)
 
 
-def supporting(name: str, support: str | None) -> dict[str, Any]:
+def tool_with_support(name: str, support: str | None) -> dict[str, Any]:
     return tool(name, **({} if support is None else {"execution": {"taskSupport": support}}))
 
 
@@ -47,7 +50,9 @@ def status(standing: str = "working", poll: object = 500, id: str = "t1", **more
     return found if poll is None else {**found, "pollInterval": poll}
 
 
-def flat(standing: str = "working", poll: object = 500, id: str = "t1", kind: str = "complete", **more: Any) -> Any:
+def extension_status(
+    standing: str = "working", poll: object = 500, id: str = "t1", kind: str = "complete", **more: Any
+) -> Any:
     """A task as the extension has it."""
     found = {"taskId": id, "status": standing, "createdAt": "", "lastUpdatedAt": "", "ttlMs": None, **more}
     return {"resultType": kind, **found} if poll is None else {"resultType": kind, **found, "pollIntervalMs": poll}
@@ -56,19 +61,19 @@ def flat(standing: str = "working", poll: object = 500, id: str = "t1", kind: st
 async def begins(server: ScriptedServer, id: str = "t1", poll: object = 500) -> dict[str, Any]:
     """The server makes a task of the call that it hears: the params of that call."""
     asked = await server.hears("tools/call")
-    made = flat(id=id, poll=poll, kind="task") if server.stateless else {"task": status(id=id, poll=poll)}
+    made = extension_status(id=id, poll=poll, kind="task") if server.stateless else {"task": status(id=id, poll=poll)}
     server.says(asked["id"], made)
     return asked
 
 
-async def says_how(server: ScriptedServer, standing: str = "working", *, id: str = "t1", **more: Any) -> None:
+async def says_status(server: ScriptedServer, standing: str = "working", *, id: str = "t1", **more: Any) -> None:
     """The server is asked how its task stands, and says it."""
     asked = await server.hears("tasks/get")
     assert asked["taskId"] == id
-    server.says(asked["id"], (flat if server.stateless else status)(standing, id=id, **more))
+    server.says(asked["id"], (extension_status if server.stateless else status)(standing, id=id, **more))
 
 
-async def gives(server: ScriptedServer, result: object = OK) -> None:
+async def says_result(server: ScriptedServer, result: object = OK) -> None:
     asked = await server.hears("tasks/result")
     assert asked["taskId"] == "t1"
     server.says(asked["id"], result)
@@ -77,17 +82,17 @@ async def gives(server: ScriptedServer, result: object = OK) -> None:
 async def completes(server: ScriptedServer) -> None:
     """The server is asked once more, and all is well."""
     if server.stateless:
-        await says_how(server, "completed", result=OK)
+        await says_status(server, "completed", result=OK)
     else:
-        await says_how(server, "completed")
-        await gives(server)
+        await says_status(server, "completed")
+        await says_result(server)
 
 
-def works(server: ScriptedServer, poll: object, times: list[float]) -> Reply:
+def still_working(server: ScriptedServer, poll: object, times: list[float]) -> Reply:
     """Answers every question about a task: it is still at work. Notes when."""
 
     async def reply(params: dict[str, Any]) -> object:
         times.append(trio.current_time())
-        return (flat if server.stateless else status)(poll=poll)
+        return (extension_status if server.stateless else status)(poll=poll)
 
     return reply

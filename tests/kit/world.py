@@ -35,8 +35,8 @@ from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
 from host.upstream.roster import Roster, open_roster
 from host.wire.link import Arrival, Link, LinkLost
-from tests.kit.aside import keep_work_here
-from tests.kit.gates import approve_all, attended, open_gate
+from tests.kit.aside import run_workers_inline
+from tests.kit.gates import approve_all, auto_answering, open_gate
 from tests.kit.memory import MemoryLink, memory_links
 
 Reply = Callable[[dict[str, Any]], Awaitable[object]]
@@ -79,19 +79,19 @@ class ScriptedServer:
         self.stateless = revision not in LEGACY
         self.listens: list[dict[str, Any]] = []
         """The params of every request to listen, with its `id` and whether it has `ended`."""
-        self.grants: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda wanted: wanted
+        self.acknowledgement_for: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda wanted: wanted
         """What of the wanted notifications a request to listen is acknowledged with; with None it is not."""
-        self._farewells: dict[Id, trio.Event] = {}
+        self._listen_ends: dict[Id, trio.Event] = {}
         self.instructions = instructions
         self.capabilities = capabilities
         self.link: MemoryLink | None = None
         """The latest connection's."""
-        self.mirrored: list[tuple[str, dict[str, str]]] = []
+        self.sent_headers: list[tuple[str, dict[str, str]]] = []
         """Method and headers of every request that the latest connection brought with such."""
         self.connections = 0
         self.live = 0
         """Connections that are open now."""
-        self.greeted: list[dict[str, Any]] = []
+        self.initialize_params: list[dict[str, Any]] = []
         """The params of every initialize."""
         self._last_question = 0
         self._discovered: Id | None = None
@@ -113,7 +113,7 @@ class ScriptedServer:
         params: dict[str, Any] = json.loads(bytes(message.params)) if message.params is not None else {}
         return {**params, "id": message.id} if isinstance(message, Request) else params
 
-    async def hears_whole(self, method: str) -> Request | Notification:
+    async def hears_undecoded(self, method: str) -> Request | Notification:
         """The same as `hears`, undecoded."""
         with trio.fail_after(5):
             message = await self._hearing.receive()
@@ -145,7 +145,7 @@ class ScriptedServer:
         """Say anything at all; over the latest connection, and as belonging to nothing, unless told otherwise."""
         link = link or self.link
         assert link is not None
-        link.put(write(message), about)
+        link.write_bytes(write(message), about)
 
     async def asks(
         self,
@@ -176,7 +176,7 @@ class ScriptedServer:
         self.connections += 1
         self.live += 1
         host_end, self.link = memory_links()
-        self.mirrored = host_end.mirrored
+        self.sent_headers = host_end.sent_headers
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, self.link, nursery)
             try:
@@ -212,7 +212,7 @@ class ScriptedServer:
         except PeerError as refusal:
             answer = Failure(refusal.error, request.id)
         with suppress(LinkLost):
-            link.put(write(answer))
+            link.write_bytes(write(answer))
 
     def _ends_listening(self, notice: Notification) -> bool:
         named = json.loads(bytes(notice.params or b"{}")).get("requestId")
@@ -262,9 +262,9 @@ class ScriptedServer:
         """The request stands open until the test ends it, or the connection."""
         listens: dict[str, Any] = {**params, "id": id, "ended": False}
         self.listens.append(listens)
-        ends = self._farewells[id] = trio.Event()
+        ends = self._listen_ends[id] = trio.Event()
         meta = {"io.modelcontextprotocol/subscriptionId": id}
-        granted = self.grants(params["notifications"])
+        granted = self.acknowledgement_for(params["notifications"])
         try:
             if granted is not None:
                 said = {"_meta": meta, "notifications": granted}
@@ -274,9 +274,9 @@ class ScriptedServer:
             listens["ended"] = True
         return Raw(json.dumps({"resultType": "complete", "_meta": meta}).encode())
 
-    def stops_telling(self, id: Id) -> None:
+    def ends_listen(self, id: Id) -> None:
         """End a request that listens, in good order."""
-        self._farewells[id].set()
+        self._listen_ends[id].set()
 
     async def tells(self, method: str, params: dict[str, Any] | None = None) -> None:
         """A notification by every request that listens."""
@@ -290,7 +290,7 @@ class ScriptedServer:
             data = encode({"supported": [self.revision], "requested": params.get("protocolVersion")})
             raise PeerError(ErrorBody(-32022, "Unsupported protocol version", data))
         if method == "initialize":
-            self.greeted.append(params)
+            self.initialize_params.append(params)
             answer = {
                 "protocolVersion": self.revision,
                 "capabilities": self.capabilities if self.capabilities is not None else self._capabilities(),
@@ -331,8 +331,8 @@ class ScriptedClient:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.told: list[tuple[str, dict[str, Any]]] = []
-        self.asked: list[Request] = []
+        self.notifications: list[tuple[str, dict[str, Any]]] = []
+        self.server_requests: list[Request] = []
         self._last = 0
         self._asked = trio.Event()
 
@@ -361,9 +361,9 @@ class ScriptedClient:
     async def is_asked(self, method: str, nth: int = 0) -> dict[str, Any]:
         """The params of the nth question it got, which must be of this method; `id` is put beside them."""
         with trio.fail_after(5):
-            while len(self.asked) <= nth:
+            while len(self.server_requests) <= nth:
                 await self._asked.wait()
-        question = self.asked[nth]
+        question = self.server_requests[nth]
         assert question.method == method
         params: dict[str, Any] = json.loads(bytes(question.params)) if question.params is not None else {}
         return {**params, "id": question.id}
@@ -374,20 +374,22 @@ class ScriptedClient:
     def declines(self, id: Id, code: int, message: str) -> None:
         self.session.answered(Failure(ErrorBody(code, message), id))
 
-    def heard(self, method: str) -> list[dict[str, Any]]:
+    def notifications_of(self, method: str) -> list[dict[str, Any]]:
         """The params of every notification of this method."""
-        return [params for told, params in self.told if told == method]
+        return [params for told, params in self.notifications if told == method]
 
     def _hear(self, message: Notification | Request) -> bool:
         if isinstance(message, Request):
-            self.asked.append(message)
+            self.server_requests.append(message)
             self._asked.set()
             self._asked = trio.Event()
         else:
-            self.told.append((message.method, json.loads(bytes(message.params)) if message.params is not None else {}))
+            self.notifications.append(
+                (message.method, json.loads(bytes(message.params)) if message.params is not None else {})
+            )
         return True
 
-    async def hear_changes(self) -> None:
+    async def listen_changes(self) -> None:
         """Listen on the standing stream, until cancelled."""
 
         async def send(notice: Notification) -> None:
@@ -454,14 +456,14 @@ class World:
     def __init__(
         self,
         servers: dict[str, ScriptedServer],
-        roster: Roster,
+        upstreams: Roster,
         catalog: Catalog,
         gate: Gate,
         router: Router,
         journal: Journal,
     ) -> None:
         self.servers = servers
-        self.roster = roster
+        self.upstreams = upstreams
         self.catalog = catalog
         self.gate = gate
         self.router = router
@@ -488,7 +490,7 @@ class World:
         client.notifies("notifications/initialized")
         return client
 
-    async def round(
+    async def mrtr_round(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -508,25 +510,25 @@ class World:
             Exchange(Request(1, method, encode_object(found)), found, caller, NoClient(), level, at or MrtrRound())
         )
 
-    def configures(self, *servers: ScriptedServer, anew: Collection[str] = ()) -> None:
+    def configures(self, *servers: ScriptedServer, restart: Collection[str] = ()) -> None:
         """The configuration names these servers from now on; those in `anew` otherwise than before."""
         self.servers.clear()
         self.servers.update({server.id: server for server in servers})
         specs = {server.id: server.spec for server in servers}
         self.catalog.set_servers(list(specs))
         self.gate.replace(specs)
-        self.roster.apply(specs, anew)
+        self.upstreams.apply(specs, restart)
 
     def approves(self) -> None:
         """A person approves of all that is held back now."""
         approve_all(self.gate)
 
-    def attended(self, answer: Answering = Answering.ONCE) -> AbstractContextManager[list[PendingConfirmation]]:
+    def auto_answering(self, answer: Answering = Answering.ONCE) -> AbstractContextManager[list[PendingConfirmation]]:
         """For the block a person is there who gives every question this answer at once; the questions so far."""
-        return attended(self.gate, answer)
+        return auto_answering(self.gate, answer)
 
     async def settled(self) -> None:
-        for upstream in self.roster.upstreams.values():
+        for upstream in self.upstreams.upstreams.values():
             await upstream.settled.wait()
 
 
@@ -534,12 +536,12 @@ class World:
 async def open_world(
     *servers: ScriptedServer,
     start_grace: float = 3.0,
-    alone: bool = False,
+    single_client: bool = False,
     ask: AskSpec | None = None,
     state: Path | None = None,
 ) -> AsyncIterator[World]:
     """`ask` says who answers questions of consent; `state` is where decisions are kept, for a world after this one."""
-    keep_work_here()
+    run_workers_inline()
     journal = Journal()
     by_id = {server.id: server for server in servers}
     specs = {server.id: server.spec for server in servers}
@@ -555,11 +557,11 @@ async def open_world(
             lambda entry: journal.note(EntryOmitted(entry.server, entry.outward)),
             memory,
         )
-        async with open_roster(specs, start_grace, open_link, catalog, gate, journal, alone=alone) as roster:
+        async with open_roster(specs, start_grace, open_link, catalog, gate, journal, alone=single_client) as upstreams:
 
-            def moved(servers: Iterable[str]) -> None:
+            def on_visibility_changed(servers: Iterable[str]) -> None:
                 catalog.reevaluate(servers)
-                roster.reconsider(servers)
+                upstreams.reconsider(servers)
 
-            gate.on_visibility_changed = moved
-            yield World(by_id, roster, catalog, gate, Router(catalog, gate, roster), journal)
+            gate.on_visibility_changed = on_visibility_changed
+            yield World(by_id, upstreams, catalog, gate, Router(catalog, gate, upstreams), journal)

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from tests.matrix.clients import NOTICE_PATIENCE, Client, Heard, Message
+from tests.matrix.clients import NOTICE_TIMEOUT, Client, Message, ReceivedMessage
 from tests.matrix.expectations import (
     INVALID_PARAMS,
     R24,
@@ -34,21 +34,21 @@ from tests.matrix.expectations import (
 
 BLOB = "bWF0cml4"
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-AGAIN = 0.02
+POLL_INTERVAL = 0.02
 """Seconds between two looks at what changes in another process."""
 
 
-class NotSo(Exception):
+class CellFailed(Exception):
     """The cell is not as expected; what was seen."""
 
 
 def must(condition: bool, seen: object) -> None:
     if not condition:
-        raise NotSo(str(seen)[:400])
+        raise CellFailed(str(seen)[:400])
 
 
 @dataclass(frozen=True)
-class Meeting:
+class CellRun:
     """A client and a server that meet. Without a `prefix` no gateway stands between them."""
 
     client: Client
@@ -84,7 +84,7 @@ class Meeting:
         (block,) = (await self.call(tool, key, **more))["content"]
         return str(block["text"])
 
-    async def asked(self, tool: str, key: str | None = None, **more: object) -> tuple[Message, list[Heard]]:
+    async def asked(self, tool: str, key: str | None = None, **more: object) -> tuple[Message, list[ReceivedMessage]]:
         """What came back to a server that asked the client something, and what the client was asked meanwhile."""
         before = len(self.client.asked)
         came: Message = json.loads(await self.said(tool, key, **more))
@@ -103,15 +103,15 @@ class Meeting:
     async def until(self, tool: str, wanted: str, key: str | None = None) -> None:
         """Call the tool until it says what is wanted."""
         said = ""
-        with trio.move_on_after(NOTICE_PATIENCE):
+        with trio.move_on_after(NOTICE_TIMEOUT):
             while True:
                 mark = len(self.client.received)
                 said = await self.said(tool, key)
                 if said == wanted:
                     return
                 del self.client.received[mark:]  # how often this is done is a matter of time
-                await trio.sleep(AGAIN)
-        raise NotSo(f"{tool} says {said!r}, not {wanted!r}")
+                await trio.sleep(POLL_INTERVAL)
+        raise CellFailed(f"{tool} says {said!r}, not {wanted!r}")
 
 
 def result_of(answer: Message, what: str) -> Message:
@@ -120,7 +120,7 @@ def result_of(answer: Message, what: str) -> Message:
     return result
 
 
-async def call(at: Meeting) -> None:
+async def call(at: CellRun) -> None:
     """The answer is the tool's; every kind of content arrives in a form that the client's revision has (rule 61). What
     a stateless client must repeat in headers, the list says (rule 27)."""
     listed = {tool["name"]: tool for tool in await tools(at)}
@@ -137,7 +137,7 @@ async def call(at: Meeting) -> None:
         await _call_free(at, listed[at.name("free")])
 
 
-async def _call_free(at: Meeting, tool: Message) -> None:
+async def _call_free(at: CellRun, tool: Message) -> None:
     """A structure that is no object (rule 62)."""
     result = await at.call("free")
     must(result["content"] == [{"type": "text", "text": at.key}], result)
@@ -146,7 +146,7 @@ async def _call_free(at: Meeting, tool: Message) -> None:
     must(("outputSchema" in tool) == free, tool)
 
 
-async def read(at: Meeting) -> None:
+async def read(at: CellRun) -> None:
     """A listed resource, and one that only a template makes."""
     listed = (await at.ask("resources/list"))["resources"]
     must(at.uri("note://one") in [each["uri"] for each in listed], listed)
@@ -157,7 +157,7 @@ async def read(at: Meeting) -> None:
         must(content == {"uri": at.uri(inward), "mimeType": "text/plain", "text": f"what {inward} says"}, content)
 
 
-async def get(at: Meeting) -> None:
+async def get(at: CellRun) -> None:
     prompts = (await at.ask("prompts/list"))["prompts"]
     must(at.name("letter") in [each["name"] for each in prompts], prompts)
     result = await at.ask("prompts/get", {"name": at.name("letter"), "arguments": {"to": at.key}})
@@ -166,7 +166,7 @@ async def get(at: Meeting) -> None:
     _as_the_client_has_them(at, blocks)
 
 
-def _as_the_client_has_them(at: Meeting, blocks: list[Message]) -> None:
+def _as_the_client_has_them(at: CellRun, blocks: list[Message]) -> None:
     """The blocks that the server sends: unchanged but for URIs, or what stands for them."""
     image, embedded, *rest = blocks
     must(image == {"type": "image", "data": BLOB, "mimeType": "image/png"}, image)
@@ -190,7 +190,7 @@ def _as_the_client_has_them(at: Meeting, blocks: list[Message]) -> None:
     must(not rest, f"more than the server sent: {rest}")
 
 
-async def complete(at: Meeting) -> None:
+async def complete(at: CellRun) -> None:
     for ref, argument in (
         ({"type": "ref/prompt", "name": at.name("letter")}, "to"),
         ({"type": "ref/resource", "uri": at.uri("note://{name}")}, "name"),
@@ -200,7 +200,7 @@ async def complete(at: Meeting) -> None:
         must(completion["values"] == ["albert", "alice"], completion)
 
 
-async def progress(at: Meeting) -> None:
+async def progress(at: CellRun) -> None:
     """Three reports before the answer, under the client's own token (rule 42)."""
     before = len(at.client.heard)
     params = {"name": at.name("progress"), "arguments": {}, "_meta": {"progressToken": at.key}}
@@ -211,21 +211,21 @@ async def progress(at: Meeting) -> None:
     must([each.get("message") for each in heard] == said, heard)
 
 
-async def cancel(at: Meeting) -> None:
+async def cancel(at: CellRun) -> None:
     """The server is told, and the client gets no answer any more (rule 45)."""
     under_way = await at.client.begin("tools/call", {"name": at.name("wait"), "arguments": {"key": at.key}})
     await at.until("was_cancelled", "waiting")
     await at.client.call_off(under_way)
     await at.until("was_cancelled", "cancelled")
     if at.client.carries_questions_on_calls:
-        with trio.move_on_after(NOTICE_PATIENCE):
+        with trio.move_on_after(NOTICE_TIMEOUT):
             await under_way.ended.wait()
         must(under_way.ended.is_set(), "the stream of the cancelled call stays open")
     at.client.end(under_way.id)
     must(under_way.answer is None, under_way.answer)
 
 
-async def subscribe(at: Meeting) -> None:
+async def subscribe(at: CellRun) -> None:
     """Updates come while the client watches, and the server is told of the end (rule 88)."""
     inward = f"note://{at.key}"
     before = len(at.client.heard)
@@ -244,7 +244,7 @@ async def subscribe(at: Meeting) -> None:
 UPDATED = "notifications/resources/updated"
 
 
-async def log(at: Meeting) -> None:
+async def log(at: CellRun) -> None:
     """Everything from the level on that the client has set last, and nothing below it (rule 82)."""
     for level in ("debug", "warning"):
         result_of(await at.client.want_log(level), "setLevel")
@@ -260,18 +260,18 @@ async def log(at: Meeting) -> None:
         must(loggers == {f"{at.prefix}/matrix" if at.prefix else "matrix"}, loggers)
 
 
-def _is_last(key: str, heard: Heard) -> bool:
+def _is_last(key: str, heard: ReceivedMessage) -> bool:
     return _logged(heard, key) == LEVELS[-1]
 
 
-def _logged(heard: Heard, key: str) -> str | None:
+def _logged(heard: ReceivedMessage, key: str) -> str | None:
     if heard.method != "notifications/message" or heard.params.get("data") != {"key": key}:
         return None
     level: str = heard.params["level"]
     return level
 
 
-async def sampling(at: Meeting) -> None:
+async def sampling(at: CellRun) -> None:
     """This client's own answer comes back; what its revision cannot take is refused without asking it (rule 74)."""
     kinds = {"plain": R24, "context": R24, "audio": R25A, "tools": R25C}
     for kind in [kind for kind, since in kinds.items() if has(at.cell.server, since)]:
@@ -287,7 +287,7 @@ async def sampling(at: Meeting) -> None:
         must(_answer(came)["content"] == {"type": "text", "text": f"{at.client.name} read {read}"}, came)
 
 
-async def _sampling_refused(at: Meeting, kind: str) -> None:
+async def _sampling_refused(at: CellRun, kind: str) -> None:
     if not is_stateless(at.cell.server):
         _must_be_refused(*await at.asked("ask_sampling", variant=kind), INVALID_PARAMS)
     elif kind == "tools":
@@ -296,7 +296,7 @@ async def _sampling_refused(at: Meeting, kind: str) -> None:
         _must_fail(await at.not_asked("ask_sampling", variant=kind))
 
 
-async def form(at: Meeting) -> None:
+async def form(at: CellRun) -> None:
     """The client is asked in the words of its revision, and told who asks (rule 73) (rule 75)."""
     if Note.LACKS_ABILITY in expected(at.cell).notes:
         _must_lack(await at.not_asked("ask_form"), {"elicitation": {"form": {}}})
@@ -327,7 +327,7 @@ TITLED = {
 NAMED = {"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]}
 
 
-async def _form_of_many(at: Meeting) -> None:
+async def _form_of_many(at: CellRun) -> None:
     """A multiple choice has no form in 2025-06-18."""
     if is_stateless(at.cell.server) and not has(at.cell.client, R25C):
         _must_fail(await at.not_asked("ask_form", variant="many"))
@@ -339,7 +339,7 @@ async def _form_of_many(at: Meeting) -> None:
         _must_be_refused(came, asked, INVALID_PARAMS)
 
 
-async def url(at: Meeting) -> None:
+async def url(at: CellRun) -> None:
     """The client is asked under an id that it also hears of when the other side is done (rule 76); without a handshake
     there are no such ids."""
     if Note.LACKS_ABILITY in expected(at.cell).notes:
@@ -367,7 +367,7 @@ async def url(at: Meeting) -> None:
 COMPLETE = "notifications/elicitation/complete"
 
 
-async def _page_needed(at: Meeting) -> None:
+async def _page_needed(at: CellRun) -> None:
     """A call that needs a page to be visited first: an error says so where both sides have such, or a text where the
     client has no pages. Without a handshake it is a question like others."""
     before = len(at.client.asked)
@@ -391,7 +391,7 @@ async def _page_needed(at: Meeting) -> None:
 URL_REQUIRED = -32042
 
 
-async def roots(at: Meeting) -> None:
+async def roots(at: CellRun) -> None:
     came, asked = await at.asked("ask_roots")
     must([each.method for each in asked] == ["roots/list"], f"{came}, asked {asked}")
     must(_answer(came)["roots"] == [{"uri": f"file:///{at.client.name}", "name": at.client.name}], came)
@@ -403,7 +403,7 @@ def _answer(came: Message) -> Message:
     return result
 
 
-async def task(at: Meeting) -> None:
+async def task(at: CellRun) -> None:
     """Who can take a task gets one, by its own revision's ways, and its result in the end; who cannot gets the result
     at once, as does everyone before a server that has no tasks (rule 92) (rule 60)."""
     listed = {tool["name"]: tool for tool in await tools(at)}
@@ -425,7 +425,7 @@ async def task(at: Meeting) -> None:
 TASKS = "io.modelcontextprotocol/tasks"
 
 
-async def task_tool(at: Meeting) -> None:
+async def task_tool(at: CellRun) -> None:
     """What requires a task can be called without (rule 90)."""
     listed = [tool["name"] for tool in await tools(at)]
     exists = has(at.cell.server, R25C)
@@ -449,13 +449,13 @@ def _must_fail(answer: Message) -> None:
     must("error" in answer or answer["result"].get("isError") is True, answer)
 
 
-def _must_be_refused(came: Message, asked: list[Heard], code: int) -> None:
+def _must_be_refused(came: Message, asked: list[ReceivedMessage], code: int) -> None:
     """An error for the server, and no question for the client (rule 74)."""
     must(not asked, f"asked nonetheless: {asked}")
     must(came.get("error", {}).get("code") == code, f"expected {code}, the server got {came}")
 
 
-async def tools(at: Meeting) -> list[Message]:
+async def tools(at: CellRun) -> list[Message]:
     """All pages of the list of tools."""
     found: list[Message] = []
     params: Message = {}
@@ -467,22 +467,22 @@ async def tools(at: Meeting) -> list[Message]:
         params = {"cursor": page["nextCursor"]}
 
 
-async def shows(at: Meeting, tool: str, there: bool, before: int) -> None:
+async def shows(at: CellRun, tool: str, there: bool, before: int) -> None:
     """The client is told that the list of tools is another, and then it is: it has the tool, or no more (rule 85). It
     may also be told of what others have made of a server that is the same for all."""
     name = at.name(tool)
     names: list[str] = []
-    with trio.move_on_after(NOTICE_PATIENCE):
+    with trio.move_on_after(NOTICE_TIMEOUT):
         while await at.client.hears(lambda heard: heard.method == "notifications/tools/list_changed", before):
             before = len(at.client.heard)
             names = [each["name"] for each in await tools(at)]
             if (name in names) == there:
                 return
     must(bool(names), f"not told that the list has changed; heard {at.client.heard[before:]}")
-    raise NotSo(f"the list {'lacks' if there else 'still has'} {tool}")
+    raise CellFailed(f"the list {'lacks' if there else 'still has'} {tool}")
 
 
-CHECKS: dict[Feature, Callable[[Meeting], Awaitable[None]]] = {
+CHECKS: dict[Feature, Callable[[CellRun], Awaitable[None]]] = {
     Feature.CALL: call,
     Feature.READ: read,
     Feature.GET: get,

@@ -22,11 +22,11 @@ import trio
 
 Message = dict[str, Any]
 
-PATIENCE = 8.0
+ANSWER_TIMEOUT = 8.0
 """Seconds for an answer. Nothing here takes long: this is the bound for what hangs."""
 START = 30.0
 """Seconds for the answer to `initialize`: a host of its own is started for it, which waits for its servers."""
-NOTICE_PATIENCE = 3.0
+NOTICE_TIMEOUT = 3.0
 """Seconds for a notification."""
 ELICITATION_SINCE = STRUCTURED_SINCE = LINKS_SINCE = HEADER_SINCE = "2025-06-18"
 URL_SINCE = PRIMING_SINCE = TOOLS_SINCE = TASKS_SINCE = "2025-11-25"
@@ -42,7 +42,7 @@ class NoAnswer(Exception):
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedMessage:
     """A notification or a question, and the id of the request on whose stream it came, if it came on one."""
 
     message: Message
@@ -97,8 +97,8 @@ class Client:
     def __init__(self, name: str, revision: str, nursery: trio.Nursery) -> None:
         self.name = name
         self.revision = revision
-        self.heard: list[Heard] = []
-        self.asked: list[Heard] = []
+        self.heard: list[ReceivedMessage] = []
+        self.asked: list[ReceivedMessage] = []
         self.complaints: list[str] = []
         self.received: list[tuple[int | None, Message]] = []
         self.offered: Message = {}
@@ -106,7 +106,7 @@ class Client:
         self._nursery = nursery
         self._ids = itertools.count(1)
         self._calls: dict[int, Call] = {}
-        self._moved = trio.lowlevel.ParkingLot()
+        self._arrivals = trio.lowlevel.ParkingLot()
 
     async def open(self) -> None:
         """The handshake."""
@@ -121,7 +121,7 @@ class Client:
         """What comes after the answer to `initialize`."""
         await self.tell("notifications/initialized")
 
-    async def ask(self, method: str, params: Message | None = None, patience: float = PATIENCE) -> Message:
+    async def ask(self, method: str, params: Message | None = None, patience: float = ANSWER_TIMEOUT) -> Message:
         """The answer: an object with `result` or `error`.
 
         Raises:
@@ -176,11 +176,13 @@ class Client:
     async def tell(self, method: str, params: Message | None = None) -> None:
         await self.send({"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params}))
 
-    async def hears(self, wanted: Callable[[Heard], bool], after: int = 0, patience: float = NOTICE_PATIENCE) -> bool:
+    async def hears(
+        self, wanted: Callable[[ReceivedMessage], bool], after: int = 0, patience: float = NOTICE_TIMEOUT
+    ) -> bool:
         """Whether such a notification comes, or has come since the first `after`."""
         with trio.move_on_after(patience):
             while not any(map(wanted, self.heard[after:])):
-                await self._moved.park()
+                await self._arrivals.park()
             return True
         return False
 
@@ -195,13 +197,13 @@ class Client:
         elif "method" not in message:
             self._answered(message)
         elif "id" in message:
-            self.asked.append(Heard(message, about))
+            self.asked.append(ReceivedMessage(message, about))
             self._nursery.start_soon(self._reply, message)
         else:
             if f"{IO}subscriptionId" in message.get("params", {}).get("_meta", {}):
                 self.complaints.append(f"a subscription that {self.revision} does not have: {message}")
-            self.heard.append(Heard(message, about))
-            self._moved.unpark_all()
+            self.heard.append(ReceivedMessage(message, about))
+            self._arrivals.unpark_all()
 
     def receive(self, text: str | bytes, about: int | None) -> Any:
         """The message, which is written down with where it came."""
@@ -309,7 +311,7 @@ class HttpClient(Client):
             self._headers["mcp-protocol-version"] = self.revision
         await super().opened()
         self._nursery.start_soon(self._listen)
-        with trio.fail_after(PATIENCE):
+        with trio.fail_after(ANSWER_TIMEOUT):
             await self._listening.wait()
 
     async def send(self, message: Message) -> None:
@@ -389,7 +391,7 @@ class EventsClient(Client):
             self.end(id)
 
     async def send(self, message: Message) -> None:
-        with trio.move_on_after(PATIENCE):
+        with trio.move_on_after(ANSWER_TIMEOUT):
             await self._ready.wait()
         if not self._ready.is_set():
             raise NoAnswer(f"no endpoint event from {self._url}")
@@ -446,7 +448,7 @@ async def _end(program: trio.Process) -> None:
     with trio.CancelScope(shield=True):
         assert program.stdin is not None
         await program.stdin.aclose()
-        with trio.move_on_after(PATIENCE):
+        with trio.move_on_after(ANSWER_TIMEOUT):
             await program.wait()
         program.kill()
         await program.wait()
@@ -474,4 +476,4 @@ async def over_sse(name: str, revision: str, where: str) -> AsyncIterator[Client
 
 def connections() -> httpx.AsyncClient:
     # No TLS: reading the certificates takes longer than all else. Streams stand as long as the session does.
-    return httpx.AsyncClient(trust_env=False, verify=False, timeout=httpx.Timeout(PATIENCE, read=None))
+    return httpx.AsyncClient(trust_env=False, verify=False, timeout=httpx.Timeout(ANSWER_TIMEOUT, read=None))

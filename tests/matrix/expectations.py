@@ -176,7 +176,7 @@ WORKS = Expected(Verdict.WORKS)
 
 def expected(cell: Cell) -> Expected:
     """The verdict on the cell, and why."""
-    judge = _JUDGES.get(cell.feature)
+    judge = _EXPECTATIONS.get(cell.feature)
     return judge(cell.client, cell.server) if judge else WORKS
 
 
@@ -193,17 +193,17 @@ def _content(client: str, server: str, *more: tuple[Note, str]) -> Expected:
     return Expected(Verdict.TRANSLATED, tuple(lost)) if lost else WORKS
 
 
-def _between(client_is_stateless: Note, server_is_stateless: Note, *, more: tuple[Note, ...] = ()) -> _Judge:
+def _between(client_is_stateless: Note, server_is_stateless: Note, *, more: tuple[Note, ...] = ()) -> _Expectation:
     """Translated wherever one side alone is stateless, for one reason or the other."""
 
-    def judge(client: str, server: str) -> Expected:
+    def expect(client: str, server: str) -> Expected:
         if is_stateless(client) == is_stateless(server):
             return Expected(Verdict.WORKS, more)
         return Expected(
             Verdict.TRANSLATED, (client_is_stateless if is_stateless(client) else server_is_stateless, *more)
         )
 
-    return judge
+    return expect
 
 
 _watching = _between(Note.LISTENING_CLIENT, Note.LISTENED_SERVER)
@@ -258,8 +258,8 @@ def _task_tool(client: str, server: str) -> Expected:
     return Expected(Verdict.TRANSLATED, (Note.DRIVEN,))
 
 
-_Judge = Callable[[str, str], Expected]
-_JUDGES: dict[Feature, _Judge] = {
+_Expectation = Callable[[str, str], Expected]
+_EXPECTATIONS: dict[Feature, _Expectation] = {
     Feature.CALL: _call,
     Feature.GET: _content,
     Feature.LIST_CHANGED: _watching,

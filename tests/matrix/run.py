@@ -31,7 +31,7 @@ from pathlib import Path
 import trio
 
 from tests.kit.transcripts import Transcript, differences, keep
-from tests.matrix.checks import CHECKS, Meeting, NotSo, shows, tools
+from tests.matrix.checks import CHECKS, CellFailed, CellRun, shows, tools
 from tests.matrix.clients import START, Client, over_http, over_sse, over_stdio
 from tests.matrix.expectations import (
     REVISIONS,
@@ -117,7 +117,7 @@ class Results:
 
 
 @dataclass
-class Party:
+class HostRun:
     """The clients of one host and the servers behind it."""
 
     clients: list[tuple[Side, Client]]
@@ -129,7 +129,7 @@ class Party:
     def __post_init__(self) -> None:
         self._turns = {server: trio.Lock() for server in self.servers}
 
-    async def meet(self) -> None:
+    async def run_cells(self) -> None:
         """Every cell of this host."""
         # Over one pipe, what a client sets, watches or calls off leaves it open for a while whose a question is, or a
         # log message: whoever is asked something is asked before, and called off is last.
@@ -152,14 +152,14 @@ class Party:
         for server in [*self.servers[start:], *self.servers[:start]]:
             async with self._turns[server]:
                 for feature in features:
-                    at = self._meeting(side, client, server, feature)
+                    at = self._cell_run(side, client, server, feature)
                     if directly_wanted(at.cell) or not self.direct:
-                        await self._judge(at)
+                        await self._run_cell(at)
 
-    def _meeting(self, side: Side, client: Client, server: Side, feature: Feature) -> Meeting:
-        return Meeting(client, cell_of(side, server, feature), "" if self.direct else server.id)
+    def _cell_run(self, side: Side, client: Client, server: Side, feature: Feature) -> CellRun:
+        return CellRun(client, cell_of(side, server, feature), "" if self.direct else server.id)
 
-    async def _judge(self, at: Meeting) -> None:
+    async def _run_cell(self, at: CellRun) -> None:
         """Run a cell and write down what was wrong. What the client complains of meanwhile is wrong, too."""
         before, mark = len(at.client.complaints), len(at.client.received)
         self.results.seen[at.cell] = await _wrong(partial(CHECKS[at.cell.feature], at))
@@ -169,7 +169,7 @@ class Party:
 
     async def _change(self, server: Side, turn: int) -> None:
         """A tool comes and goes. Every client of this host must notice; nothing else changes meanwhile."""
-        meetings = [self._meeting(side, client, server, Feature.LIST_CHANGED) for side, client in self.clients]
+        meetings = [self._cell_run(side, client, server, Feature.LIST_CHANGED) for side, client in self.clients]
         caller = meetings[turn % len(meetings)]
         for tool, there in (("grow", True), ("shrink", False)):
             marks = {at.cell: len(at.client.heard) for at in meetings}
@@ -179,7 +179,7 @@ class Party:
                 for at in meetings:
                     nursery.start_soon(self._notice, at, problem, name, there, marks[at.cell])
 
-    async def _notice(self, at: Meeting, problem: str | None, tool: str, there: bool, mark: int) -> None:
+    async def _notice(self, at: CellRun, problem: str | None, tool: str, there: bool, mark: int) -> None:
         wrong = problem or await _wrong(partial(shows, at, tool, there, mark))
         self.results.seen[at.cell] = self.results.seen.get(at.cell) or wrong
 
@@ -189,7 +189,7 @@ async def _wrong(work: Callable[[], Awaitable[object]]) -> str | None:
     try:
         with trio.fail_after(CELL_PATIENCE):
             await work()
-    except NotSo as problem:
+    except CellFailed as problem:
         return str(problem)
     except Exception as problem:  # noqa: BLE001 - see above
         return f"{type(problem).__name__}: {problem}"
@@ -205,7 +205,7 @@ def strays(client: Client) -> list[str]:
 
 async def listed(client: Client) -> list[Side]:
     """The servers that the client sees: all of them, as soon as it does; else those that it sees in the end."""
-    at = Meeting(client, Cell("", "", "", "", Feature.CALL), "-")
+    at = CellRun(client, Cell("", "", "", "", Feature.CALL), "-")
     found: list[Side] = []
     with trio.move_on_after(START):
         while True:
@@ -234,7 +234,9 @@ def connect(side: Side, where: Where) -> AbstractAsyncContextManager[Client]:
 
 
 @asynccontextmanager
-async def gathered(sides: Sequence[Side], where: Where, results: Results) -> AsyncIterator[list[tuple[Side, Client]]]:
+async def connected_clients(
+    sides: Sequence[Side], where: Where, results: Results
+) -> AsyncIterator[list[tuple[Side, Client]]]:
     """Those clients that could connect; why the others could not is noted."""
     async with AsyncExitStack() as stack:
         clients = []
@@ -249,17 +251,17 @@ async def gathered(sides: Sequence[Side], where: Where, results: Results) -> Asy
 
 
 async def through_host(sides: Sequence[Side], where: Where, features: Sequence[Feature], results: Results) -> None:
-    async with gathered(sides, where, results) as clients:
+    async with connected_clients(sides, where, results) as clients:
         servers = await listed(clients[0][1]) if clients else []
         missing = [server.id for server in SIDES if server not in servers]
         if missing:
             results.general.append(f"{sides[0].id} and its like do not see {', '.join(missing)}")
-        await Party(clients, servers, results, features).meet()
+        await HostRun(clients, servers, results, features).run_cells()
 
 
 async def directly(side: Side, where: Where, features: Sequence[Feature], results: Results) -> None:
-    async with gathered([side], where, results) as clients:
-        await Party(clients, [side], results, features, direct=True).meet()
+    async with connected_clients([side], where, results) as clients:
+        await HostRun(clients, [side], results, features, direct=True).run_cells()
 
 
 def server_command(side: Side, folder: Path) -> list[str]:

@@ -16,17 +16,17 @@ import httpx
 import trio
 
 from tests.matrix.clients import (
+    ANSWER_TIMEOUT,
     IO,
-    NOTICE_PATIENCE,
-    PATIENCE,
+    NOTICE_TIMEOUT,
     POLL,
     START,
     Call,
     Client,
     Done,
-    Heard,
     Message,
     NoAnswer,
+    ReceivedMessage,
     StdioClient,
     capabilities,
     connections,
@@ -64,7 +64,7 @@ ROUNDS = 5
 
 
 @dataclass
-class Listening:
+class ListenStream:
     """A request that stands open for notices, and what of it was promised."""
 
     call: Call
@@ -78,8 +78,8 @@ class Stateless(Client):
     def __init__(self, name: str, revision: str, nursery: trio.Nursery, *transport: Any) -> None:
         super().__init__(name, revision, nursery, *transport)
         self._level: str | None = None
-        self._listening: dict[int, Listening] = {}
-        self._watched: dict[str, Listening] = {}
+        self._listening: dict[int, ListenStream] = {}
+        self._watched: dict[str, ListenStream] = {}
 
     async def open(self) -> None:
         """There is nothing to open: find out what is offered, and listen for lists that change."""
@@ -101,14 +101,14 @@ class Stateless(Client):
         params = params or {}
         call = await super().begin(method, {**params, "_meta": {**stated, **params.get("_meta", {})}})
         if method == LISTEN:
-            self._listening[call.id] = Listening(call)
+            self._listening[call.id] = ListenStream(call)
         return call
 
-    async def ask(self, method: str, params: Message | None = None, patience: float = PATIENCE) -> Message:
+    async def ask(self, method: str, params: Message | None = None, patience: float = ANSWER_TIMEOUT) -> Message:
         """The answer in the end, after all rounds of questions and the task that it may have become."""
         return (await self._drive(method, params or {}, patience)).answer
 
-    async def _drive(self, method: str, params: Message, patience: float = PATIENCE) -> Done:
+    async def _drive(self, method: str, params: Message, patience: float = ANSWER_TIMEOUT) -> Done:
         answer = await self._ask_once(method, params, patience)
         for _ in range(ROUNDS):
             result = answer.get("result", {})
@@ -119,7 +119,7 @@ class Stateless(Client):
             return Done(None, answer)
         return await self._follow(answer["result"])
 
-    async def _ask_once(self, method: str, params: Message, patience: float = PATIENCE) -> Message:
+    async def _ask_once(self, method: str, params: Message, patience: float = ANSWER_TIMEOUT) -> Message:
         return await super().ask(method, params, patience)
 
     def _with_answers(self, params: Message, result: Message) -> Message:
@@ -131,7 +131,7 @@ class Stateless(Client):
         return {**params, **more}
 
     def _answer(self, question: Message) -> Message:
-        self.asked.append(Heard(question, 0))
+        self.asked.append(ReceivedMessage(question, 0))
         body = reply_to(self.name, self.revision, question["method"], question.get("params", {}))
         if "error" in body or question.keys() - {"method", "params"} or "_meta" in question.get("params", {}):
             self.complaints.append(f"asked what {self.revision} does not have: {question}")
@@ -172,7 +172,7 @@ class Stateless(Client):
         await self.call_off(call)
         self.end(call.id)
 
-    async def _listen(self, wanted: Message) -> Listening:
+    async def _listen(self, wanted: Message) -> ListenStream:
         """Until the server has said what of it is honoured, or that nothing is.
 
         Raises:
@@ -180,7 +180,7 @@ class Stateless(Client):
         """
         call = await self.begin(LISTEN, {"notifications": wanted})
         listening = self._listening[call.id]
-        with trio.move_on_after(PATIENCE):
+        with trio.move_on_after(ANSWER_TIMEOUT):
             await listening.settled.wait()
         if not listening.settled.is_set():
             raise NoAnswer(f"{LISTEN} was not acknowledged")
@@ -198,15 +198,15 @@ class Stateless(Client):
         elif "method" in message and "id" in message:
             self.complaints.append(f"a request of a server: {message}")
         elif "method" in message:
-            heard = Heard(message, about)
+            heard = ReceivedMessage(message, about)
             if wrong := self._out_of_place(heard):
                 self.complaints.append(f"{wrong}: {message}")
             self.heard.append(heard)
-            self._moved.unpark_all()
+            self._arrivals.unpark_all()
         else:
             self._answered(message)
 
-    def _out_of_place(self, heard: Heard) -> str:
+    def _out_of_place(self, heard: ReceivedMessage) -> str:
         """Why this notification should not have come here; empty if it belongs here."""
         subscription = heard.params.get("_meta", {}).get(f"{IO}subscriptionId")
         if heard.method in ("notifications/progress", "notifications/message"):
@@ -223,7 +223,7 @@ class Stateless(Client):
             return "before it was acknowledged"
         return "" if CHANGED.get(heard.method) in listening.honoured else "nobody asked for it"
 
-    def _out_of_request(self, heard: Heard, subscription: object) -> str:
+    def _out_of_request(self, heard: ReceivedMessage, subscription: object) -> str:
         calls = [call for call in self._calls.values() if heard.about in (None, call.id) and call.method != LISTEN]
         metas: list[Message] = [call.params["_meta"] for call in calls]
         if heard.method == "notifications/message":
@@ -270,7 +270,7 @@ class StatelessHttpClient(Stateless):
     async def call_off(self, call: Call) -> None:
         """To leave is all that there is."""
         self._posts[call.id].cancel()
-        with trio.move_on_after(NOTICE_PATIENCE):
+        with trio.move_on_after(NOTICE_TIMEOUT):
             await call.ended.wait()
 
     async def send(self, message: Message) -> None:
@@ -316,10 +316,10 @@ class StatelessHttpClient(Stateless):
         if message["method"] == LISTEN and answer.is_success:
             self.complaints.append("no stream to listen to")
         body = await answer.aread()
-        self._judge_status(answer.status_code, json.loads(body), message["method"])
+        self._check_status(answer.status_code, json.loads(body), message["method"])
         self.take(body, message["id"])
 
-    def _judge_status(self, status: int, body: Message, method: str) -> None:
+    def _check_status(self, status: int, body: Message, method: str) -> None:
         code = body.get("error", {}).get("code")
         wanted = 400 if code in BAD_REQUEST else 404 if code == -32601 else 200
         if status != wanted:

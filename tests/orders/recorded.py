@@ -70,7 +70,7 @@ class Recorded(Machine):
         over = [call for call in self.calls if call.done and call not in self._open]
         self._open += over
         self._happened += [f"{call.caller} {call.key} {call.n} ends: {outcome(call.answer)}" for call in over]
-        seen = run_inline(self.office.telling(VIEWS))
+        seen = run_inline(self.office.state_in_steps(VIEWS))
         for name in VIEWS:
             view = sorted("/".join(str(row[each]) for each in ROW if each in row) for row in seen[name])
             if self._views.get(name) != view:

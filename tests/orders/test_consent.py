@@ -31,8 +31,8 @@ from config import AskSpec, Channel, Check, Condition, Config, Consent, KindCons
 from config.diff import difference
 from config.model import Limits
 from host.console import office
-from host.console.office import HostOffice
-from host.console.requests import OfficeError
+from host.console.office import HostAdmin
+from host.console.requests import AdminError
 from host.errors import ColonnadeError
 from host.exchange import InputRequired, MrtrRound
 from host.journal import InternalError
@@ -212,11 +212,11 @@ class Tapped(MemoryLink):
         super().__init__(link._outgoing, link._incoming)
         self._player = player
 
-    def put(self, data: bytes, about: int | str | None = None) -> None:
+    def write_bytes(self, data: bytes, about: int | str | None = None) -> None:
         message = read(data)
         if isinstance(message, Request) and message.method in KINDS:
             self._player.machine.leaves(self._player.id, message)
-        super().put(data, about)
+        super().write_bytes(data, about)
 
 
 class Player(ScriptedServer):
@@ -535,8 +535,8 @@ class Machine:
             self.world, self.nursery = world, nursery
             world.gate.grants._wall, world.gate.grants._monotonic = self.now, self.now
             self.config = self._config()
-            self.office = HostOffice(
-                lambda: self.config, world.roster, world.catalog, world.gate, world.journal, stdio=False
+            self.office = HostAdmin(
+                lambda: self.config, world.upstreams, world.catalog, world.gate, world.journal, stdio=False
             )
             world.gate.decision_log.record_configuration("config", SOURCE)
             file = world.gate.decision_log._audit._file
@@ -645,7 +645,7 @@ class Machine:
         )
         self.must(self.world.gate.decision_log.in_flight.total() == 0, "something is in flight")
         for key, definition in self.definitions.items():
-            if isinstance(self.world.roster.upstreams[key[0]].state, Ready):
+            if isinstance(self.world.upstreams.upstreams[key[0]].state, Ready):
                 self.must(definition.served == definition.version, f"{key} was never listed anew")
 
     # Steps: clients
@@ -687,7 +687,7 @@ class Machine:
                 else:
                     identity = call.identity
                     abilities: dict[str, Any] = {"elicitation": {"form": {}}}
-                    call.answer = await self.world.round(
+                    call.answer = await self.world.mrtr_round(
                         METHODS[kind], params, at, identity=identity, capabilities=abilities
                     )
                     if isinstance(call.answer, InputRequired):
@@ -818,7 +818,7 @@ class Machine:
     # Steps: people
 
     def answer(self, one: int, two: int) -> None:
-        questions = run_inline(self.office.telling(["questions"]))["questions"]
+        questions = run_inline(self.office.state_in_steps(["questions"]))["questions"]
         if not questions:
             return
         question = questions[one % len(questions)]
@@ -828,7 +828,7 @@ class Machine:
         seconds = 100 if answer == "time" else None
         expires = self.now() + 100 if answer == "time" else self.now() + 3600 if answer == "once" else None
         self.said[question["id"]] = (answer, arguments, matter, expires, question["state"] == "refused")
-        with suppress(OfficeError):
+        with suppress(AdminError):
             told: Any = {"n": {"in": [2, 3]}} if arguments == "some" else arguments
             self.office.answer(question["id"], answer, seconds, told, Channel.CONSOLE)
             self.read_audit()
@@ -836,14 +836,16 @@ class Machine:
         self.said.pop(question["id"], None)
 
     def decide(self, one: int, two: int) -> None:
-        held = sorted(run_inline(self.office.telling(["held"]))["held"], key=lambda each: (each["kind"], each["name"]))
+        held = sorted(
+            run_inline(self.office.state_in_steps(["held"]))["held"], key=lambda each: (each["kind"], each["name"])
+        )
         if not held or two % 4 == 3:
             self._take_back(one)
             return
         found = held[one % len(held)]
         decision = ("approve", "reject", "approve")[two % 3]
         key = (found["server"], found["kind"], found["name"])
-        with suppress(OfficeError):
+        with suppress(AdminError):
             self.office.decide(*key, found["fingerprint"], decision, Channel.CONSOLE)
             self.tally[f"decided {decision}"] += 1
             if found["kind"] == "launch":
@@ -858,16 +860,16 @@ class Machine:
 
     def _take_back(self, one: int) -> None:
         key = TARGETS[one % len(TARGETS)]
-        with suppress(OfficeError):
+        with suppress(AdminError):
             self.office.decide(*key, "", "revoke", Channel.CONSOLE)
             self.definitions[key].approved, self.definitions[key].closed = None, True
             self.tally["approvals taken back"] += 1
 
     def revoke(self, one: int, two: int) -> None:
-        grants = run_inline(self.office.telling(["grants"]))["grants"]
+        grants = run_inline(self.office.state_in_steps(["grants"]))["grants"]
         if grants:
             id = grants[one % len(grants)]["id"]
-            with suppress(OfficeError):
+            with suppress(AdminError):
                 self.office.revoke(id, Channel.CONSOLE)
                 if id in self.given:
                     self.given[id].void = True
@@ -890,7 +892,7 @@ class Machine:
         self._respecify()
         former, self.config = self.config, self._config()
         self.world.gate.replace(self.config.servers)
-        self.world.roster.apply(self.config.servers, difference(former, self.config).restart)
+        self.world.upstreams.apply(self.config.servers, difference(former, self.config).restart)
         for each in self.given.values():
             each.void = each.void or each.rule not in asking(self.variant, each.key[0])
         self.tally["reloads"] += 1
@@ -958,7 +960,7 @@ def clock_of(clock: MockClock) -> Iterator[None]:
     """The wall clock goes with the clock of the script for the block, and no work is cut short by the real one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: 1_800_000_000.0 + clock.current_time())
-        patch.setattr(office, "COMPARE", math.inf)
+        patch.setattr(office, "COMPARE_BUDGET", math.inf)
         yield
 
 

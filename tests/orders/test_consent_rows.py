@@ -22,10 +22,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rate, Rule, Trust, Verdict
 from config.model import Limits
 from host.asking import PeerError
-from host.console.office import HostOffice
+from host.console.office import HostAdmin
 from host.downstream.status import status
 from host.errors import ColonnadeError, StaleApproval
-from host.exchange import Caller
+from host.exchange import Answered, Caller
 from host.jsonrpc.messages import ErrorBody, Request, write
 from host.jsonrpc.raw import encode, members
 from host.policy import rules as judge
@@ -36,7 +36,7 @@ from host.policy.pins import StaleDecision
 from host.protocol.abilities import abilities_of
 from host.protocol.methods import TARGETED
 from host.protocol.versions import LATEST as STATELESS
-from tests.kit.asgi import LATEST, Connection, open_face
+from tests.kit.asgi import LATEST, Connection, open_http_app
 from tests.kit.gates import SOURCE, kind
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
 
@@ -83,7 +83,7 @@ def reread(world: World, **changes: Any) -> None:
     servers = {id: server.spec for id, server in world.servers.items()}
     servers["gh"] = replace(servers["gh"], **changes)
     world.gate.replace(servers)
-    world.roster.apply(servers, ())
+    world.upstreams.apply(servers, ())
 
 
 # P1
@@ -133,7 +133,7 @@ async def test_p1_what_is_denied_answers_byte_for_byte_like_what_does_not_exist(
     method: str, params: dict[str, Any], stateless: bool, path: str
 ) -> None:
     server = hiding()
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         if not stateless:
             await connection.open(path)
         denied = await _reply(connection, method, named(params, "wipe", path), path, stateless)
@@ -195,7 +195,7 @@ async def test_what_is_denied_is_missing_whatever_stands_behind_it(method: str, 
         answers=dict.fromkeys(("resources/read", "resources/subscribe", "completion/complete"), read),
     )
     prefix = "fs+" if path == "/mcp" else ""
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         await connection.open(path)
         answers: set[tuple[int, bytes]] = set()
         for uri in (f"{FOLDER}/missing.md", f"{FOLDER}/.env", *(f"{FOLDER}/.env{end}" for end in SPELLINGS)):
@@ -214,7 +214,7 @@ async def _reply(
 ) -> tuple[int, bytes]:
     if stateless:
         answer = connection.another().start(method, params, path=path)
-        await answer.whole.wait()
+        await answer.complete.wait()
     else:
         answer = await connection.get("POST", path, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
     return answer.status, answer.body
@@ -296,7 +296,7 @@ async def test_p1_and_takes_the_same_way(
             if method in TARGETED:
                 world.router.may_park(caller, method, members(encode(asked)))
             try:
-                return repr(await world.round(method, asked, endpoint=endpoint))
+                return repr(await world.mrtr_round(method, asked, endpoint=endpoint))
             except ColonnadeError as error:
                 return f"{error.code} {error} {bytes(error.data or b'')!r}"
 
@@ -372,7 +372,9 @@ async def test_p3_with_nobody_there_it_is_refused_at_once(session: bool) -> None
             if session:
                 text = json.dumps(await (await world.client()).call("gh__create"))
             else:
-                text = bytes((await world.round("tools/call", {"name": "gh__create", "arguments": {}})).result).decode()  # type: ignore[union-attr]
+                answer = await world.mrtr_round("tools/call", {"name": "gh__create", "arguments": {}})
+                assert isinstance(answer, Answered)
+                text = bytes(answer.result).decode()
         assert "nobody is there" in text
         assert "colonnade ask" in text
         assert calls(server) == 0
@@ -617,7 +619,7 @@ async def test_t17_nothing_that_an_untrusted_server_writes_is_read_before_a_pers
 ) -> None:
     """By no list, handshake, notice, status, progress, log or error."""
     server = poisoned()
-    async with trio.open_nursery() as nursery, open_face(server) as (world, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (world, connection):
         said: list[bytes] = []
         stream = None
         if not stateless:
@@ -640,7 +642,7 @@ async def test_t17_nothing_that_an_untrusted_server_writes_is_read_before_a_pers
             with pytest.raises(Refusal):
                 await asked.comes()
         await wait_all_tasks_blocked()
-        said.append(status(world.roster, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory))
+        said.append(status(world.upstreams, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory))
         if stream is not None:
             said.append(stream.body)
         for each in said:
@@ -707,7 +709,7 @@ async def test_t20_no_text_of_an_untrusted_server_moves_a_terminal_or_hides_from
         client = await world.client()
         said.append(json.dumps(client.opened, ensure_ascii=False))  # type: ignore[attr-defined]
         said.append(json.dumps(await client.request("tools/list"), ensure_ascii=False))
-        with world.attended(ConfirmationAnswer.ONCE):
+        with world.auto_answering(ConfirmationAnswer.ONCE):
             said.append(json.dumps(await client.call("gh__create", {"a": HOSTILE}), ensure_ascii=False))
         said.append(json.dumps(await office.state(), ensure_ascii=False))
         said += [str(event) for event in world.events]
@@ -725,10 +727,10 @@ def _texts(value: object) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def office_of(world: World) -> HostOffice:
+def office_of(world: World) -> HostAdmin:
     servers = {id: server.spec for id, server in world.servers.items()}
     config = Config(SOURCE, Listen(), 3.0, servers)
-    return HostOffice(lambda: config, world.roster, world.catalog, world.gate, world.journal, stdio=False)
+    return HostAdmin(lambda: config, world.upstreams, world.catalog, world.gate, world.journal, stdio=False)
 
 
 # T19
@@ -780,15 +782,16 @@ async def test_t22_a_server_that_asks_a_thousand_times_comes_to_the_end_of_its_b
         for at in range(1000):
             asked = later(nursery, server.asks, "sampling/createMessage", SAMPLING)
             await wait_all_tasks_blocked()
-            if len(client.asked) > at:
+            if len(client.server_requests) > at:
                 client.replies(
-                    client.asked[at].id, {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "m"}
+                    client.server_requests[at].id,
+                    {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "m"},
                 )
             try:
                 await asked.comes()
             except Refusal as refusal:
                 codes.append(refusal.code)
-        assert (len(client.asked), len(codes)) == (20, 980)
+        assert (len(client.server_requests), len(codes)) == (20, 980)
         assert set(codes) == {429}
         nursery.cancel_scope.cancel()
 
@@ -804,7 +807,7 @@ async def test_t22_a_server_gives_the_clients_model_no_tools(more: dict[str, Any
         asked = later(nursery, server.asks, "sampling/createMessage", {**SAMPLING, **more})
         with pytest.raises(Refusal):
             await asked.comes()
-        assert client.asked == []
+        assert client.server_requests == []
         nursery.cancel_scope.cancel()
 
 
@@ -822,7 +825,7 @@ async def test_t23_an_answer_goes_to_the_server_that_asked_and_to_no_other() -> 
             await client.is_asked("elicitation/create", len(asked) - 1)
         for at, server in enumerate(servers):
             assert server.id in (await client.is_asked("elicitation/create", at))["message"]
-        client.replies(client.asked[1].id, {"action": "accept", "content": {"name": "for two"}})
+        client.replies(client.server_requests[1].id, {"action": "accept", "content": {"name": "for two"}})
         assert (await asked[1].comes())["content"] == {"name": "for two"}
         assert not asked[0].done
         assert servers[0].answered == []
@@ -851,7 +854,7 @@ async def test_t23_no_form_asks_for_a_secret(field: str, revision: str) -> None:
             asked = later(nursery, server.asks, "elicitation/create", form)
             with pytest.raises(Refusal):
                 await asked.comes()
-        assert client.asked == []
+        assert client.server_requests == []
         nursery.cancel_scope.cancel()
 
 
@@ -861,7 +864,7 @@ async def test_t23_no_form_asks_for_a_secret(field: str, revision: str) -> None:
 async def test_t35_nothing_that_an_agent_can_reach_approves_anything() -> None:
     """No tool, method, path or answer of the endpoint decides about a question or a definition."""
     server = asking(trust=Trust.UNTRUSTED, consent=Consent())
-    async with open_face(server) as (world, connection):
+    async with open_http_app(server) as (world, connection):
         await connection.open()
         held = world.gate.pins.held()
         before = [(each.kind, each.name, each.status) for each in held]
@@ -871,9 +874,9 @@ async def test_t35_nothing_that_an_agent_can_reach_approves_anything() -> None:
                 answer = await connection.another().get(method, path, {**body, "decision": "approve"})
                 assert answer.status >= 400, (path, answer.body)
         for verb in ("consent/answer", "colonnade/approve", "approve", "console/decide", "answer"):
-            refused = await connection.ask(verb, {"fingerprint": held[0].fingerprint})
+            refused = await connection.request(verb, {"fingerprint": held[0].fingerprint})
             assert refused["error"]["code"] == -32601
-        listed = await connection.ask("tools/list")
+        listed = await connection.request("tools/list")
         assert listed["result"]["tools"] == []
         assert [(each.kind, each.name, each.status) for each in world.gate.pins.held()] == before
 

@@ -39,7 +39,7 @@ from host.jsonrpc.messages import ErrorBody, Failure, Message, Notification, Req
 from host.upstream import connection
 from host.wire.asgi import ASGIApp
 from host.wire.link import Arrival, Deliver, LinkLost
-from tests.kit.asgi import LATEST, Answer, Connection, open_face
+from tests.kit.asgi import LATEST, Connection, Response, open_http_app
 from tests.kit.memory import MemoryLink
 from tests.kit.scripts import Step, scripts
 from tests.kit.world import Refusal, ScriptedServer, World, open_world
@@ -218,7 +218,7 @@ class Sent:
     number: int
     call: Call
     connection: Connection
-    answer: Answer
+    answer: Response
     refused: bool = False
     """Whether it can only be refused."""
     hopeful: bool = False
@@ -240,7 +240,7 @@ class Machine:
         self.sent: list[Sent] = []
         self.works: list[Work] = []
         self.asks: dict[str, Asked] = {}
-        self.stands: list[tuple[str, Answer, Connection]] = []
+        self.stands: list[tuple[str, Response, Connection]] = []
         self.questions: list[tuple[object, dict[str, Any]]] = []
         """Those that the session's client was asked: under which id, and what."""
         self.servers = {
@@ -310,7 +310,7 @@ class Machine:
             over = asked.exact and not asked.work.goes_on and not asked.work.lost
             self._must(bool(asked.answers) or asked.withdrawn or not over, "a question outlives its call")
         for sent in self.sent:
-            if sent.call.server != "free" and not sent.left and not sent.answer.whole.is_set():
+            if sent.call.server != "free" and not sent.left and not sent.answer.complete.is_set():
                 goes_on = all(work.goes_on for work in sent.call.dispatched)
                 self._must(goes_on, "a request waits for a call that is over")
         self._look()
@@ -321,7 +321,7 @@ class Machine:
     def _look(self) -> None:
         """What has come to the clients meanwhile."""
         for sent in self.sent:
-            if sent.left or not (sent.answer.streams or sent.answer.whole.is_set()):
+            if sent.left or not (sent.answer.streams or sent.answer.complete.is_set()):
                 continue
             messages = sent.answer.messages()
             for message in messages[sent.read :]:
@@ -460,13 +460,13 @@ class Machine:
                 self._send(call, brought, refused=True, method="prompts/get")
 
     def leave(self, one: int, two: int) -> None:
-        for sent in _some([sent for sent in self.sent if not sent.left and not sent.answer.whole.is_set()], one):
+        for sent in _some([sent for sent in self.sent if not sent.left and not sent.answer.complete.is_set()], one):
             sent.left = True
             sent.connection.leaves.set()
 
     def cancel(self, one: int, two: int) -> None:
         """By a session; a stateless request is called off by leaving."""
-        mine = [sent for sent in self.sent if sent.call.client == "session" and not sent.answer.whole.is_set()]
+        mine = [sent for sent in self.sent if sent.call.client == "session" and not sent.answer.complete.is_set()]
         for sent in _some(mine, one):
             sent.cancelled = True
             self._post({"method": "notifications/cancelled", "params": {"requestId": sent.number, "reason": "no"}})
@@ -555,7 +555,9 @@ class Machine:
             changed = {"uri": "x://r"}
             if not server.stateless:
                 with suppress(LinkLost):
-                    link.put(write(Notification("notifications/resources/updated", Raw(json.dumps(changed).encode()))))
+                    link.write_bytes(
+                        write(Notification("notifications/resources/updated", Raw(json.dumps(changed).encode())))
+                    )
 
     # Steps: time
 
@@ -646,7 +648,7 @@ class Machine:
 
     def _put(self, work: Work, message: Message, *, exact: bool = True) -> None:
         with suppress(LinkLost):
-            work.link.put(write(message), work.request.id if exact and not work.server.stateless else None)
+            work.link.write_bytes(write(message), work.request.id if exact and not work.server.stateless else None)
 
     # The end
 
@@ -670,7 +672,7 @@ class Machine:
 
     def judge(self) -> None:
         for sent in self.sent:
-            if sent.call.client != "session" and sent.answer.whole.is_set():
+            if sent.call.client != "session" and sent.answer.complete.is_set():
                 with suppress(Refusal):
                     sent.answer.outcome("tools/call")  # holds all of it against the schema
             finals = [each for each in sent.answer.messages() if "method" not in each]
@@ -678,7 +680,7 @@ class Machine:
                 self._must(len(finals) <= 1, f"{len(finals)} answers")
             else:
                 self._must(len(finals) == 1, f"{len(finals)} answers")
-                self._must(sent.answer.whole.is_set(), "an answer without an end")
+                self._must(sent.answer.complete.is_set(), "an answer without an end")
         for work in self.works:
             self._must(not work.goes_on, "a call that nobody waits for was never called off")
         for asked in self.asks.values():
@@ -704,7 +706,7 @@ class Machine:
         self._must(not len(self.hosted), "a hosted task is left")
         self._must(not self._requests.child_tasks, "a request is still served")
         self._must(not self._open_sessions, "a session is left")
-        roster = self.world.roster
+        roster = self.world.upstreams
         for id, upstream in roster.upstreams.items():
             self._must(not len(upstream.watches), f"somebody still watches {id}")
             if (state := getattr(upstream.state, "client", None)) is not None:
@@ -844,7 +846,7 @@ class Sealed:
 async def sealed() -> AsyncIterator[Sealed]:
     legacy = ScriptedServer("a", tools=[f"t{number}" for number in range(PAGES)])
     modern = ScriptedServer("b", tools=["x"], revision=LATEST)
-    async with trio.open_nursery() as nursery, open_face(legacy, modern) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(legacy, modern) as (_, connection):
         found = Sealed(connection, [legacy, modern])
         listed = await connection.result("tools/list")
         found.given["cursor"] = "tools/list", {}, listed["nextCursor"]
@@ -860,7 +862,7 @@ async def sealed() -> AsyncIterator[Sealed]:
                 server.says(
                     heard["id"], {"resultType": "input_required", "inputRequests": requests, "requestState": "s"}
                 )
-            await call.whole.wait()
+            await call.complete.wait()
             found.given[kind] = "tools/call", params, call.outcome("tools/call")["requestState"]
         yield found
         for server in (legacy, modern):

@@ -21,7 +21,7 @@ from host.downstream.stateless_stdio import StatelessStdio
 from host.journal import InternalError
 from host.jsonrpc.messages import Message, receive, write
 from host.protocol.versions import LATEST, LATEST_LEGACY
-from tests.kit.asgi import IO, Answer, Connection, HeaderValue, open_face, open_stateless
+from tests.kit.asgi import IO, Connection, HeaderValue, Response, open_http_app, open_stateless
 from tests.kit.scripts import Step, scripts
 from tests.kit.world import ScriptedServer, World, open_world
 
@@ -230,7 +230,7 @@ class Posted:
     number: int
     session: str | None
     connection: Connection
-    answer: Answer
+    answer: Response
     expected: Verdict
     status: int
     waits: bool
@@ -396,7 +396,7 @@ class OneEndpoint:
         for each in self.posted:
             if each.left:
                 continue
-            assert each.answer.whole.is_set() == (not each.waits)
+            assert each.answer.complete.is_set() == (not each.waits)
             if not each.waits:
                 verdict = verdict_on(each.answer.messages())
                 assert (each.answer.status, verdict) == (each.status, each.expected)
@@ -450,7 +450,7 @@ def test_over_http_every_request_is_answered_once_by_its_era(script: list[Step])
 
     async def play() -> None:
         server = Slow()
-        async with open_face(server) as (world, client):
+        async with open_http_app(server) as (world, client):
             await OneEndpoint(client, server).play(script)
             assert len(server.heard) == len(set(server.heard))
             assert not [event for event in world.events if isinstance(event, InternalError)]

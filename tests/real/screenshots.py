@@ -25,9 +25,9 @@ from anyio.from_thread import start_blocking_portal
 from mcp.types import CallToolResult
 from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page, expect
 
-from host.local import Running as Local
-from host.local import running
-from tests.kit.office import NOW, SECTIONS, MemoryOffice
+from host.local import RunningHost as Local
+from host.local import find_hosts
+from tests.kit.office import NOW, SECTIONS, FakeAdminApi
 from tests.kit.servers.offering import offer
 
 from .running import ROOT, until
@@ -129,7 +129,7 @@ def scenes() -> tuple[State, State]:
 @contextmanager
 def somebody_there(here: Setting) -> Iterator[Local]:
     """The host, with a terminal at which its questions could be answered."""
-    (host,) = running(here.state)
+    (host,) = find_hosts(here.state)
     following = host.follow()
     next(following)
     try:
@@ -187,7 +187,7 @@ def take(folder: Path, names: Sequence[str]) -> None:
 
 
 async def _take(folder: Path, asking: State, changed: State) -> None:
-    office = MemoryOffice()
+    office = FakeAdminApi()
     async with serving_office(office) as host:
         await trio.to_thread.run_sync(partial(_photograph, host, folder, asking, changed))
 

@@ -18,12 +18,12 @@ import pytest
 import trio
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from host.console.http import link, open_console, own_hosts
-from host.console.sessions import Sessions
+from host.console.http import allowed_hosts, console_app, console_url
+from host.console.sessions import ConsoleSessions
 from host.wire.asgi import Receive, Scope, Send
 from host.wire.listener import serve_http
 from host.wire.port import bind
-from tests.kit.office import MemoryOffice, entry, grant, held, question, server
+from tests.kit.office import FakeAdminApi, confirmation, entry, grant, held, server
 
 CHROMIUM = shutil.which("chromium")
 SWITCHES = [
@@ -49,20 +49,20 @@ class Host:
     """The console's own listener, which the browser reaches at `port`, if that is another. `link` and `do` are for
     other threads than trio's."""
 
-    def __init__(self, office: MemoryOffice, port: int | None = None) -> None:
+    def __init__(self, office: FakeAdminApi, port: int | None = None) -> None:
         self.bound = bind("127.0.0.1", 0)
         self.port: int = port or self.bound.getsockname()[1]
         self.office = office
-        self.sessions = Sessions(trio.current_time)
+        self.sessions = ConsoleSessions(trio.current_time)
         self.stop = trio.Event()
-        self.app = open_console(office, self.sessions, own_hosts("127.0.0.1", self.port), self.stop)
+        self.app = console_app(office, self.sessions, allowed_hosts("127.0.0.1", self.port), self.stop)
 
     @property
     def origin(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def link(self) -> str:
-        return link("127.0.0.1", self.port, trio.from_thread.run_sync(self.sessions.code))
+        return console_url("127.0.0.1", self.port, trio.from_thread.run_sync(self.sessions.new_code))
 
     def do(self, act: Callable[..., Any], *args: Any) -> Any:
         """Something with the office, in its own thread."""
@@ -70,7 +70,7 @@ class Host:
 
 
 @asynccontextmanager
-async def serving(office: MemoryOffice, port: int | None = None) -> AsyncIterator[Host]:
+async def serving(office: FakeAdminApi, port: int | None = None) -> AsyncIterator[Host]:
     host = Host(office, port)
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_http, host.app, host.bound, stop=host.stop))
@@ -94,11 +94,11 @@ async def in_browser(host: Host, act: Callable[[Host, Browser], None]) -> None:
     await trio.to_thread.run_sync(run)
 
 
-def full() -> MemoryOffice:
-    return MemoryOffice(
+def full() -> FakeAdminApi:
+    return FakeAdminApi(
         servers=[server(warnings=["It runs unconfined."], unmatched=["tools.allow: foo_*"]), server("notes")],
         catalog=[entry("list_issues"), entry("create_issue", verdict="ask", rule="tools.ask: create_*")],
-        questions=[question()],
+        questions=[confirmation()],
         held=[held(), held("new_tool", standing="new", diff=[], text='{"name": "new_tool"}')],
         grants=[grant("g1", name="list_issues")],
         activity=[{"t": 1_790_000_000.0, "kind": "call", "server": "github", "text": "answered", "level": "info"}],
@@ -113,7 +113,7 @@ async def test_a_question_appears_by_itself_and_is_answered() -> None:
         expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
         assert "#" not in page.url
         assert host.office.present == ["console"]
-        host.do(host.office.put, "questions", question())
+        host.do(host.office.add, "questions", confirmation())
         card = page.get_by_role("article", name="create_issue")
         expect(card).to_contain_text("laptop wants to call a tool of the server github")
         expect(card).to_contain_text('"title": "The login page is slow"')
@@ -122,9 +122,9 @@ async def test_a_question_appears_by_itself_and_is_answered() -> None:
         card.get_by_role("button", name="Allow once").click()
         expect(card).to_have_count(0)
         expect(page).to_have_title("Colonnade")
-        assert host.office.asked == [("answer", "q1", "once", None, "exact", "console")]
+        assert host.office.requests == [("answer", "q1", "once", None, "exact", "console")]
 
-    async with serving(MemoryOffice()) as host:
+    async with serving(FakeAdminApi()) as host:
         await in_browser(host, act)
 
 
@@ -139,18 +139,18 @@ async def test_what_lasts_says_what_it_is_for() -> None:
             "laptop may call create_issue of github with any"
         )
         card.get_by_label("How long").select_option("1 hour")
-        host.do(host.office.replace, "questions", [question(waiting=2)])  # what was chosen outlives a change
+        host.do(host.office.replace, "questions", [confirmation(waiting=2)])  # what was chosen outlives a change
         expect(card).to_contain_text("2 calls wait")
         expect(card.get_by_label("any arguments")).to_be_checked()
         card.get_by_role("button", name="Allow for").click()
         expect(card).to_have_count(0)
-        assert host.office.asked == [("answer", "q1", "time", 3600, "any", "console")]
+        assert host.office.requests == [("answer", "q1", "time", 3600, "any", "console")]
         granted = page.locator("#grants").get_by_text("may call")
         expect(granted).to_contain_text("create_issue")
         page.get_by_role("button", name="Revoke the grant for create_issue").click()
         expect(granted).to_have_count(0)
 
-    async with serving(MemoryOffice(questions=[question()])) as host:
+    async with serving(FakeAdminApi(questions=[confirmation()])) as host:
         await in_browser(host, act)
 
 
@@ -165,12 +165,12 @@ async def test_definitions_are_shown_with_their_difference_and_decided() -> None
         page.get_by_role("button", name="Approve get_issue").click()
         expect(region).to_have_count(0)
         expect(page.locator("#catalog")).to_contain_text("get_issue")
-        host.do(host.office.put, "held", held("x"))
+        host.do(host.office.add, "held", held("x"))
         page.get_by_role("button", name="Approve all 2 shown").click()
         page.get_by_role("button", name="Approve them").click()
         expect(page.get_by_text("held back: not listed")).to_have_count(0)
-        assert [each[0] for each in host.office.asked] == ["decide", "decide_all"]
-        assert sorted(host.office.asked[1][2]) == ["sha256:new_tool", "sha256:x"]
+        assert [each[0] for each in host.office.requests] == ["decide", "decide_all"]
+        assert sorted(host.office.requests[1][2]) == ["sha256:new_tool", "sha256:x"]
 
     async with serving(full()) as host:
         await in_browser(host, act)
@@ -191,7 +191,7 @@ async def test_the_catalog_is_filtered_and_explained() -> None:
         page.get_by_role("button", name="Explain with these arguments").click()
         page.get_by_label("Verdict", exact=True).select_option("deny")
         expect(page.get_by_text("Nothing matches.")).to_be_visible()
-        assert host.office.asked[-1] == ("explain", "github", "tool", "create_issue", {"owner": "acme"})
+        assert host.office.requests[-1] == ("explain", "github", "tool", "create_issue", {"owner": "acme"})
 
     async with serving(full()) as host:
         await in_browser(host, act)
@@ -215,7 +215,7 @@ async def test_everything_works_with_the_keyboard() -> None:
         tab_until(page, "Approve get_issue")
         page.keyboard.press("Space")
         expect(page.locator("#held")).not_to_contain_text("get_issue")
-        assert [each[0] for each in host.office.asked] == ["answer", "decide"]
+        assert [each[0] for each in host.office.requests] == ["answer", "decide"]
         last = tab_until(page, "Revoke the grant for list_issues of github")  # no trap on the way to the end
         assert "Explain list_issues" in last
 
@@ -247,15 +247,15 @@ async def test_a_press_that_was_meant_for_another_question_does_not_count() -> N
         page.goto(host.link())
         allow = page.get_by_role("article", name="other").get_by_role("button", name="Allow once")
         expect(allow).to_be_enabled()
-        host.do(host.office.replace, "questions", [question("q2", name="other")])
+        host.do(host.office.replace, "questions", [confirmation("q2", name="other")])
         expect(page.get_by_role("article", name="create_issue")).to_have_count(0)
         allow.dispatch_event("click")
-        assert host.office.asked == []
+        assert host.office.requests == []
         allow.click()  # waits until it may be pressed
         expect(allow).to_have_count(0)
-        assert len(host.office.asked) == 1
+        assert len(host.office.requests) == 1
 
-    async with serving(MemoryOffice(questions=[question(), question("q2", name="other")])) as host:
+    async with serving(FakeAdminApi(questions=[confirmation(), confirmation("q2", name="other")])) as host:
         await in_browser(host, act)
 
 
@@ -272,8 +272,8 @@ async def test_a_phone_shows_all_of_it_in_either_theme(theme: str) -> None:
         assert (luminance(paper) < 0.1) is (theme == "dark")
 
     office = full()
-    office.put("catalog", entry(EVIL_LONG, description=EVIL_LONG))
-    office.put("questions", question("q2", name="n" * 300, arguments="x" * 4000, rule="r" * 300, caller="c" * 300))
+    office.add("catalog", entry(EVIL_LONG, description=EVIL_LONG))
+    office.add("questions", confirmation("q2", name="n" * 300, arguments="x" * 4000, rule="r" * 300, caller="c" * 300))
     async with serving(office) as host:
         await in_browser(host, act)
 
@@ -330,14 +330,16 @@ async def test_hostile_text_is_text() -> None:
         assert faults == []
 
     definition = {"server": EVIL, "kind": EVIL, "name": EVIL, "fingerprint": EVIL}
-    office = MemoryOffice(
+    office = FakeAdminApi(
         servers=[
             server(EVIL, title=EVIL, transport=EVIL, state=EVIL, detail=EVIL, trust=EVIL, isolation=EVIL, revision=EVIL)
             | {"unmatched": [EVIL], "warnings": [EVIL], "entries": {EVIL: 2}}
         ],
         catalog=[entry("x") | definition | {"title": EVIL, "description": EVIL, "rule": EVIL}],
         questions=[
-            question(EVIL_ID, server=EVIL, trust=EVIL, name=EVIL, summary=EVIL, arguments=EVIL, caller=EVIL, rule=EVIL)
+            confirmation(
+                EVIL_ID, server=EVIL, trust=EVIL, name=EVIL, summary=EVIL, arguments=EVIL, caller=EVIL, rule=EVIL
+            )
             | {"claims": [EVIL], "why": EVIL}
         ],
         held=[
@@ -419,7 +421,7 @@ async def test_a_page_of_another_origin_or_port_can_neither_read_nor_approve() -
         assert agent(host, {"cookie": cookie}) == 403
         assert agent(host, {"cookie": cookie, "origin": host.origin}) == 403
         assert agent(host, {"origin": host.origin, "x-colonnade-console": secret}) == 403
-        assert host.office.asked == []
+        assert host.office.requests == []
         expect(page.get_by_text("create_issue").first).to_be_visible()
 
     office = full()
@@ -489,7 +491,7 @@ async def test_a_lost_connection_is_said_and_mended() -> None:
         expect(page.get_by_text("live", exact=True)).to_be_visible()
         cuts(True)
         expect(page.get_by_text("The connection to the host is lost.")).to_be_visible()
-        host.do(host.office.put, "questions", question("q7", name="later"))
+        host.do(host.office.add, "questions", confirmation("q7", name="later"))
         cuts(False)
         expect(page.get_by_role("article", name="later")).to_be_visible(timeout=20_000)
         expect(page.get_by_text("The connection to the host is lost.")).to_be_hidden()

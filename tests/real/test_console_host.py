@@ -32,7 +32,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, Request, expect
 
-from host.local import LocalError, running
+from host.local import AdminClientError, find_hosts
 from tests.kit.servers.offering import offer
 
 from .clients import PATIENCE, SDK_LEAKS, LineClient, sdk, text_of
@@ -94,7 +94,7 @@ class Setting:
 
 def link(state: Path) -> str:
     """What opens the console of the one host that runs, once."""
-    (host,) = running(state)
+    (host,) = find_hosts(state)
     found = host.request("link")["link"]
     assert isinstance(found, str)
     return found
@@ -381,7 +381,7 @@ async def with_token(url: str) -> AsyncIterator[Client]:
 
 
 def _questions(here: Setting) -> list[dict[str, Any]]:
-    (host,) = running(here.state)
+    (host,) = find_hosts(here.state)
     found: list[dict[str, Any]] = host.request("state")["questions"]
     return found
 
@@ -614,8 +614,8 @@ def test_a_host_at_stdio_has_a_console_of_its_own(tmp_path: Path, context: Brows
 
 def test_a_console_that_is_off_is_nowhere(tmp_path: Path) -> None:
     with over_stdio(tmp_path, console="off", ask={"answers": ["terminal"]}) as (_, state):
-        (host,) = running(state)
-        with pytest.raises(LocalError, match="console: off"):
+        (host,) = find_hosts(state)
+        with pytest.raises(AdminClientError, match="console: off"):
             host.request("link")
         said = colonnade("console", "--state", str(state))
         assert said.returncode != 0

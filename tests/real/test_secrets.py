@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from host.local import running
+from host.local import find_hosts
 from host.policy.audit import files
 from tests.real.running import BARE_PYTHON, colonnade, pids_below, recorder, serving, until, write_config
 
@@ -132,7 +132,7 @@ def test_twenty_planted_secrets_are_found_nowhere(tmp_path: Path, monkeypatch: p
             said.append(_ask(f"{host.url}?key={token}", "wrong", "tools/list", {}))
             seen["answers"] = "\n".join(said)
             seen["status"] = _status(host.url, token) + _status(host.url, f"{token}x")
-            (office,) = running(tmp_path / "state")
+            (office,) = find_hosts(tmp_path / "state")
             shown = office.request("state")
             # What a call was given is shown to the person who is asked about it, and to nobody else.
             (question,) = [each for each in shown["questions"] if each["name"] == "held"]

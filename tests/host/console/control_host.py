@@ -16,10 +16,10 @@ from pathlib import Path
 import trio
 
 from config import Channel
-from host.console.control import open_control
+from host.console.control import open_control_socket
 from host.wire.descent import Peer, announce_host
 from host.wire.keeper import become_subreaper
-from tests.kit.office import MemoryOffice, held, question
+from tests.kit.office import FakeAdminApi, confirmation, held
 
 KEEPER = """
 import subprocess, sys
@@ -31,7 +31,7 @@ sys.stdin.read()
 """
 
 
-class LoudOffice(MemoryOffice):
+class PrintingAdminApi(FakeAdminApi):
     @contextmanager
     def attach(self, channel: Channel) -> Iterator[None]:
         self.present.append(channel.value)
@@ -42,8 +42,8 @@ class LoudOffice(MemoryOffice):
             self.present.remove(channel.value)
             print("present", *self.present, flush=True)
 
-    def refused(self, peer: Peer, why: str, unrecorded: int) -> None:
-        super().refused(peer, why, unrecorded)
+    def record_refused_peer(self, peer: Peer, why: str, unrecorded: int) -> None:
+        super().record_refused_peer(peer, why, unrecorded)
         print("refused", peer.line[0].name, peer.pid, unrecorded, flush=True)
 
 
@@ -54,7 +54,7 @@ def start_keeper(programs: list[str]) -> subprocess.Popen[bytes]:
 async def main(folder: Path, programs: list[str]) -> None:
     become_subreaper()
     keeper = start_keeper(programs) if programs else None
-    office = LoudOffice(questions=[question(), question("q2")], held=[held()])
+    office = PrintingAdminApi(questions=[confirmation(), confirmation("q2")], held=[held()])
 
     def crashed(problem: Exception) -> None:
         print("crashed", repr(problem), flush=True)
@@ -69,13 +69,13 @@ async def main(folder: Path, programs: list[str]) -> None:
 
 
 async def serve(
-    office: LoudOffice,
+    office: PrintingAdminApi,
     folder: Path,
     hosts: Path,
     keeper: subprocess.Popen[bytes] | None,
     crashed: Callable[[Exception], None],
 ) -> None:
-    async with open_control(office, folder, hosts, crashed) as path:
+    async with open_control_socket(office, folder, hosts, crashed) as path:
         print("ready", path, flush=True)
         if keeper is not None and keeper.stdin is not None:
             keeper.stdin.write(b"\n")
@@ -83,11 +83,11 @@ async def serve(
         stdin = trio.lowlevel.FdStream(sys.stdin.fileno())
         async for words in stdin:
             if words == b"break\n":
-                office.breaks = True
+                office.fails = True
             elif words == b"refusals\n":
                 print("refusals", flush=True)
             else:
-                office.put("questions", question(words.decode().strip()))
+                office.add("questions", confirmation(words.decode().strip()))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from host.console.control import MAX_CONNECTIONS, MAX_LINGERING, MAX_REFUSALS_RECORDED, address_of
+from host.console.control import MAX_CONNECTIONS, MAX_LINGERING, MAX_REFUSALS_RECORDED, socket_address
 from host.console.requests import MAX_REQUEST
 from tests.real.running import until
 
@@ -69,7 +69,7 @@ class RunningHost:
     def connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(15)
-        with address_of(self.path) as address:
+        with socket_address(self.path) as address:
             connection.connect(address)
         return connection
 

@@ -10,8 +10,8 @@ import pytest
 
 from config import Channel, Consent, HttpServer, Trust
 from config.interpolate import Secret
-from host.console.decisions import Decisions
-from host.console.requests import OfficeError
+from host.console.decisions import PolicyAdmin
+from host.console.requests import AdminError
 from host.policy.gate import Gate
 from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
@@ -25,11 +25,11 @@ SERVERS = {
 
 
 @contextmanager
-def left(state: Path, **offered: bytes) -> Iterator[tuple[Gate, Decisions]]:
+def left(state: Path, **offered: bytes) -> Iterator[tuple[Gate, PolicyAdmin]]:
     with open_gate(SERVERS, state=state) as gate:
         if offered:
             observe(gate, "gh", Kind.TOOL, offered)
-        yield gate, Decisions(gate)
+        yield gate, PolicyAdmin(gate)
 
 
 def test_a_decision_holds_for_the_next_host(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_decision_holds_for_the_next_host(tmp_path: Path) -> None:
 def test_what_is_not_there_as_it_was_shown_is_not_decided(tmp_path: Path) -> None:
     with left(tmp_path / "state", a=b'{"name":"a"}') as (gate, decisions):
         for name, fingerprint in (("a", "sha256:another"), ("b", "sha256:another"), ("b", "")):
-            with pytest.raises(OfficeError):
+            with pytest.raises(AdminError):
                 decisions.decide("gh", "tool", name, fingerprint, "approve", Channel.TERMINAL)
         assert gate.pins.status("gh", "tool", "a") is PinStatus.NEW
 
@@ -58,7 +58,7 @@ def test_all_that_was_shown_of_a_server_is_approved_and_nothing_else(tmp_path: P
         shown = [each.fingerprint for each in gate.pins.held() if each.name != "c"]
         decisions.decide_all("gh", shown, "approve", Channel.CONSOLE)
         assert [each.name for each in gate.pins.held()] == ["c"]
-        with pytest.raises(OfficeError):
+        with pytest.raises(AdminError):
             decisions.decide_all("gh", shown, "approve", Channel.CONSOLE)
 
 
@@ -73,14 +73,14 @@ def test_a_name_is_decided_about_as_it_was_shown(tmp_path: Path) -> None:
 
 def test_where_no_host_runs_nothing_is_answered_and_no_grant_is_taken_back_that_is_none(tmp_path: Path) -> None:
     with left(tmp_path / "state") as (_, decisions):
-        with pytest.raises(OfficeError, match="no question waits"):
+        with pytest.raises(AdminError, match="no question waits"):
             decisions.answer("x", "once", None, "exact", Channel.TERMINAL)
-        with pytest.raises(OfficeError):
+        with pytest.raises(AdminError):
             decisions.revoke("feed", Channel.TERMINAL)
 
 
 @pytest.mark.parametrize(("server", "of"), [("nowhere\x1b", "tool"), ("gh", "nonsense\x1b")])
 def test_what_nobody_knows_is_not_explained(server: str, of: str, tmp_path: Path) -> None:
-    with left(tmp_path / "state") as (_, decisions), pytest.raises(OfficeError) as refused:
+    with left(tmp_path / "state") as (_, decisions), pytest.raises(AdminError) as refused:
         decisions.explain(server, of, "x", None)
     assert "\x1b" not in str(refused.value)

@@ -14,14 +14,14 @@ import trio
 import trio.testing
 
 import host.console
-from host.console.http import MAX_STREAMS, link, open_console, own_hosts
+from host.console.http import MAX_STREAMS, allowed_hosts, console_app, console_url
 from host.console.requests import MAX_REQUEST
-from host.console.sessions import CODE_LIFE, COOKIE, MAX_SESSIONS, MAX_WRONG, Sessions
+from host.console.sessions import CODE_LIFETIME, COOKIE_PREFIX, MAX_FAILED_TRIES, MAX_SESSIONS, ConsoleSessions
 from host.downstream.edge import BODY_PATIENCE
 from host.downstream.streams import HEARTBEAT
 from host.wire.asgi import CLAIM, ASGIApp
-from tests.kit.asgi import Answer, Connection, HeaderValue
-from tests.kit.office import MemoryOffice, held, question
+from tests.kit.asgi import Connection, HeaderValue, Response
+from tests.kit.office import FakeAdminApi, confirmation, held
 
 HOST = "127.0.0.1:8808"
 ORIGIN = f"http://{HOST}"
@@ -32,7 +32,7 @@ ONCE = {"id": "q1", "answer": "once"}
 class Page:
     """A browser's page, and what it may forget or have wrong."""
 
-    def __init__(self, app: ASGIApp, nursery: trio.Nursery, sessions: Sessions, stop: trio.Event) -> None:
+    def __init__(self, app: ASGIApp, nursery: trio.Nursery, sessions: ConsoleSessions, stop: trio.Event) -> None:
         self.connection = Connection(app, nursery)
         self.sessions = sessions
         self.stop = stop
@@ -46,23 +46,23 @@ class Page:
         return other
 
     async def open(self) -> None:
-        answer = await self.post("open", {"code": self.sessions.code()})
+        answer = await self.post("open", {"code": self.sessions.new_code()})
         assert answer.status == 200
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
         self.secret = json.loads(answer.body)["secret"]
 
     async def post(
         self, path: str, body: object = None, headers: Mapping[str, HeaderValue] | None = None, **more: Any
-    ) -> Answer:
+    ) -> Response:
         self.number += 1
         given: dict[str, HeaderValue] = {"origin": ORIGIN, "x-colonnade-sequence": str(self.number), **self._own()}
         sent = body if isinstance(body, bytes) else body or {}
         return await self.connection.get("POST", f"/console/{path}", sent, headers={**given, **(headers or {})}, **more)
 
-    async def get(self, path: str, headers: Mapping[str, HeaderValue] | None = None) -> Answer:
+    async def get(self, path: str, headers: Mapping[str, HeaderValue] | None = None) -> Response:
         return await self.connection.get("GET", f"/console/{path}", headers={**self._own(), **(headers or {})})
 
-    def follow(self, headers: Mapping[str, HeaderValue] | None = None) -> Answer:
+    def follow(self, headers: Mapping[str, HeaderValue] | None = None) -> Response:
         return self.connection.send("GET", "/console/events", headers={**self._own(), **(headers or {})})
 
     def _own(self) -> dict[str, HeaderValue]:
@@ -71,9 +71,9 @@ class Page:
 
 
 @asynccontextmanager
-async def open_page(office: MemoryOffice | None = None) -> AsyncIterator[Page]:
-    sessions, stop = Sessions(trio.current_time), trio.Event()
-    app = open_console(office or MemoryOffice(), sessions, own_hosts("127.0.0.1", 8808), stop)
+async def open_page(office: FakeAdminApi | None = None) -> AsyncIterator[Page]:
+    sessions, stop = ConsoleSessions(trio.current_time), trio.Event()
+    app = console_app(office or FakeAdminApi(), sessions, allowed_hosts("127.0.0.1", 8808), stop)
     async with trio.open_nursery() as nursery:
         page = Page(app, nursery, sessions, stop)
         await page.open()
@@ -81,7 +81,7 @@ async def open_page(office: MemoryOffice | None = None) -> AsyncIterator[Page]:
         nursery.cancel_scope.cancel()
 
 
-def lines(answer: Answer) -> list[dict[str, Any]]:
+def lines(answer: Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer.body.splitlines() if line]
 
 
@@ -90,7 +90,7 @@ def lines(answer: Answer) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", ["/console", "/console/console.js", "/console/console.css"])
 async def test_the_page_is_the_same_for_everybody(path: str) -> None:
-    async with open_page(MemoryOffice(questions=[question()])) as page:
+    async with open_page(FakeAdminApi(questions=[confirmation()])) as page:
         stranger = await page.connection.get("GET", path, headers={"host": "evil.com", "origin": "http://evil.com"})
         own = await page.connection.get("GET", path, headers={"cookie": page.cookie})
         assert own.status == stranger.status == 200
@@ -147,11 +147,11 @@ async def test_other_methods_are_refused_and_no_preflight_is_granted(method: str
 
 async def test_a_link_opens_once() -> None:
     async with open_page() as page:
-        code = page.sessions.code()
+        code = page.sessions.new_code()
         first = await page.post("open", {"code": code})
         assert first.status == 200
         name, attributes = first.headers["set-cookie"].split("=", 1)
-        assert re.fullmatch(COOKIE + "[0-9a-f]{16}", name)
+        assert re.fullmatch(COOKIE_PREFIX + "[0-9a-f]{16}", name)
         assert set(attributes.split("; ")[1:]) == {"Path=/console", "Max-Age=43200", "HttpOnly", "SameSite=Strict"}
         again = await page.post("open", {"code": code})
         assert again.status == 403
@@ -161,8 +161,8 @@ async def test_a_link_opens_once() -> None:
 
 async def test_an_old_link_opens_nothing(autojump_clock: trio.testing.MockClock) -> None:
     async with open_page() as page:
-        code = page.sessions.code()
-        await trio.sleep(CODE_LIFE)
+        code = page.sessions.new_code()
+        await trio.sleep(CODE_LIFETIME)
         late = await page.post("open", {"code": code})
         never = await page.post("open", {"code": "x" * 43})
         assert (late.status, late.body) == (never.status, never.body)
@@ -171,8 +171,8 @@ async def test_an_old_link_opens_nothing(autojump_clock: trio.testing.MockClock)
 
 async def test_links_cannot_be_tried_out(autojump_clock: trio.testing.MockClock) -> None:
     async with open_page() as page:
-        statuses = [(await page.post("open", {"code": str(number)})).status for number in range(MAX_WRONG + 1)]
-        assert statuses == [403] * MAX_WRONG + [429]
+        statuses = [(await page.post("open", {"code": str(number)})).status for number in range(MAX_FAILED_TRIES + 1)]
+        assert statuses == [403] * MAX_FAILED_TRIES + [429]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"code": 1}', b'{"code": "a", "more": 1}'])
@@ -186,13 +186,13 @@ async def test_what_opens_nothing(body: bytes) -> None:
     [("127.0.0.1", 8808, "http://127.0.0.1:8808/console#c"), ("::1", 9, "http://[::1]:9/console#c")],
 )
 def test_how_a_link_is_written(address: str, port: int, opens: str) -> None:
-    assert link(address, port, "c") == opens
-    assert opens.split("/")[2] in own_hosts(address, port)
+    assert console_url(address, port, "c") == opens
+    assert opens.split("/")[2] in allowed_hosts(address, port)
 
 
 def test_the_port_of_http_itself_need_not_be_named() -> None:
-    assert own_hosts("127.0.0.1", 80) == {"127.0.0.1:80", "localhost:80", "127.0.0.1", "localhost"}
-    assert own_hosts("::1", 8808) == {"[::1]:8808", "localhost:8808"}
+    assert allowed_hosts("127.0.0.1", 80) == {"127.0.0.1:80", "localhost:80", "127.0.0.1", "localhost"}
+    assert allowed_hosts("::1", 8808) == {"[::1]:8808", "localhost:8808"}
 
 
 # Who gets in
@@ -227,19 +227,19 @@ WRONG_POST: list[dict[str, HeaderValue]] = [
 
 @pytest.mark.parametrize("headers", WRONG + WRONG_POST)
 async def test_what_does_not_come_from_the_page_changes_nothing(headers: dict[str, HeaderValue]) -> None:
-    office = MemoryOffice(questions=[question()], held=[held()])
+    office = FakeAdminApi(questions=[confirmation()], held=[held()])
     async with open_page(office) as page:
         for path in [*EVERY_POST, "open"]:
-            body = {"code": page.sessions.code()} if path == "open" else ONCE
+            body = {"code": page.sessions.new_code()} if path == "open" else ONCE
             answer = await page.post(path, body, headers)
             assert (answer.status, json.loads(answer.body).keys()) == (403, {"error"})
-        assert office.asked == []
+        assert office.requests == []
         assert (await page.post("answer", ONCE)).status == 200
 
 
 @pytest.mark.parametrize("headers", WRONG)
 async def test_what_does_not_come_from_the_page_reads_nothing(headers: dict[str, HeaderValue]) -> None:
-    async with open_page(MemoryOffice(questions=[question()])) as page:
+    async with open_page(FakeAdminApi(questions=[confirmation()])) as page:
         for path in ("state", "events"):
             answer = await page.get(path, headers)
             assert answer.status == 403
@@ -247,7 +247,7 @@ async def test_what_does_not_come_from_the_page_reads_nothing(headers: dict[str,
 
 
 async def test_cookie_and_secret_are_both_needed_and_nothing_says_which_is_missing() -> None:
-    office = MemoryOffice(questions=[question()])
+    office = FakeAdminApi(questions=[confirmation()])
     async with open_page(office) as page:
         other = page.another()
         await other.open()
@@ -275,20 +275,20 @@ async def test_cookie_and_secret_are_both_needed_and_nothing_says_which_is_missi
                 assert answer.status == 403
                 bodies.add(answer.body)
         assert len(bodies) == 1
-        assert office.asked == []
+        assert office.requests == []
         both = {"cookie": f"a=b; {page.cookie}; {other.cookie}"}  # two tabs of one browser
         assert (await page.post("answer", ONCE, both)).status == 200
         assert (await other.get("state", both)).status == 200
 
 
 async def test_a_request_counts_once() -> None:
-    office = MemoryOffice(questions=[question()])
+    office = FakeAdminApi(questions=[confirmation()])
     async with open_page(office) as page:
         assert (await page.post("answer", ONCE, {"x-colonnade-sequence": "10"})).status == 200
-        office.put("questions", question())
+        office.add("questions", confirmation())
         for number in ("10", "9", "0", "-1", "+11", "1e9", "011", "", None, ["11", "12"], str(2**53), "9" * 16):
             assert (await page.post("answer", ONCE, {"x-colonnade-sequence": number})).status == 403
-        assert len(office.asked) == 1
+        assert len(office.requests) == 1
         assert (await page.post("answer", ONCE, {"x-colonnade-sequence": "11"})).status == 200
 
 
@@ -305,7 +305,7 @@ async def test_a_request_counts_once() -> None:
     ],
 )
 async def test_what_becomes_of_an_answer(body: object, status: int) -> None:
-    async with open_page(MemoryOffice(questions=[question()])) as page:
+    async with open_page(FakeAdminApi(questions=[confirmation()])) as page:
         answer = await page.post("answer", body)
         assert answer.status == status
         said = json.loads(answer.body)
@@ -313,17 +313,17 @@ async def test_what_becomes_of_an_answer(body: object, status: int) -> None:
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(autojump_clock: trio.testing.MockClock) -> None:
-    office = MemoryOffice(questions=[question()])
+    office = FakeAdminApi(questions=[confirmation()])
     async with open_page(office) as page:
         page.connection.writes = trio.Event()
         start = trio.current_time()
         assert (await page.post("answer", ONCE)).status == 408
         assert trio.current_time() - start == BODY_PATIENCE
-        assert office.asked == []
+        assert office.requests == []
 
 
 async def test_every_request_of_the_page() -> None:
-    office = MemoryOffice(questions=[question()], held=[held(), held("b")])
+    office = FakeAdminApi(questions=[confirmation()], held=[held(), held("b")])
     async with open_page(office) as page:
         state = json.loads((await page.get("state")).body)
         assert [each["id"] for each in state["questions"]] == ["q1"]
@@ -333,8 +333,8 @@ async def test_every_request_of_the_page() -> None:
         await page.post("revoke", {"id": "g-q1"})
         said = await page.post("explain", {"server": "github", "kind": "tool", "name": "x"})
         assert json.loads(said.body)["verdict"] == "ask"
-        assert [each[0] for each in office.asked] == ["answer", "decide", "decide_all", "revoke", "explain"]
-        assert all(each[-1] == "console" for each in office.asked[:-1])
+        assert [each[0] for each in office.requests] == ["answer", "decide", "decide_all", "revoke", "explain"]
+        assert all(each[-1] == "console" for each in office.requests[:-1])
 
 
 def _definition(name: str) -> dict[str, str]:
@@ -345,14 +345,14 @@ def _definition(name: str) -> dict[str, str]:
 
 
 async def test_the_stream_tells_what_changes_while_somebody_is_there() -> None:
-    office = MemoryOffice()
+    office = FakeAdminApi()
     async with open_page(office) as page:
         assert office.present == []
         stream = page.follow()
         await _grows(stream, 1)
         assert office.present == ["console"]
         assert lines(stream)[0]["config"] == "/home/me/colonnade.yaml"
-        office.put("questions", question())
+        office.add("questions", confirmation())
         await _grows(stream, 2)
         assert lines(stream)[1].keys() == {"questions"}
         page.connection.leaves.set()
@@ -386,11 +386,11 @@ async def test_the_stream_ends_when_the_host_stops() -> None:
         await _grows(stream, 1)
         page.stop.set()
         with trio.fail_after(5):
-            await stream.whole.wait()
+            await stream.complete.wait()
 
 
 async def test_leaving_ends_the_session_and_its_streams() -> None:
-    office = MemoryOffice()
+    office = FakeAdminApi()
     async with open_page(office) as page:
         other = page.another()
         await other.open()
@@ -400,22 +400,22 @@ async def test_leaving_ends_the_session_and_its_streams() -> None:
         answer = await page.post("leave")
         assert "Max-Age=0" in answer.headers["set-cookie"]
         with trio.fail_after(5):
-            await streams[0].whole.wait()
+            await streams[0].complete.wait()
         assert office.present == ["console"]
-        assert not streams[1].whole.is_set()
+        assert not streams[1].complete.is_set()
         assert (await page.get("state")).status == 403
         assert (await other.get("state")).status == 200
 
 
 async def test_a_session_that_gives_way_hears_nothing_more() -> None:
-    office = MemoryOffice()
+    office = FakeAdminApi()
     async with open_page(office) as page:
         stream = page.follow()
         await _grows(stream, 1)
         for _ in range(MAX_SESSIONS):
             await page.another().open()
         with trio.fail_after(5):
-            await stream.whole.wait()
+            await stream.complete.wait()
 
 
 async def test_one_session_has_so_many_streams() -> None:
@@ -426,7 +426,7 @@ async def test_one_session_has_so_many_streams() -> None:
         assert (await page.get("events")).status == 429
 
 
-async def _grows(answer: Answer, count: int) -> None:
+async def _grows(answer: Response, count: int) -> None:
     await _until(lambda: len(lines(answer)) >= count)
 
 

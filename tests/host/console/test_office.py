@@ -13,8 +13,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import AskSpec, Channel, Config, Consent, Listen, Trust
-from host.console.office import MAX_ACTIVITY, SECTIONS, HostOffice
-from host.console.requests import OfficeError
+from host.console.office import MAX_ACTIVITY, SECTIONS, HostAdmin
+from host.console.requests import AdminError
 from host.journal import ConfigReloaded, ConsoleFailed, Event, RuleUnused, ServerFailed, ServerReady
 from host.policy.desk import MAX_CONFIRMABLE_BYTES
 from host.policy.explain import unmatched_rules
@@ -33,13 +33,13 @@ def server(**more: Any) -> ScriptedServer:
     return ScriptedServer("gh", tools=listed, consent=consent, answers={"tools/call": done}, **more)
 
 
-def office_of(world: World) -> HostOffice:
+def office_of(world: World) -> HostAdmin:
     config = Config(SOURCE, Listen(), 3.0, {id: each.spec for id, each in world.servers.items()})
-    return HostOffice(lambda: config, world.roster, world.catalog, world.gate, world.journal, stdio=False)
+    return HostAdmin(lambda: config, world.upstreams, world.catalog, world.gate, world.journal, stdio=False)
 
 
 class Opened:
-    def __init__(self, world: World, office: HostOffice, nursery: trio.Nursery) -> None:
+    def __init__(self, world: World, office: HostAdmin, nursery: trio.Nursery) -> None:
         self.world = world
         self.office = office
         self._nursery = nursery
@@ -96,7 +96,7 @@ async def test_what_a_reload_takes_while_it_is_told_is_left_out(left: list[str])
     """Whichever step the reload comes between, and whether it removes a server or gives it other rules."""
     for done_before in count():
         async with opened(*(ScriptedServer(id, tools=["x", "y"], consent=UNUSED) for id in ("gh", "other"))) as host:
-            telling = host.office.telling(SECTIONS)
+            telling = host.office.state_in_steps(SECTIONS)
             if len(list(islice(telling, done_before))) < done_before:
                 break
             host.world.configures(*(ScriptedServer(id, consent=Consent(tools=kind(deny=["x"]))) for id in left))
@@ -170,7 +170,7 @@ async def test_every_answer_lets_the_call_pass_and_what_lasts_is_shown(answer: s
             assert each["arguments"].startswith("when ")
             assert "acme" in each["arguments"]
             assert host.office.revoke(each["id"], Channel.CONSOLE)["done"]
-            with pytest.raises(OfficeError):
+            with pytest.raises(AdminError):
                 host.office.revoke(each["id"], Channel.CONSOLE)
         assert (await host.office.state())["grants"] == []
 
@@ -180,14 +180,14 @@ async def test_no_is_told_to_the_caller() -> None:
         call, question = await host.asked()
         host.office.answer(question["id"], "deny", None, "exact", Channel.CONSOLE)
         assert "a person said no" in json.dumps(await call.comes())
-        with pytest.raises(OfficeError, match="not there any more"):
+        with pytest.raises(AdminError, match="not there any more"):
             host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)
 
 
 async def test_a_channel_that_the_configuration_does_not_name_answers_nothing() -> None:
     async with opened(ask=AskSpec((Channel.CONSOLE,))) as host:
         call, question = await host.asked()
-        with pytest.raises(OfficeError, match=r"ask\.answers"):
+        with pytest.raises(AdminError, match=r"ask\.answers"):
             host.office.answer(question["id"], "once", None, "exact", Channel.TERMINAL)
         assert not call.done
 
@@ -196,7 +196,7 @@ async def test_a_channel_that_the_configuration_does_not_name_answers_nothing() 
 async def test_conditions_that_cannot_be_read_allow_nothing(conditions: dict[str, Any]) -> None:
     async with opened() as host:
         call, question = await host.asked()
-        with pytest.raises(OfficeError):
+        with pytest.raises(AdminError):
             host.office.answer(question["id"], "always", None, conditions, Channel.CONSOLE)
         assert (call.done, (await host.office.state())["grants"]) == (False, [])
 
@@ -228,7 +228,7 @@ async def test_what_is_held_back_is_shown_in_full_and_approved_as_it_was_shown()
         assert "evil⟨U+202E⟩" in held["text"]
         assert (await host.office.state())["catalog"][0]["shown"] is False
         what = ("gh", "tool", "create")
-        with pytest.raises(OfficeError):
+        with pytest.raises(AdminError):
             host.office.decide(*what, "sha256:another", "approve", Channel.CONSOLE)
         host.office.decide(*what, held["fingerprint"], "reject", Channel.CONSOLE)
         assert (await host.office.state())["held"][0]["rejected"]
@@ -239,13 +239,13 @@ async def test_what_is_held_back_is_shown_in_full_and_approved_as_it_was_shown()
 
 async def test_whoever_watches_hears_of_each_section_that_changed() -> None:
     async with opened() as host:
-        before = host.office.version()
+        before = host.office.versions()
         assert set(before) == set(SECTIONS)
         with trio.move_on_after(0.01):
-            await host.office.changed(before)
+            await host.office.wait_changed(before)
             raise AssertionError("nothing has changed")
         await host.asked()
-        now = await host.office.changed(before)
+        now = await host.office.wait_changed(before)
         assert now["questions"] > before["questions"]
         assert now["held"] == before["held"]
 
@@ -284,7 +284,7 @@ async def test_traffic_is_counted() -> None:
 
 async def test_without_a_console_there_is_no_link() -> None:
     async with opened() as host:
-        with pytest.raises(OfficeError):
-            host.office.link()
-        host.office.new_link = lambda: "http://127.0.0.1:1/console#x"
-        assert host.office.link() == "http://127.0.0.1:1/console#x"
+        with pytest.raises(AdminError):
+            host.office.console_url()
+        host.office.new_console_url = lambda: "http://127.0.0.1:1/console#x"
+        assert host.office.console_url() == "http://127.0.0.1:1/console#x"

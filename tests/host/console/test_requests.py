@@ -11,14 +11,22 @@ import pytest
 import trio
 
 from config import Channel
-from host.console.requests import LONGEST_GRANT, REQUESTS, Feed, Malformed, OfficeError, carry_out, encode
-from tests.kit.office import SECTIONS, MemoryOffice, held, question
+from host.console.requests import (
+    MAX_GRANT_SECONDS,
+    REQUESTS,
+    AdminError,
+    MalformedRequest,
+    StateFeed,
+    carry_out,
+    encode,
+)
+from tests.kit.office import SECTIONS, FakeAdminApi, confirmation, held
 from tests.test_layers import SOURCES, imports, parsed
 
 DECISION = {"server": "github", "kind": "tool", "name": "get_issue", "fingerprint": "sha256:get_issue"}
 
 
-def ask(office: MemoryOffice, verb: str, **given: Any) -> Any:
+def ask(office: FakeAdminApi, verb: str, **given: Any) -> Any:
     return carry_out(office, verb, json.dumps(given).encode(), Channel.CONSOLE)
 
 
@@ -33,22 +41,22 @@ def ask(office: MemoryOffice, verb: str, **given: Any) -> Any:
     ],
 )
 async def test_answers_reach_the_office(given: dict[str, Any], reaches: tuple[Any, ...]) -> None:
-    office = MemoryOffice(questions=[question()])
+    office = FakeAdminApi(questions=[confirmation()])
     assert ask(office, "answer", id="q1", **given)["done"]
-    assert office.asked == [("answer", "q1", *reaches, "console")]
+    assert office.requests == [("answer", "q1", *reaches, "console")]
 
 
 async def test_decisions_reach_the_office() -> None:
-    office = MemoryOffice(held=[held(), held("b"), held("c")])
+    office = FakeAdminApi(held=[held(), held("b"), held("c")])
     ask(office, "decide", **DECISION, decision="reject")
     ask(office, "decide_all", server="github", fingerprints=["sha256:b", "sha256:c"])
     assert office.section("held") == []
-    with pytest.raises(OfficeError, match="changed meanwhile"):
+    with pytest.raises(AdminError, match="changed meanwhile"):
         ask(office, "decide", **DECISION, decision="approve")
-    with pytest.raises(OfficeError):
+    with pytest.raises(AdminError):
         ask(office, "revoke", id="g9")
     assert ask(office, "explain", server="github", kind="tool", name="x", arguments={"a": 1})["verdict"] == "ask"
-    assert [each[0] for each in office.asked] == ["decide", "decide_all", "decide", "revoke", "explain"]
+    assert [each[0] for each in office.requests] == ["decide", "decide_all", "decide", "revoke", "explain"]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +72,7 @@ async def test_decisions_reach_the_office() -> None:
         ("answer", {"id": "q1", "answer": "time", "seconds": 0}),
         ("answer", {"id": "q1", "answer": "time", "seconds": 1.5}),
         ("answer", {"id": "q1", "answer": "time", "seconds": True}),
-        ("answer", {"id": "q1", "answer": "time", "seconds": LONGEST_GRANT + 1}),
+        ("answer", {"id": "q1", "answer": "time", "seconds": MAX_GRANT_SECONDS + 1}),
         ("answer", {"id": "q1", "answer": "once", "seconds": 60}),
         ("answer", {"id": "q1", "answer": "once", "arguments": "all"}),
         ("answer", {"id": "q1", "answer": "once", "arguments": []}),
@@ -78,16 +86,16 @@ async def test_decisions_reach_the_office() -> None:
     ],
 )
 async def test_what_is_no_request_reaches_nobody(verb: str, given: dict[str, Any]) -> None:
-    office = MemoryOffice(questions=[question()], held=[held()])
-    with pytest.raises(Malformed):
+    office = FakeAdminApi(questions=[confirmation()], held=[held()])
+    with pytest.raises(MalformedRequest):
         ask(office, verb, **given)
-    assert office.asked == []
+    assert office.requests == []
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"null", b'{"id": "q1"', b"\xff", b"[" * 100_000])
 def test_what_is_no_object_is_malformed(data: bytes) -> None:
-    with pytest.raises(Malformed):
-        carry_out(MemoryOffice(), "revoke", data, Channel.CONSOLE)
+    with pytest.raises(MalformedRequest):
+        carry_out(FakeAdminApi(), "revoke", data, Channel.CONSOLE)
 
 
 def test_no_request_names_what_runs() -> None:
@@ -97,8 +105,8 @@ def test_no_request_names_what_runs() -> None:
     forbidden = {"command", "args", "argv", "env", "environment", "cwd", "url", "headers", "program", "config", "path"}
     assert not set().union(*fields.values()) & forbidden
     for verb, request in REQUESTS.items():
-        with pytest.raises(Malformed):
-            carry_out(MemoryOffice(), verb, json.dumps({"command": ["sh"]}).encode(), Channel.CONSOLE)
+        with pytest.raises(MalformedRequest):
+            carry_out(FakeAdminApi(), verb, json.dumps({"command": ["sh"]}).encode(), Channel.CONSOLE)
         assert request.__struct_config__.forbid_unknown_fields
 
 
@@ -125,25 +133,25 @@ def test_nothing_of_the_console_reaches_what_starts_programs() -> None:
 
 
 async def test_an_onlooker_hears_everything_then_what_changes(autojump_clock: trio.testing.MockClock) -> None:
-    office = MemoryOffice()
-    feed = Feed(office)
+    office = FakeAdminApi()
+    feed = StateFeed(office)
     first = await feed.next()
     assert set(SECTIONS) < set(first)
-    office.put("questions", question())
-    office.put("problems", "the audit cannot be written")
+    office.add("questions", confirmation())
+    office.add("problems", "the audit cannot be written")
     heard = await feed.next()
     assert heard.keys() == {"questions", "problems"}
     assert [each["id"] for each in heard["questions"]] == ["q1"]
 
 
 async def test_news_is_not_lost_by_whoever_stops_waiting(autojump_clock: trio.testing.MockClock) -> None:
-    office = MemoryOffice()
-    feed = Feed(office)
+    office = FakeAdminApi()
+    feed = StateFeed(office)
     await feed.next()
     with trio.move_on_after(60) as waiting:
         await feed.next()
     assert waiting.cancelled_caught
-    office.put("grants", {"id": "g"})
+    office.add("grants", {"id": "g"})
     assert (await feed.next()).keys() == {"grants"}
 
 

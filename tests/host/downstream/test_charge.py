@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from host.downstream.charge import COPIES, Charge, called_off, unanswerable
 from host.downstream.security import MAX_BODY
 from host.memory import Budget, OverBudget, Use, client_owner
-from tests.kit.asgi import Connection, open_face
+from tests.kit.asgi import Connection, open_http_app
 from tests.kit.world import ScriptedServer
 
 MIB = 1024 * 1024
@@ -113,12 +113,12 @@ async def small_calls_work(connection: Connection, times: int = 3) -> None:
     other = connection.another()
     await other.open()
     for n in range(times):
-        assert "result" in await other.ask("tools/call", {"name": "a__x", "arguments": {"size": 10}}, id=n)
+        assert "result" in await other.request("tools/call", {"name": "a__x", "arguments": {"size": 10}}, id=n)
 
 
 async def test_bodies_that_are_withheld_give_way_to_small_requests(autojump_clock: MockClock) -> None:
     """Two hundred bodies but for their last byte: what is over the budget is refused, and nothing of it is kept."""
-    async with open_face(server()) as (world, connection):
+    async with open_http_app(server()) as (world, connection):
         world.memory.total = 32 * MIB
         piece = b" " * (MAX_BODY - 1)
         withheld = [connection.another().send("POST", pieces=[piece]) for _ in range(200)]
@@ -137,7 +137,7 @@ async def test_bodies_that_are_withheld_give_way_to_small_requests(autojump_cloc
 @pytest.mark.slow
 async def test_answers_that_are_not_taken_give_way(autojump_clock: MockClock) -> None:
     """Sixty readers of a megabyte that read nothing: those that stand still longest are cut off; small calls work."""
-    async with open_face(server()) as (world, connection):
+    async with open_http_app(server()) as (world, connection):
         world.memory.total = 5 * MIB
         stalled = []
         for n in range(60):
@@ -150,14 +150,14 @@ async def test_answers_that_are_not_taken_give_way(autojump_clock: MockClock) ->
             if n % 10 == 9:
                 await small_calls_work(connection, 1)
         assert world.memory.by_owner()[client_owner(None)] > 3 * MIB
-        assert not any(answer.whole.is_set() for answer in stalled)
+        assert not any(answer.complete.is_set() for answer in stalled)
 
 
 async def test_an_answer_without_memory_says_that_the_call_was_carried_out() -> None:
-    async with open_face(server()) as (world, connection):
+    async with open_http_app(server()) as (world, connection):
         world.memory.total = 4 * MIB
         await connection.open()
-        answer = await connection.ask("tools/call", {"name": "a__x", "arguments": {"size": 5 * MIB}})
+        answer = await connection.request("tools/call", {"name": "a__x", "arguments": {"size": 5 * MIB}})
         # It did not fit while it was looked through, when it was still the server's.
         assert answer["result"]["isError"]
         assert "a carried this out" in answer["result"]["content"][0]["text"]
@@ -167,16 +167,16 @@ async def test_an_answer_without_memory_says_that_the_call_was_carried_out() -> 
 
 @pytest.mark.parametrize(("size", "code"), [(100 * 1024 - 400, None), (100 * 1024, 413)])
 async def test_an_answer_may_take_all_of_the_budget_and_no_more(size: int, code: int | None) -> None:
-    async with open_face(server()) as (world, connection):
+    async with open_http_app(server()) as (world, connection):
         await connection.open()
         world.memory.total = 100 * 1024
-        answer = await connection.ask("tools/call", {"name": "a__x", "arguments": {"size": size}})
+        answer = await connection.request("tools/call", {"name": "a__x", "arguments": {"size": size}})
         assert answer.get("error", {}).get("code") == code
 
 
 async def test_a_call_under_way_is_called_off_for_its_memory_and_says_so(autojump_clock: MockClock) -> None:
     a = ScriptedServer("a", tools=["x"])
-    async with open_face(a) as (world, connection):
+    async with open_http_app(a) as (world, connection):
         world.memory.total = 160 * 1024
         await connection.open()
         large = call(1)
@@ -186,7 +186,7 @@ async def test_a_call_under_way_is_called_off_for_its_memory_and_says_so(autojum
         await trio.sleep(5)
         taken = [connection.another().send("POST", pieces=[b" " * 40 * 1024]) for _ in range(4)]
         with trio.fail_after(5):
-            await waiting.whole.wait()
+            await waiting.complete.wait()
         error = waiting.messages()[-1]["error"]
         assert (error["code"], "may have carried it out" in error["message"]) == (503, True)
         assert (await a.hears("notifications/cancelled"))["requestId"] is not None
@@ -196,7 +196,7 @@ async def test_a_call_under_way_is_called_off_for_its_memory_and_says_so(autojum
 @pytest.mark.slow
 async def test_kept_answers_are_forgotten_where_memory_is_needed(autojump_clock: MockClock) -> None:
     """Three hundred sessions that each keep a large answer."""
-    async with open_face(server()) as (world, connection):
+    async with open_http_app(server()) as (world, connection):
         world.memory.total = MIB
         for n in range(300):
             session = connection.another()
@@ -210,7 +210,7 @@ async def test_kept_answers_are_forgotten_where_memory_is_needed(autojump_clock:
 
 async def test_an_open_stream_that_is_not_read_is_cut_off(autojump_clock: MockClock) -> None:
     """And its session goes on."""
-    async with open_face(server()) as (world, connection):
+    async with open_http_app(server()) as (world, connection):
         world.memory.total = 120 * 1024
         await connection.open(revision="2025-03-26")
         stuck = connection.another(connection.session)
@@ -222,17 +222,17 @@ async def test_an_open_stream_that_is_not_read_is_cut_off(autojump_clock: MockCl
         await trio.sleep(1)
         other = connection.another()
         await other.open()
-        assert "result" in await other.ask("tools/call", {"name": "a__x", "arguments": {"size": 70 * 1024}})
-        assert not answer.whole.is_set()
+        assert "result" in await other.request("tools/call", {"name": "a__x", "arguments": {"size": 70 * 1024}})
+        assert not answer.complete.is_set()
         assert world.memory.by_use()["streams"] == 0
-        assert (await connection.ask("ping"))["result"] == {}
+        assert (await connection.request("ping"))["result"] == {}
 
 
 @pytest.mark.slow
 async def test_whatever_clients_do_the_budget_comes_to_rest(autojump_clock: MockClock) -> None:
     """Two thousand requests, whose clients leave, stall, withhold, or read: in the end nothing is charged for them."""
     chance = random.Random(11)
-    async with open_face(server()) as (world, connection):
+    async with open_http_app(server()) as (world, connection):
         world.memory.total = 128 * 1024
         sessions = [connection.another() for _ in range(4)]
         for session in sessions:

@@ -15,19 +15,19 @@ from host.journal import InternalError
 from host.jsonrpc.messages import Received
 from host.memory import Budget, client_owner
 from host.wire.asgi import Event
-from tests.kit.asgi import open_face
+from tests.kit.asgi import open_http_app
 from tests.kit.bodies import call
 from tests.kit.world import ScriptedServer
 
 
 async def test_a_body_over_the_limit_is_refused_while_it_comes() -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         answer = await connection.get("POST", pieces=[b" " * MAX_BODY, b" "])
         assert answer.status == 413
 
 
 async def test_a_body_that_does_not_come_is_given_up(autojump_clock: MockClock) -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         began = trio.current_time()
         answer = await connection.get("POST", pieces=[b'{"jsonrpc"'])
         assert answer.status == 408
@@ -118,7 +118,7 @@ async def test_a_block_that_is_done_does_not_wait_for_the_client(autojump_clock:
 
 
 async def test_a_refusal_echoes_the_id_where_there_is_one() -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         answer = await connection.get("POST", body={"jsonrpc": "2.0", "id": "mine", "method": "ping"})
         assert (answer.status, answer.messages()[0]["id"]) == (400, "mine")
         answer = await connection.get("POST", body=b"{")
@@ -128,13 +128,13 @@ async def test_a_refusal_echoes_the_id_where_there_is_one() -> None:
 
 async def test_a_client_that_leaves_before_it_has_said_anything_is_answered_with_nothing() -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (world, connection):
+    async with open_http_app(server) as (world, connection):
         await connection.open()
         answer = connection.send("POST", pieces=[b'{"jsonrpc"'])
         await wait_all_tasks_blocked()
         connection.leaves.set()
         await wait_all_tasks_blocked()
-        assert not answer.begun.is_set()
+        assert not answer.started.is_set()
         assert not any(isinstance(event, InternalError) for event in world.events)
 
 

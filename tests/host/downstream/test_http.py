@@ -11,7 +11,7 @@ import trio
 from config import Listen, Secret
 from host.downstream.security import MAX_BODY
 from host.wire.asgi import CLAIM
-from tests.kit.asgi import open_face
+from tests.kit.asgi import open_http_app
 from tests.kit.world import ScriptedServer
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -52,7 +52,7 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 )
 async def test_the_edge(headers: dict[str, str | None], status: int) -> None:
     """Refused before anything is parsed, and without a word to any server."""
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         await connection.open()
         answer = await connection.get("POST", body=PING, headers=headers)
         assert answer.status == status
@@ -64,13 +64,13 @@ async def test_the_edge(headers: dict[str, str | None], status: int) -> None:
     "path", ["/mcp/", "//mcp", "/MCP", "/%6dcp", "/mcp%00", "/x/../mcp", "/mcp/none", "/mcp/a/", "/"]
 )
 async def test_other_spellings_of_the_path_are_nothing(path: str) -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         assert (await connection.get("POST", path, PING)).status == 404
 
 
 async def test_a_listed_origin_gets_cross_origin_answers() -> None:
     listen = Listen(origins=("https://app.example",))
-    async with open_face(listen=listen) as (_, connection):
+    async with open_http_app(listen=listen) as (_, connection):
         asked = {"origin": "https://app.example", "access-control-request-method": "POST"}
         preflight = await connection.get("OPTIONS", headers=asked)
         assert preflight.status == 204
@@ -86,31 +86,31 @@ async def test_a_listed_origin_gets_cross_origin_answers() -> None:
 
 
 async def test_a_listed_host_is_ours() -> None:
-    async with open_face(listen=Listen(hosts=("mcp.internal", "other:9000"))) as (_, connection):
+    async with open_http_app(listen=Listen(hosts=("mcp.internal", "other:9000"))) as (_, connection):
         for host, status in (("mcp.internal:1", 400), ("other:9000", 400), ("other:9001", 421)):
             assert (await connection.get("POST", body=PING, headers={"host": host})).status == status
 
 
 async def test_health_and_status_answer_under_the_same_guards() -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         assert (await connection.get("GET", "/healthz")).body == b"ok\n"
         assert json.loads((await connection.get("GET", "/status")).body) == {}
         assert (await connection.get("GET", "/status", headers={"origin": "http://evil.com"})).status == 403
 
 
 async def test_our_own_mistake_is_one_requests_trouble() -> None:
-    async with open_face() as (world, connection):
+    async with open_http_app() as (world, connection):
         await connection.open()
 
         def broken(*_: object) -> object:
             raise ZeroDivisionError("/secret/path")
 
         world.router.view = broken  # type: ignore[method-assign, assignment]
-        message = await connection.ask("tools/list")
+        message = await connection.request("tools/list")
         assert message["error"]["code"] == -32603
         assert "secret" not in json.dumps(message)
         assert any("ZeroDivisionError" in str(event) for event in world.events)
-        assert (await connection.ask("ping"))["result"] == {}
+        assert (await connection.request("ping"))["result"] == {}
 
 
 # Tokens
@@ -147,7 +147,7 @@ def bearing(token: str) -> dict[str, str | None]:
 async def test_every_request_of_every_kind_needs_a_token(method: str, path: str) -> None:
     """Before it is looked up whether there is anything (rule 30)."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_face(server, listen=GUARDED) as (_, connection):
+    async with open_http_app(server, listen=GUARDED) as (_, connection):
         joint = "&" if "?" in path else "?"
         for headers, url, error in (
             ({}, path, ""),
@@ -170,14 +170,14 @@ async def test_every_request_of_every_kind_needs_a_token(method: str, path: str)
 )
 async def test_a_token_opens_no_door_to_other_pages_and_names(headers: dict[str, str | None], status: int) -> None:
     """(rule 18)"""
-    async with open_face(listen=GUARDED) as (_, connection):
+    async with open_http_app(listen=GUARDED) as (_, connection):
         for path in ("/mcp", "/sse", "/message", "/status", "/healthz"):
             answer = await connection.get("GET", path, headers=headers | bearing(LAPTOP))
             assert (answer.status, "www-authenticate" in answer.headers) == (status, False)
 
 
 async def test_health_and_preflights_need_no_token() -> None:
-    async with open_face(listen=GUARDED) as (_, connection):
+    async with open_http_app(listen=GUARDED) as (_, connection):
         assert (await connection.get("GET", "/healthz")).status == 200
         assert (await connection.get("HEAD", "/healthz")).status == 200
         asked = {"origin": "https://app.example", "access-control-request-method": "POST"}
@@ -195,17 +195,17 @@ async def test_health_and_preflights_need_no_token() -> None:
 
 
 async def test_a_page_of_a_listed_origin_can_read_that_it_needs_a_token() -> None:
-    async with open_face(listen=GUARDED) as (_, connection):
+    async with open_http_app(listen=GUARDED) as (_, connection):
         answer = await connection.get("POST", body=PING, headers={"origin": "https://app.example"})
         assert (answer.status, answer.headers["access-control-allow-origin"]) == (401, "https://app.example")
         assert "www-authenticate" in answer.headers["access-control-expose-headers"]
 
 
 async def test_with_a_token_everything_is_as_ever() -> None:
-    async with open_face(listen=GUARDED, status=b'{"colonnade": "x"}') as (_, connection):
+    async with open_http_app(listen=GUARDED, status=b'{"colonnade": "x"}') as (_, connection):
         connection.headers = bearing(LAPTOP)
         await connection.open()
-        assert (await connection.ask("tools/list"))["result"]["tools"]
+        assert (await connection.request("tools/list"))["result"]["tools"]
         assert (await connection.get("GET", "/status")).messages() == [{"colonnade": "x"}]
         assert (await connection.get("GET", "/no/such")).status == 404
         assert (await connection.get("DELETE")).status == 204
@@ -215,7 +215,7 @@ async def test_a_session_is_unknown_to_whoever_has_another_token() -> None:
     """To POST, GET, resuming and DELETE alike, and in the same words as one that never was; its owner notices nothing
     (rules 19 and 30)."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_face(server, listen=GUARDED) as (_, connection):
+    async with open_http_app(server, listen=GUARDED) as (_, connection):
         connection.headers = bearing(LAPTOP)
         await connection.open()
         call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
@@ -239,7 +239,7 @@ async def test_a_session_is_unknown_to_whoever_has_another_token() -> None:
             assert (theirs.status, theirs.body, theirs.headers) == (404, never.body, never.headers)
         server.hears_nothing_more()
         server.says(asked["id"], {"content": []})
-        await under_way.whole.wait()
+        await under_way.complete.wait()
         assert under_way.messages()[0]["result"] == {"content": []}
         for token in ("", LAPTOP + "x"):
             foreign.headers = bearing(token)
@@ -248,7 +248,7 @@ async def test_a_session_is_unknown_to_whoever_has_another_token() -> None:
 
 async def test_tokens_stand_in_no_text() -> None:
     """Neither in answers nor in the journal, nor in the names that the log shows."""
-    async with open_face(listen=GUARDED) as (world, connection):
+    async with open_http_app(listen=GUARDED) as (world, connection):
         connection.headers = bearing(LAPTOP)
         await connection.open()
 
@@ -271,22 +271,22 @@ async def test_tokens_stand_in_no_text() -> None:
 
 
 async def test_what_is_not_http_is_not_served() -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         with pytest.raises(RuntimeError, match="no websocket here"):
             await connection._app({"type": "websocket"}, None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", ["/sse/", "/sse/none", "/message/none", "/message/", "/SSE", "/status/", "/healthz/x"])
 async def test_other_spellings_of_other_paths_are_nothing(path: str) -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         for method in ("GET", "POST"):
             assert (await connection.get(method, path, PING)).status == 404
 
 
 async def test_the_main_path_is_where_the_configuration_says() -> None:
-    async with open_face(listen=Listen(path="/tools")) as (_, connection):
+    async with open_http_app(listen=Listen(path="/tools")) as (_, connection):
         await connection.open("/tools")
-        assert (await connection.ask("ping", path="/tools"))["result"] == {}
+        assert (await connection.request("ping", path="/tools"))["result"] == {}
         assert (await connection.get("POST", "/mcp", PING)).status == 404
 
 
@@ -305,7 +305,7 @@ class FullListener:
 async def test_a_full_server_refuses_who_has_no_token_and_serves_who_has() -> None:
     """With one and the same answer for a missing and for a wrong token; nothing of the body is read."""
     listen = Listen(tokens={"laptop": Secret("a" * 32)})
-    async with open_face(listen=listen) as (_, connection):
+    async with open_http_app(listen=listen) as (_, connection):
         listener = connection.extensions[CLAIM] = FullListener(named=True)
         for headers in ({}, {"authorization": "Bearer wrong"}):
             answer = await connection.get("POST", body=PING, headers=headers)
@@ -318,7 +318,7 @@ async def test_a_full_server_refuses_who_has_no_token_and_serves_who_has() -> No
 
 
 async def test_a_full_server_without_tokens_refuses_everybody_before_the_body() -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         connection.extensions[CLAIM] = FullListener()
         connection.writes = trio.Event()
         for method, path in (
@@ -333,6 +333,6 @@ async def test_a_full_server_without_tokens_refuses_everybody_before_the_body() 
 
 async def test_a_full_server_is_alive() -> None:
     """Otherwise whoever watches it would restart it."""
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         connection.extensions[CLAIM] = FullListener()
         assert (await connection.get("GET", "/healthz")).status == 200

@@ -13,7 +13,7 @@ from config import Listen, Secret
 from host.downstream import open_streams as module
 from host.downstream.edge import Rejected
 from host.downstream.open_streams import MAX_IN_ALL, MAX_STREAMS, OpenStreams, Transport
-from tests.kit.asgi import Answer, Connection, open_face
+from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.world import ScriptedServer
 
 TOKENS = Listen(tokens={"laptop": Secret("l" * 32), "desk": Secret("d" * 32)})
@@ -121,23 +121,23 @@ def client_of(connection: Connection, name: str) -> Connection:
     return client
 
 
-async def open_standing(client: Connection) -> Answer:
+async def open_standing(client: Connection) -> Response:
     """Whatever the stream of a session says, it says on a connection of its own."""
     await client.open()
     answer = client.another(client.session).send("GET")
-    await answer.begun.wait()
+    await answer.started.wait()
     return answer
 
 
-async def open_sse(client: Connection) -> Answer:
+async def open_sse(client: Connection) -> Response:
     answer = client.send("GET", "/sse")
-    await answer.begun.wait()
+    await answer.started.wait()
     return answer
 
 
-async def open_listen(client: Connection) -> Answer:
+async def open_listen(client: Connection) -> Response:
     answer = client.start("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-    await answer.begun.wait()
+    await answer.started.wait()
     return answer
 
 
@@ -150,21 +150,21 @@ async def test_a_second_token_gets_its_stream_and_one_of_the_first_ends_in_order
 ) -> None:
     assert callable(open_one)
     monkeypatch.setattr(module, "MAX_STREAMS", 3)
-    async with open_face(ScriptedServer("a", tools=["x"]), listen=TOKENS) as (_, connection):
+    async with open_http_app(ScriptedServer("a", tools=["x"]), listen=TOKENS) as (_, connection):
         laptop = [await open_one(client_of(connection, "laptop")) for _ in range(4)]
         assert [answer.status for answer in laptop] == [200, 200, 200, 503]
         assert laptop[3].headers["retry-after"] == "5"
         desk = await open_one(client_of(connection, "desk"))
         assert desk.status == 200
-        await laptop[0].whole.wait()
-        assert [answer.whole.is_set() for answer in (*laptop[1:3], desk)] == [False] * 3
+        await laptop[0].complete.wait()
+        assert [answer.complete.is_set() for answer in (*laptop[1:3], desk)] == [False] * 3
         if open_one is open_listen:
             assert "result" in laptop[0].messages()[-1]
 
 
 @pytest.mark.slow
 async def test_four_hundred_streams_of_one_token_leave_one_for_the_other(autojump_clock: MockClock) -> None:
-    async with open_face(ScriptedServer("a", tools=["x"]), listen=TOKENS) as (_, connection):
+    async with open_http_app(ScriptedServer("a", tools=["x"]), listen=TOKENS) as (_, connection):
         laptop, desk = client_of(connection, "laptop"), client_of(connection, "desk")
         answers = [await open_listen(laptop) for _ in range(MAX_STREAMS + 10)]
         assert [answer.status for answer in answers] == [200] * MAX_STREAMS + [503] * 10
@@ -175,18 +175,18 @@ async def test_a_stream_that_is_resumed_needs_a_place_like_any_other(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     monkeypatch.setattr(module, "MAX_STREAMS", 1)
-    async with open_face(ScriptedServer("a", tools=["x"])) as (_, connection):
+    async with open_http_app(ScriptedServer("a", tools=["x"])) as (_, connection):
         first = connection.another()
         await first.open()
         reader = first.another(first.session)
         answer = reader.send("GET")
-        await answer.begun.wait()
+        await answer.started.wait()
         reader.leaves.set()
         second = connection.another()
         assert (await open_standing(second)).status == 200
         resumed = first.another(first.session).send("GET", headers={"last-event-id": "1-0"})
-        await resumed.begun.wait()
+        await resumed.started.wait()
         assert resumed.status == 503
         heir = second.another(second.session).send("GET", headers={"last-event-id": "1-0"})
-        await heir.begun.wait()
+        await heir.started.wait()
         assert heir.status == 200, "it takes over the place that its session has"

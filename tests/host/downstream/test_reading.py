@@ -16,9 +16,9 @@ from host.errors import TooManyRequests
 from host.jsonrpc.messages import Refusals, Request, read_each
 from host.jsonrpc.strict import LIGHT_TOKENS
 from tests.kit import memory
-from tests.kit.asgi import IO, LATEST, open_face
+from tests.kit.asgi import IO, LATEST, open_http_app
 from tests.kit.bodies import ARGUMENTS, LONGEST, call
-from tests.kit.passes import assert_holds_nobody_up
+from tests.kit.passes import assert_loop_responsive
 from tests.kit.world import ScriptedServer, tool
 
 HEAVY = call(b"[" + b"1," * LIGHT_TOKENS + b"1]")
@@ -146,7 +146,7 @@ async def test_no_body_holds_the_loop(body: str, tool: bytes) -> None:
     """Where it took 0.3 to 1.3 s at once."""
     conditional = Rule("conditional", when=(Condition("owner", (Check("eq", "acme"),)),))
     consent = Consent(tools=KindConsent(allow=(conditional,), ask=(Rule("asked"),)))
-    async with open_face(ScriptedServer("a", tools=["conditional", "asked"], consent=consent)) as (_, connection):
+    async with open_http_app(ScriptedServer("a", tools=["conditional", "asked"], consent=consent)) as (_, connection):
         await connection.open()
         data = call(ARGUMENTS[body](), tool)
 
@@ -154,7 +154,7 @@ async def test_no_body_holds_the_loop(body: str, tool: bytes) -> None:
             (message,) = (await connection.get("POST", body=data)).messages()
             assert message.get("error", {}).get("code") == (-32602 if tool == b"a__unknown" else None)
 
-        await assert_holds_nobody_up(ask, 0.15)
+        await assert_loop_responsive(ask, 0.15)
 
 
 LONE: dict[str, bytes] = {
@@ -181,7 +181,7 @@ async def test_no_lone_surrogate_holds_the_loop(arguments: str, way: str, monkey
         return {"content": []}
 
     server = ScriptedServer("a", tools=[tool("x", inputSchema=schema)], answers={"tools/call": answered})
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         headers = None
         data = call(LONE[arguments])
         if way == "session":
@@ -195,4 +195,4 @@ async def test_no_lone_surrogate_holds_the_loop(arguments: str, way: str, monkey
             (message,) = (await connection.get("POST", body=data, headers=headers)).messages()
             assert message.get("error", {}).get("code") == (-32602 if way == "stateless with headers" else None)
 
-        await assert_holds_nobody_up(ask, 0.1)
+        await assert_loop_responsive(ask, 0.1)

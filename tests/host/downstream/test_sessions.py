@@ -135,13 +135,13 @@ async def test_a_client_that_lists_between_two_changes_is_told_of_the_second_onl
         await server.notifies(TOOLS_CHANGED)
         await trio.sleep(1)
         assert await client.names() == ["a__x", "a__y"]
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         await trio.sleep(1)
-        assert client.told == []
+        assert client.notifications == []
         server.lists["tools"].pop()
         await server.notifies(TOOLS_CHANGED)
         await trio.sleep(1)
-        assert [method for method, _ in client.told] == [TOOLS_CHANGED]
+        assert [method for method, _ in client.notifications] == [TOOLS_CHANGED]
         nursery.cancel_scope.cancel()
 
 
@@ -154,9 +154,9 @@ async def test_a_page_of_the_past_does_not_count_as_knowing_the_present(autojump
         await server.notifies(TOOLS_CHANGED)
         await trio.sleep(1)
         await client.request("tools/list", {"cursor": cursor})
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         await trio.sleep(1)
-        assert [method for method, _ in client.told] == [TOOLS_CHANGED]
+        assert [method for method, _ in client.notifications] == [TOOLS_CHANGED]
         nursery.cancel_scope.cancel()
 
 
@@ -180,9 +180,9 @@ async def test_a_client_that_left_in_between_is_told_all_of_it_when_it_is_back(a
         with trio.CancelScope() as scope:
             await client.session.tell_changes(hang_up_after_one)
         assert sent == [TOOLS_CHANGED]
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         await trio.sleep(1)
-        assert [method for method, _ in client.told] == [TOOLS_CHANGED, PROMPTS_CHANGED]
+        assert [method for method, _ in client.notifications] == [TOOLS_CHANGED, PROMPTS_CHANGED]
         nursery.cancel_scope.cancel()
 
 
@@ -190,13 +190,13 @@ async def test_many_changes_in_a_moment_are_few_notices(autojump_clock: MockCloc
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         for n in range(50):
             server.lists["tools"].append(tool(f"t{n}"))
             await server.notifies(TOOLS_CHANGED)
             await trio.sleep(0.02)
         await trio.sleep(30)
-        assert 1 <= len(client.told) <= 4
+        assert 1 <= len(client.notifications) <= 4
         nursery.cancel_scope.cancel()
 
 
@@ -380,21 +380,21 @@ async def test_without_a_level_a_client_hears_logs_of_its_own_calls_from_info_up
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()
         client = await world.client()
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         nursery.start_soon(client.call, "a__x")
         asked = await server.hears("tools/call")
         for level, about in (("debug", asked["id"]), ("info", asked["id"]), ("emergency", None)):
             params = Raw(json.dumps({"level": level, "data": [level, about]}).encode())
             server.sends(Notification("notifications/message", params), about=about)
         await wait_all_tasks_blocked()
-        assert [each["level"] for each in client.heard("notifications/message")] == ["info", "emergency"]
+        assert [each["level"] for each in client.notifications_of("notifications/message")] == ["info", "emergency"]
         await client.request("logging/setLevel", {"level": "error"})
         server.says(asked["id"], {"content": []})
         await wait_all_tasks_blocked()
         for level in ("warning", "error"):
             await server.notifies("notifications/message", {"level": level, "data": 1})
         await wait_all_tasks_blocked()
-        assert [each["level"] for each in client.heard("notifications/message")][2:] == ["error"]
+        assert [each["level"] for each in client.notifications_of("notifications/message")][2:] == ["error"]
         nursery.cancel_scope.cancel()
 
 
@@ -412,7 +412,7 @@ async def test_a_session_that_ended_asks_nobody(autojump_clock: MockClock) -> No
         with pytest.raises(Refused):
             await question.comes()
         assert client.session.ended.is_set()
-        client.replies(client.asked[0].id, {"roots": []})
+        client.replies(client.server_requests[0].id, {"roots": []})
 
 
 async def test_without_a_level_a_client_hears_no_logs_that_belong_to_no_call(autojump_clock: MockClock) -> None:
@@ -421,17 +421,17 @@ async def test_without_a_level_a_client_hears_no_logs_that_belong_to_no_call(aut
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()
         client = await world.client()
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         nursery.start_soon(client.call, "a__x")
         server.says((await server.hears("tools/call"))["id"], {"content": []})
         await wait_all_tasks_blocked()
         await server.notifies("notifications/message", {"level": "emergency", "data": 1})
         await wait_all_tasks_blocked()
-        assert client.told == []
+        assert client.notifications == []
         await client.request("logging/setLevel", {"level": "debug"})
         await server.notifies("notifications/message", {"level": "debug", "data": 2})
         await wait_all_tasks_blocked()
-        assert [each["data"] for each in client.heard("notifications/message")] == [2]
+        assert [each["data"] for each in client.notifications_of("notifications/message")] == [2]
         nursery.cancel_scope.cancel()
 
 
@@ -457,7 +457,7 @@ async def test_while_a_call_is_being_called_off_its_progress_is_not_told(
         await trio.sleep(0.5)
         await server.notifies("notifications/progress", {"progressToken": token, "progress": 2})
         await trio.sleep(1)
-        assert [each["progress"] for each in client.heard("notifications/progress")] == [1]
+        assert [each["progress"] for each in client.notifications_of("notifications/progress")] == [1]
 
 
 async def test_a_question_that_never_went_out_is_not_called_off() -> None:

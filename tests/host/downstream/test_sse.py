@@ -20,7 +20,7 @@ from host.downstream.streams import MAX_KEPT
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.memory import Budget
 from host.wire.asgi import Event
-from tests.kit.asgi import Answer, Connection, open_face
+from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.world import Refusal as Refused
 from tests.kit.world import ScriptedServer, later, tool
 
@@ -35,12 +35,12 @@ class OldClient:
 
     def __init__(self, connection: Connection, path: str = "/sse") -> None:
         self.connection = connection
-        self.stream: Answer = connection.send("GET", path, headers={"accept": "text/event-stream"})
+        self.stream: Response = connection.send("GET", path, headers={"accept": "text/event-stream"})
         self.there = ""
 
     async def arrives(self) -> None:
         with trio.fail_after(5):
-            await self.stream.begun.wait()
+            await self.stream.started.wait()
         await wait_all_tasks_blocked()
         first = self.stream.events()[0]
         assert first.event == "endpoint"
@@ -53,16 +53,16 @@ class OldClient:
         info = {"name": "old", "version": "1"}
         params = {"protocolVersion": revision, "capabilities": capabilities or {}, "clientInfo": info}
         await self.says({"id": 0, "method": "initialize", "params": params})
-        (answer,) = await self.stream.grows_to(1)
+        (answer,) = await self.stream.wait_messages(1)
         await self.says({"method": "notifications/initialized"})
         return answer
 
     async def says(self, message: Mapping[str, Any]) -> None:
-        assert await self.connection.tell(message, self.there) == 202
+        assert await self.connection.notify(message, self.there) == 202
 
     async def hears(self, nth: int) -> dict[str, Any]:
         """The nth message on the stream; that of the handshake is the first."""
-        return (await self.stream.grows_to(nth))[nth - 1]
+        return (await self.stream.wait_messages(nth))[nth - 1]
 
     async def asks(self, method: str, params: object = None, id: object = 1) -> dict[str, Any]:
         before = len(self.stream.messages())
@@ -73,7 +73,7 @@ class OldClient:
 @asynccontextmanager
 async def open_old(*servers: ScriptedServer) -> AsyncIterator[OldClient]:
     """A client that has shaken hands."""
-    async with open_face(*servers) as (_, connection):
+    async with open_http_app(*servers) as (_, connection):
         client = OldClient(connection)
         await client.opens(capabilities={"roots": {}})
         yield client
@@ -85,7 +85,7 @@ async def open_old(*servers: ScriptedServer) -> AsyncIterator[OldClient]:
 async def test_the_first_event_says_where_to_post_and_all_else_are_messages() -> None:
     """(rule 29)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         client = OldClient(connection)
         assert (await client.opens())["result"]["protocolVersion"] == "2024-11-05"
         assert client.stream.headers["content-type"] == "text/event-stream"
@@ -106,7 +106,7 @@ async def test_the_first_event_says_where_to_post_and_all_else_are_messages() ->
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "1999-01-01"])
 async def test_it_carries_every_revision(revision: str) -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         client = OldClient(connection)
         settled = (await client.opens(revision))["result"]["protocolVersion"]
         assert settled == (revision if revision.startswith("202") else "2025-11-25")
@@ -115,14 +115,14 @@ async def test_it_carries_every_revision(revision: str) -> None:
 
 async def test_a_server_has_a_stream_of_its_own() -> None:
     a, b = ScriptedServer("a", tools=["x"]), ScriptedServer("b", tools=["y"])
-    async with open_face(a, b) as (_, connection):
+    async with open_http_app(a, b) as (_, connection):
         client = OldClient(connection, "/sse/a")
         await client.opens()
         assert client.there.startswith("/message/a?session_id=")
         assert [each["name"] for each in (await client.asks("tools/list"))["result"]["tools"]] == ["x"]
         elsewhere = client.there.replace("/message/a", "/message")
-        assert await connection.tell({"id": 1, "method": "ping"}, elsewhere) == 404
-        assert await connection.tell({"id": 1, "method": "ping"}, client.there.replace("/a", "/b")) == 404
+        assert await connection.notify({"id": 1, "method": "ping"}, elsewhere) == 404
+        assert await connection.notify({"id": 1, "method": "ping"}, client.there.replace("/a", "/b")) == 404
 
 
 async def test_a_sign_of_life_comes_every_half_minute(autojump_clock: MockClock) -> None:
@@ -135,7 +135,7 @@ async def test_a_sign_of_life_comes_every_half_minute(autojump_clock: MockClock)
 async def test_changes_are_told_when_the_client_is_ready() -> None:
     """(rule 12)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         client = OldClient(connection)
         await client.arrives()
         server.lists["tools"].append(tool("early"))
@@ -152,7 +152,7 @@ async def test_changes_are_told_when_the_client_is_ready() -> None:
 
 async def test_before_the_handshake_only_a_ping_is_answered_and_afterwards_no_second_one_is() -> None:
     """(rules 12, 13 and 16)"""
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         client = OldClient(connection)
         await client.arrives()
         assert (await client.asks("ping"))["result"] == {}
@@ -200,14 +200,14 @@ async def test_the_end_of_the_stream_is_the_end_of_the_session() -> None:
             await question.comes()
         await wait_all_tasks_blocked()
         assert server.asked.count("resources/unsubscribe") == 1
-        assert await other.tell({"id": 1, "method": "ping"}, client.there) == 404
+        assert await other.notify({"id": 1, "method": "ping"}, client.there) == 404
 
 
 async def test_streams_end_when_the_host_stops_and_nobody_hangs_on_them() -> None:
     async with open_old() as client:
         client.connection.stop.set()
-        await client.stream.whole.wait()
-        assert await client.connection.tell({"id": 1, "method": "ping"}, client.there) == 404
+        await client.stream.complete.wait()
+        assert await client.connection.notify({"id": 1, "method": "ping"}, client.there) == 404
 
 
 async def test_a_message_that_meets_the_end_of_its_stream_is_not_ours_to_stumble_over() -> None:
@@ -220,7 +220,7 @@ async def test_a_message_that_meets_the_end_of_its_stream_is_not_ours_to_stumble
         client.connection.leaves.set()
         await wait_all_tasks_blocked()
         other.writes.set()
-        await answer.whole.wait()
+        await answer.complete.wait()
         assert answer.status == 404
 
 
@@ -263,21 +263,21 @@ async def test_what_is_no_message_is_refused_where_it_was_sent(body: bytes) -> N
 
 async def test_a_batch_is_answered_message_by_message_if_the_revision_has_batches() -> None:
     """Each answer is an event of its own (rule 6)."""
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         client = OldClient(connection)
         await client.opens("2025-03-26")
         ping = {"jsonrpc": "2.0", "method": "ping"}
         mixed = [{**ping, "id": 1}, {**ping, "id": "1"}, {"jsonrpc": "2.0", "method": "x"}, {"id": 4}]
         answer = await connection.get("POST", client.there, mixed)
         assert (answer.status, answer.body) == (202, b"")
-        messages = (await client.stream.grows_to(4))[1:]
+        messages = (await client.stream.wait_messages(4))[1:]
         assert [(each["id"], each.get("error", {}).get("code")) for each in messages if each["id"] == 4] == [
             (4, -32600)
         ]
         assert {repr(each["id"]) for each in messages} == {"1", "'1'", "4"}
         hello = {"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": {"protocolVersion": "2024-11-05"}}
         await connection.get("POST", client.there, [hello, {**ping, "id": 6}])
-        last = {each["id"]: each for each in (await client.stream.grows_to(6))[4:]}
+        last = {each["id"]: each for each in (await client.stream.wait_messages(6))[4:]}
         assert last[5]["error"]["code"] == -32600
         assert last[6]["result"] == {}
         await connection.get("POST", client.there, b"[]")
@@ -311,7 +311,7 @@ async def test_so_many_calls_are_in_flight_and_no_more(monkeypatch: pytest.Monke
 
 async def test_a_question_comes_on_the_stream_and_its_answer_as_a_message() -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection), trio.open_nursery() as nursery:
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
         client = OldClient(connection)
         await client.opens("2025-11-25", {"elicitation": {}})
         other = OldClient(connection.another())
@@ -359,7 +359,7 @@ async def test_a_question_that_is_withdrawn_is_withdrawn_on_the_stream() -> None
 # Messages without a session
 
 
-async def alone(connection: Connection, message: Mapping[str, Any], path: str = "/message") -> Answer:
+async def alone(connection: Connection, message: Mapping[str, Any], path: str = "/message") -> Response:
     return await connection.get("POST", path, {"jsonrpc": "2.0", **message})
 
 
@@ -368,7 +368,7 @@ async def test_a_request_without_a_session_is_answered_in_place() -> None:
         return {"content": [params["arguments"]]}
 
     server = ScriptedServer("a", tools=["x"], answers={"tools/call": answer})
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         listed = await alone(connection, {"id": "l", "method": "tools/list"})
         assert (listed.status, listed.headers["content-type"]) == (200, "application/json")
         assert [each["name"] for each in listed.messages()[0]["result"]["tools"]] == ["a__x"]
@@ -402,7 +402,7 @@ async def test_an_error_without_a_session_is_one_of_json_rpc(method: str, params
         answers={"resources/read": missing},
         capabilities={"tools": {}, "resources": {"subscribe": True}},
     )
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         answer = await alone(connection, {"id": 1, "method": method, "params": params})
         assert (answer.status, answer.messages()[0]["error"]["code"]) == (200, code)
         if code == -32600:
@@ -420,7 +420,7 @@ async def test_an_error_without_a_session_is_one_of_json_rpc(method: str, params
     ],
 )
 async def test_what_is_no_request_is_taken_without_a_session_too(message: dict[str, Any]) -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         answer = await alone(connection, message)
         assert (answer.status, answer.body) == (202, b"")
 
@@ -429,12 +429,12 @@ async def test_what_is_no_request_is_taken_without_a_session_too(message: dict[s
     "body", [b"{", b"[]", b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', b'{"jsonrpc":"2.0","id":1}']
 )
 async def test_what_is_no_message_is_refused_without_a_session_too(body: bytes) -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         assert (await connection.get("POST", "/message", body)).status == 400
 
 
 async def test_initialize_without_a_session_is_answered_and_opens_none() -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         params = {"protocolVersion": "2024-11-05", "capabilities": {}}
         answer = await alone(connection, {"id": 0, "method": "initialize", "params": params})
         assert answer.messages()[0]["result"]["protocolVersion"] == "2024-11-05"
@@ -443,7 +443,7 @@ async def test_initialize_without_a_session_is_answered_and_opens_none() -> None
 
 async def test_without_a_session_nobody_is_asked_or_told_anything() -> None:
     server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         params = {"name": "a__x", "_meta": {"progressToken": "t"}}
         answer = connection.send("POST", "/message", {"jsonrpc": "2.0", **CALL, "params": params})
         asked = await server.hears("tools/call")
@@ -455,7 +455,7 @@ async def test_without_a_session_nobody_is_asked_or_told_anything() -> None:
         await server.notifies("notifications/progress", progress)
         server.sends(Notification("notifications/message", Raw(b'{"level":"error","data":1}')), about=asked["id"])
         server.says(asked["id"], {"content": []})
-        await answer.whole.wait()
+        await answer.complete.wait()
         assert answer.headers["content-type"] == "application/json"
         assert answer.messages() == [{"jsonrpc": "2.0", "id": 7, "result": {"content": []}}]
 
@@ -463,12 +463,12 @@ async def test_without_a_session_nobody_is_asked_or_told_anything() -> None:
 async def test_a_client_without_a_session_that_leaves_calls_its_request_off() -> None:
     """Its answer could go nowhere else."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         answer = connection.send("POST", "/message", {"jsonrpc": "2.0", **CALL})
         asked = await server.hears("tools/call")
         connection.leaves.set()
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
-        assert not answer.begun.is_set()
+        assert not answer.started.is_set()
 
 
 # The door
@@ -478,7 +478,7 @@ async def test_a_client_without_a_session_that_leaves_calls_its_request_off() ->
     ("path", "method"), [("/sse", "POST"), ("/sse", "DELETE"), ("/message", "GET"), ("/message", "PUT")]
 )
 async def test_other_methods_are_refused(path: str, method: str) -> None:
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         answer = await connection.get(method, path)
         assert (answer.status, "OPTIONS" in answer.headers["allow"]) == (405, True)
 
@@ -493,7 +493,7 @@ async def test_other_methods_are_refused(path: str, method: str) -> None:
 )
 async def test_a_stream_is_guarded_like_everything(headers: dict[str, str | None], status: int) -> None:
     """(rule 18)"""
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         assert (await connection.get("GET", "/sse", headers=headers)).status == status
 
 
@@ -517,7 +517,7 @@ async def test_a_message_is_guarded_like_everything(headers: dict[str, str | Non
 async def test_a_session_is_unknown_to_whoever_has_another_token() -> None:
     """(rules 19 and 30)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_face(server, listen=LISTEN) as (_, connection):
+    async with open_http_app(server, listen=LISTEN) as (_, connection):
         connection.headers = {"authorization": f"Bearer {LAPTOP}"}
         client = OldClient(connection)
         await client.opens()
@@ -537,7 +537,7 @@ async def test_a_session_is_unknown_to_whoever_has_another_token() -> None:
 
 async def test_there_are_so_many_streams_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_streams, "MAX_STREAMS", 2)
-    async with open_face() as (_, connection):
+    async with open_http_app() as (_, connection):
         clients = [OldClient(connection.another()) for _ in range(2)]
         for client in clients:
             await client.opens()
@@ -549,7 +549,7 @@ async def test_there_are_so_many_streams_and_no_more(monkeypatch: pytest.MonkeyP
 
 
 async def test_where_it_is_switched_off_there_is_nothing() -> None:
-    async with open_face(listen=Listen(sse=False)) as (_, connection):
+    async with open_http_app(listen=Listen(sse=False)) as (_, connection):
         for method, path in (("GET", "/sse"), ("POST", "/message"), ("GET", "/sse/a"), ("POST", "/message/a")):
             answer = await connection.get(method, path, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
             assert answer.status == 404
@@ -573,7 +573,7 @@ async def test_a_slow_reader_loses_no_answer_and_holds_a_bounded_part_of_what_is
         posts = client.connection.another()
         client.connection.reads = trio.Event()
         for id in range(10, 22):
-            assert await posts.tell({**CALL, "id": id}, client.there) == 202
+            assert await posts.notify({**CALL, "id": id}, client.there) == 202
         await wait_all_tasks_blocked()
         for n in range(150):
             await server.notifies("notifications/message", {"level": "info", "data": [n, "x" * 50_000]})
@@ -598,7 +598,7 @@ async def test_while_one_does_not_read_the_others_are_served() -> None:
         await other.opens()
         client.connection.reads = trio.Event()
         for id in range(5):
-            await posts.tell({**CALL, "id": id}, client.there)
+            await posts.notify({**CALL, "id": id}, client.there)
         assert (await other.asks("ping"))["result"] == {}
         await other.says(CALL)
         assert json.dumps(await other.hears(3)).count("x") >= MAX_KEPT

@@ -25,7 +25,7 @@ from host.downstream.stateless import ANSWERED, STATE_LIFE
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.policy.desk import ConfirmationAnswer as Answering
 from host.version import VERSION
-from tests.kit.asgi import IO, LATEST, Answer, Connection, open_face
+from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app
 from tests.kit.gates import kind
 from tests.kit.world import Later, Refusal, ScriptedServer, World, later
 
@@ -62,9 +62,9 @@ def asked_of(result: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(each["method"], each.get("params", {})) for each in result["inputRequests"].values()]
 
 
-async def ends(call: Answer, method: str = "tools/call") -> dict[str, Any]:
+async def ends(call: Response, method: str = "tools/call") -> dict[str, Any]:
     with trio.fail_after(30):
-        await call.whole.wait()
+        await call.complete.wait()
     return call.outcome(method)
 
 
@@ -110,7 +110,7 @@ async def parked(
     *others: ScriptedServer, listen: Listen | None = None, headers: Mapping[str, str] | None = None, **spec: Any
 ) -> AsyncIterator[Parked]:
     server = ScriptedServer("a", tools=["x", "y"], prompts=["p"], resources=["x://y"], **spec)
-    async with trio.open_nursery() as nursery, open_face(server, *others, listen=listen) as (world, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server, *others, listen=listen) as (world, connection):
         connection.headers.update(headers or {})
         call = connection.start("tools/call", CALL, id="first", capabilities=FORMS)
         asked = await server.hears("tools/call")
@@ -173,7 +173,7 @@ def everything(revision: str = "2025-11-25") -> ScriptedServer:
 @pytest.mark.parametrize("method", REQUESTS)
 async def test_every_result_says_what_it_is_and_who_gives_it(method: str, revision: str) -> None:
     """The cacheable ones, and no others, say for how long and for whom (rules 51, 95)."""
-    async with open_face(everything(revision)) as (_, connection):
+    async with open_http_app(everything(revision)) as (_, connection):
         result = await connection.result(method, REQUESTS[method])
         assert result["resultType"] == "complete"
         server = result["_meta"][f"{IO}serverInfo"]
@@ -196,17 +196,17 @@ def test_six_methods_are_cacheable() -> None:
 
 async def test_discovery_waits_for_nobody() -> None:
     """As little as it may, while a list waits for servers that have only begun (rule 14)."""
-    async with open_face() as (world, connection):
-        world.roster.upstreams["a"].settled = trio.Event()
+    async with open_http_app() as (world, connection):
+        world.upstreams.upstreams["a"].settled = trio.Event()
         listing = connection.another().start("tools/list")
         await wait_all_tasks_blocked()
         assert (await connection.result("server/discover"))["supportedVersions"][0] == LATEST
-        assert not listing.begun.is_set()
+        assert not listing.started.is_set()
 
 
 async def test_what_is_discovered_is_served() -> None:
     """And what is not served is not discovered (rule 14)."""
-    async with open_face(everything()) as (_, connection):
+    async with open_http_app(everything()) as (_, connection):
         found = await connection.result("server/discover")
         capabilities = found["capabilities"]
         assert capabilities["tools"] == capabilities["prompts"] == {"listChanged": True}
@@ -220,7 +220,7 @@ async def test_what_is_discovered_is_served() -> None:
 async def test_lists_are_the_same_every_time_and_for_everybody() -> None:
     """(rules 56, 64)"""
     servers = [ScriptedServer(id, tools=["z", "a", "m"]) for id in ("second", "first")]
-    async with open_face(*servers) as (_, connection):
+    async with open_http_app(*servers) as (_, connection):
         lists = [await each.result("tools/list") for each in (connection, connection.another(), connection)]
         assert lists[0] == lists[1] == lists[2]
         names = [f"{id}__{name}" for id in ("second", "first") for name in ("z", "a", "m")]
@@ -240,12 +240,12 @@ async def logs(server: ScriptedServer, *levels: str) -> None:
 async def test_logs_come_to_whoever_asks_for_them_and_from_that_level_on() -> None:
     """(rules 83, 84)"""
     server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL, meta={f"{IO}logLevel": "warning"})
         asked = await server.hears("tools/call")
         assert "logging/setLevel" in server.asked
         await logs(server, "info", "warning", "error")
-        assert [each["params"]["level"] for each in await call.grows_to(2)] == ["warning", "error"]
+        assert [each["params"]["level"] for each in await call.wait_messages(2)] == ["warning", "error"]
         assert call.messages()[0]["params"]["logger"] == "a/l"
         server.says(asked["id"], OK)
         await ends(call)
@@ -255,11 +255,11 @@ async def test_logs_come_to_whoever_asks_for_them_and_from_that_level_on() -> No
 async def test_without_asking_there_are_no_logs() -> None:
     """Not even when another request asked, or did before (rule 83)."""
     server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         loud = connection.another().start("tools/call", CALL, meta={f"{IO}logLevel": "debug"})
         first = await server.hears("tools/call")
         await logs(server, "error")
-        await loud.grows_to(1)
+        await loud.wait_messages(1)
         server.says(first["id"], OK)
         await ends(loud)
         call = connection.start("tools/call", CALL)
@@ -273,33 +273,33 @@ async def test_without_asking_there_are_no_logs() -> None:
 async def test_logs_that_may_belong_to_either_of_two_requests_go_to_neither() -> None:
     """Only on its own request's stream may a log message come (rule 83)."""
     server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         calls = []
         for _ in range(2):
             calls.append(connection.another().start("tools/call", CALL, meta={f"{IO}logLevel": "debug"}))
             await server.hears("tools/call")
         await logs(server, "error")
         await wait_all_tasks_blocked()
-        assert [call.begun.is_set() for call in calls] == [False, False]
+        assert [call.started.is_set() for call in calls] == [False, False]
 
 
 async def test_logs_go_to_the_request_that_they_came_with() -> None:
     server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         calls, asked = [], []
         for _ in range(2):
             calls.append(connection.another().start("tools/call", CALL, meta={f"{IO}logLevel": "debug"}))
             asked.append(await server.hears("tools/call"))
         notice = {"level": "error", "data": "d"}
         server.sends(Notification("notifications/message", Raw(json.dumps(notice).encode())), about=asked[0]["id"])
-        await calls[0].grows_to(1)
-        assert not calls[1].begun.is_set()
+        await calls[0].wait_messages(1)
+        assert not calls[1].started.is_set()
 
 
 async def test_a_stateless_server_is_told_of_the_level_with_the_request() -> None:
     """(rule 82)"""
     server = ScriptedServer("a", tools=["x"], revision=LATEST)
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         for level in ("debug", None):
             connection.another().start("tools/call", CALL, meta={f"{IO}logLevel": level})
             asked = await server.hears("tools/call")
@@ -329,7 +329,7 @@ async def test_a_question_ends_the_request_and_the_next_one_brings_the_answer(au
 
 async def test_a_server_may_ask_several_things_and_then_more(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         first = connection.start("tools/call", CALL, capabilities=ALL)
         asked = await server.hears("tools/call")
         questions = [
@@ -372,7 +372,7 @@ async def test_prompts_and_resources_may_ask_too(
 ) -> None:
     """A result that a question came before is nobody else's, and stale (rule 96)."""
     server = ScriptedServer("a", prompts=["p"], resources=["x://y"])
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         first = connection.start(method, params, capabilities=FORMS)
         asked = await server.hears(method)
         question = later(nursery, server.asks, "elicitation/create", FORM)
@@ -424,7 +424,7 @@ async def test_how_the_same_request_is_written_does_not_matter(autojump_clock: M
 
 async def test_a_state_is_good_for_one_method_alone(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"], prompts=["x"])
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         params = {"name": "a__x"}
         first = connection.start("prompts/get", params, capabilities=FORMS)
         await server.hears("prompts/get")
@@ -449,7 +449,7 @@ async def test_a_state_is_good_for_whoever_got_it(autojump_clock: MockClock) -> 
 
 async def test_a_state_is_good_at_its_endpoint_alone(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["a__x"])  # called the same at both, almost
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         first = connection.start("tools/call", {"name": "a__x"}, path="/mcp/a", capabilities=FORMS)
         await server.hears("tools/call")
         later(nursery, server.asks, "elicitation/create", FORM)
@@ -563,7 +563,7 @@ async def test_the_client_of_a_retry_that_leaves_cancels_the_call(autojump_clock
         leaving.leaves.set()
         assert (await call.server.hears("notifications/cancelled"))["requestId"] == call.asked["id"]
         await wait_all_tasks_blocked()
-        assert again.late == b""
+        assert again.after_disconnect == b""
         with pytest.raises(Refusal):
             await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS)
 
@@ -594,7 +594,7 @@ async def test_progress_between_two_requests_is_lost_and_then_goes_under_the_new
 ) -> None:
     """(rule 43)"""
     server = ScriptedServer("a", tools=["x"])
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         first = connection.start("tools/call", CALL, capabilities=FORMS, meta={"progressToken": "one"})
         asked = await server.hears("tools/call")
         report = partial(server.notifies, "notifications/progress")
@@ -617,13 +617,13 @@ async def test_progress_between_two_requests_is_lost_and_then_goes_under_the_new
 async def test_a_question_may_come_after_progress(autojump_clock: MockClock) -> None:
     """Then the questions are the last message of a stream."""
     server = ScriptedServer("a", tools=["x"])
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL, capabilities=FORMS, meta={"progressToken": 1})
         asked = await server.hears("tools/call")
         await server.notifies(
             "notifications/progress", {"progressToken": asked["_meta"]["progressToken"], "progress": 1}
         )
-        await call.grows_to(1)
+        await call.wait_messages(1)
         later(nursery, server.asks, "elicitation/create", FORM)
         result = await ends(call)
         assert (result["resultType"], len(call.messages())) == ("input_required", 2)
@@ -651,7 +651,7 @@ async def test_nothing_is_asked_that_the_request_does_not_declare(
 ) -> None:
     """If its server then fails, the client learns what it would have taken (rule 74)."""
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL, capabilities=declared)
         asked = await server.hears("tools/call")
         question = later(nursery, server.asks, method, params)
@@ -693,7 +693,7 @@ async def test_a_retry_is_asked_nothing_that_it_does_not_declare(autojump_clock:
 async def test_a_page_is_asked_for_without_an_id(autojump_clock: MockClock) -> None:
     """And nobody hears that it is done (rule 76)."""
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL, capabilities=ALL)
         asked = await server.hears("tools/call")
         question = later(nursery, server.asks, "elicitation/create", PAGE)
@@ -719,7 +719,7 @@ async def test_pages_that_a_server_wants_visited_first_are_questions(autojump_cl
         raise PeerError(ErrorBody(-32042, "visit", Raw(json.dumps(PAGES).encode())))
 
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED, answers={"tools/call": visit_first})
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         result = await connection.result("tools/call", CALL, capabilities=ALL)
         assert [params["url"] for _, params in asked_of(result)] == [PAGE["url"], "https://example.com/2"]
         assert not any("elicitationId" in params for _, params in asked_of(result))
@@ -790,7 +790,7 @@ async def visiting(
 
     answers = {"tools/call": answer, "prompts/get": answer}
     server = ScriptedServer("a", tools=["x", "y"], prompts=["p"], trust=Trust.TRUSTED, answers=answers, **spec)
-    async with open_face(server, listen=listen) as (_, connection):
+    async with open_http_app(server, listen=listen) as (_, connection):
         connection.headers.update(DESK if listen is not None else {})
         at = Visiting(connection, server, method, params)
         at.result = await at.ask(params)
@@ -818,7 +818,7 @@ async def test_of_two_at_once_one_is_sent(autojump_clock: MockClock) -> None:
         calls = [at.connection.another().start("tools/call", at.retry("accept", "accept"), capabilities=ALL)]
         calls.append(at.connection.another().start("tools/call", at.retry("accept", "accept"), capabilities=ALL))
         for call in calls:
-            await call.whole.wait()
+            await call.complete.wait()
         assert sorted("error" in call.messages()[-1] for call in calls) == [False, True]
         assert at.calls == 2
 
@@ -915,7 +915,7 @@ async def test_the_state_of_a_stateless_server_can_be_brought_back_as_often_as_i
         return results.pop(0)
 
     server = ScriptedServer("a", tools=["x"], revision=LATEST, answers={"tools/call": answer})
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         result = await connection.result("tools/call", CALL, capabilities=FORMS)
         for _ in range(2):
             again = await connection.result("tools/call", retry(CALL, result, NO), capabilities=FORMS)
@@ -930,7 +930,7 @@ async def test_pages_for_a_client_that_shows_none_are_a_missing_capability(
         raise PeerError(ErrorBody(-32042, "visit", Raw(json.dumps(PAGES).encode())))
 
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED, answers={"tools/call": visit_first})
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL, capabilities=declared)
         with pytest.raises(Refusal) as refusal:
             await ends(call)
@@ -942,10 +942,10 @@ async def test_pages_for_a_client_that_shows_none_are_a_missing_capability(
 async def test_what_policy_forbids_is_no_missing_capability(trust: Trust, autojump_clock: MockClock) -> None:
     """Nor is what a person would have to allow. The client would declare it for ever, and in vain."""
     server = ScriptedServer("a", tools=["x"], trust=trust)
-    async with trio.open_nursery() as nursery, open_face(server) as (world, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (world, connection):
         await world.settled()
         world.approves()
-        with world.attended():
+        with world.auto_answering():
             call = connection.start("tools/call", CALL, capabilities=ALL)
             asked = await server.hears("tools/call")
         question = later(nursery, server.asks, "sampling/createMessage", SAMPLE)
@@ -963,7 +963,7 @@ async def test_what_policy_forbids_is_no_missing_capability(trust: Trust, autoju
 async def test_while_anything_else_is_answered_nobody_is_asked(method: str, autojump_clock: MockClock) -> None:
     """(rule 78)"""
     server = ScriptedServer("a", prompts=["p"], trust=Trust.TRUSTED)
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         call = connection.start(method, REQUESTS[method], capabilities=ALL)
         asked = await server.hears(method)
         for question, params in (
@@ -981,7 +981,7 @@ async def test_while_anything_else_is_answered_nobody_is_asked(method: str, auto
 async def test_a_question_that_may_be_either_of_two_callers_reaches_nobody(autojump_clock: MockClock) -> None:
     """(rule 71)"""
     server = ScriptedServer("a", tools=["x"])
-    async with trio.open_nursery() as nursery, open_face(server, listen=TOKENS) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server, listen=TOKENS) as (_, connection):
         for headers in (DESK, LAPTOP):
             connection.another().start("tools/call", CALL, capabilities=FORMS, headers=headers)
             await server.hears("tools/call")
@@ -993,12 +993,12 @@ async def test_a_question_that_may_be_either_of_two_callers_reaches_nobody(autoj
 async def test_a_question_belongs_to_the_request_that_it_came_with(autojump_clock: MockClock) -> None:
     """And asks nobody else (rule 71)."""
     server = ScriptedServer("a", tools=["x"])
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         calls = [connection.another().start("tools/call", CALL, capabilities=FORMS) for _ in range(2)]
         asked = [await server.hears("tools/call") for _ in calls]
         later(nursery, server.asks, "elicitation/create", FORM, about=asked[0]["id"])
         await trio.sleep(1)
-        assert sum(call.whole.is_set() for call in calls) == 1
+        assert sum(call.complete.is_set() for call in calls) == 1
         server.says(asked[1]["id"], OK)
         await trio.sleep(1)
         kinds = sorted([(await ends(call))["resultType"] for call in calls])
@@ -1008,7 +1008,7 @@ async def test_a_question_belongs_to_the_request_that_it_came_with(autojump_cloc
 
 async def test_a_dedicated_server_of_one_client_asks_that_client(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"], isolation=Isolation.PER_CLIENT)
-    async with trio.open_nursery() as nursery, open_face(server, listen=TOKENS) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server, listen=TOKENS) as (_, connection):
         connection.headers.update(DESK)
         call = connection.start("tools/call", CALL, capabilities=FORMS)
         asked = await server.hears("tools/call")
@@ -1028,7 +1028,7 @@ async def test_what_a_stateless_server_asks_is_handed_on_with_its_state_wrapped(
     """Its keys stay; its state goes back byte for byte, and under a new id (rules 79, 80)."""
     server = ScriptedServer("a", tools=["x"], revision=LATEST, trust=Trust.TRUSTED)
     theirs = 'any {"thing"} \u00e9\n'
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL, capabilities=ALL)
         first = await server.hears("tools/call")
         assert first["_meta"][f"{IO}clientCapabilities"].keys() >= {"elicitation", "sampling", "roots"}
@@ -1053,7 +1053,7 @@ async def test_what_a_stateless_server_asks_is_handed_on_with_its_state_wrapped(
 async def test_a_server_without_a_state_gets_none_back(autojump_clock: MockClock) -> None:
     """(rule 79)"""
     server = ScriptedServer("a", tools=["x"], revision=LATEST)
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL, capabilities=FORMS)
         first = await server.hears("tools/call")
         server.says(first["id"], inputs(None, k=("elicitation/create", FORM)))
@@ -1068,7 +1068,7 @@ async def test_a_server_without_a_state_gets_none_back(autojump_clock: MockClock
 
 async def test_a_server_that_only_wants_to_be_asked_again_is(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"], revision=LATEST)
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL)
         first = await server.hears("tools/call")
         server.says(first["id"], {"resultType": "input_required", "requestState": "later"})
@@ -1087,7 +1087,7 @@ async def test_a_server_that_only_wants_to_be_asked_again_is(autojump_clock: Moc
 async def test_a_stateless_servers_state_is_as_well_kept(wrong: str, autojump_clock: MockClock) -> None:
     """(rule 80)"""
     server = ScriptedServer("a", tools=["x", "y", "a__x"], revision=LATEST)
-    async with open_face(server, listen=TOKENS) as (_, connection):
+    async with open_http_app(server, listen=TOKENS) as (_, connection):
         connection.headers.update(DESK)
         call = connection.start("tools/call", CALL, capabilities=FORMS)
         first = await server.hears("tools/call")
@@ -1115,7 +1115,7 @@ async def test_a_stateless_servers_state_is_as_well_kept(wrong: str, autojump_cl
 async def test_a_stateless_server_that_asks_what_it_may_not_fails_its_call(autojump_clock: MockClock) -> None:
     """What it asks reaches nobody (rule 74)."""
     server = ScriptedServer("a", tools=["x"], revision=LATEST, trust=Trust.TRUSTED)
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL, capabilities=FORMS)
         first = await server.hears("tools/call")
         server.says(first["id"], inputs(k=("sampling/createMessage", SAMPLE)))
@@ -1125,7 +1125,7 @@ async def test_a_stateless_server_that_asks_what_it_may_not_fails_its_call(autoj
 
 async def test_a_stateless_server_says_itself_what_the_client_lacks(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"], revision=LATEST)
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL)
         first = await server.hears("tools/call")
         assert first["_meta"][f"{IO}clientCapabilities"] == {}
@@ -1139,7 +1139,7 @@ async def test_a_stateless_server_says_itself_what_the_client_lacks(autojump_clo
 async def test_an_answer_after_a_round_is_never_fresh(autojump_clock: MockClock) -> None:
     """(rule 96)"""
     server = ScriptedServer("a", resources=["x://y"], revision=LATEST)
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         params = {"uri": "a+x://y"}
         call = connection.start("resources/read", params, capabilities=FORMS)
         first = await server.hears("resources/read")
@@ -1155,7 +1155,7 @@ async def test_an_answer_after_a_round_is_never_fresh(autojump_clock: MockClock)
 
 
 async def test_what_goes_wrong_inside_is_an_internal_error(autojump_clock: MockClock) -> None:
-    async with open_face(ScriptedServer("a", tools=["x"])) as (world, connection):
+    async with open_http_app(ScriptedServer("a", tools=["x"])) as (world, connection):
 
         async def crash(exchange: object) -> object:
             raise RuntimeError("secret")
@@ -1186,7 +1186,7 @@ async def test_an_outcome_that_came_first_is_what_the_retry_gets(autojump_clock:
 async def test_a_question_of_a_client_that_is_just_leaving_is_answered(autojump_clock: MockClock) -> None:
     """Its form is closed: the server must not wait (rules 50, 109)."""
     server = ScriptedServer("a", tools=["x"])
-    async with trio.open_nursery() as nursery, open_face(server) as (_, connection):
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL, capabilities=FORMS)
         asked = await server.hears("tools/call")
         question = later(nursery, server.asks, "elicitation/create", FORM)
@@ -1194,7 +1194,7 @@ async def test_a_question_of_a_client_that_is_just_leaving_is_answered(autojump_
         connection.leaves.set()
         assert await question.comes() == {"action": "cancel"}
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
-        assert call.late == b""
+        assert call.after_disconnect == b""
         nursery.cancel_scope.cancel()
 
 
@@ -1205,7 +1205,7 @@ async def test_a_question_that_is_withdrawn_is_asked_no_more(autojump_clock: Moc
         await wait_all_tasks_blocked()
         again = call.connection.start("tools/call", retry(CALL, call.result), capabilities=FORMS)
         await trio.sleep(1)
-        assert not again.whole.is_set()
+        assert not again.complete.is_set()
         call.server.says(call.asked["id"], OK)
         assert (await ends(again))["content"] == OK["content"]
 
@@ -1231,15 +1231,15 @@ async def test_requests_without_a_session_are_each_asked_about(autojump_clock: M
         return OK
 
     server = ScriptedServer("a", tools=["x"], consent=Consent(tools=kind(ask=["x"])), answers={"tools/call": ok})
-    async with open_face(server) as (world, connection):
-        with world.attended(Answering.SESSION) as asked:
+    async with open_http_app(server) as (world, connection):
+        with world.auto_answering(Answering.SESSION) as asked:
             first, second = await world.client(), await world.client()
             for client, questions in ((first, 1), (first, 1), (second, 2)):
                 await client.call("a__x", CALL["arguments"])
                 assert len(asked) == questions
         sessions = [matter.access.session for matter in asked]
         assert sessions == [first.session.mark, second.session.mark]
-        with world.attended() as asked:
+        with world.auto_answering() as asked:
             for _ in range(2):
                 assert (await connection.result("tools/call", CALL))["content"] == OK["content"]
         assert [matter.access.session for matter in asked] == [None, None]

@@ -16,7 +16,16 @@ from host.policy.desk import ConfirmationAnswer as Answering
 from tests.host.downstream.test_stdio import Client, open_stdio
 from tests.kit.asgi import IO, LATEST
 from tests.kit.gates import kind
-from tests.kit.tasks import EXTENSION, RELATED, begins, completes, extended, flat, says_how, shaking
+from tests.kit.tasks import (
+    EXTENSION,
+    RELATED,
+    begins,
+    completes,
+    extension_server,
+    extension_status,
+    handshake_server,
+    says_status,
+)
 from tests.kit.world import Refusal, ScriptedServer, later
 
 LISTEN = "subscriptions/listen"
@@ -460,7 +469,7 @@ def named(method: str, task: str, id: object = 1, **params: object) -> dict[str,
     return stating(method, {"taskId": task, **params}, id=id, capabilities=TAKES)
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_task_of_a_stateless_client(make: Any, autojump_clock: MockClock, nursery: trio.Nursery) -> None:
     """From the call to the result, with a question in between, and told of each."""
     server = make()
@@ -476,9 +485,9 @@ async def test_a_task_of_a_stateless_client(make: Any, autojump_clock: MockClock
         fetched: dict[str, Any] = {}
         if server.stateless:
             question = {"method": "elicitation/create", "params": {"mode": "form", **FORM}}
-            await says_how(server, "input_required", inputRequests={"k": question})
+            await says_status(server, "input_required", inputRequests={"k": question})
         else:
-            await says_how(server, "input_required", poll=30_000)
+            await says_status(server, "input_required", poll=30_000)
             fetched = await server.hears("tasks/result")
             later(nursery, server.asks, "elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
         told = (await client.hears())["params"]
@@ -503,14 +512,14 @@ async def test_a_task_of_a_session_is_asked_about_in_its_own_way(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     """On the same channel; what it asks names it (rule 52)."""
-    server = shaking()
+    server = handshake_server()
     async with open_stdio(server) as (_, client):
         await client.shakes_hands(capabilities=FORMS)
         await client.says({"id": 1, "method": "tools/call", "params": {"name": "a__x", "task": {}}})
         id = (await client.hears())["result"]["task"]["taskId"]
         await begins(server)
         await client.says({"id": 2, "method": "tasks/result", "params": {"taskId": id}})
-        await says_how(server, "input_required", poll=30_000)
+        await says_status(server, "input_required", poll=30_000)
         fetched = await server.hears("tasks/result")
         asked = later(nursery, server.asks, "elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
         told = await client.hears()
@@ -527,7 +536,7 @@ async def test_a_task_of_a_session_is_asked_about_in_its_own_way(
 
 
 @pytest.mark.parametrize("takes", [True, False])
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_when_the_client_leaves_its_tasks_are_called_off(
     make: Any, takes: bool, autojump_clock: MockClock
 ) -> None:
@@ -536,10 +545,10 @@ async def test_when_the_client_leaves_its_tasks_are_called_off(
     async with open_stdio(server) as (_, client):
         await client.says(stating("tools/call", {"name": "a__x"}, capabilities=TAKES if takes else {}))
         await begins(server)
-        await says_how(server)
+        await says_status(server)
         await trio.sleep(0.1)
         await client.to_host.aclose()
-        server.says((await server.hears("tasks/cancel"))["id"], flat("cancelled"))
+        server.says((await server.hears("tasks/cancel"))["id"], extension_status("cancelled"))
         server.hears_nothing_more()
 
 
@@ -551,7 +560,7 @@ async def test_what_is_allowed_for_the_session_is_for_all_that_comes_over_the_ch
 
     server = ScriptedServer("a", tools=["x"], consent=Consent(tools=kind(ask=["x"])), answers={"tools/call": ok})
     async with open_stdio(server) as (world, client):
-        with world.attended(Answering.SESSION) as asked:
+        with world.auto_answering(Answering.SESSION) as asked:
             for id in range(2):
                 await client.says(stating("tools/call", {"name": "a__x", "arguments": {}}, id=id))
                 assert (await result(client, "tools/call", id))["content"] == []

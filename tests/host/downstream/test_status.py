@@ -32,8 +32,8 @@ async def test_every_state_is_told_with_what_belongs_to_it(autojump_clock: MockC
     )
     async with open_world(*servers) as world:
         for id in ("good", "bad"):
-            await world.roster.upstreams[id].settled.wait()
-        told = json.loads(status(world.roster, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory))
+            await world.upstreams.upstreams[id].settled.wait()
+        told = json.loads(status(world.upstreams, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory))
         assert told["colonnade"]
         good, slow_one, bad, off = told["servers"]
         assert (good["id"], good["state"], good["title"]) == ("good", "ready", "The Good")
@@ -66,7 +66,7 @@ async def test_dedicated_instances_are_counted(autojump_clock: MockClock) -> Non
     async with open_world(own) as world:
 
         async def told() -> tuple[str, int]:
-            told = status(world.roster, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory)
+            told = status(world.upstreams, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory)
             (server,) = json.loads(told)["servers"]
             return server["isolation"], server["instances"]
 

@@ -72,7 +72,7 @@ async def open_stdio(*servers: ScriptedServer) -> AsyncIterator[tuple[World, Cli
         client.over.set()
 
     async with (
-        open_world(*(servers or (ScriptedServer("a", tools=["x"]),)), alone=True) as world,
+        open_world(*(servers or (ScriptedServer("a", tools=["x"]),)), single_client=True) as world,
         trio.open_nursery() as nursery,
     ):
         await world.settled()

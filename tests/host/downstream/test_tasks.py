@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Listen, Secret
 from host.downstream.hosted import LONGEST_LIFE, SHORTEST_LIFE, USUAL_LIFE
-from tests.kit.asgi import Answer, Connection, open_face
+from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.tasks import (
     EXTENSION,
     IO,
@@ -20,13 +20,13 @@ from tests.kit.tasks import (
     RELATED,
     begins,
     completes,
-    extended,
-    flat,
-    gives,
-    says_how,
-    shaking,
+    extension_server,
+    extension_status,
+    handshake_server,
+    says_result,
+    says_status,
     status,
-    works,
+    still_working,
 )
 from tests.kit.world import Later, Refusal, ScriptedServer, later
 
@@ -44,37 +44,37 @@ TOLD = "notifications/tasks/status"
 NOTIFIED = "notifications/tasks"
 
 
-def call(connection: Connection, id: object = 1, path: str = "/mcp", name: str = "a__x", **more: Any) -> Answer:
+def call(connection: Connection, id: object = 1, path: str = "/mcp", name: str = "a__x", **more: Any) -> Response:
     """Begin a call in the connection's session."""
     body = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name, **more}}
     return connection.send("POST", path, body)
 
 
-def ask(connection: Connection, method: str, id: object, task: str) -> Answer:
+def ask(connection: Connection, method: str, id: object, task: str) -> Response:
     return connection.send("POST", body={"jsonrpc": "2.0", "id": id, "method": method, "params": {"taskId": task}})
 
 
-def listens(connection: Connection) -> Answer:
+def listens(connection: Connection) -> Response:
     """What the session is told outside of any request."""
     return connection.send("GET", headers={"accept": "text/event-stream"})
 
 
-async def last(answer: Answer) -> dict[str, Any]:
+async def last(answer: Response) -> dict[str, Any]:
     """The response, once it is there."""
     with trio.fail_after(30):
-        await answer.whole.wait()
+        await answer.complete.wait()
     found: dict[str, Any] = answer.messages()[-1]
     return found
 
 
-async def result(answer: Answer) -> dict[str, Any]:
+async def result(answer: Response) -> dict[str, Any]:
     found = await last(answer)
     assert "error" not in found, found["error"]
     got: dict[str, Any] = found["result"]
     return got
 
 
-async def refusal(answer: Answer) -> tuple[int, str]:
+async def refusal(answer: Response) -> tuple[int, str]:
     found = await last(answer)
     return found["error"]["code"], found["error"]["message"]
 
@@ -87,7 +87,9 @@ async def takes(connection: Connection, server: ScriptedServer, id: object = 1, 
     return name
 
 
-def about(connection: Connection, method: str, task: str, *, id: object = 9, path: str = "/mcp", **more: Any) -> Answer:
+def about(
+    connection: Connection, method: str, task: str, *, id: object = 9, path: str = "/mcp", **more: Any
+) -> Response:
     """Ask about a task in the extension."""
     given = {"capabilities": TAKES, "headers": {"mcp-name": task}, **more}
     params = {"taskId": task, **given.pop("params", {})}
@@ -108,14 +110,14 @@ async def takes_flat(connection: Connection, server: ScriptedServer, **more: Any
 # Who gets one
 
 SERVERS: dict[str, Any] = {
-    "required": lambda: shaking("required"),
-    "optional": lambda: shaking("optional"),
-    "forbidden": lambda: shaking("forbidden"),
-    "silent": lambda: shaking(None),
-    "extended": extended,
-    "without": lambda: shaking("required", capabilities={"tools": {}}),
-    "stateless": lambda: extended(capabilities={"tools": {}}),
-    "older": lambda: shaking("required", revision="2025-06-18"),
+    "required": lambda: handshake_server("required"),
+    "optional": lambda: handshake_server("optional"),
+    "forbidden": lambda: handshake_server("forbidden"),
+    "silent": lambda: handshake_server(None),
+    "extended": extension_server,
+    "without": lambda: handshake_server("required", capabilities={"tools": {}}),
+    "stateless": lambda: extension_server(capabilities={"tools": {}}),
+    "older": lambda: handshake_server("required", revision="2025-06-18"),
 }
 RUN = {"required", "optional", "extended"}
 """Those whose tool can be a task."""
@@ -130,11 +132,11 @@ def alone(server: ScriptedServer) -> None:
             declared = params["_meta"][f"{IO}clientCapabilities"].get("extensions", {})
             runs = EXTENSION in (server.capabilities or {}).get("extensions", {})
             assert (EXTENSION in declared) is runs
-            return flat(kind="task") if runs else {"resultType": "complete", **OK}
+            return extension_status(kind="task") if runs else {"resultType": "complete", **OK}
         return {"task": status()} if "task" in params else OK
 
     async def stands(params: dict[str, Any]) -> object:
-        return flat("completed", result=OK) if server.stateless else status("completed")
+        return extension_status("completed", result=OK) if server.stateless else status("completed")
 
     async def gave(params: dict[str, Any]) -> object:
         return {**OK, "_meta": {RELATED: {"taskId": "t1"}}}
@@ -151,7 +153,7 @@ async def test_a_task_or_the_result_for_every_client_of_every_server(
     (rule 90) (rule 92)"""
     server = SERVERS[kind]()
     alone(server)
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         expected = kind in RUN and "with" in client
         if client.startswith("stateless"):
             can = TAKES if "extension" in client else {}
@@ -165,7 +167,7 @@ async def test_a_task_or_the_result_for_every_client_of_every_server(
             assert "_meta" not in got or RELATED not in got["_meta"]
         else:
             await connection.open(revision=client[:10])
-            (listed,) = (await connection.ask("tools/list"))["result"]["tools"]
+            (listed,) = (await connection.request("tools/list"))["result"]["tools"]
             wish: dict[str, Any] = {"task": {"ttl": 60_000}} if "task" in client else {}
             got = await result(call(connection, **wish))
             assert ("task" in got) is expected
@@ -182,7 +184,7 @@ async def test_a_task_or_the_result_for_every_client_of_every_server(
 @pytest.mark.parametrize("tokens", [False, True])
 async def test_what_is_declared_depends_on_the_revision_and_on_tokens(tokens: bool) -> None:
     """Whose the tasks are is known by the token alone (rule 93) (rule 92)"""
-    async with open_face(shaking(), listen=TOKENS if tokens else None) as (_, connection):
+    async with open_http_app(handshake_server(), listen=TOKENS if tokens else None) as (_, connection):
         connection.headers |= DESK if tokens else {}
         (opened,) = (await connection.open()).messages()
         listing: dict[str, Any] = {"list": {}} if tokens else {}
@@ -196,7 +198,7 @@ async def test_what_is_declared_depends_on_the_revision_and_on_tokens(tokens: bo
 
 
 async def test_a_client_that_knows_no_tasks_can_ask_nothing_about_them() -> None:
-    async with open_face(shaking()) as (_, connection):
+    async with open_http_app(handshake_server()) as (_, connection):
         await connection.open(revision="2025-06-18")
         for method in ("tasks/get", "tasks/result", "tasks/cancel", "tasks/list"):
             assert (await refusal(ask(connection, method, 1, "a.x")))[0] == -32601
@@ -204,15 +206,15 @@ async def test_a_client_that_knows_no_tasks_can_ask_nothing_about_them() -> None
 
 @pytest.mark.parametrize("wish", [7, "soon", [], {"ttl": "long"}, {"ttl": -1}, {"ttl": 1.5}])
 async def test_a_wish_that_cannot_be_read_is_refused(wish: object, autojump_clock: MockClock) -> None:
-    server = shaking()
-    async with open_face(server) as (_, connection):
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection):
         await connection.open()
         assert (await refusal(call(connection, task=wish)))[0] == -32602
         server.hears_nothing_more()
 
 
 async def test_a_wish_for_what_there_is_not_is_refused_as_any_call(autojump_clock: MockClock) -> None:
-    async with open_face(shaking()) as (_, connection):
+    async with open_http_app(handshake_server()) as (_, connection):
         await connection.open()
         assert await refusal(call(connection, name="a__y", task={})) == (-32602, "Unknown tool: a__y")
 
@@ -233,8 +235,8 @@ async def test_a_wish_for_what_there_is_not_is_refused_as_any_call(autojump_cloc
 )
 async def test_a_task_of_a_session(asked: dict[str, Any], given: int, autojump_clock: MockClock) -> None:
     """Its id is fit for a header, and says nothing of the server's own (rule 91)"""
-    server = shaking()
-    async with open_face(server) as (_, connection):
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection):
         await connection.open()
         got = (await result(call(connection, task=asked)))["task"]
         assert re.fullmatch(r"a\.[A-Za-z0-9_-]{22}", got["taskId"])
@@ -248,8 +250,8 @@ async def test_a_task_of_a_session(asked: dict[str, Any], given: int, autojump_c
 
 async def test_a_task_without_a_session(autojump_clock: MockClock) -> None:
     """Flat, and with the host's name on it (rule 91)"""
-    server = extended()
-    async with open_face(server) as (_, connection):
+    server = extension_server()
+    async with open_http_app(server) as (_, connection):
         answer = connection.start("tools/call", {"name": "a__x"}, capabilities=TAKES)
         await begins(server)
         got = await result(answer)
@@ -266,16 +268,16 @@ async def test_a_task_without_a_session(autojump_clock: MockClock) -> None:
 
 async def test_a_task_of_a_session_from_its_beginning_to_its_end(autojump_clock: MockClock) -> None:
     """The result names the client's own task, and can be had as often as it is wanted (rule 52)"""
-    server = shaking()
-    async with open_face(server) as (_, connection):
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection):
         await connection.open()
         id = await takes(connection, server)
         waiting = ask(connection, "tasks/result", 2, id)
         assert (await result(ask(connection, "tasks/get", 3, id)))["status"] == "working"
-        await says_how(server)
-        assert not waiting.whole.is_set()
-        await says_how(server, "completed")
-        await gives(server, {**OK, "_meta": {RELATED: {"taskId": "t1"}, "own": 1}})
+        await says_status(server)
+        assert not waiting.complete.is_set()
+        await says_status(server, "completed")
+        await says_result(server, {**OK, "_meta": {RELATED: {"taskId": "t1"}, "own": 1}})
         expected = {**OK, "_meta": {"own": 1, RELATED: {"taskId": id}}}
         assert await result(waiting) == expected
         assert (await result(ask(connection, "tasks/get", 4, id)))["status"] == "completed"
@@ -283,19 +285,19 @@ async def test_a_task_of_a_session_from_its_beginning_to_its_end(autojump_clock:
         server.hears_nothing_more()
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_what_a_tool_calls_an_error_is_a_failure_to_sessions_alone(make: Any, autojump_clock: MockClock) -> None:
     server = make()
     wrong = {**OK, "isError": True}
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         await connection.open()
         ids = [await takes(connection, server), ""]
         for at in (0, 1):
             if at:
                 ids[1] = await takes_flat(connection.another(), server)
-            await says_how(server, "completed" if server.stateless else "failed", result=wrong)
+            await says_status(server, "completed" if server.stateless else "failed", result=wrong)
             if not server.stateless:
-                await gives(server, wrong)
+                await says_result(server, wrong)
         await wait_all_tasks_blocked()
         assert (await result(ask(connection, "tasks/get", 2, ids[0])))["status"] == "failed"
         assert (await result(ask(connection, "tasks/result", 3, ids[0])))["isError"] is True
@@ -304,19 +306,19 @@ async def test_what_a_tool_calls_an_error_is_a_failure_to_sessions_alone(make: A
         assert found["result"]["isError"] is True
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_the_error_of_a_call_is_that_of_its_task(make: Any, autojump_clock: MockClock) -> None:
     server = make()
 
     async def fails() -> None:
         if server.stateless:
-            await says_how(server, "failed", error={"code": 7, "message": "broken", "data": [1]})
+            await says_status(server, "failed", error={"code": 7, "message": "broken", "data": [1]})
         else:
-            await says_how(server, "failed")
+            await says_status(server, "failed")
             server.refuses((await server.hears("tasks/result"))["id"], 7, "broken", [1])
         await wait_all_tasks_blocked()
 
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         await connection.open()
         id = await takes(connection, server)
         await fails()
@@ -332,10 +334,10 @@ async def test_the_error_of_a_call_is_that_of_its_task(make: Any, autojump_clock
         assert (found["status"], found["error"]) == ("failed", {"code": 7, "message": "broken", "data": [1]})
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_task_whose_server_dies_fails(make: Any, autojump_clock: MockClock) -> None:
     server = make()
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         await connection.open()
         id = await takes(connection, server)
         server.dies()
@@ -345,19 +347,19 @@ async def test_a_task_whose_server_dies_fails(make: Any, autojump_clock: MockClo
 
 
 async def test_changes_are_told_to_the_session_that_began_it(autojump_clock: MockClock) -> None:
-    server = shaking()
-    async with open_face(server) as (_, connection):
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection):
         await connection.open()
         other = connection.another()
         await other.open()
         told, nothing = listens(connection), listens(other)
         id = await takes(connection, server)
-        await says_how(server, "input_required")
+        await says_status(server, "input_required")
         question = server.asks("elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
         with pytest.raises(Refusal):
             await question  # the client declares nothing
-        await gives(server)
-        notices = await told.grows_to(1)
+        await says_result(server)
+        notices = await told.wait_messages(1)
         assert [(each["method"], each["params"]["status"]) for each in notices] == [(TOLD, "completed")]
         assert notices[0]["params"] == await result(ask(connection, "tasks/get", 2, id))
         assert nothing.messages() == []
@@ -365,18 +367,18 @@ async def test_changes_are_told_to_the_session_that_began_it(autojump_clock: Moc
 
 async def test_progress_is_told_for_the_life_of_a_task(autojump_clock: MockClock) -> None:
     """Under the token of the call (rule 43)"""
-    server = shaking()
-    async with open_face(server) as (_, connection):
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection):
         await connection.open()
         told = listens(connection)
         made = await result(call(connection, task={}, _meta={"progressToken": "mine"}))
         asked = await begins(server)
         token = asked["_meta"]["progressToken"]
         for progress in (1, 2):
-            await says_how(server)
+            await says_status(server)
             await server.notifies("notifications/progress", {"progressToken": token, "progress": progress})
         await completes(server)
-        messages = await told.grows_to(3)
+        messages = await told.wait_messages(3)
         assert [each["params"].get("progress", each["params"].get("status")) for each in messages] == [
             1,
             2,
@@ -388,18 +390,18 @@ async def test_progress_is_told_for_the_life_of_a_task(autojump_clock: MockClock
         assert len(told.messages()) == 3
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_task_of_the_extension_has_no_progress(make: Any, autojump_clock: MockClock) -> None:
     """Only what comes before it is a task is told on the request's own stream."""
     server = make()
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         answer = connection.start(
             "tools/call", {"name": "a__x"}, capabilities=TAKES, meta={"progressToken": 5, f"{IO}logLevel": "debug"}
         )
         asked = await server.hears("tools/call")
         token = asked["_meta"]["progressToken"]
         await server.notifies("notifications/progress", {"progressToken": token, "progress": 1})
-        server.says(asked["id"], flat(kind="task") if server.stateless else {"task": status()})
+        server.says(asked["id"], extension_status(kind="task") if server.stateless else {"task": status()})
         made = await result(answer)
         await server.notifies("notifications/progress", {"progressToken": token, "progress": 2})
         await completes(server)
@@ -409,8 +411,8 @@ async def test_a_task_of_the_extension_has_no_progress(make: Any, autojump_clock
 
 async def test_a_task_outlives_its_session_and_its_connection(autojump_clock: MockClock) -> None:
     """It is its token's."""
-    server = shaking()
-    async with open_face(server, listen=TOKENS) as (_, connection):
+    server = handshake_server()
+    async with open_http_app(server, listen=TOKENS) as (_, connection):
         connection.headers |= DESK
         await connection.open()
         id = await takes(connection, server)
@@ -428,8 +430,8 @@ async def test_a_task_outlives_its_session_and_its_connection(autojump_clock: Mo
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
 async def test_of_anothers_task_a_session_hears_what_it_hears_of_none(method: str, autojump_clock: MockClock) -> None:
     """By token and by endpoint; nothing happens to the task (rule 91)"""
-    server = shaking()
-    async with open_face(server, listen=TOKENS) as (_, connection):
+    server = handshake_server()
+    async with open_http_app(server, listen=TOKENS) as (_, connection):
         connection.headers |= DESK
         await connection.open()
         id = await takes(connection, server)
@@ -452,8 +454,8 @@ async def test_of_anothers_task_a_stateless_client_hears_what_it_hears_of_none(
     method: str, autojump_clock: MockClock
 ) -> None:
     """(rule 91)"""
-    server = extended()
-    async with open_face(server, listen=TOKENS) as (_, connection):
+    server = extension_server()
+    async with open_http_app(server, listen=TOKENS) as (_, connection):
         connection.headers |= DESK
         id = await takes_flat(connection, server)
         laptop = connection.another()
@@ -470,8 +472,8 @@ async def test_of_anothers_task_a_stateless_client_hears_what_it_hears_of_none(
 
 async def test_tasks_are_listed_for_their_owner_alone(autojump_clock: MockClock) -> None:
     """(rule 93)"""
-    server = shaking()
-    async with open_face(server, listen=TOKENS) as (_, connection):
+    server = handshake_server()
+    async with open_http_app(server, listen=TOKENS) as (_, connection):
         connection.headers |= DESK
         await connection.open()
         first = await takes(connection, server)
@@ -480,24 +482,24 @@ async def test_tasks_are_listed_for_their_owner_alone(autojump_clock: MockClock)
         laptop = connection.another()
         laptop.headers |= LAPTOP
         await laptop.open()
-        listed = (await connection.ask("tasks/list"))["result"]["tasks"]
+        listed = (await connection.request("tasks/list"))["result"]["tasks"]
         assert [each["taskId"] for each in listed] == [first, second]
-        assert (await laptop.ask("tasks/list"))["result"] == {"tasks": []}
+        assert (await laptop.request("tasks/list"))["result"] == {"tasks": []}
 
 
 async def test_without_tokens_nobody_can_be_shown_their_own_tasks(autojump_clock: MockClock) -> None:
     """(rule 93)"""
-    server = shaking()
-    async with open_face(server) as (_, connection):
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection):
         await connection.open()
         await takes(connection, server)
-        assert (await connection.ask("tasks/list"))["error"]["code"] == -32601
+        assert (await connection.request("tasks/list"))["error"]["code"] == -32601
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 async def test_who_declares_no_tasks_can_ask_nothing_about_them(method: str) -> None:
     """Whether there are any or not."""
-    async with open_face(extended()) as (_, connection):
+    async with open_http_app(extension_server()) as (_, connection):
         answer = about(connection, method, "a.x", capabilities={}, params={"inputResponses": {}})
         error = (await last(answer))["error"]
         assert (answer.status, error["code"]) == (400, -32021)
@@ -506,15 +508,15 @@ async def test_who_declares_no_tasks_can_ask_nothing_about_them(method: str) -> 
 
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
 async def test_what_only_sessions_know_of_tasks_is_no_stateless_method(method: str) -> None:
-    async with open_face(extended()) as (_, connection):
+    async with open_http_app(extension_server()) as (_, connection):
         answer = about(connection, method, "a.x")
         assert (await refusal(answer))[0] == -32601
         assert answer.status == 404
 
 
 async def test_the_headers_name_the_task(autojump_clock: MockClock) -> None:
-    server = extended()
-    async with open_face(server) as (_, connection):
+    server = extension_server()
+    async with open_http_app(server) as (_, connection):
         id = await takes_flat(connection, server)
         for headers in ({}, {"mcp-name": "another"}):
             answer = about(connection, "tasks/get", id, headers=headers)
@@ -527,20 +529,20 @@ async def test_the_headers_name_the_task(autojump_clock: MockClock) -> None:
 
 async def test_a_handshake_server_asks_a_session_while_that_waits_for_the_result(autojump_clock: MockClock) -> None:
     """On the stream of that request, naming the client's own task (rule 52)"""
-    server = shaking()
-    async with open_face(server) as (_, connection), trio.open_nursery() as nursery:
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
         await connection.open(capabilities=CAN)
         id = await takes(connection, server)
-        await says_how(server, "input_required", poll=30_000)
+        await says_status(server, "input_required", poll=30_000)
         asked = later(nursery, server.asks, "elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
         fetched = await server.hears("tasks/result")
         await wait_all_tasks_blocked()
         assert (await result(ask(connection, "tasks/get", 2, id)))["status"] == "input_required"
         waiting = ask(connection, "tasks/result", 3, id)
-        (question,) = await waiting.grows_to(1)
+        (question,) = await waiting.wait_messages(1)
         assert question["params"]["_meta"] == {RELATED: {"taskId": id}}
         assert question["params"]["message"].endswith("Which?")
-        assert await connection.tell({"id": question["id"], "result": YES}) == 202
+        assert await connection.notify({"id": question["id"], "result": YES}) == 202
         assert await asked.comes() == YES
         assert (await result(ask(connection, "tasks/get", 4, id)))["status"] == "working"
         server.says(fetched["id"], OK)
@@ -548,18 +550,18 @@ async def test_a_handshake_server_asks_a_session_while_that_waits_for_the_result
 
 
 async def test_a_stateless_server_asks_a_session_by_requests(autojump_clock: MockClock) -> None:
-    server = extended()
-    async with open_face(server) as (_, connection):
+    server = extension_server()
+    async with open_http_app(server) as (_, connection):
         await connection.open(capabilities=CAN)
         id = await takes(connection, server)
         waiting = ask(connection, "tasks/result", 3, id)
-        await says_how(server, "input_required", inputRequests={"k": ELICIT, "s": SAMPLE})
-        questions = await waiting.grows_to(2)
+        await says_status(server, "input_required", inputRequests={"k": ELICIT, "s": SAMPLE})
+        questions = await waiting.wait_messages(2)
         sampled = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hi"}}
         for question in questions:
             assert question["params"]["_meta"] == {RELATED: {"taskId": id}}
             answer = sampled if question["method"] == SAMPLE["method"] else {"action": "decline"}
-            await connection.tell({"id": question["id"], "result": answer})
+            await connection.notify({"id": question["id"], "result": answer})
         update = await server.hears("tasks/update")
         assert update["inputResponses"] == {"k": {"action": "decline"}, "s": sampled}
         server.says(update["id"], {"resultType": "complete"})
@@ -569,20 +571,20 @@ async def test_a_stateless_server_asks_a_session_by_requests(autojump_clock: Moc
 
 async def test_a_question_waits_for_whoever_waits_for_the_result(autojump_clock: MockClock) -> None:
     """A client that stops waiting is asked again when it waits again, and leaves the task as it is."""
-    server = shaking()
-    async with open_face(server) as (_, connection), trio.open_nursery() as nursery:
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
         await connection.open(capabilities=CAN)
         id = await takes(connection, server)
-        await says_how(server, "input_required", poll=30_000)
+        await says_status(server, "input_required", poll=30_000)
         asked = later(nursery, server.asks, "elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
         fetched = await server.hears("tasks/result")
         waiting = ask(connection, "tasks/result", 3, id)
-        (first,) = await waiting.grows_to(1)
-        await connection.tell({"method": "notifications/cancelled", "params": {"requestId": 3}})
+        (first,) = await waiting.wait_messages(1)
+        await connection.notify({"method": "notifications/cancelled", "params": {"requestId": 3}})
         again = ask(connection, "tasks/result", 4, id)
-        (second,) = await again.grows_to(1)
+        (second,) = await again.wait_messages(1)
         assert first["id"] != second["id"]
-        await connection.tell({"id": second["id"], "result": YES})
+        await connection.notify({"id": second["id"], "result": YES})
         assert await asked.comes() == YES
         server.says(fetched["id"], OK)
         assert (await result(again))["content"] == OK["content"]
@@ -590,16 +592,16 @@ async def test_a_question_waits_for_whoever_waits_for_the_result(autojump_clock:
 
 
 async def test_a_refusal_of_a_client_reaches_the_server(autojump_clock: MockClock) -> None:
-    server = shaking()
-    async with open_face(server) as (_, connection), trio.open_nursery() as nursery:
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
         await connection.open(capabilities=CAN)
         id = await takes(connection, server)
-        await says_how(server, "input_required", poll=30_000)
+        await says_status(server, "input_required", poll=30_000)
         params = {**SAMPLE["params"], "_meta": {RELATED: {"taskId": "t1"}}}  # type: ignore[dict-item]
         asked = later(nursery, server.asks, "sampling/createMessage", params)
         waiting = ask(connection, "tasks/result", 3, id)
-        (question,) = await waiting.grows_to(1)
-        await connection.tell({"id": question["id"], "error": {"code": -1, "message": "no"}})
+        (question,) = await waiting.wait_messages(1)
+        await connection.notify({"id": question["id"], "error": {"code": -1, "message": "no"}})
         with pytest.raises(Refusal, match="-1 no"):
             await asked.comes()
         nursery.cancel_scope.cancel()
@@ -607,11 +609,11 @@ async def test_a_refusal_of_a_client_reaches_the_server(autojump_clock: MockCloc
 
 async def test_a_handshake_server_asks_a_stateless_client_in_the_status(autojump_clock: MockClock) -> None:
     """Under keys of its own; what nobody asked for is ignored, and each is answered once."""
-    server = shaking()
-    async with open_face(server) as (_, connection), trio.open_nursery() as nursery:
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
         can = {**CAN, **TAKES}
         id = await takes_flat(connection, server, capabilities=can)
-        await says_how(server, "input_required", poll=30_000)
+        await says_status(server, "input_required", poll=30_000)
         fetched = await server.hears("tasks/result")
         related = {"_meta": {RELATED: {"taskId": "t1"}}}
         page = {"mode": "url", "message": "Sign in", "url": "https://example.com/in", "elicitationId": "theirs"}
@@ -639,11 +641,11 @@ async def test_a_handshake_server_asks_a_stateless_client_in_the_status(autojump
 
 
 async def test_a_stateless_server_asks_a_stateless_client_in_the_status(autojump_clock: MockClock) -> None:
-    server = extended()
-    async with open_face(server) as (_, connection):
+    server = extension_server()
+    async with open_http_app(server) as (_, connection):
         can = {**CAN, **TAKES}
         id = await takes_flat(connection, server, capabilities=can)
-        await says_how(server, "input_required", inputRequests={"k": ELICIT, "s": {"method": "roots/list"}})
+        await says_status(server, "input_required", inputRequests={"k": ELICIT, "s": {"method": "roots/list"}})
         await wait_all_tasks_blocked()
         asked = (await result(about(connection, "tasks/get", id)))["inputRequests"]
         roots = {"roots": [{"uri": "file:///x"}]}
@@ -661,18 +663,18 @@ async def test_a_stateless_server_asks_a_stateless_client_in_the_status(autojump
 
 
 async def test_answers_that_are_none_are_refused(autojump_clock: MockClock) -> None:
-    server = extended()
-    async with open_face(server) as (_, connection):
+    server = extension_server()
+    async with open_http_app(server) as (_, connection):
         id = await takes_flat(connection, server)
         for responses in ({}, {"inputResponses": None}, {"inputResponses": 7}, {"inputResponses": {"k": 7}}):
             assert (await refusal(about(connection, "tasks/update", id, params=responses)))[0] == -32602
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_what_is_asked_before_it_is_a_task_ends_the_request(make: Any, autojump_clock: MockClock) -> None:
     """And the next one, with the answer, gets the task."""
     server = make()
-    async with open_face(server) as (_, connection), trio.open_nursery() as nursery:
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
         can = {**CAN, **TAKES}
         answer = connection.start("tools/call", {"name": "a__x"}, capabilities=can)
         asked = await server.hears("tools/call")
@@ -701,18 +703,18 @@ async def test_what_is_asked_before_it_is_a_task_ends_the_request(make: Any, aut
         assert found["result"]["content"] == OK["content"]
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_client_without_tasks_is_asked_by_its_own_request(make: Any, autojump_clock: MockClock) -> None:
     """While the task is driven for it."""
     server = make()
-    async with open_face(server) as (_, connection), trio.open_nursery() as nursery:
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
         answer = connection.start("tools/call", {"name": "a__x"}, capabilities=CAN)
         await begins(server)
         question, fetched = Later(), {}
         if server.stateless:
-            await says_how(server, "input_required", poll=30_000, inputRequests={"k": ELICIT})
+            await says_status(server, "input_required", poll=30_000, inputRequests={"k": ELICIT})
         else:
-            await says_how(server, "input_required", poll=30_000)
+            await says_status(server, "input_required", poll=30_000)
             params = {**FORM, "_meta": {RELATED: {"taskId": "t1"}}}
             question = later(nursery, server.asks, "elicitation/create", params)
             fetched = await server.hears("tasks/result")
@@ -737,10 +739,10 @@ async def test_a_client_without_tasks_is_asked_by_its_own_request(make: Any, aut
 
 async def test_a_task_that_cannot_be_asked_here_is_not(autojump_clock: MockClock) -> None:
     """What the request that began it did not declare is no more asked of its task."""
-    server = shaking()
-    async with open_face(server) as (_, connection), trio.open_nursery() as nursery:
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
         id = await takes_flat(connection, server)
-        await says_how(server, "input_required", poll=30_000)
+        await says_status(server, "input_required", poll=30_000)
         params = {**FORM, "_meta": {RELATED: {"taskId": "t1"}}}
         with pytest.raises(Refusal):
             await server.asks("elicitation/create", params)
@@ -751,83 +753,83 @@ async def test_a_task_that_cannot_be_asked_here_is_not(autojump_clock: MockClock
 # How a task ends before its time
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_session_calls_its_task_off(make: Any, autojump_clock: MockClock) -> None:
     """Once, and at its server as well (rule 46)"""
     server = make()
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         await connection.open()
         id = await takes(connection, server)
-        await says_how(server)
+        await says_status(server)
         await trio.sleep(0.1)
         waiting = ask(connection, "tasks/result", 2, id)
         await wait_all_tasks_blocked()
         assert (await result(ask(connection, "tasks/cancel", 3, id)))["status"] == "cancelled"
         asked = await server.hears("tasks/cancel")
         assert asked["taskId"] == "t1"
-        server.says(asked["id"], flat("cancelled"))
+        server.says(asked["id"], extension_status("cancelled"))
         assert (await last(waiting))["error"]["message"] == "the task was cancelled"
         assert (await result(ask(connection, "tasks/get", 4, id)))["status"] == "cancelled"
         assert (await refusal(ask(connection, "tasks/cancel", 5, id)))[0] == -32602
         server.hears_nothing_more()
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_stateless_client_calls_its_task_off(make: Any, autojump_clock: MockClock) -> None:
     """As often as it likes: that is only heard (rule 46)"""
     server = make()
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         id = await takes_flat(connection, server)
-        await says_how(server)
+        await says_status(server)
         await trio.sleep(0.1)
         for _ in range(2):
             got = await result(about(connection, "tasks/cancel", id))
             assert {name: each for name, each in got.items() if name != "_meta"} == {"resultType": "complete"}
-        server.says((await server.hears("tasks/cancel"))["id"], flat("cancelled"))
+        server.says((await server.hears("tasks/cancel"))["id"], extension_status("cancelled"))
         assert (await result(about(connection, "tasks/get", id)))["status"] == "cancelled"
         server.hears_nothing_more()
 
 
 async def test_what_a_task_asked_is_withdrawn_when_it_is_called_off(autojump_clock: MockClock) -> None:
-    server = shaking()
-    async with open_face(server) as (_, connection), trio.open_nursery() as nursery:
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
         await connection.open(capabilities=CAN)
         id = await takes(connection, server)
-        await says_how(server, "input_required", poll=30_000)
+        await says_status(server, "input_required", poll=30_000)
         fetched = await server.hears("tasks/result")
         asked = later(nursery, server.asks, "elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
         waiting = ask(connection, "tasks/result", 2, id)
-        (question,) = await waiting.grows_to(1)
+        (question,) = await waiting.wait_messages(1)
         await result(ask(connection, "tasks/cancel", 3, id))
         with pytest.raises(Refusal):
             await asked.comes()
-        withdrawn = (await waiting.grows_to(2))[1]
+        withdrawn = (await waiting.wait_messages(2))[1]
         assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", question["id"])
         assert (await server.hears("notifications/cancelled"))["requestId"] == fetched["id"]
         await server.hears("tasks/cancel")
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_client_without_tasks_that_leaves_ends_the_task_of_its_server(
     make: Any, autojump_clock: MockClock
 ) -> None:
     """(rule 46)"""
     server = make()
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         connection.start("tools/call", {"name": "a__x"})
         await begins(server)
-        await says_how(server)
+        await says_status(server)
         await trio.sleep(0.1)
         connection.leaves.set()
-        server.says((await server.hears("tasks/cancel"))["id"], flat("cancelled"))
+        server.says((await server.hears("tasks/cancel"))["id"], extension_status("cancelled"))
         await wait_all_tasks_blocked()
         server.hears_nothing_more()
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_client_that_has_its_task_may_leave(make: Any, autojump_clock: MockClock) -> None:
     server = make()
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         leaving = connection.another()
         id = await takes_flat(leaving, server)
         leaving.leaves.set()
@@ -836,28 +838,28 @@ async def test_a_client_that_has_its_task_may_leave(make: Any, autojump_clock: M
         assert (await result(about(connection, "tasks/get", id)))["status"] == "completed"
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_client_that_leaves_before_it_has_its_task_calls_it_off(make: Any, autojump_clock: MockClock) -> None:
     server = make()
-    async with open_face(server) as (_, connection):
+    async with open_http_app(server) as (_, connection):
         connection.start("tools/call", {"name": "a__x"}, capabilities=TAKES)
         asked = await server.hears("tools/call")
         connection.leaves.set()
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_task_whose_time_is_up_is_called_off_and_gone(make: Any, autojump_clock: MockClock) -> None:
     server = make()
     times: list[float] = []
-    server.answers["tasks/get"] = works(server, 1000, times)
-    async with open_face(server) as (_, connection):
+    server.answers["tasks/get"] = still_working(server, 1000, times)
+    async with open_http_app(server) as (_, connection):
         await connection.open()
         id = await takes(connection, server, task={"ttl": 60_000})
         await trio.sleep(59)
         assert (await result(ask(connection, "tasks/get", 2, id)))["status"] == "working"
         await trio.sleep(1.1)
-        server.says((await server.hears("tasks/cancel"))["id"], flat("cancelled"))
+        server.says((await server.hears("tasks/cancel"))["id"], extension_status("cancelled"))
         assert await refusal(ask(connection, "tasks/get", 3, id)) == (-32602, NO_SUCH)
         assert len(times) >= 58
         server.hears_nothing_more()
@@ -866,11 +868,11 @@ async def test_a_task_whose_time_is_up_is_called_off_and_gone(make: Any, autojum
 # Being told
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_whoever_listens_hears_how_its_tasks_stand(make: Any, autojump_clock: MockClock) -> None:
     """Its own, and those that it named; all that `tasks/get` would say, marked as the subscription's (rule 91)"""
     server = make()
-    async with open_face(server, listen=TOKENS) as (_, connection):
+    async with open_http_app(server, listen=TOKENS) as (_, connection):
         connection.headers |= DESK
         id = await takes_flat(connection, server, capabilities={**CAN, **TAKES})
         wanted = {"notifications": {"taskIds": [id, "a.unknown"]}}
@@ -879,15 +881,15 @@ async def test_whoever_listens_hears_how_its_tasks_stand(make: Any, autojump_clo
         laptop.headers |= LAPTOP
         other = laptop.start("subscriptions/listen", wanted, id="l", capabilities=TAKES)
         meta = {f"{IO}subscriptionId": "l"}
-        (granted,) = await mine.grows_to(1)
+        (granted,) = await mine.wait_messages(1)
         assert granted["params"] == {"_meta": meta, "notifications": {"taskIds": [id]}}
-        assert (await other.grows_to(1))[0]["params"]["notifications"] == {}
+        assert (await other.wait_messages(1))[0]["params"]["notifications"] == {}
         if server.stateless:
-            await says_how(server, "input_required", inputRequests={"k": ELICIT})
+            await says_status(server, "input_required", inputRequests={"k": ELICIT})
         else:
-            await says_how(server, "failed")
+            await says_status(server, "failed")
             server.refuses((await server.hears("tasks/result"))["id"], 7, "broken")
-        notice = (await mine.grows_to(2))[1]
+        notice = (await mine.wait_messages(2))[1]
         found = await result(about(connection, "tasks/get", id))
         assert notice["method"] == NOTIFIED
         said = {name: each for name, each in found.items() if name not in ("resultType", "_meta")}
@@ -896,7 +898,7 @@ async def test_whoever_listens_hears_how_its_tasks_stand(make: Any, autojump_clo
 
 
 async def test_who_declares_no_tasks_cannot_listen_for_them() -> None:
-    async with open_face(extended()) as (_, connection):
+    async with open_http_app(extension_server()) as (_, connection):
         answer = connection.start("subscriptions/listen", {"notifications": {"taskIds": ["a.x"]}})
         error = (await last(answer))["error"]
         assert (answer.status, error["code"]) == (400, -32021)

@@ -46,7 +46,7 @@ from host.protocol.methods import TARGETED, Kind, Method
 from host.protocol.questions import CannotAsk, Question
 from host.slices import run_inline
 from tests.kit.bodies import ARGUMENTS
-from tests.kit.gates import approve_all, attended, kind, observe, open_gate
+from tests.kit.gates import approve_all, auto_answering, kind, observe, open_gate
 
 STRICT = Consent(tools=kind(allow=["get_*"], deny=["get_secret"]))
 ASKING = Consent(tools=kind(ask=["create_*"]), resources=kind(ask=["file:///**"]), prompts=kind(ask=["p*"]))
@@ -99,7 +99,7 @@ async def asked_about(
     answer: ConfirmationAnswer = ConfirmationAnswer.ONCE,
 ) -> tuple[Permit | None, list[PendingConfirmation]]:
     """What comes of it with somebody there, and what they were asked."""
-    with attended(opened, answer) as asked:
+    with auto_answering(opened, answer) as asked:
         return await opened.admit(exchange or call(), server, Kind.TOOL, name), asked
 
 
@@ -135,7 +135,7 @@ async def test_what_is_listed_is_what_may_be_reached_at_least_with_a_persons_con
     with gate() as opened:
         offers(opened, server, name, kind=kind)
         for _ in ("before", "after"):
-            with attended(opened):
+            with auto_answering(opened):
                 reached = await opened.admit(call(), server, kind, name) is not None
             assert opened.is_visible(server, kind, name) == opened.is_known(server, kind, name) == reached
             approve_all(opened)
@@ -149,7 +149,7 @@ async def test_the_consent_of_one_server_is_not_that_of_another() -> None:
 
 @pytest.mark.parametrize("kind", list(Kind))
 async def test_nothing_of_an_unknown_server_exists(kind: Kind) -> None:
-    with gate() as opened, attended(opened) as asked:
+    with gate() as opened, auto_answering(opened) as asked:
         assert await opened.admit(call(), "stranger", kind, "x") is None
         assert opened.admit_without_confirmation(call(), "stranger", kind, "x") is None
         assert not opened.is_visible("stranger", kind, "x")
@@ -249,7 +249,7 @@ async def test_what_is_not_the_definition_that_was_approved_is_held_back_unless_
         assert opened.is_known("s", Kind.TOOL, "x")
         if trust is Trust.TRUSTED:
             return
-        with attended(opened) as asked:
+        with auto_answering(opened) as asked:
             with pytest.raises(StaleApproval, match="colonnade pins") as refused:
                 await opened.admit(call(), "s", Kind.TOOL, "x")
             with pytest.raises(StaleApproval, match="colonnade pins"):
@@ -295,7 +295,7 @@ URI = "file:///home/me/x"
 
 @pytest.mark.parametrize(("trust", "exists"), [(Trust.TRUSTED, True), (Trust.STANDARD, True), (Trust.UNTRUSTED, False)])
 async def test_a_uri_that_no_list_names_is_nothing_of_an_untrusted_server(trust: Trust, exists: bool) -> None:
-    with gate({"s": spec("s", trust=trust)}) as opened, attended(opened) as asked:
+    with gate({"s": spec("s", trust=trust)}) as opened, auto_answering(opened) as asked:
         offers(opened, "s", "file:///other", kind=Kind.RESOURCE)
         approve_all(opened)
         assert (await opened.admit(call(), "s", Kind.RESOURCE, URI) is not None) is exists
@@ -314,7 +314,7 @@ async def test_a_uri_stands_as_the_template_that_makes_it() -> None:
         assert opened.fingerprint("untrusted", Kind.RESOURCE, URI) == opened.fingerprint(
             "untrusted", Kind.TEMPLATE, template
         )
-        with attended(opened) as asked:
+        with auto_answering(opened) as asked:
             assert await opened.admit(call(), "untrusted", Kind.RESOURCE, URI) is not None
         assert [matter.access.name for matter in asked] == [URI]
         offers(opened, "untrusted", URI, kind=Kind.RESOURCE)
@@ -333,7 +333,7 @@ async def test_the_pages_of_an_untrusted_server_do_not_exist(kind: Kind, uri: st
         approve_all(opened)
         assert opened.is_known("open", kind, uri)
         assert not opened.is_known("untrusted", kind, uri)
-        with attended(opened):
+        with auto_answering(opened):
             assert await opened.admit(call(), "untrusted", kind, uri) is None
 
 
@@ -500,17 +500,20 @@ async def test_what_follows_its_entry_is_not_asked_about() -> None:
     """And does not use up what was allowed once."""
     with gate() as opened:
         assert opened.admit_without_confirmation(call(), "open", Kind.RESOURCE, URI) is not None
-        with attended(opened) as asked, pytest.raises(Forbidden, match="needs a person's consent, which was not given"):
+        with (
+            auto_answering(opened) as asked,
+            pytest.raises(Forbidden, match="needs a person's consent, which was not given"),
+        ):
             opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
         assert asked == []
-        with attended(opened, ConfirmationAnswer.ONCE):
+        with auto_answering(opened, ConfirmationAnswer.ONCE):
             once = await opened.admit(call(), "asking", Kind.RESOURCE, URI)
         assert once is not None
         opened.release(once)
         with pytest.raises(Forbidden):
             opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
         opened.grants.revoke(opened.grants.all()[0].id)
-        with attended(opened, ConfirmationAnswer.SESSION):
+        with auto_answering(opened, ConfirmationAnswer.SESSION):
             await opened.admit(call(), "asking", Kind.RESOURCE, URI)
         permit = opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
         assert permit is not None
@@ -737,7 +740,7 @@ async def test_an_untrusted_server_may_ask_nothing_and_any_other_perhaps(questio
         for server in ("untrusted", "stranger"):  # nor may one that nobody configured
             assert not opened.allows_server_request(server, question)
             params = {"url": Raw(b'"https://x/1"')}
-            with attended(opened) as asked, pytest.raises(Forbidden):
+            with auto_answering(opened) as asked, pytest.raises(Forbidden):
                 await opened.admit_server_request(server, question, params, DESK)
             assert asked == []
 
@@ -768,7 +771,7 @@ async def test_what_costs_something_a_person_must_have_agreed_to_before_it_is_pu
     with gate() as opened:
         for server in ("open", "trusted"):
             with (
-                attended(opened) as asked,
+                auto_answering(opened) as asked,
                 opened.dispatch_server_request(await opened.admit_server_request(server, question, params, DESK)),
             ):
                 pass
@@ -778,7 +781,7 @@ async def test_what_costs_something_a_person_must_have_agreed_to_before_it_is_pu
         if not free:
             with pytest.raises(Unconfirmed):
                 await opened.admit_server_request("open", question, params, DESK)
-            with attended(opened):
+            with auto_answering(opened):
                 permit = await opened.admit_server_request("open", question, params, DESK)
             opened.replace(with_server("open", consent=Consent(sampling=Verdict.DENY, url=kind(default="deny"))))
             with pytest.raises(StaleApproval), opened.dispatch_server_request(permit):
@@ -805,11 +808,11 @@ async def test_of_a_clients_roots_a_server_is_told_those_that_it_may_know() -> N
         assert await opened.filter_roots("open", answer, DESK) is answer
         alone = json.loads(bytes(await opened.filter_roots("s", answer, DESK)))
         assert alone == {"roots": roots[:1], "_meta": {"x": 1}}
-        with attended(opened) as asked:
+        with auto_answering(opened) as asked:
             both = json.loads(bytes(await opened.filter_roots("s", answer, DESK)))
         assert both["roots"] == roots[:2]
         assert [json.loads(matter.context.raw_arguments) for matter in asked] == [roots[1:2]]
-        with attended(opened, ConfirmationAnswer.DENY):
+        with auto_answering(opened, ConfirmationAnswer.DENY):
             denied = json.loads(bytes(await opened.filter_roots("s", answer, DESK)))
         assert denied["roots"] == roots[:1]
         most = encode({"roots": roots[:1] * MAX_ROOTS})
@@ -1077,7 +1080,7 @@ def padded(size: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 async def test_what_a_person_cannot_read_is_refused_and_nobody_is_asked(more: int) -> None:
-    with gate() as opened, attended(opened) as matters:
+    with gate() as opened, auto_answering(opened) as matters:
         exchange = call(padded(MAX_CONFIRMABLE_BYTES + more))
         if more > 0:
             with pytest.raises(
@@ -1091,7 +1094,7 @@ async def test_what_a_person_cannot_read_is_refused_and_nobody_is_asked(more: in
 
 async def test_long_arguments_need_a_grant_that_is_not_for_exact_ones() -> None:
     with gate() as opened:
-        with attended(opened, ConfirmationAnswer.SESSION) as matters:
+        with auto_answering(opened, ConfirmationAnswer.SESSION) as matters:
             await opened.admit(call({"owner": "acme"}), "asking", Kind.TOOL, "create_issue")
         (wish,) = (matter.access for matter in matters)
         long = call(padded(MAX_CONFIRMABLE_BYTES + 1))

@@ -30,7 +30,7 @@ from host.wire.http_client import open_http
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import Arrival, LinkLost, Parcel
 from tests.host.wire.http_servers import JSON, SSE, Heard, Wire, serving
-from tests.kit.memory import Deaf, MemoryLink, memory_links
+from tests.kit.memory import MemoryLink, NullHandler, memory_links
 from tests.kit.world import ScriptedServer, World, open_world
 
 META = "io.modelcontextprotocol/"
@@ -76,14 +76,14 @@ class Far:
         return found
 
     def says(self, id: Id, result: object) -> None:
-        self._link.put(write(Success(id, Raw(json.dumps(result).encode()))))
+        self._link.write_bytes(write(Success(id, Raw(json.dumps(result).encode()))))
 
     def refuses(self, id: Id, code: int, data: object = None) -> None:
         raw = None if data is None else Raw(json.dumps(data).encode())
-        self._link.put(write(Failure(ErrorBody(code, "no", raw), id)))
+        self._link.write_bytes(write(Failure(ErrorBody(code, "no", raw), id)))
 
     def puts(self, data: bytes) -> None:
-        self._link.put(data)
+        self._link.write_bytes(data)
 
     def exits(self) -> None:
         self._link.close()
@@ -124,7 +124,7 @@ class Begun:
 async def beginning(manner: Manner | None = None, *, exits: bool = True) -> AsyncIterator[tuple[Far, Begun]]:
     near, far = memory_links()
     server, begun = Far(far), Begun(near)
-    async with open_peer(near, Deaf()) as peer, trio.open_nursery() as nursery:
+    async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
         nursery.start_soon(begun.run, peer, manner or Manner(), exits)
         yield server, begun
@@ -142,7 +142,7 @@ async def test_a_server_that_knows_the_question_is_met_without_a_handshake(exits
         meta = server.params["_meta"]
         assert (meta[f"{META}protocolVersion"], meta[f"{META}clientCapabilities"]) == (NEW, {"roots": {}})
         assert meta[f"{META}clientInfo"]["name"] == "colonnade"
-        assert dict(begun.link.mirrored[0][1]) == {"MCP-Protocol-Version": NEW, "Mcp-Method": "server/discover"}
+        assert dict(begun.link.sent_headers[0][1]) == {"MCP-Protocol-Version": NEW, "Mcp-Method": "server/discover"}
         server.says(id, DISCOVERY)
         offer = await begun.met()
         assert (offer.revision, offer.instructions) == (LATEST, "Do.")
@@ -166,7 +166,7 @@ async def test_any_error_that_is_not_of_a_stateless_revision_leads_to_the_handsh
         assert trio.current_time() == began
         await wait_all_tasks_blocked()
         assert server.more() == ["notifications/initialized"]
-        assert len(begun.link.mirrored) == 1
+        assert len(begun.link.sent_headers) == 1
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ async def test_a_server_of_another_stateless_revision_is_asked_once_more_in_that
         server.refuses(await server.hears("server/discover"), -32022, {"supported": [other.name]})
         id = await server.hears("server/discover")
         assert server.params["_meta"][f"{META}protocolVersion"] == other.name
-        assert begun.link.mirrored[-1][1]["MCP-Protocol-Version"] == other.name
+        assert begun.link.sent_headers[-1][1]["MCP-Protocol-Version"] == other.name
         if again:
             server.refuses(id, -32022, {"supported": [NEW]})
             assert f"refuses {other.name}, which it says it speaks" in str(await begun.fails())
@@ -587,7 +587,7 @@ async def over_http(problem: LinkLost, manner: Manner | None = None) -> AsyncIte
     assert isinstance(near, Answering)
     near.problem, near.asked = problem, []
     server, begun = Far(far), Begun(near)
-    async with open_peer(near, Deaf()) as peer, trio.open_nursery() as nursery:
+    async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
         nursery.start_soon(begun.run, peer, manner or Manner(), False)
         yield server, begun, near
@@ -688,7 +688,10 @@ async def test_what_each_answer_over_http_leads_to(status: int, body: bytes, kin
     ended: str
     async with serving(script) as server:
         try:
-            async with open_http(server.url, {}, lambda what, detail: None) as link, open_peer(link, Deaf()) as peer:
+            async with (
+                open_http(server.url, {}, lambda what, detail: None) as link,
+                open_peer(link, NullHandler()) as peer,
+            ):
                 ended = (await begin(link, peer, {}, Manner(), exits=False)).revision.name
         except* WrongRevision:
             ended = "refusal"
@@ -733,7 +736,7 @@ def failures(world: World) -> list[str]:
 
 async def ready(world: World, seconds: float = 30) -> None:
     await trio.sleep(seconds)
-    assert isinstance(world.roster.upstreams["a"].state, Ready), world.roster.upstreams["a"].state
+    assert isinstance(world.upstreams.upstreams["a"].state, Ready), world.upstreams.upstreams["a"].state
 
 
 async def test_a_program_that_exits_at_the_question_is_started_again_at_once_and_not_asked_any_more(
@@ -769,7 +772,7 @@ class Slow(Examined):
         assert link is not None
         await trio.sleep(30 if self.greeted_so == "exits when it is ready" else 1.1)
         if self.greeted_so.startswith("refuses"):
-            link.put(write(Failure(ErrorBody(-32022, "no"), 2)))  # the question came first
+            link.write_bytes(write(Failure(ErrorBody(-32022, "no"), 2)))  # the question came first
         if "exits" in self.greeted_so:
             link.close()
         await trio.sleep_forever()
@@ -782,7 +785,7 @@ async def test_a_slow_stateless_program_is_connected_without_a_failure(greeted: 
     async with open_world(server) as world:
         await ready(world)
         assert failures(world) == []
-        assert world.roster.ready("a").offer.revision is LATEST
+        assert world.upstreams.ready("a").offer.revision is LATEST
         exits = greeted == "exits"
         began = ["server/discover", "initialize", *(["server/discover"] if exits else [])]
         assert (server.connections, server.began()) == (2 if exits else 1, began)
@@ -845,7 +848,7 @@ async def test_a_stateless_program_that_is_replaced_by_a_silent_one_is_found_out
         server.restarts(revision=LATEST_LEGACY.name, stateless=False)
         await ready(world, server.spec.start_timeout + 30)
         assert server.began() == ["server/discover", "server/discover", "server/discover", "initialize"]
-        assert world.roster.ready("a").offer.revision is LATEST_LEGACY
+        assert world.upstreams.ready("a").offer.revision is LATEST_LEGACY
 
 
 async def test_a_program_that_exits_whatever_it_is_asked_waits_between_its_starts(autojump_clock: MockClock) -> None:
@@ -879,11 +882,11 @@ async def test_what_is_known_of_a_server_is_found_out_anew_when_it_does_not_hold
         server.restarts(revision=NEW, stateless=True)
         await ready(world)
         assert server.began() == ["server/discover", "initialize", "initialize", "server/discover"]
-        assert world.roster.ready("a").offer.revision is LATEST
+        assert world.upstreams.ready("a").offer.revision is LATEST
         server.restarts(revision=LATEST_LEGACY.name, stateless=False)
         await ready(world)
         assert server.began()[4:] == ["server/discover", "initialize"]
-        assert world.roster.ready("a").offer.revision is LATEST_LEGACY
+        assert world.upstreams.ready("a").offer.revision is LATEST_LEGACY
 
 
 @pytest.mark.parametrize(
@@ -935,10 +938,10 @@ async def test_an_instance_begins_well_while_its_server_is_away(autojump_clock: 
         client = await world.client()
         assert await client.call("a__x") == {"content": []}
         server.answers["initialize"] = fail
-        world.roster.ready("a").peer.lose(LinkLost("gone"))
+        world.upstreams.ready("a").peer.lose(LinkLost("gone"))
         await trio.sleep(100)
-        assert isinstance(world.roster.upstreams["a"].state, Failed)
+        assert isinstance(world.upstreams.upstreams["a"].state, Failed)
         del server.answers["initialize"]
         for _ in range(2):
             assert await client.call("a__x") == {"content": []}
-        assert isinstance(world.roster.upstreams["a"].state, Failed)
+        assert isinstance(world.upstreams.upstreams["a"].state, Failed)

@@ -25,7 +25,7 @@ from host.upstream.client import BURST, REPORTS_A_SECOND, failure
 from host.wire.http_transport import OverLimit
 from host.wire.link import NoMemory
 from tests.kit.gates import kind
-from tests.kit.passes import assert_holds_nobody_up
+from tests.kit.passes import assert_loop_responsive
 from tests.kit.world import Refusal, ScriptedServer, later, open_world
 
 
@@ -66,7 +66,7 @@ async def test_progress_that_is_no_number_is_dropped(progress: object) -> None:
             del report["progress"]
         await server.notifies("notifications/progress", report)
         await wait_all_tasks_blocked()
-        assert client.told == []
+        assert client.notifications == []
         server.says(asked["id"], {"content": []})
 
 
@@ -123,11 +123,11 @@ async def test_reports_that_come_too_fast_are_heard_less_and_still_put_the_deadl
         for n in range(1000):
             await server.notifies("notifications/progress", {"progressToken": token, "progress": n})
         await wait_all_tasks_blocked()
-        assert [params["progress"] for _, params in client.told] == list(range(int(BURST)))
+        assert [params["progress"] for _, params in client.notifications] == list(range(int(BURST)))
         for n in range(1000, 1400):
             await trio.sleep(0.01)
             await server.notifies("notifications/progress", {"progressToken": token, "progress": n})
-        told = [params["progress"] for _, params in client.told]
+        told = [params["progress"] for _, params in client.notifications]
         assert len(told) == pytest.approx(BURST + 4 * REPORTS_A_SECOND, abs=2)
         assert told == sorted(set(told))
         await trio.sleep(4)
@@ -147,7 +147,7 @@ async def test_of_reports_that_come_all_at_once_the_newest_is_heard_before_the_a
 
         async def call() -> None:
             await client.request("tools/call", {"name": "a__x", "_meta": {"progressToken": 1}})
-            heard_by_then.append([params["progress"] for _, params in client.told])
+            heard_by_then.append([params["progress"] for _, params in client.notifications])
 
         nursery.start_soon(call)
         asked = await server.hears("tools/call")
@@ -160,7 +160,7 @@ async def test_of_reports_that_come_all_at_once_the_newest_is_heard_before_the_a
         server.says(asked["id"], {"content": []})
     (heard,) = heard_by_then
     assert heard == [*range(int(BURST)), 299]
-    assert len(client.told) == len(heard)
+    assert len(client.notifications) == len(heard)
 
 
 # A stateless server
@@ -239,9 +239,9 @@ async def test_a_server_is_told_of_what_this_one_caller_can_and_it_may_use(
     async with open_world(stateless(trust=trust, answers={"prompts/get": get})) as world:
         client = await world.client(capabilities=capabilities)
         world.approves()
-        with world.attended():
+        with world.auto_answering():
             await client.request("prompts/get", {"name": "a__p"})
-            await world.round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
+            await world.mrtr_round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
             await (await world.client()).request("prompts/get", {"name": "a__p"})
         assert heard == [declared, declared, {}]
 
@@ -263,7 +263,7 @@ async def test_the_log_level_of_a_session_goes_with_each_of_its_requests_and_wit
         await client.request("logging/setLevel", {"level": "debug"})
         await client.call("a__x")
         await other.call("a__x")
-        await world.round("tools/call", {"name": "a__x"}, level="error")
+        await world.mrtr_round("tools/call", {"name": "a__x"}, level="error")
         assert heard == [None, "warning", "debug", None, "error"]
         assert "logging/setLevel" not in server.asked
 
@@ -274,7 +274,7 @@ async def test_a_log_message_of_a_stateless_server_goes_to_the_one_caller_in_fli
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client, other = await world.client(), await world.client()
         for each in (client, other):
-            nursery.start_soon(each.hear_changes)
+            nursery.start_soon(each.listen_changes)
             await each.request("logging/setLevel", {"level": "debug"})
         await server.notifies("notifications/message", {"level": "error", "data": 0})
         nursery.start_soon(client.call, "a__x")
@@ -288,8 +288,8 @@ async def test_a_log_message_of_a_stateless_server_goes_to_the_one_caller_in_fli
         for asked in (first, second):
             server.says(asked["id"], {**COMPLETE, "content": []})
         await wait_all_tasks_blocked()
-        assert [params["data"] for params in client.heard("notifications/message")] == [1]
-        assert other.heard("notifications/message") == []
+        assert [params["data"] for params in client.notifications_of("notifications/message")] == [1]
+        assert other.notifications_of("notifications/message") == []
         nursery.cancel_scope.cancel()
 
 
@@ -316,7 +316,7 @@ async def test_headers_repeat_what_the_body_says_in_the_servers_own_names() -> N
         await client.request("tools/call", {"name": "w\u00e9ather", "arguments": arguments})
         await client.request("prompts/get", {"name": "p"})
         await client.request("resources/read", {"uri": "x:1"})
-        by_method = dict(server.mirrored)
+        by_method = dict(server.sent_headers)
         common = {"MCP-Protocol-Version": NEW}
         assert by_method["tools/call"] == {
             **common,
@@ -340,9 +340,9 @@ async def test_a_handshake_server_gets_neither_envelope_nor_headers() -> None:
     server = ScriptedServer("a", tools=["x"], answers={"tools/call": answer})
     async with open_world(server) as world:
         await (await world.client(capabilities=CAN)).call("a__x")
-        await world.round("tools/call", {"name": "a__x", "_meta": {f"{META}logLevel": "debug"}}, level="debug")
+        await world.mrtr_round("tools/call", {"name": "a__x", "_meta": {f"{META}logLevel": "debug"}}, level="debug")
         assert server.asked.count("tools/call") == 2
-        assert [method for method, _ in server.mirrored] == ["server/discover"]
+        assert [method for method, _ in server.sent_headers] == ["server/discover"]
 
 
 def annotated(header: str) -> dict[str, Any]:
@@ -362,7 +362,7 @@ async def test_a_server_that_finds_the_headers_wrong_is_asked_once_more_with_wha
     calls: list[object] = []
 
     async def call(params: dict[str, Any]) -> object:
-        headers = server.mirrored[-1][1]
+        headers = server.sent_headers[-1][1]
         calls.append(headers)
         if not better or "Mcp-Param-New" not in headers:
             server.lists["tools"][1] = annotated("New")
@@ -440,7 +440,7 @@ async def test_how_fresh_what_was_read_is_comes_from_its_server(hints: dict[str,
 
     async with open_world(stateless(answers={"resources/read": read})) as world:
         await world.settled()
-        found = await world.round("resources/read", {"uri": "a+x:1"})
+        found = await world.mrtr_round("resources/read", {"uri": "a+x:1"})
         assert isinstance(found, Answered)
         assert (found.freshness.ttl_ms, found.freshness.public) == fresh
 
@@ -453,7 +453,7 @@ async def test_what_was_read_at_a_handshake_server_is_never_fresh() -> None:
 
     async with open_world(ScriptedServer("a", resources=["x:1"], answers={"resources/read": read})) as world:
         await world.settled()
-        found = await world.round("resources/read", {"uri": "a+x:1"})
+        found = await world.mrtr_round("resources/read", {"uri": "a+x:1"})
         assert isinstance(found, Answered)
         assert (found.freshness.ttl_ms, found.freshness.public) == (0, False)
 
@@ -488,7 +488,7 @@ async def test_a_client_is_idle_once_it_works_on_no_request() -> None:
     server = stateless()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
-        connected = world.roster.ready("a")
+        connected = world.upstreams.ready("a")
         await connected.idle()
         first, second = (later(nursery, client.call, "a__x") for _ in range(2))
         heard = [await server.hears("tools/call") for _ in range(2)]
@@ -547,7 +547,7 @@ async def test_no_hostile_result_holds_anybody_up(result: bytes, said: str) -> N
             assert said in text, text[:300]
             assert len(text) < 2_000_000
 
-        await assert_holds_nobody_up(ask, 0.1)
+        await assert_loop_responsive(ask, 0.1)
 
 
 async def test_of_a_long_report_the_numbers_are_passed_on() -> None:
@@ -559,5 +559,5 @@ async def test_of_a_long_report_the_numbers_are_passed_on() -> None:
         report = {"progressToken": asked["_meta"]["progressToken"], "progress": 1, "total": 2, "message": "m" * 9000}
         await server.notifies("notifications/progress", report)
         await wait_all_tasks_blocked()
-        assert client.told == [("notifications/progress", {"progressToken": 1, "progress": 1, "total": 2})]
+        assert client.notifications == [("notifications/progress", {"progressToken": 1, "progress": 1, "total": 2})]
         server.says(asked["id"], {"content": []})

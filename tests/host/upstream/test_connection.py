@@ -28,7 +28,7 @@ from host.upstream.supervisor import Ready
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import Link, LinkLost, Parcel
 from tests.kit.gates import open_gate
-from tests.kit.memory import Deaf, MemoryLink, memory_links
+from tests.kit.memory import MemoryLink, NullHandler, memory_links
 from tests.kit.world import Refusal, ScriptedServer, later, open_world
 
 SECRET = "tok-123456"
@@ -58,13 +58,13 @@ def test_the_end_of_a_connection_in_words_without_secrets(problem: Exception, sa
 async def test_any_answer_is_a_sign_of_life(answer: bytes, autojump_clock: MockClock) -> None:
     """(rule 16)"""
     near, far = memory_links()
-    async with open_peer(near, Deaf()) as peer, trio.open_nursery() as nursery:
+    async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
         nursery.start_soon(stay_awake, peer)
         for number in range(1, 4):
             data, _ = await far._incoming.receive()
             assert b'"ping"' in data
             assert trio.current_time() >= number * PING_EVERY - 1
-            far.put(b'{"jsonrpc":"2.0","id":%d,%b}' % (number, answer))
+            far.write_bytes(b'{"jsonrpc":"2.0","id":%d,%b}' % (number, answer))
         await trio.sleep(PING_PATIENCE + 1)
         assert not peer.ended.is_set()
         nursery.cancel_scope.cancel()
@@ -73,11 +73,11 @@ async def test_any_answer_is_a_sign_of_life(answer: bytes, autojump_clock: MockC
 async def test_whoever_says_anything_at_all_is_not_asked(autojump_clock: MockClock) -> None:
     """(rule 16)"""
     near, far = memory_links()
-    async with open_peer(near, Deaf()) as peer, trio.open_nursery() as nursery:
+    async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
         nursery.start_soon(stay_awake, peer)
         for _ in range(10):
             await trio.sleep(PING_EVERY - 1)
-            far.put(b'{"jsonrpc":"2.0","method":"notifications/x"}')
+            far.write_bytes(b'{"jsonrpc":"2.0","method":"notifications/x"}')
         with pytest.raises(trio.WouldBlock):
             far._incoming.receive_nowait()
         nursery.cancel_scope.cancel()
@@ -86,7 +86,7 @@ async def test_whoever_says_anything_at_all_is_not_asked(autojump_clock: MockClo
 async def test_without_a_sign_of_life_the_connection_is_given_up(autojump_clock: MockClock) -> None:
     """(rule 16)"""
     near, _far = memory_links()
-    async with open_peer(near, Deaf()) as peer:
+    async with open_peer(near, NullHandler()) as peer:
         began = trio.current_time()
         await stay_awake(peer)
         assert trio.current_time() - began == pytest.approx(PING_EVERY + PING_PATIENCE)
@@ -239,7 +239,7 @@ async def test_a_stateless_server_that_was_replaced_is_met_anew(code: int, autoj
         with pytest.raises(Refusal):
             await call.comes()
         await trio.sleep(2)
-        assert world.roster.ready("a").offer.revision is LATEST_LEGACY
+        assert world.upstreams.ready("a").offer.revision is LATEST_LEGACY
         assert server.connections == 2
 
 
@@ -275,7 +275,7 @@ async def test_a_handshake_server_that_was_replaced_is_met_anew(code: int, autoj
         with pytest.raises(Refusal):
             await call.comes()
         await trio.sleep(5)
-        assert world.roster.ready("a").offer.revision is LATEST
+        assert world.upstreams.ready("a").offer.revision is LATEST
 
 
 @pytest.mark.parametrize("code", [-32022, -32020])
@@ -309,7 +309,7 @@ async def test_an_idle_handshake_server_that_was_replaced_is_found_out_by_a_ping
         await world.settled()
         server.stateless, server.revision = True, LATEST.name
         await trio.sleep(60)
-        assert world.roster.ready("a").offer.revision is LATEST
+        assert world.upstreams.ready("a").offer.revision is LATEST
 
 
 async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(autojump_clock: MockClock) -> None:
@@ -336,7 +336,7 @@ async def test_a_list_is_not_fresh_from_the_moment_that_it_changed(autojump_cloc
     async with open_world(server) as world:
         await world.settled()
         await trio.sleep(1)
-        fresh = await world.round("tools/list", {})
+        fresh = await world.mrtr_round("tools/list", {})
         assert isinstance(fresh, Answered)
         assert fresh.freshness.ttl_ms > 50_000
 
@@ -348,6 +348,6 @@ async def test_a_list_is_not_fresh_from_the_moment_that_it_changed(autojump_cloc
         for seconds in (0, 10):
             await trio.sleep(seconds)
             await wait_all_tasks_blocked()
-            stale = await world.round("tools/list", {})
+            stale = await world.mrtr_round("tools/list", {})
             assert isinstance(stale, Answered)
             assert stale.freshness == STALE

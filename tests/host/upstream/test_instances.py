@@ -54,14 +54,14 @@ class Stateful(ScriptedServer):
             self.links.append(self.link)
             self.alive.add(number)
             assert isinstance(host_end, MemoryLink)
-            put = host_end.put
+            put = host_end.write_bytes
 
             def noting(data: bytes, about: Id | None = None) -> None:
                 if b"notifications/roots/list_changed" in data:
                     self.roots_told.append(number)
                 put(data, about)
 
-            host_end.put = noting  # type: ignore[method-assign]
+            host_end.write_bytes = noting  # type: ignore[method-assign]
             try:
                 yield host_end
             finally:
@@ -84,7 +84,7 @@ class Stateful(ScriptedServer):
         memory.append(arguments.get("say", ""))
         said = json.dumps({"instance": number, "said": memory})
         with suppress(LinkLost):
-            link.put(
+            link.write_bytes(
                 write(Success(request.id, Raw(json.dumps({"content": [{"type": "text", "text": said}]}).encode())))
             )
 
@@ -124,7 +124,7 @@ async def test_what_one_client_does_is_invisible_to_another() -> None:
         assert await says(second, "b") == (2, ["b"])
         assert await says(first, "c") == (1, ["a", "c"])
         assert await says(second, "d") == (2, ["b", "d"])
-        assert (len(world.roster.instances["a"]), server.alive) == (2, {0, 1, 2})
+        assert (len(world.upstreams.instances["a"]), server.alive) == (2, {0, 1, 2})
 
 
 async def test_where_every_call_has_its_own_instance_nothing_is_left_of_it() -> None:
@@ -134,7 +134,7 @@ async def test_where_every_call_has_its_own_instance_nothing_is_left_of_it() -> 
         assert await says(client, "a") == (1, ["a"])
         assert await says(client, "b") == (2, ["b"])
         await wait_all_tasks_blocked()
-        assert (len(world.roster.instances["a"]), server.alive) == (0, {0})
+        assert (len(world.upstreams.instances["a"]), server.alive) == (0, {0})
 
 
 async def test_clients_of_one_token_are_two_clients_and_requests_without_a_session_are_one() -> None:
@@ -226,18 +226,18 @@ async def test_a_server_is_told_what_whoever_is_behind_its_connection_may_be_ask
     async with open_world(server) as world:
         await says(await world.client(capabilities=capabilities))
         pages = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}
-        assert server.greeted[-1]["capabilities"] == {**declared, "extensions": pages}
-        assert server.greeted[-1]["protocolVersion"] == "2025-11-25"
-        assert server.greeted[-1]["clientInfo"]["name"] == "colonnade"
-        assert len(server.greeted) == server.connections == (1 if isolation is Isolation.SHARED else 2)
+        assert server.initialize_params[-1]["capabilities"] == {**declared, "extensions": pages}
+        assert server.initialize_params[-1]["protocolVersion"] == "2025-11-25"
+        assert server.initialize_params[-1]["clientInfo"]["name"] == "colonnade"
+        assert len(server.initialize_params) == server.connections == (1 if isolation is Isolation.SHARED else 2)
 
 
 async def test_a_server_that_has_one_client_only_will_hear_when_its_roots_change() -> None:
     """(rule 10, rule 81)"""
     server = Stateful(Isolation.SHARED)
-    async with open_world(server, alone=True) as world:
+    async with open_world(server, single_client=True) as world:
         await world.settled()
-        assert server.greeted[-1]["capabilities"]["roots"] == {"listChanged": True}
+        assert server.initialize_params[-1]["capabilities"]["roots"] == {"listChanged": True}
 
 
 async def test_a_call_waits_for_an_instance_that_is_ending_where_there_may_be_no_more() -> None:
@@ -303,7 +303,7 @@ async def test_what_an_instance_asks_as_it_starts_reaches_the_client_on_the_stre
         for call in calls:
             await call.comes()
         await wait_all_tasks_blocked()
-        assert [len(client.asked) for client in clients] == [1, 1]
+        assert [len(client.server_requests) for client in clients] == [1, 1]
         answers = [json.loads(bytes(each.result)) for each in server.answered if isinstance(each, Success)]
         assert answers == [{"roots": [{"uri": "file:///home"}]}] * 2
 
@@ -323,7 +323,7 @@ async def test_a_question_of_an_instance_that_starts_ends_with_the_call_that_it_
         asked = await client.is_asked("roots/list")
         client.notifies("notifications/cancelled", {"requestId": "c"})
         await wait_all_tasks_blocked()
-        assert [told["requestId"] for told in client.heard("notifications/cancelled")] == [asked["id"]]
+        assert [told["requestId"] for told in client.notifications_of("notifications/cancelled")] == [asked["id"]]
         nursery.cancel_scope.cancel()
 
 
@@ -382,7 +382,7 @@ async def test_an_instance_that_nobody_uses_is_stopped(autojump_clock: MockClock
             assert (await says(client))[0] == 1
             await trio.sleep(29)
         await trio.sleep(2)
-        assert (len(world.roster.instances["a"]), server.alive) == (0, {0})
+        assert (len(world.upstreams.instances["a"]), server.alive) == (0, {0})
         assert await says(client, "again") == (2, ["again"])
         assert failed(world) == []
 
@@ -420,7 +420,7 @@ async def test_an_instance_ends_with_its_client(at: str, autojump_clock: MockClo
         assert server.alive == {0, 1, 2}
         client.session.end()
         await wait_all_tasks_blocked()
-        assert (len(world.roster.instances["a"]), server.alive) == (1, {0, 1})
+        assert (len(world.upstreams.instances["a"]), server.alive) == (1, {0, 1})
         assert await says(other, "still") == (1, ["", "still"])
         nursery.cancel_scope.cancel()
 
@@ -478,7 +478,7 @@ async def test_an_instance_lives_while_the_one_that_lists_is_away(autojump_clock
         server.links[0].close()
         await wait_all_tasks_blocked()
         with pytest.raises(Unavailable):
-            world.roster.ready("a")
+            world.upstreams.ready("a")
         assert await says(client, "b") == (1, ["a", "b"])
         assert await says(other) == (2, [""])
         await trio.sleep(2)
@@ -640,7 +640,7 @@ async def test_an_instance_that_hangs_in_the_handshake_fails_in_time(autojump_cl
         began = trio.current_time()
         assert "did not finish its start in time (start_timeout)" in await fails(client)
         assert trio.current_time() - began == pytest.approx(7, abs=0.1)
-        assert len(world.roster.instances["a"]) == 0
+        assert len(world.upstreams.instances["a"]) == 0
 
 
 async def test_our_own_mistake_about_one_instance_stays_with_it() -> None:
@@ -652,7 +652,7 @@ async def test_our_own_mistake_about_one_instance_stays_with_it() -> None:
         assert "of an internal error" in await fails(client)
         assert any(isinstance(event, InternalError) for event in world.events)
         assert await client.names() == ["a__x"]
-        assert world.roster.ready("a") is not None
+        assert world.upstreams.ready("a") is not None
 
 
 async def test_a_silent_instance_is_asked_for_a_sign_of_life(autojump_clock: MockClock) -> None:

@@ -52,7 +52,7 @@ async def wants(client: ScriptedClient, level: str) -> None:
 
 
 def heard(client: ScriptedClient) -> list[object]:
-    return [params["data"] for params in client.heard("notifications/message")]
+    return [params["data"] for params in client.notifications_of("notifications/message")]
 
 
 async def test_a_server_is_asked_for_the_most_verbose_level_and_only_when_that_changes() -> None:
@@ -83,7 +83,7 @@ async def test_each_client_gets_what_it_asked_for() -> None:
     async with open_world(server) as world, trio.open_nursery() as nursery:
         clients = {level: await world.client() for level in ("debug", "error", "unset")}
         for level, client in clients.items():
-            nursery.start_soon(client.hear_changes)
+            nursery.start_soon(client.listen_changes)
             if level != "unset":
                 await wants(client, level)
         await wait_all_tasks_blocked()
@@ -199,8 +199,8 @@ async def test_a_dedicated_instance_follows_its_own_client() -> None:
     server = Logger("a", isolation=Isolation.PER_CLIENT)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         loud, quiet = [await world.client() for _ in range(2)]
-        nursery.start_soon(loud.hear_changes)
-        nursery.start_soon(quiet.hear_changes)
+        nursery.start_soon(loud.listen_changes)
+        nursery.start_soon(quiet.listen_changes)
         await wants(loud, "debug")
         server.levels.clear()  # what the instance that lists was asked for
         later(nursery, quiet.call, "a__x")

@@ -52,15 +52,15 @@ class Telling(ScriptedServer):
         await wait_all_tasks_blocked()
 
     def acknowledges_nothing(self) -> None:
-        self.grants = lambda wanted: None
+        self.acknowledgement_for = lambda wanted: None
 
     def acknowledges(self) -> None:
-        self.grants = lambda wanted: wanted
+        self.acknowledgement_for = lambda wanted: wanted
 
 
 async def listener(world: World, nursery: trio.Nursery) -> ScriptedClient:
     client = await world.client()
-    nursery.start_soon(client.hear_changes)
+    nursery.start_soon(client.listen_changes)
     await world.settled()
     await wait_all_tasks_blocked()
     return client
@@ -76,7 +76,7 @@ async def unwatch(client: ScriptedClient, uri: str = D) -> None:
 
 
 def updates(client: ScriptedClient) -> list[str]:
-    return [params["uri"] for params in client.heard(UPDATED)]
+    return [params["uri"] for params in client.notifications_of(UPDATED)]
 
 
 # What is listened for
@@ -93,7 +93,7 @@ async def test_from_the_start_it_listens_for_the_lists_that_the_server_announces
         assert listens["_meta"][f"{META}protocolVersion"] == LATEST.name
         assert f"{META}clientCapabilities" in listens["_meta"]
         assert ("subscriptions/listen", "subscriptions/listen") in [
-            (method, headers["Mcp-Method"]) for method, headers in server.mirrored
+            (method, headers["Mcp-Method"]) for method, headers in server.sent_headers
         ]
 
 
@@ -114,7 +114,7 @@ async def test_a_changed_list_is_read_again(autojump_clock: MockClock) -> None:
         server.lists["tools"].append(tool("y"))
         await server.tells(TOOLS_CHANGED)
         await trio.sleep(1)
-        assert len(client.heard(TOOLS_CHANGED)) == 1
+        assert len(client.notifications_of(TOOLS_CHANGED)) == 1
         assert await client.names() == ["a__x", "a__y"]
         nursery.cancel_scope.cancel()
 
@@ -132,7 +132,7 @@ async def test_watches_of_all_clients_are_one_request_with_all_that_is_wanted() 
         await server.tells(UPDATED, {"uri": D, "vendor": 1.5})
         await server.tells(UPDATED, {"uri": f"{E}#part"})
         await wait_all_tasks_blocked()
-        assert first.heard(UPDATED) == [{"uri": f"a+{D}", "vendor": 1.5}]
+        assert first.notifications_of(UPDATED) == [{"uri": f"a+{D}", "vendor": 1.5}]
         assert updates(second) == [f"a+{D}", f"a+{E}#part"]
         nursery.cancel_scope.cancel()
 
@@ -210,7 +210,7 @@ async def test_what_the_server_does_not_grant_is_refused(granted: dict[str, Any]
     server = Telling()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await listener(world, nursery)
-        server.grants = lambda wanted: granted if D in wanted.get("resourceSubscriptions", ()) else wanted
+        server.acknowledgement_for = lambda wanted: granted if D in wanted.get("resourceSubscriptions", ()) else wanted
         with pytest.raises(Refusal) as refused:
             await client.request("resources/subscribe", {"uri": f"a+{D}"})
         assert refused.value.code == -32601
@@ -229,7 +229,7 @@ async def test_of_two_that_are_wanted_at_once_one_may_be_granted(autojump_clock:
     server = Telling()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await listener(world, nursery)
-        server.grants = lambda wanted: {**wanted, "resourceSubscriptions": [E]}
+        server.acknowledgement_for = lambda wanted: {**wanted, "resourceSubscriptions": [E]}
         first, second = watch(nursery, client), watch(nursery, client, E)
         with pytest.raises(Refusal):
             await first.comes()
@@ -313,7 +313,7 @@ async def test_a_watch_that_is_taken_back_before_it_was_asked_for_leaves_no_trac
     server = Telling()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await listener(world, nursery)
-        upstream = world.roster.upstreams["a"].watches
+        upstream = world.upstreams.upstreams["a"].watches
         asked = watch(nursery, client)
         while not len(upstream):
             await trio.lowlevel.checkpoint()
@@ -373,11 +373,11 @@ async def test_in_an_overlap_no_change_is_heard_twice_and_none_is_missed() -> No
         for n in range(6):
             if n == 3:
                 granted = {"_meta": {f"{META}subscriptionId": coming}, "notifications": {"resourceSubscriptions": [D]}}
-                server.link.put(_notice(ACKNOWLEDGED, granted))
+                server.link.write_bytes(_notice(ACKNOWLEDGED, granted))
             for id in (former, coming) if n >= 3 else (former,):
-                server.link.put(_notice(UPDATED, {"uri": D, "n": n, "_meta": {f"{META}subscriptionId": id}}))
+                server.link.write_bytes(_notice(UPDATED, {"uri": D, "n": n, "_meta": {f"{META}subscriptionId": id}}))
         await wait_all_tasks_blocked()
-        assert [params["n"] for params in client.heard(UPDATED)] == list(range(6))
+        assert [params["n"] for params in client.notifications_of(UPDATED)] == list(range(6))
         assert asked.done
         nursery.cancel_scope.cancel()
 
@@ -396,15 +396,15 @@ async def test_streams_of_their_own_may_be_read_in_any_order(autojump_clock: Moc
         granted = {"_meta": {f"{META}subscriptionId": coming}, "notifications": {"resourceSubscriptions": [D, E]}}
         told = {"_meta": {f"{META}subscriptionId": former}, "uri": D}
         assert server.link is not None
-        server.link.put(_notice(ACKNOWLEDGED, granted), coming)
-        server.link.put(_notice(UPDATED, told), former)
+        server.link.write_bytes(_notice(ACKNOWLEDGED, granted), coming)
+        server.link.write_bytes(_notice(UPDATED, told), former)
         assert await asked.comes() == {}
         await wait_all_tasks_blocked()
         assert updates(client) == [f"a+{D}"]
         assert [each["ended"] for each in server.listens[-2:]] == [False, False]
         await trio.sleep(2 * OVERLAP)
         assert [each["ended"] for each in server.listens[-2:]] == [True, False]
-        server.link.put(_notice(UPDATED, told), former)
+        server.link.write_bytes(_notice(UPDATED, told), former)
         await wait_all_tasks_blocked()
         assert updates(client) == [f"a+{D}"]
         nursery.cancel_scope.cancel()
@@ -465,12 +465,14 @@ async def test_a_request_that_the_server_ends_is_sent_again_and_what_it_missed_i
         id = server.ids()[-1]
         for each in how.split(", "):
             if each == "result":
-                server.stops_telling(id)
+                server.ends_listen(id)
             elif each == "cancelled":
                 await server.notifies("notifications/cancelled", {"requestId": id})
             else:
                 assert server.link is not None
-                server.link.put(json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": 1, "message": ""}}).encode())
+                server.link.write_bytes(
+                    json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": 1, "message": ""}}).encode()
+                )
             for _ in range(5):
                 await trio.lowlevel.checkpoint()
         server.listens[-1]["ended"] = True
@@ -489,7 +491,7 @@ async def test_lists_are_read_again_only_once_they_are_listened_for_again(autoju
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await listener(world, nursery)
         server.acknowledges_nothing()
-        server.stops_telling(server.ids()[-1])
+        server.ends_listen(server.ids()[-1])
         await trio.sleep(5)
         server.lists["tools"].append(tool("y"))
         server.acknowledges()
@@ -510,7 +512,7 @@ async def test_a_server_that_ends_each_request_at_once_is_asked_ever_more_rarely
             while True:
                 for each in server.listens:
                     if not each["ended"]:
-                        server.stops_telling(each["id"])
+                        server.ends_listen(each["id"])
                 await trio.sleep(0.1)
 
         nursery.start_soon(ends)
@@ -546,10 +548,10 @@ async def test_a_watch_while_it_waits_to_listen_again_is_agreed_to_at_once(autoj
         assert await watch(nursery, client).comes() == {}
         await wait_all_tasks_blocked()
         for _ in range(5):  # so that the next pause is a long one
-            server.stops_telling(server.ids()[-1])
+            server.ends_listen(server.ids()[-1])
             await trio.sleep(6)
         heard = len(updates(client))
-        server.stops_telling(server.ids()[-1])
+        server.ends_listen(server.ids()[-1])
         await wait_all_tasks_blocked()
         began = trio.current_time()
         assert await watch(nursery, client, E).comes() == {}
@@ -574,7 +576,7 @@ async def test_a_call_in_flight_is_the_only_one_however_long_it_listens() -> Non
         id = (await server.hears("tools/call"))["id"]
         await server.notifies("notifications/message", {"level": "info", "data": "ok"})
         await wait_all_tasks_blocked()
-        assert [params["data"] for params in client.heard("notifications/message")] == ["ok"]
+        assert [params["data"] for params in client.notifications_of("notifications/message")] == ["ok"]
         ScriptedServer.says(server, id, {"resultType": "complete", "content": []})
         await call.comes()
 
@@ -614,7 +616,7 @@ async def play(steps: Sequence[Step]) -> None:
             elif what == "end":
                 for each in server.listens:
                     if not each["ended"]:
-                        server.stops_telling(each["id"])
+                        server.ends_listen(each["id"])
             elif what == "cancel" and server.listens:
                 with suppress(LinkLost):
                     await server.notifies("notifications/cancelled", {"requestId": server.ids()[-1]})
@@ -623,7 +625,7 @@ async def play(steps: Sequence[Step]) -> None:
             elif what == "mute":
                 server.acknowledges_nothing()
             elif what == "refuse":
-                server.grants = lambda wanted, uri=uri: {  # type: ignore[misc]
+                server.acknowledgement_for = lambda wanted, uri=uri: {  # type: ignore[misc]
                     **wanted,
                     "resourceSubscriptions": [each for each in wanted.get("resourceSubscriptions", ()) if each != uri],
                 }
@@ -633,7 +635,7 @@ async def play(steps: Sequence[Step]) -> None:
         server.acknowledges()
         await trio.sleep(2000)
         assert all(each.done for each in asked)
-        watched = sorted(world.roster.upstreams["a"].watches._watchers)
+        watched = sorted(world.upstreams.upstreams["a"].watches._watchers)
         # One that went on with what it was not acknowledged for is gone, and what it is told of now counts.
         assert server.open == [{**LISTS, **({"resourceSubscriptions": watched} if watched else {})}]
         before = len(updates(client))

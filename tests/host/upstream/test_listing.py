@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Channel, Config, Consent, KindConsent, Listen, Rule, Trust
 from host.asking import PeerError
 from host.catalog import MAX_INLINE_ENTRIES
-from host.console.office import HostOffice
+from host.console.office import HostAdmin
 from host.exchange import Caller
 from host.journal import EntryOmitted
 from host.jsonrpc.messages import ErrorBody, Notification
@@ -28,7 +28,7 @@ from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream import listing
 from tests.kit.gates import kind
-from tests.kit.passes import ATTEMPTS, assert_holds_nobody_up, passes
+from tests.kit.passes import ATTEMPTS, assert_loop_responsive, measure_passes
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
 
 
@@ -210,22 +210,22 @@ async def test_large_lists_leave_room_for_a_server_that_comes_later(autojump_clo
     async with open_world(large, larger) as world, trio.open_nursery() as nursery:
         await world.settled()
         caller = await world.client()
-        nursery.start_soon(caller.hear_changes)
+        nursery.start_soon(caller.listen_changes)
         world.memory.total = 4 * max(world.memory.by_owner().values())
         assert len(await caller.names()) == 8
         world.configures(large, larger, late)
         await trio.sleep(1)
         assert await caller.names() == [*(f"large__t{page}" for page in range(4)), "late__x"]
-        assert caller.heard(CHANGED)
+        assert caller.notifications_of(CHANGED)
         with pytest.raises(Refusal, match="Unknown tool"):
             await caller.call("larger__t0")
         lists = world.memory.by_use()["lists"]
-        caller.told.clear()
+        caller.notifications.clear()
         larger.asked.clear()
         await trio.sleep(1000)
         assert world.memory.by_use()["lists"] == lists <= world.memory.total // 2
         assert len(larger.asked) < 4 * 30, "it is tried again about once a minute"
-        assert not caller.heard(CHANGED)
+        assert not caller.notifications_of(CHANGED)
         assert names(world) == ["t0", "t1", "t2", "t3", "x"]
         told = [event.what for event in world.events if isinstance(event, EntryOmitted) and event.server == "larger"]
         assert "takes more memory than other servers leave (memory)" in told[0]
@@ -243,7 +243,7 @@ async def test_a_list_that_gives_way_while_it_is_made_is_not_published(autojump_
         await world.settled()
         read = large(60_000, 2, "n").answers["tools/list"]
         server.answers["tools/list"] = read
-        lister = world.roster.upstreams["a"]._lister
+        lister = world.upstreams.upstreams["a"]._lister
         assert lister is not None
         nursery.start_soon(lister.read, Kind.TOOL)
         while world.memory.by_use()["lists"] < 480_000:
@@ -286,7 +286,7 @@ async def test_a_list_that_is_none_does_not_keep_the_server_away(answer: object)
         await world.settled()
         assert names(world, Kind.PROMPT) == ["p"]
         assert names(world) == []
-        world.roster.ready("a")
+        world.upstreams.ready("a")
 
 
 async def test_a_method_that_is_missing_although_declared_is_an_empty_list() -> None:
@@ -716,8 +716,8 @@ async def test_a_server_that_renames_all_its_tools_holds_nobody_up(tmp_path: Pat
             await changed(world, big, big.turn + 1)
             await client.names()
 
-        await assert_holds_nobody_up(renames, LONGEST)
-        await assert_holds_nobody_up(renames, LONGEST)
+        await assert_loop_responsive(renames, LONGEST)
+        await assert_loop_responsive(renames, LONGEST)
         turns = big.turn
         assert await client.names() == ["good__x"], "the others are held back: no more is kept"
         grown = sum(path.stat().st_size for path in files(state / "audit")) - before
@@ -735,7 +735,7 @@ async def test_what_a_list_takes_grows_with_its_length_and_no_faster() -> None:
         big.make(1)
         async with open_world(big.server(trust=Trust.UNTRUSTED)) as world:
             await world.settled()
-            with passes() as found:
+            with measure_passes() as found:
                 await changed(world, big, 1)
             return found.total
 
@@ -786,7 +786,7 @@ async def test_no_hostile_page_holds_anybody_up(entries: bytes, names: list[str]
         async def page(params: dict[str, Any]) -> Raw:
             return Raw(b'{"tools":[%b]}' % entries)
 
-        await assert_holds_nobody_up(reads, LONGEST)
+        await assert_loop_responsive(reads, LONGEST)
 
 
 @pytest.mark.slow
@@ -844,7 +844,7 @@ async def test_other_rules_for_long_lists_hold_nobody_up() -> None:
             assert not any(b'__t0_%d"' % number in each for each in view.definitions)
 
         await world.router.view(caller, Kind.TOOL)
-        await assert_holds_nobody_up(rules_change, LONGEST)
+        await assert_loop_responsive(rules_change, LONGEST)
 
 
 async def test_no_list_shows_what_other_rules_deny_by_now_and_no_call_of_it_goes(autojump_clock: MockClock) -> None:
@@ -861,7 +861,7 @@ async def test_no_list_shows_what_other_rules_deny_by_now_and_no_call_of_it_goes
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()
         client, listener = await world.client(), await world.client()
-        nursery.start_soon(listener.hear_changes)
+        nursery.start_soon(listener.listen_changes)
         first = await client.request("tools/list")
         assert "nextCursor" in first
         await wait_all_tasks_blocked()
@@ -874,7 +874,7 @@ async def test_no_list_shows_what_other_rules_deny_by_now_and_no_call_of_it_goes
         assert await client.names() == left
         assert await client.call("big__t0_2") == {"content": []}
         await trio.sleep(1)
-        assert listener.heard(CHANGED) == [{}]
+        assert listener.notifications_of(CHANGED) == [{}]
         nursery.cancel_scope.cancel()
 
 
@@ -953,7 +953,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
                 await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:
-            lister = world.roster.upstreams["big"]._lister
+            lister = world.upstreams.upstreams["big"]._lister
             assert lister is not None
             nursery.start_soon(lister.read, Kind.TOOL)
             for _ in range(after):
@@ -1001,12 +1001,12 @@ async def test_an_honest_server_is_heard_at_once(autojump_clock: MockClock) -> N
         await world.settled()
         client = await world.client()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.hear_changes)
+            nursery.start_soon(client.listen_changes)
             for turn in range(8):
                 server.lists["tools"].append(tool(f"y{turn}"))
                 await server.notifies("notifications/tools/list_changed")
                 await trio.sleep(2)
-                assert len(client.heard("notifications/tools/list_changed")) == turn + 1
+                assert len(client.notifications_of("notifications/tools/list_changed")) == turn + 1
                 await trio.sleep(600)
             nursery.cancel_scope.cancel()
 
@@ -1022,7 +1022,7 @@ async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
     async with open_world(big.server(trust=Trust.UNTRUSTED, start_timeout=600.0, consent=rules)) as world:
         await world.settled()
         config = Config(Path("/nowhere"), Listen(), 3.0, {"big": world.servers["big"].spec})
-        office = HostOffice(lambda: config, world.roster, world.catalog, world.gate, world.journal, stdio=False)
+        office = HostAdmin(lambda: config, world.upstreams, world.catalog, world.gate, world.journal, stdio=False)
 
         async def look() -> None:
             state = await office.state(["servers", "catalog", "held"])
@@ -1030,4 +1030,4 @@ async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
             assert set(state["servers"][0]["unmatched"]) == {f"tools.deny: t*x{number}*y" for number in range(RULES)}
             assert office.explain("big", "tool", "t0_5", None)["standing"] == "new"
 
-        await assert_holds_nobody_up(look, LONGEST)
+        await assert_loop_responsive(look, LONGEST)

@@ -39,7 +39,7 @@ from host.upstream.reverse import (
     SEVERAL,
 )
 from host.wire.link import Arrival, LinkLost
-from tests.kit.tasks import RELATED, begins, shaking
+from tests.kit.tasks import RELATED, begins, handshake_server
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
 CAN = {"roots": {"listChanged": True}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}}
@@ -62,13 +62,13 @@ def refusals(world: World) -> list[str]:
 
 def withdrawn(client: ScriptedClient) -> list[object]:
     """The ids of the questions that the client was told to forget."""
-    return [params["requestId"] for params in client.heard("notifications/cancelled")]
+    return [params["requestId"] for params in client.notifications_of("notifications/cancelled")]
 
 
 async def listen(nursery: trio.Nursery, *clients: ScriptedClient) -> None:
     """Have the clients hear what is said to them outside any request."""
     for client in clients:
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
     await wait_all_tasks_blocked()
 
 
@@ -93,7 +93,7 @@ async def test_a_question_goes_to_the_client_whose_request_it_came_with(mine: in
         asked = await clients[mine].is_asked("elicitation/create")
         clients[mine].replies(asked["id"], ACCEPTED)
         assert await question.comes() == ACCEPTED
-        assert clients[1 - mine].asked == []
+        assert clients[1 - mine].server_requests == []
         for id in ids:
             server.says(id, {"content": []})
 
@@ -108,7 +108,7 @@ async def test_a_question_that_came_with_nothing_goes_to_the_only_client_in_flig
         asked = await busy.is_asked("elicitation/create")
         busy.replies(asked["id"], ACCEPTED)
         assert await question.comes() == ACCEPTED
-        assert idle.asked == []
+        assert idle.server_requests == []
         for id in ids:
             server.says(id, {"content": []})
 
@@ -124,7 +124,7 @@ async def test_a_question_is_refused_while_it_may_be_for_two_clients(kind: str) 
             await server.asks(*QUESTIONS[kind])
         assert (refused.value.code, refused.value.message) == (-32602, NOT_CERTAIN)
         assert refusals(world) == [NOT_CERTAIN]
-        assert [client.asked for client in clients] == [[], []]
+        assert [client.server_requests for client in clients] == [[], []]
         for id in ids:
             server.says(id, {"content": []})
 
@@ -158,7 +158,7 @@ async def test_what_we_ask_of_a_server_for_nobody_in_particular_may_be_meant_too
         with pytest.raises(Refusal) as refused:
             await server.asks("elicitation/create", FORM)
         assert (refused.value.code, refused.value.message) == (-32602, NOT_CERTAIN)
-        assert [other.asked, caller.asked] == [[], []]
+        assert [other.server_requests, caller.server_requests] == [[], []]
         done.set()
         await wait_all_tasks_blocked()
         later(nursery, server.asks, "elicitation/create", FORM)
@@ -174,7 +174,7 @@ async def test_roots_that_may_be_for_two_clients_are_none() -> None:
         ids = [await begin(nursery, client, server) for client in clients]
         with trio.fail_after(5):
             assert await server.asks("roots/list") == {"roots": []}
-        assert [client.asked for client in clients] == [[], []]
+        assert [client.server_requests for client in clients] == [[], []]
         for id in ids:
             server.says(id, {"content": []})
 
@@ -204,7 +204,7 @@ async def test_a_client_whose_call_was_given_up_a_moment_ago_may_still_be_meant(
         await wait_all_tasks_blocked()
         later(nursery, server.asks, "elicitation/create", FORM)
         await here.is_asked("elicitation/create")
-        assert gone.asked == []
+        assert gone.server_requests == []
         server.says(id, {"content": []})
 
 
@@ -236,7 +236,7 @@ async def test_a_question_is_refused_while_nobody_is_served(kind: str) -> None:
         with pytest.raises(Refusal) as refused:
             await server.asks(*QUESTIONS[kind])
         assert (refused.value.code, refused.value.message) == (-32602, "no client's request is in flight")
-        assert client.asked == []
+        assert client.server_requests == []
         assert refusals(world) == ["no client's request is in flight"]
         nursery.cancel_scope.cancel()
 
@@ -247,7 +247,7 @@ async def test_roots_that_belong_to_nobody_are_none() -> None:
     async with open_world(server) as world:
         client = await world.client(capabilities=CAN)
         assert await server.asks("roots/list") == {"roots": []}
-        assert client.asked == []
+        assert client.server_requests == []
 
 
 async def test_a_question_about_a_request_that_is_over_is_for_nobody() -> None:
@@ -260,7 +260,7 @@ async def test_a_question_about_a_request_that_is_over_is_for_nobody() -> None:
         id = await begin(nursery, here, server)
         with pytest.raises(Refusal, match="-32602 the request that it belongs to is over"):
             await server.asks("elicitation/create", FORM, about=over)
-        assert [gone.asked, here.asked] == [[], []]
+        assert [gone.server_requests, here.server_requests] == [[], []]
         server.says(id, {"content": []})
 
 
@@ -270,13 +270,13 @@ async def test_whom_a_question_is_for_is_decided_when_it_arrives() -> None:
     async with open_world(server) as world, trio.open_nursery() as nursery:
         first, second = [await world.client(capabilities=CAN) for _ in range(2)]
         id = await begin(nursery, first, server)
-        peer = world.roster.ready("a").peer
+        peer = world.upstreams.ready("a").peer
         # Both arrive in one go: no task runs in between, and the question's own only when all this has happened.
         peer._take(Arrival(Request("q", "elicitation/create", Raw(json.dumps(FORM).encode()))))
         peer._take(Arrival(Success(id, Raw(b'{"content":[]}'))))
         another = await begin(nursery, second, server)
         await wait_all_tasks_blocked()
-        assert second.asked == []
+        assert second.server_requests == []
         (answer,) = server.answered
         assert isinstance(answer, Failure)
         assert answer.error.message == "the request that this belongs to is over"
@@ -301,7 +301,7 @@ async def test_a_connection_of_one_client_asks_it_outside_any_request(listens: b
         else:
             with pytest.raises(Refusal, match="-32603 the client did not answer: it does not listen"):
                 await question.comes()
-        assert other.asked == []
+        assert other.server_requests == []
         nursery.cancel_scope.cancel()
 
 
@@ -309,7 +309,7 @@ async def test_a_connection_of_one_client_asks_it_outside_any_request(listens: b
 async def test_roots_are_asked_for_outside_any_request_where_the_client_listens(isolation: Isolation | None) -> None:
     """(rule 71) What is asked beside a call that is soon over would end with it. `None`: it is the only client."""
     server = ScriptedServer("a", tools=["x"], isolation=isolation or Isolation.SHARED)
-    async with open_world(server, alone=isolation is None) as world, trio.open_nursery() as nursery:
+    async with open_world(server, single_client=isolation is None) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
         if isolation is None:
             await client.session.serve_alone()
@@ -323,7 +323,7 @@ async def test_roots_are_asked_for_outside_any_request_where_the_client_listens(
         assert withdrawn(client) == []
         client.replies(asked["id"], {"roots": [{"uri": "file:///home"}]})
         assert await question.comes() == {"roots": [{"uri": "file:///home"}]}
-        assert len(client.asked) == 1
+        assert len(client.server_requests) == 1
         nursery.cancel_scope.cancel()
 
 
@@ -409,8 +409,10 @@ async def play(steps: Sequence[Step]) -> None:
                 cancelled.update(mine)
             elif what == "answer" and working:
                 server.working[working[pick % len(working)]].set()
-            elif what == "reply" and clients[client].asked:
-                clients[client].replies(clients[client].asked[pick % len(clients[client].asked)].id, ACCEPTED)
+            elif what == "reply" and clients[client].server_requests:
+                clients[client].replies(
+                    clients[client].server_requests[pick % len(clients[client].server_requests)].id, ACCEPTED
+                )
             elif what == "ask" and working:
                 number = working[pick % len(working)]
                 # The host can be sure if the server works for one client only, and has not been told to stop.
@@ -423,12 +425,12 @@ async def play(steps: Sequence[Step]) -> None:
                 number = list(server.ids)[pick % len(server.ids)]
                 questions.append(f"{len(questions)}")
                 server.sends(question_for(questions[-1], of_call[number]), about=server.ids[number])
-            before = sum(len(each.asked) for each in clients)
+            before = sum(len(each.server_requests) for each in clients)
             settled = rest
             if rest or sure:
                 await wait_all_tasks_blocked()
             if sure:
-                assert sum(len(each.asked) for each in clients) == before + 1
+                assert sum(len(each.server_requests) for each in clients) == before + 1
             assert_own_questions(clients)
         await wait_all_tasks_blocked()
         for each in clients:
@@ -447,7 +449,7 @@ def question_for(id: str, client: int) -> Request:
 
 def assert_own_questions(clients: Sequence[ScriptedClient]) -> None:
     for number, client in enumerate(clients):
-        messages = {json.loads(bytes(each.params or b""))["message"] for each in client.asked}
+        messages = {json.loads(bytes(each.params or b""))["message"] for each in client.server_requests}
         assert messages <= {f"[a] for {number}"}
 
 
@@ -470,7 +472,7 @@ async def test_trust_says_what_a_server_may_ask_for(trust: Trust, kind: str, cod
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
         world.approves()
-        with world.attended() as consents:
+        with world.auto_answering() as consents:
             id = await begin(nursery, client, server)
             question = later(nursery, server.asks, method, params)
             if code is None:
@@ -483,7 +485,7 @@ async def test_trust_says_what_a_server_may_ask_for(trust: Trust, kind: str, cod
                     await question.comes()
                 assert refused.value.code == code
                 assert refusals(world) == ["the configuration does not let it ask for this"]
-                assert client.asked == []
+                assert client.server_requests == []
         assert [matter.access.kind for matter in consents] == (["tool"] if trust is Trust.UNTRUSTED else [])
         server.says(id, {"content": []})
 
@@ -501,12 +503,12 @@ async def test_what_costs_something_is_put_to_the_client_of_a_standard_server_on
         with pytest.raises(Refusal, match="nobody is there who could answer") as alone:
             await server.asks(method, params)
         assert alone.value.code == 408
-        with world.attended(Answering.DENY), pytest.raises(Refusal, match="a person said no") as denied:
+        with world.auto_answering(Answering.DENY), pytest.raises(Refusal, match="a person said no") as denied:
             await server.asks(method, params)
         assert denied.value.code == 403
-        assert client.asked == []
+        assert client.server_requests == []
         assert len(refusals(world)) == 2
-        with world.attended() as consents:
+        with world.auto_answering() as consents:
             question = later(nursery, server.asks, method, params)
             asked = await client.is_asked(method)
             client.replies(asked["id"], {"answer": 1.50})
@@ -520,7 +522,7 @@ async def test_what_costs_something_is_put_to_the_client_of_a_standard_server_on
         with pytest.raises(Refusal) as again:
             await server.asks(method, params)
         assert again.value.code == 408
-        assert len(client.asked) == 1
+        assert len(client.server_requests) == 1
         server.says(id, {"content": []})
 
 
@@ -541,7 +543,7 @@ async def test_a_call_that_is_called_off_withdraws_the_question_whether_its_serv
             with pytest.raises(Refusal):
                 await question.comes()
             assert world.gate.confirmations.list_all() == []
-            assert client.asked == []
+            assert client.server_requests == []
 
 
 TOOLS = {**SAMPLE, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]}
@@ -581,7 +583,7 @@ async def test_a_client_is_asked_only_what_it_can_answer(
         with pytest.raises(Refusal) as refused:
             await server.asks(method, params)
         assert refused.value.code == code
-        assert client.asked == []
+        assert client.server_requests == []
         server.says(id, {"content": []})
 
 
@@ -682,7 +684,7 @@ async def test_a_ping_is_answered_in_any_phase_and_passed_to_nobody() -> None:
         assert await server.asks("ping") == {}
         id = await begin(nursery, client, server)
         assert await server.asks("ping", {"_meta": {"progressToken": 1}}, about=id) == {}
-        assert client.asked == []
+        assert client.server_requests == []
         server.says(id, {"content": []})
 
 
@@ -739,7 +741,7 @@ async def test_a_server_takes_its_question_back(token: int | None) -> None:
         asked = await client.is_asked("elicitation/create")
         await server.notifies("notifications/cancelled", {"requestId": "mine", "reason": "found it"})
         await wait_all_tasks_blocked()
-        assert client.heard("notifications/cancelled") == [{"requestId": asked["id"], "reason": "found it"}]
+        assert client.notifications_of("notifications/cancelled") == [{"requestId": asked["id"], "reason": "found it"}]
         client.replies(asked["id"], ACCEPTED)
         await wait_all_tasks_blocked()
         assert server.answered == []
@@ -924,7 +926,7 @@ async def test_one_call_has_only_so_many_questions_open() -> None:
             await server.asks("elicitation/create", FORM)
         assert (refused.value.code, refused.value.message) == (-32602, "more than 8 questions for one call")
         assert refusals(world) == ["more than 8 questions for one call"]
-        client.replies(client.asked[3].id, ACCEPTED)
+        client.replies(client.server_requests[3].id, ACCEPTED)
         await wait_all_tasks_blocked()
         assert [question.ended.is_set() for question in questions].count(True) == 1
         later(nursery, server.asks, "elicitation/create", FORM)
@@ -945,7 +947,7 @@ async def test_a_server_has_only_so_many_questions_open() -> None:
         await client.is_asked("elicitation/create", MAX_SERVED - 1)
         with pytest.raises(Refusal, match="429 more than 64 requests at once"):
             await server.asks("elicitation/create", FORM, about=calls[-1])
-        assert len(client.asked) == MAX_SERVED == len(questions)
+        assert len(client.server_requests) == MAX_SERVED == len(questions)
         for id in calls:
             server.says(id, {"content": []})
 
@@ -974,8 +976,10 @@ async def test_an_elicitation_has_an_id_of_its_own_and_its_end_is_told_to_its_cl
             await servers[0].notifies("notifications/elicitation/complete", {"elicitationId": id, "vendor": 1.50})
         await servers[0].notifies("notifications/elicitation/complete")
         await wait_all_tasks_blocked()
-        assert client.heard("notifications/elicitation/complete") == [{"elicitationId": ids[0], "vendor": 1.5}]
-        assert other.heard("notifications/elicitation/complete") == []
+        assert client.notifications_of("notifications/elicitation/complete") == [
+            {"elicitationId": ids[0], "vendor": 1.5}
+        ]
+        assert other.notifications_of("notifications/elicitation/complete") == []
         nursery.cancel_scope.cancel()
 
 
@@ -998,7 +1002,7 @@ async def test_pages_that_an_error_names_have_ids_of_their_own_too() -> None:
         assert len({first, second, "e1", "e2"}) == 4
         await server.notifies("notifications/elicitation/complete", {"elicitationId": "e2"})
         await wait_all_tasks_blocked()
-        assert client.heard("notifications/elicitation/complete") == [{"elicitationId": second}]
+        assert client.notifications_of("notifications/elicitation/complete") == [{"elicitationId": second}]
         nursery.cancel_scope.cancel()
 
 
@@ -1019,7 +1023,7 @@ async def test_a_page_that_two_clients_were_sent_to_is_done_for_both() -> None:
         await server.notifies("notifications/elicitation/complete", {"elicitationId": "e1"})
         await wait_all_tasks_blocked()
         for client, id in zip(clients, ids, strict=True):
-            assert client.heard("notifications/elicitation/complete") == [{"elicitationId": id}]
+            assert client.notifications_of("notifications/elicitation/complete") == [{"elicitationId": id}]
         nursery.cancel_scope.cancel()
 
 
@@ -1062,7 +1066,7 @@ async def test_only_so_many_pages_are_remembered() -> None:
         for id in ("e0", "e1"):
             await server.notifies("notifications/elicitation/complete", {"elicitationId": id})
         await wait_all_tasks_blocked()
-        assert client.heard("notifications/elicitation/complete") == [{"elicitationId": minted[1]}]
+        assert client.notifications_of("notifications/elicitation/complete") == [{"elicitationId": minted[1]}]
         nursery.cancel_scope.cancel()
 
 
@@ -1085,13 +1089,13 @@ async def test_a_client_that_set_no_level_hears_of_its_own_calls_from_info_on() 
         await server.notifies("notifications/message", log("info", {"n": 1.50}, logger="db", vendor=1))
         await wait_all_tasks_blocked()
         heard = [{"level": "info", "data": {"n": 1.5}, "logger": "a/db", "vendor": 1}]
-        assert client.heard("notifications/message") == heard
-        assert other.heard("notifications/message") == []
+        assert client.notifications_of("notifications/message") == heard
+        assert other.notifications_of("notifications/message") == []
         server.says(id, {"content": []})
         await wait_all_tasks_blocked()
         await server.notifies("notifications/message", log("error", "after the answer"))
         await wait_all_tasks_blocked()
-        assert client.heard("notifications/message") == heard
+        assert client.notifications_of("notifications/message") == heard
         nursery.cancel_scope.cancel()
 
 
@@ -1107,14 +1111,14 @@ async def test_a_log_message_goes_with_the_request_that_it_came_with() -> None:
         for nth, id in enumerate(ids):
             server.sends(Notification("notifications/message", Raw(json.dumps(log("debug", nth)).encode())), about=id)
         await wait_all_tasks_blocked()
-        heard = [[each["data"] for each in client.heard("notifications/message")] for client in clients]
+        heard = [[each["data"] for each in client.notifications_of("notifications/message")] for client in clients]
         assert heard == [[0], [1], []]
         for id in ids:
             server.says(id, {"content": []})
         await wait_all_tasks_blocked()
         server.sends(Notification("notifications/message", Raw(json.dumps(log("error", 2)).encode())), about=ids[0])
         await wait_all_tasks_blocked()
-        assert [len(client.heard("notifications/message")) for client in clients] == [1, 1, 0]
+        assert [len(client.notifications_of("notifications/message")) for client in clients] == [1, 1, 0]
         nursery.cancel_scope.cancel()
 
 
@@ -1132,7 +1136,7 @@ async def test_the_shared_endpoint_says_whose_log_message_it_is(
         await client.request("logging/setLevel", {"level": "debug"})
         await server.notifies("notifications/message", log("debug", **({"logger": logger} if logger else {})))
         await wait_all_tasks_blocked()
-        (heard,) = client.heard("notifications/message")
+        (heard,) = client.notifications_of("notifications/message")
         assert heard.get("logger") == named
         nursery.cancel_scope.cancel()
 
@@ -1146,7 +1150,7 @@ async def test_log_messages_of_another_server_do_not_reach_a_servers_own_endpoin
         await client.request("logging/setLevel", {"level": "debug"})
         await servers[1].notifies("notifications/message", log("emergency"))
         await wait_all_tasks_blocked()
-        assert client.heard("notifications/message") == []
+        assert client.notifications_of("notifications/message") == []
         nursery.cancel_scope.cancel()
 
 
@@ -1160,12 +1164,12 @@ async def test_a_flood_of_log_messages_is_cut_and_counted(autojump_clock: MockCl
         for _ in range(LOGS_A_SECOND + 50):
             await server.notifies("notifications/message", log("debug"))
         await wait_all_tasks_blocked()
-        assert len(client.heard("notifications/message")) == LOGS_A_SECOND
+        assert len(client.notifications_of("notifications/message")) == LOGS_A_SECOND
         assert world.journal.dropped["a"]["too many log messages"] == 50
         await trio.sleep(1)
         await server.notifies("notifications/message", log("debug"))
         await wait_all_tasks_blocked()
-        assert len(client.heard("notifications/message")) == LOGS_A_SECOND + 1
+        assert len(client.notifications_of("notifications/message")) == LOGS_A_SECOND + 1
         nursery.cancel_scope.cancel()
 
 
@@ -1179,7 +1183,7 @@ async def test_long_log_messages_of_an_untrusted_server_count_for_more(autojump_
         for _ in range(10):
             await server.notifies("notifications/message", log("debug", "x" * 60 * LOG_SIZE))
         await wait_all_tasks_blocked()
-        assert len(client.heard("notifications/message")) == LOGS_A_SECOND // 61
+        assert len(client.notifications_of("notifications/message")) == LOGS_A_SECOND // 61
         nursery.cancel_scope.cancel()
 
 
@@ -1229,7 +1233,7 @@ async def test_a_notice_that_means_nothing_to_a_client_is_dropped() -> None:
             await server.notifies(method, {"taskId": "t"})
         await wait_all_tasks_blocked()
         assert world.journal.dropped["a"] == {"unexpected notification": 3}
-        assert client.told == []
+        assert client.notifications == []
 
 
 @pytest.mark.parametrize("capabilities", [CAN, {}])
@@ -1300,7 +1304,7 @@ async def test_a_question_is_not_lost_when_another_call_is_answered_in_the_same_
         question = Request("q", "sampling/createMessage", Raw(json.dumps(SAMPLE).encode()))
         answer = Success(newest["id"], Raw(b'{"content":[]}'))
         assert server.link is not None
-        server.link.put(b"[%b,%b]" % (write(question), write(answer)))
+        server.link.write_bytes(b"[%b,%b]" % (write(question), write(answer)))
         await client.is_asked("sampling/createMessage")
         await wait_all_tasks_blocked()
         assert over == {2}
@@ -1338,7 +1342,7 @@ async def test_what_a_server_asks_while_it_is_told_to_watch_belongs_to_whoever_w
         await wait_all_tasks_blocked()
         with pytest.raises(Refusal, match="not certain"):
             await server.asks("elicitation/create", {"message": "?", "requestedSchema": {"type": "object"}})
-        assert caller.asked == []
+        assert caller.server_requests == []
         nursery.cancel_scope.cancel()
 
 
@@ -1347,14 +1351,14 @@ async def test_a_server_that_is_still_being_listed_asks_for_nothing_that_its_rev
 ) -> None:
     """(rule 73) Whoever is behind it would be known, and can be asked by others."""
     server = ScriptedServer("a", tools=["x"], revision="2025-03-26", answers={"tools/list": _never})
-    async with open_world(server, alone=True) as world, trio.open_nursery() as nursery:
+    async with open_world(server, single_client=True) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
         await client.session.serve_alone()
         await listen(nursery, client)
         with pytest.raises(Refusal) as refused:
             await server.asks("elicitation/create", FORM)
         assert (refused.value.code, refused.value.message) == (-32601, "2025-03-26 has no elicitation")
-        assert client.asked == []
+        assert client.server_requests == []
         later(nursery, server.asks, "roots/list")
         await client.is_asked("roots/list")
         nursery.cancel_scope.cancel()
@@ -1405,7 +1409,7 @@ async def test_such_a_client_is_asked_nothing_while_any_of_its_requests_may_be_m
     """(rule 71) In the answer to the wrong one a question would stand under its name. So it is with log messages. What
     names its request is certain, and so is what comes while there is no other."""
     server = token_server(how)
-    async with open_world(server, alone=how == "alone") as world, trio.open_nursery() as nursery:
+    async with open_world(server, single_client=how == "alone") as world, trio.open_nursery() as nursery:
         if how == "alone":
             world.router.serve_only(Caller("test", None, "token", NO_ABILITIES, "token", key="token"))
         await world.settled()
@@ -1443,7 +1447,7 @@ async def test_such_a_client_is_asked_nothing_while_any_of_its_requests_may_be_m
 @pytest.mark.slow
 async def test_what_names_a_task_of_such_a_client_is_certain() -> None:
     """(rule 71) The task is one of several that the server runs for it."""
-    server = shaking()
+    server = handshake_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()
         lines = [Line(), Line()]

@@ -14,7 +14,7 @@ from host.policy.fingerprint import Launch
 from host.upstream.roster import DRAIN
 from host.upstream.supervisor import Disabled, Ready
 from tests.kit.gates import kind
-from tests.kit.passes import passes
+from tests.kit.passes import measure_passes
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
 
@@ -41,7 +41,7 @@ async def test_the_first_answers_wait_for_whom_they_need_within_the_grace(
     )
     async with open_world(*servers) as world:
         began = trio.current_time()
-        await world.roster.wait_settled(asked)
+        await world.upstreams.wait_settled(asked)
         assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
 
 
@@ -49,7 +49,7 @@ async def test_after_the_grace_nobody_waits(autojump_clock: MockClock) -> None:
     async with open_world(ScriptedServer("slow", answers=starting_after(30))) as world:
         await trio.sleep(4)
         began = trio.current_time()
-        await world.roster.wait_settled(None)
+        await world.upstreams.wait_settled(None)
         assert trio.current_time() == began
 
 
@@ -60,9 +60,9 @@ async def test_all_are_connected_at_once_and_keep_their_order(autojump_clock: Mo
         began = trio.current_time()
         await world.settled()
         assert trio.current_time() - began == pytest.approx(1, abs=0.1)
-        assert list(world.roster.upstreams) == [server.id for server in servers]
-        assert "s49" in world.roster
-        assert "s50" not in world.roster
+        assert list(world.upstreams.upstreams) == [server.id for server in servers]
+        assert "s49" in world.upstreams
+        assert "s50" not in world.upstreams
 
 
 async def test_a_server_that_is_off_is_never_connected(autojump_clock: MockClock) -> None:
@@ -71,7 +71,7 @@ async def test_a_server_that_is_off_is_never_connected(autojump_clock: MockClock
         await trio.sleep(1000)
         assert server.connections == 0
         with pytest.raises(Unavailable):
-            world.roster.ready("off")
+            world.upstreams.ready("off")
 
 
 # Another configuration
@@ -107,20 +107,20 @@ async def test_servers_come_and_go_and_those_that_stay_are_not_disturbed(autojum
     async with open_world(stays, goes) as world:
         client = await world.client()
         await world.settled()
-        kept = world.roster.ready("stays")
+        kept = world.upstreams.ready("stays")
         world.configures(comes, stays)
         await world.settled()
         await wait_all_tasks_blocked()
         assert await client.names() == ["comes__x", "stays__x"]
-        assert list(world.roster.upstreams) == ["comes", "stays"]
-        assert world.roster.ready("stays") is kept
+        assert list(world.upstreams.upstreams) == ["comes", "stays"]
+        assert world.upstreams.ready("stays") is kept
         assert (stays.connections, goes.connections, comes.connections) == (1, 1, 1)
         assert [await text(client, name) for name in ("comes__x", "stays__x")] == ["ok", "ok"]
         assert await text(client, "goes__x") == "Unknown tool: goes__x"
         assert not ended(stays)
         assert ended(goes)
         with pytest.raises(Unavailable):
-            world.roster.ready("goes")
+            world.upstreams.ready("goes")
 
 
 def ended(server: ScriptedServer) -> bool:
@@ -154,7 +154,7 @@ async def test_a_server_that_begins_anew_ends_first_but_not_before_its_calls_or_
         call = later(nursery, client.call, "a__x")
         request = await old.hears("tools/call")
         began = trio.current_time()
-        world.configures(new, anew=["a"])
+        world.configures(new, restart=["a"])
         if answers_after is not None:
             await trio.sleep(answers_after)
             assert new.connections == 0
@@ -173,7 +173,7 @@ async def test_a_server_that_begins_anew_ends_first_but_not_before_its_calls_or_
 
 async def until_ready(world: World, *servers: str) -> None:
     await world.settled()
-    assert all(isinstance(world.roster.upstreams[server].state, Ready) for server in servers)
+    assert all(isinstance(world.upstreams.upstreams[server].state, Ready) for server in servers)
 
 
 async def test_a_server_that_is_idle_begins_anew_at_once(autojump_clock: MockClock) -> None:
@@ -181,7 +181,7 @@ async def test_a_server_that_is_idle_begins_anew_at_once(autojump_clock: MockClo
     async with open_world(old) as world:
         await world.settled()
         began = trio.current_time()
-        world.configures(new, anew=["a"])
+        world.configures(new, restart=["a"])
         await until_ready(world, "a")
         assert trio.current_time() - began < 1
 
@@ -202,16 +202,16 @@ async def test_whoever_watches_goes_on_watching_at_a_server_that_begins_anew(aut
     old, new = watched("old"), watched("new")
     async with open_world(old) as world, trio.open_nursery() as nursery:
         client = await world.client()
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         await client.request("resources/subscribe", {"uri": "a+x:1"})
-        world.configures(new, anew=["a"])
+        world.configures(new, restart=["a"])
         await until_ready(world, "a")
         await trio.sleep(1)
         assert subscribed == ["old x:1", "new x:1"]
-        before = len(client.heard("notifications/resources/updated"))
+        before = len(client.notifications_of("notifications/resources/updated"))
         await new.notifies("notifications/resources/updated", {"uri": "x:1"})
         await trio.sleep(1)
-        heard = client.heard("notifications/resources/updated")
+        heard = client.notifications_of("notifications/resources/updated")
         assert [each["uri"] for each in heard[before:]] == ["a+x:1"]
         nursery.cancel_scope.cancel()
 
@@ -224,7 +224,7 @@ async def test_what_is_only_judged_otherwise_is_used_as_it_is(autojump_clock: Mo
         assert await text(client, "a__x") == "ok"
         judged = server("a", isolation=Isolation.PER_CLIENT, consent=Consent(tools=kind(ask=["x"])))
         world.configures(judged)
-        assert world.roster.upstreams["a"].spec is world.roster.instances["a"].spec is judged.spec
+        assert world.upstreams.upstreams["a"].spec is world.upstreams.instances["a"].spec is judged.spec
         assert "needs a person's consent" in await text(client, "a__x")
         world.configures(first)
         assert await text(client, "a__x") == "ok"
@@ -240,10 +240,10 @@ async def test_instances_of_clients_end_with_what_they_are_instances_of(
         client = await world.client()
         call = later(nursery, client.call, "a__x")
         request = await old.hears("tools/call")
-        instances = world.roster.instances["a"]
+        instances = world.upstreams.instances["a"]
         assert len(instances) == 1
         began = trio.current_time()
-        world.configures(new, anew=["a"])
+        world.configures(new, restart=["a"])
         if drains:
             await trio.sleep(4)
             assert len(instances) == 1
@@ -264,12 +264,12 @@ async def test_a_server_is_switched_off_and_on(autojump_clock: MockClock) -> Non
     async with open_world(on) as world:
         client = await world.client()
         await world.settled()
-        world.configures(off, anew=["a"])
+        world.configures(off, restart=["a"])
         await trio.sleep(1)
-        assert isinstance(world.roster.upstreams["a"].state, Disabled)
+        assert isinstance(world.upstreams.upstreams["a"].state, Disabled)
         assert "it is disabled" in await text(client, "a__x")
         assert ended(on)
-        world.configures(on, anew=["a"])
+        world.configures(on, restart=["a"])
         await until_ready(world, "a")
         assert await text(client, "a__x") == "ok"
         assert (on.connections, off.connections) == (2, 0)
@@ -281,7 +281,7 @@ async def test_one_configuration_after_the_other_leaves_one_server_of_each_name(
     async with open_world(versions[0]) as world:
         await world.settled()
         for version in versions[1:]:
-            world.configures(version, anew=["a"])
+            world.configures(version, restart=["a"])
         await until_ready(world, "a")
         await trio.sleep(30)
         assert [ended(version) for version in versions] == [True, True, True, True, False]
@@ -299,12 +299,12 @@ async def test_what_was_approved_of_a_server_is_approved_when_it_begins_anew(
         await world.settled()
         world.approves()
         for _ in range(2):
-            world.configures(server("a", trust=trust, title="A"), anew=["a"])
+            world.configures(server("a", trust=trust, title="A"), restart=["a"])
             await until_ready(world, "a")
             assert await client.names() == ["a__x"]
         changed = server("a", trust=trust)
         changed.lists["tools"][0]["description"] = "Obey."
-        world.configures(changed, anew=["a"])
+        world.configures(changed, restart=["a"])
         await until_ready(world, "a")
         assert await client.names() == (["a__x"] if trust is Trust.TRUSTED else [])
 
@@ -313,7 +313,7 @@ async def test_servers_that_begin_together_begin_one_in_each_pass(monkeypatch: p
     """To look up and write down what one launches takes 2 ms: fifty held the loop for a tenth of a second."""
     async with open_world() as world:
         observe, begun = world.gate.observe_launch, list[int]()
-        with passes() as found:
+        with measure_passes() as found:
 
             def counted(server: str, launch: Launch) -> bool:
                 begun.append(found.count)

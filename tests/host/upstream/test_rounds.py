@@ -81,7 +81,7 @@ async def test_all_that_is_asked_is_put_at_once_and_comes_back_in_a_new_request_
         assert answered(first) == ("none", "none")
         server.says(first["id"], asks("s1", f=FORM, s=SAMPLE, r=ROOTS, u=PAGE))
         await wait_all_tasks_blocked()
-        methods = [each.method for each in client.asked]
+        methods = [each.method for each in client.server_requests]
         assert sorted(methods) == [
             "elicitation/create",
             "elicitation/create",
@@ -89,7 +89,7 @@ async def test_all_that_is_asked_is_put_at_once_and_comes_back_in_a_new_request_
             "sampling/createMessage",
         ]
         replies: dict[str, dict[str, Any]] = {}
-        for asked in reversed(client.asked):
+        for asked in reversed(client.server_requests):
             server.hears_nothing_more()
             said = {"said": asked.method, "n": 1.50, "mode": "url" if b"https" in bytes(asked.params or b"") else ""}
             key = {"roots/list": "r", "sampling/createMessage": "s"}.get(asked.method, "u" if said["mode"] else "f")
@@ -173,7 +173,7 @@ async def test_a_server_that_only_wants_to_be_asked_again_is_after_a_while(
         pauses = [after - before for before, after in pairwise(times)]
         assert pauses[0] == pytest.approx(FIRST_PAUSE, rel=0.25)
         assert pauses[-1] == pytest.approx(LAST_PAUSE, rel=0.25)
-        assert client.asked == []
+        assert client.server_requests == []
 
 
 async def _hears(server: ScriptedServer) -> dict[str, Any]:
@@ -206,7 +206,7 @@ async def test_a_server_that_goes_round_in_circles_is_stopped(autojump_clock: Mo
             "content": [{"type": "text", "text": "a asks without end"}],
             "isError": True,
         }
-        assert (len(client.asked), number) == (MAX_ROUNDS, MAX_ROUNDS + 1)
+        assert (len(client.server_requests), number) == (MAX_ROUNDS, MAX_ROUNDS + 1)
 
 
 async def test_a_server_that_wants_to_be_asked_again_for_ever_is_stopped(autojump_clock: MockClock) -> None:
@@ -238,7 +238,7 @@ async def test_a_page_is_shown_once_however_often_the_server_asks_for_it(autojum
             server.says(request["id"], asks(f"s{n}", again=PAGE))
             request = await server.hears("tools/call")
             assert answered(request) == ({"again": {"action": "accept"}}, f"s{n}")
-        assert len(client.asked) == 1
+        assert len(client.server_requests) == 1
         server.says(request["id"], asks("t", again=PAGE, r=ROOTS))
         client.replies((await client.is_asked("roots/list", 1))["id"], {"roots": []})
         request = await server.hears("tools/call")
@@ -246,7 +246,7 @@ async def test_a_page_is_shown_once_however_often_the_server_asks_for_it(autojum
         other = {**PAGE, "params": {**PAGE["params"], "url": "https://x/2"}}
         server.says(request["id"], asks(u=other))
         assert (await client.is_asked("elicitation/create", 2))["url"] == "https://x/2"
-        client.replies(client.asked[2].id, {"action": "cancel"})
+        client.replies(client.server_requests[2].id, {"action": "cancel"})
         request = await server.hears("tools/call")
         assert answered(request) == ({"u": {"action": "cancel"}}, "none")
         server.says(request["id"], DONE)
@@ -309,12 +309,12 @@ async def test_a_client_that_refuses_anything_else_gets_its_own_error_and_the_se
         call, request = await begin(nursery, client, server)
         server.says(request["id"], asks("s", f=FORM, q=question))
         await wait_all_tasks_blocked()
-        form, refused = sorted(client.asked, key=lambda each: each.method != "elicitation/create")
+        form, refused = sorted(client.server_requests, key=lambda each: each.method != "elicitation/create")
         client.declines(refused.id, -1, "User rejected")
         with pytest.raises(Refusal) as refusal:
             await call.comes()
         assert (refusal.value.code, refusal.value.message) == (-1, "User rejected")
-        assert [params["requestId"] for params in client.heard("notifications/cancelled")] == [form.id]
+        assert [params["requestId"] for params in client.notifications_of("notifications/cancelled")] == [form.id]
         server.hears_nothing_more()
 
 
@@ -338,18 +338,18 @@ async def test_a_server_that_asks_for_what_it_was_not_told_that_it_may_gets_no_a
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=capabilities)
         world.approves()
-        with world.attended() as consents:
+        with world.auto_answering() as consents:
             call = later(nursery, client.request, "prompts/get", {"name": "a__p"})
             request = await server.hears("prompts/get")
             server.says(request["id"], asks("s", r=ROOTS, q=question))
             with pytest.raises(Refusal, match="a asks for what it may not") as refusal:
                 await call.comes()
             assert refusal.value.code == 403
-            assert client.asked == []
+            assert client.server_requests == []
             server.hears_nothing_more()
             nursery.start_soon(_ask, server, question)
             with pytest.raises(Forbidden):
-                await world.round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
+                await world.mrtr_round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
         assert {matter.access.kind for matter in consents} <= {"prompt"}
 
 
@@ -363,13 +363,13 @@ async def test_a_person_is_asked_before_a_question_that_costs_something_is_hande
         client = await world.client(capabilities=CAN)
         nursery.start_soon(_ask, server, question)
         with pytest.raises(Unconfirmed):
-            await world.round("prompts/get", params, capabilities=CAN)
+            await world.mrtr_round("prompts/get", params, capabilities=CAN)
         nursery.start_soon(_ask, server, question)
-        with world.attended(Answering.DENY), pytest.raises(Forbidden, match="a person said no"):
-            await world.round("prompts/get", params, capabilities=CAN)
+        with world.auto_answering(Answering.DENY), pytest.raises(Forbidden, match="a person said no"):
+            await world.mrtr_round("prompts/get", params, capabilities=CAN)
         nursery.start_soon(_ask, server, question)
-        with world.attended() as consents:
-            found = await world.round("prompts/get", params, capabilities=CAN)
+        with world.auto_answering() as consents:
+            found = await world.mrtr_round("prompts/get", params, capabilities=CAN)
         assert isinstance(found, InputRequired)
         assert list(found.requests) == ["q"]
         assert [matter.access.kind for matter in consents] == [what]
@@ -386,8 +386,8 @@ async def test_a_person_is_asked_before_a_question_that_costs_something_is_hande
             with pytest.raises(Refusal) as refused:
                 await call.comes()
             assert refused.value.code == 408
-        assert client.asked == []
-        with world.attended() as consents:
+        assert client.server_requests == []
+        with world.auto_answering() as consents:
             call = later(nursery, client.request, "prompts/get", params)
             request = await server.hears("prompts/get")
             server.says(request["id"], asks("s", q=question))
@@ -419,11 +419,11 @@ async def test_only_roots_that_the_configuration_allows_reach_the_server() -> No
         await call.comes()
 
         nursery.start_soon(_ask, server, ROOTS)
-        found = await world.round("prompts/get", {"name": "a__p"}, capabilities=CAN)
+        found = await world.mrtr_round("prompts/get", {"name": "a__p"}, capabilities=CAN)
         assert isinstance(found, InputRequired)
         answers = {"q": encode(told), "f": Raw(b'{"action":"accept","content":{"roots":"all"}}')}
         call = later(
-            nursery, world.round, "prompts/get", {"name": "a__p"}, MrtrRound("a", answers, "s"), capabilities=CAN
+            nursery, world.mrtr_round, "prompts/get", {"name": "a__p"}, MrtrRound("a", answers, "s"), capabilities=CAN
         )
         again = await server.hears("prompts/get")
         assert again["inputResponses"] == {"q": rest, "f": {"action": "accept", "content": {"roots": "all"}}}
@@ -462,9 +462,9 @@ async def test_an_unfinished_answer_that_is_none_is_a_broken_server(result: dict
         with pytest.raises(Refusal) as refusal:
             await client.request("prompts/get", {"name": "a__p"})
         assert refusal.value.code == 502
-        assert client.asked == []
+        assert client.server_requests == []
         with pytest.raises(ProtocolViolation):
-            await world.round("prompts/get", {"name": "a__p"}, capabilities=CAN)
+            await world.mrtr_round("prompts/get", {"name": "a__p"}, capabilities=CAN)
 
 
 @pytest.mark.parametrize("kind", ["input_required", "task", "partial", "", 5])
@@ -481,7 +481,7 @@ async def test_a_result_of_a_kind_that_its_method_has_not_is_a_broken_server(kin
         with pytest.raises(Refusal) as refusal:
             await client.request("completion/complete", params)
         assert refusal.value.code == 502
-        assert client.asked == []
+        assert client.server_requests == []
 
 
 @pytest.mark.parametrize(
@@ -540,8 +540,8 @@ async def test_a_call_that_is_cancelled_withdraws_what_it_asks_and_tells_the_ser
         await wait_all_tasks_blocked()
         client.notifies("notifications/cancelled", {"requestId": "mine"})
         await call.comes()
-        withdrawn = {params["requestId"] for params in client.heard("notifications/cancelled")}
-        assert withdrawn == {asked.id for asked in client.asked}
+        withdrawn = {params["requestId"] for params in client.notifications_of("notifications/cancelled")}
+        assert withdrawn == {asked.id for asked in client.server_requests}
         assert len(withdrawn) == 2
         server.hears_nothing_more()
 
@@ -606,8 +606,8 @@ async def test_progress_goes_on_under_one_token_over_all_rounds() -> None:
             await server.notifies("notifications/progress", {"progressToken": token, "progress": progress})
         server.says(request["id"], DONE)
         await call.comes()
-        assert [params["progress"] for params in client.heard("notifications/progress")] == [1, 2]
-        assert {params["progressToken"] for params in client.heard("notifications/progress")} == {"mine"}
+        assert [params["progress"] for params in client.notifications_of("notifications/progress")] == [1, 2]
+        assert {params["progressToken"] for params in client.notifications_of("notifications/progress")} == {"mine"}
 
 
 # A caller that repeats requests
@@ -628,7 +628,7 @@ async def test_a_caller_that_repeats_requests_gets_the_questions_and_nothing_is_
     server = asking(answers={"tools/call": call})
     async with open_world(server) as world:
         await world.settled()
-        first = await world.round("tools/call", CALL, capabilities=CAN)
+        first = await world.mrtr_round("tools/call", CALL, capabilities=CAN)
         assert isinstance(first, InputRequired)
         assert (first.server, first.state) == ("a", "theirs")
         found = {key: (method, _decoded(params)) for key, (method, params) in first.requests.items()}
@@ -639,7 +639,7 @@ async def test_a_caller_that_repeats_requests_gets_the_questions_and_nothing_is_
         assert found["s"][1]["vendor"] == 1.5
         assert len(asked) == 1
         answers = {"r": Raw(b'{"roots": [], "n": 1.50}'), "unknown": Raw(b"{}")}
-        second = await world.round("tools/call", CALL, MrtrRound("a", answers, "theirs"), capabilities=CAN)
+        second = await world.mrtr_round("tools/call", CALL, MrtrRound("a", answers, "theirs"), capabilities=CAN)
         assert isinstance(second, Answered)
         assert json.loads(bytes(second.result)) == BARE
         assert answered(asked[1]) == ({"r": {"roots": [], "n": 1.5}, "unknown": {}}, "theirs")
@@ -658,7 +658,7 @@ async def test_at_a_servers_own_endpoint_nothing_in_a_question_is_renamed() -> N
 
     async with open_world(asking(answers={"tools/call": call})) as world:
         await world.settled()
-        found = await world.round("tools/call", {"name": "x"}, capabilities=CAN, endpoint="a")
+        found = await world.mrtr_round("tools/call", {"name": "x"}, capabilities=CAN, endpoint="a")
         assert isinstance(found, InputRequired)
         assert found.state is None
         assert _decoded(found.requests["s"][1])["messages"] == [used]
@@ -670,7 +670,7 @@ async def test_a_state_without_questions_is_handed_on_too() -> None:
 
     async with open_world(asking(answers={"tools/call": call})) as world:
         await world.settled()
-        found = await world.round("tools/call", CALL)
+        found = await world.mrtr_round("tools/call", CALL)
         assert found == InputRequired("a", {}, "come back")
 
 
@@ -685,9 +685,9 @@ async def test_a_state_that_is_too_long_to_be_carried_is_a_broken_server(letter:
     async with open_world(asking(answers={"tools/call": call})) as world:
         await world.settled()
         state = longest
-        assert await world.round("tools/call", CALL) == InputRequired("a", {}, longest)
+        assert await world.mrtr_round("tools/call", CALL) == InputRequired("a", {}, longest)
         state = longest + letter
-        result = await world.round("tools/call", CALL)
+        result = await world.mrtr_round("tools/call", CALL)
         assert isinstance(result, Answered)
         assert f"more than {MAX_STATE} bytes" in json.loads(bytes(result.result))["content"][0]["text"]
 
@@ -698,7 +698,7 @@ async def test_a_retry_for_what_is_another_servers_by_now_is_refused() -> None:
     async with open_world(server) as world:
         await world.settled()
         with pytest.raises(InvalidParams, match="requestState"):
-            await world.round("tools/call", CALL, MrtrRound("b", {}, "theirs"))
+            await world.mrtr_round("tools/call", CALL, MrtrRound("b", {}, "theirs"))
         server.hears_nothing_more()
         assert "tools/call" not in server.asked
 
@@ -712,7 +712,7 @@ async def test_how_fresh_a_result_is_counts_only_if_nothing_was_asked_for_it(at:
 
     async with open_world(asking(answers={"resources/read": read})) as world:
         await world.settled()
-        found = await world.round("resources/read", {"uri": "a+x:1"}, at)
+        found = await world.mrtr_round("resources/read", {"uri": "a+x:1"}, at)
         assert isinstance(found, Answered)
         assert json.loads(bytes(found.result)) == {"contents": []}
         expected = (5000, True) if at is None else (0, False)

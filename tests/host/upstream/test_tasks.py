@@ -24,13 +24,13 @@ from tests.kit.tasks import (
     RELATED,
     begins,
     completes,
-    extended,
-    flat,
-    gives,
-    says_how,
-    shaking,
+    extension_server,
+    extension_status,
+    handshake_server,
+    says_result,
+    says_status,
     status,
-    works,
+    still_working,
 )
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
@@ -70,7 +70,7 @@ async def taken(world: World, taken: list[bool]) -> Any:
 
 async def test_a_tool_that_needs_a_task_is_driven_for_a_client_that_knows_none(autojump_clock: MockClock) -> None:
     """(rule 90) (rule 60)"""
-    server = shaking()
+    server = handshake_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         (listed,) = (await client.request("tools/list"))["tools"]
@@ -79,17 +79,17 @@ async def test_a_tool_that_needs_a_task_is_driven_for_a_client_that_knows_none(a
         asked = await begins(server)
         assert asked["task"] == {"ttl": TASK_LIFE}
         assert asked["arguments"] == {"n": 1}
-        await says_how(server)
+        await says_status(server)
         assert not call.done
-        await says_how(server, "completed")
-        await gives(server, {**OK, "_meta": {RELATED: {"taskId": "t1"}, "own": 1}})
+        await says_status(server, "completed")
+        await says_result(server, {**OK, "_meta": {RELATED: {"taskId": "t1"}, "own": 1}})
         assert await call.comes() == {**OK, "_meta": {"own": 1}}
         server.hears_nothing_more()
 
 
 @pytest.mark.parametrize("support", ["optional", "forbidden", None])
 async def test_a_tool_that_needs_no_task_is_called_as_ever(support: str | None) -> None:
-    server = shaking(support)
+    server = handshake_server(support)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         call = later(nursery, client.call, "a__x")
@@ -102,7 +102,7 @@ async def test_a_tool_that_needs_no_task_is_called_as_ever(support: str | None) 
 @pytest.mark.parametrize("code", [-32601, -32600])
 async def test_a_server_that_says_that_a_task_is_needed_is_asked_for_one(code: int, autojump_clock: MockClock) -> None:
     """Its list did not say so. The tool and the type of request have a code each (rule 90)"""
-    server = shaking(None)
+    server = handshake_server(None)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         call = later(nursery, client.call, "a__x")
@@ -110,13 +110,13 @@ async def test_a_server_that_says_that_a_task_is_needed_is_asked_for_one(code: i
         assert "task" not in plain
         server.refuses(plain["id"], code, "this needs a task")
         assert (await begins(server))["task"] == {"ttl": TASK_LIFE}
-        await says_how(server, "completed")
-        await gives(server)
+        await says_status(server, "completed")
+        await says_result(server)
         assert await call.comes() == OK
 
 
 async def test_any_other_refusal_is_the_answer_and_so_is_the_second_one() -> None:
-    server = shaking(None)
+    server = handshake_server(None)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         call = later(nursery, client.call, "a__x")
@@ -132,7 +132,7 @@ async def test_any_other_refusal_is_the_answer_and_so_is_the_second_one() -> Non
 
 
 async def test_a_server_without_tasks_is_never_asked_for_one() -> None:
-    server = shaking("required", capabilities={"tools": {}})
+    server = handshake_server("required", capabilities={"tools": {}})
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         call = later(nursery, client.call, "a__x")
@@ -159,7 +159,7 @@ async def test_what_a_client_says_of_tasks_goes_no_further(revision: str, wish: 
         assert await call.comes() == OK
 
 
-@pytest.mark.parametrize("server", [shaking(), extended()], ids=["handshake", "extension"])
+@pytest.mark.parametrize("server", [handshake_server(), extension_server()], ids=["handshake", "extension"])
 async def test_a_server_may_answer_at_once(server: ScriptedServer) -> None:
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()
@@ -176,14 +176,14 @@ async def test_a_server_may_answer_at_once(server: ScriptedServer) -> None:
     ("poll", "pause"),
     [(None, 1.0), (0, SHORTEST_POLL), (250, 0.25), (10**9, LONGEST_POLL), (-5, 1.0), ("soon", 1.0)],
 )
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_task_is_asked_about_as_often_as_its_server_likes(
     make: Any, poll: object, pause: float, autojump_clock: MockClock
 ) -> None:
     """Within bounds: neither in a tight loop, nor next year."""
     server = make()
     times: list[float] = []
-    server.answers["tasks/get"] = works(server, poll, times)
+    server.answers["tasks/get"] = still_working(server, poll, times)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         await world.settled()
@@ -196,12 +196,12 @@ async def test_a_task_is_asked_about_as_often_as_its_server_likes(
 
 
 async def test_what_a_tool_calls_an_error_is_its_result(autojump_clock: MockClock) -> None:
-    server = shaking()
+    server = handshake_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         call = later(nursery, (await simple(world)).call, "a__x")
         await begins(server)
-        await says_how(server, "failed")
-        await gives(server, {**OK, "isError": True})
+        await says_status(server, "failed")
+        await says_result(server, {**OK, "isError": True})
         assert await call.comes() == {**OK, "isError": True}
         server.hears_nothing_more()
 
@@ -209,11 +209,11 @@ async def test_what_a_tool_calls_an_error_is_its_result(autojump_clock: MockCloc
 @pytest.mark.parametrize("standing", ["failed", "cancelled", "completed"])
 async def test_the_error_of_a_task_is_that_of_the_call(standing: str, autojump_clock: MockClock) -> None:
     """And nobody calls off what is over."""
-    server = shaking()
+    server = handshake_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         call = later(nursery, (await simple(world)).call, "a__x")
         await begins(server)
-        await says_how(server, standing)
+        await says_status(server, standing)
         server.refuses((await server.hears("tasks/result"))["id"], -32050, "broken", {"n": 1})
         with pytest.raises(Refusal, match="-32050 broken") as refusal:
             await call.comes()
@@ -221,7 +221,7 @@ async def test_the_error_of_a_task_is_that_of_the_call(standing: str, autojump_c
         server.hears_nothing_more()
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_task_that_its_server_has_lost_fails_its_call(make: Any, autojump_clock: MockClock) -> None:
     server = make()
     async with open_world(server) as world, trio.open_nursery() as nursery:
@@ -236,7 +236,7 @@ async def test_a_task_that_its_server_has_lost_fails_its_call(make: Any, autojum
 
 
 @pytest.mark.parametrize("asked", [False, True])
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_server_that_dies_meanwhile_fails_its_call(make: Any, asked: bool, autojump_clock: MockClock) -> None:
     server = make()
     async with open_world(server) as world, trio.open_nursery() as nursery:
@@ -257,7 +257,7 @@ async def test_a_server_that_dies_meanwhile_fails_its_call(make: Any, asked: boo
     "said", [{"task": {}}, {"task": {"taskId": 7, "status": "working"}}, {"task": {"taskId": "t", "status": "lost"}}]
 )
 async def test_a_task_that_cannot_be_read_fails_its_call(said: dict[str, Any]) -> None:
-    server = shaking()
+    server = handshake_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         call = later(nursery, (await simple(world)).call, "a__x")
         server.says((await server.hears("tools/call"))["id"], said)
@@ -265,7 +265,7 @@ async def test_a_task_that_cannot_be_read_fails_its_call(said: dict[str, Any]) -
         server.hears_nothing_more()
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_status_that_cannot_be_read_fails_its_call_and_calls_the_task_off(
     make: Any, autojump_clock: MockClock
 ) -> None:
@@ -275,7 +275,7 @@ async def test_a_status_that_cannot_be_read_fails_its_call_and_calls_the_task_of
         await world.settled()
         call = later(nursery, client.call, "a__x")
         await begins(server)
-        await says_how(server, "somewhere")
+        await says_status(server, "somewhere")
         server.says((await server.hears("tasks/cancel"))["id"], {"resultType": "complete"})
         assert "cannot be read" in await failed(call)
         server.hears_nothing_more()
@@ -284,7 +284,7 @@ async def test_a_status_that_cannot_be_read_fails_its_call_and_calls_the_task_of
 # Calling off
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_call_that_is_called_off_ends_its_task_once(make: Any, autojump_clock: MockClock) -> None:
     """And its request, which was answered long ago, is not called off (rule 46)"""
     server = make()
@@ -293,7 +293,7 @@ async def test_a_call_that_is_called_off_ends_its_task_once(make: Any, autojump_
         await world.settled()
         call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id=7)
         await begins(server)
-        await says_how(server)
+        await says_status(server)
         await trio.sleep(0.1)
         client.notifies("notifications/cancelled", {"requestId": 7})
         asked = await server.hears("tasks/cancel")
@@ -306,12 +306,12 @@ async def test_a_call_that_is_called_off_ends_its_task_once(make: Any, autojump_
 @pytest.mark.parametrize("standing", ["input_required", "completed"])
 async def test_a_result_that_is_waited_for_is_called_off_with_its_task(standing: str) -> None:
     """What is over already is left as it is."""
-    server = shaking()
+    server = handshake_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id=7)
         asked = await begins(server, poll=0)
-        await says_how(server, standing)
+        await says_status(server, standing)
         waiting = await server.hears("tasks/result")
         client.notifies("notifications/cancelled", {"requestId": 7})
         cancelled = await server.hears("notifications/cancelled")
@@ -323,7 +323,7 @@ async def test_a_result_that_is_waited_for_is_called_off_with_its_task(standing:
 
 
 @pytest.mark.parametrize("late", ["task", "result", "other", "never"])
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_before_there_is_a_task_the_request_is_called_off(make: Any, late: str) -> None:
     """And the task, should the server make one all the same (rule 46)."""
     server = make()
@@ -336,7 +336,7 @@ async def test_before_there_is_a_task_the_request_is_called_off(make: Any, late:
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
         assert await call.comes() is None
         if late == "task":
-            server.says(asked["id"], flat(kind="task") if server.stateless else {"task": status()})
+            server.says(asked["id"], extension_status(kind="task") if server.stateless else {"task": status()})
             ended = await server.hears("tasks/cancel")
             assert ended["taskId"] == "t1"
             server.says(ended["id"], {})
@@ -347,12 +347,12 @@ async def test_before_there_is_a_task_the_request_is_called_off(make: Any, late:
 
 
 async def test_a_server_that_cannot_end_tasks_is_not_asked_to(autojump_clock: MockClock) -> None:
-    server = shaking(capabilities={"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}})
+    server = handshake_server(capabilities={"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}})
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id=7)
         await begins(server)
-        await says_how(server)
+        await says_status(server)
         await trio.sleep(0.1)
         client.notifies("notifications/cancelled", {"requestId": 7})
         assert await call.comes() is None
@@ -360,12 +360,12 @@ async def test_a_server_that_cannot_end_tasks_is_not_asked_to(autojump_clock: Mo
 
 
 async def test_a_server_that_does_not_answer_the_end_of_a_task_holds_nobody_up(autojump_clock: MockClock) -> None:
-    server = shaking()
+    server = handshake_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id=7)
         await begins(server)
-        await says_how(server)
+        await says_status(server)
         await trio.sleep(0.1)
         client.notifies("notifications/cancelled", {"requestId": 7})
         await server.hears("tasks/cancel")
@@ -375,7 +375,7 @@ async def test_a_server_that_does_not_answer_the_end_of_a_task_holds_nobody_up(a
 # Timeouts
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_every_word_on_a_task_puts_the_deadline_off(make: Any, autojump_clock: MockClock) -> None:
     server = make(timeout=3.0)
     async with open_world(server) as world, trio.open_nursery() as nursery:
@@ -384,7 +384,7 @@ async def test_every_word_on_a_task_puts_the_deadline_off(make: Any, autojump_cl
         call = later(nursery, client.call, "a__x")
         await begins(server, poll=1000)
         for _ in range(20):
-            await says_how(server, poll=1000)
+            await says_status(server, poll=1000)
         assert not call.done
         await server.hears("tasks/get")  # which has no answer
         await server.hears("notifications/cancelled")
@@ -392,12 +392,12 @@ async def test_every_word_on_a_task_puts_the_deadline_off(make: Any, autojump_cl
         assert "did not answer" in await failed(call)
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_server_may_wish_for_longer_pauses_than_its_timeout(make: Any, autojump_clock: MockClock) -> None:
     """While nobody asks it, it is not late."""
     server = make(timeout=3.0)
     times: list[float] = []
-    server.answers["tasks/get"] = works(server, 20_000, times)
+    server.answers["tasks/get"] = still_working(server, 20_000, times)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         await world.settled()
@@ -409,14 +409,14 @@ async def test_a_server_may_wish_for_longer_pauses_than_its_timeout(make: Any, a
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_without_a_task_of_its_own_no_client_waits_for_ever(make: Any, autojump_clock: MockClock) -> None:
     server = make(timeout=30.0)
 
     async def is_cancelled(params: dict[str, Any]) -> object:
-        return flat("cancelled") if server.stateless else status("cancelled")
+        return extension_status("cancelled") if server.stateless else status("cancelled")
 
-    server.answers |= {"tasks/get": works(server, 10_000, []), "tasks/cancel": is_cancelled}
+    server.answers |= {"tasks/get": still_working(server, 10_000, []), "tasks/cancel": is_cancelled}
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         await world.settled()
@@ -429,12 +429,12 @@ async def test_without_a_task_of_its_own_no_client_waits_for_ever(make: Any, aut
         assert server.asked.count("tasks/cancel") == 1
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_for_a_client_that_takes_a_task_only_the_task_says_when_it_ends(
     make: Any, autojump_clock: MockClock
 ) -> None:
     server = make(timeout=3.0)
-    server.answers["tasks/get"] = works(server, 500, [])
+    server.answers["tasks/get"] = still_working(server, 500, [])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()
         begun: list[bool] = []
@@ -446,7 +446,7 @@ async def test_for_a_client_that_takes_a_task_only_the_task_says_when_it_ends(
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_task_of_which_its_server_says_nothing_any_more_ends(make: Any, autojump_clock: MockClock) -> None:
     """Its client has taken it, and nobody's patience but ours would run out. It is called off."""
     server = make()
@@ -465,14 +465,14 @@ async def test_a_task_of_which_its_server_says_nothing_any_more_ends(make: Any, 
 
 
 async def test_an_optional_task_is_asked_for_where_the_client_takes_one(autojump_clock: MockClock) -> None:
-    server = shaking("optional")
+    server = handshake_server("optional")
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()
         begun: list[bool] = []
         call = later(nursery, taken, world, begun)
         assert (await begins(server))["task"] == {"ttl": TASK_LIFE}
-        await says_how(server, "completed")
-        await gives(server)
+        await says_status(server, "completed")
+        await says_result(server)
         assert await call.comes() == OK
         assert begun == [True]
 
@@ -481,12 +481,12 @@ async def test_after_an_answer_the_result_is_waited_for_as_long_as_the_task_is_a
     autojump_clock: MockClock,
 ) -> None:
     """While its result is fetched, the task is still asked about."""
-    server = shaking(timeout=3.0)
+    server = handshake_server(timeout=3.0)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         call = later(nursery, client.call, "a__x")
         await begins(server)
-        await says_how(server, "input_required")
+        await says_status(server, "input_required")
         result = await server.hears("tasks/result")
         meta = {"_meta": {RELATED: {"taskId": "t1"}}}
         question = later(nursery, server.asks, "elicitation/create", {**FORM, **meta})
@@ -494,7 +494,7 @@ async def test_after_an_answer_the_result_is_waited_for_as_long_as_the_task_is_a
         client.replies(asked["id"], YES)
         assert await question.comes() == YES
         for _ in range(20):
-            await says_how(server)
+            await says_status(server)
         assert not call.done
         server.says(result["id"], OK)
         assert await call.comes() == OK
@@ -506,7 +506,7 @@ async def test_after_an_answer_the_result_is_waited_for_as_long_as_the_task_is_a
 
 async def test_what_a_task_asks_reaches_the_client_it_belongs_to(autojump_clock: MockClock) -> None:
     """With two clients at work nothing but the task tells whose it is (rule 52)"""
-    server = shaking()
+    server = handshake_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         clients = [await simple(world), await simple(world)]
         calls = []
@@ -521,24 +521,24 @@ async def test_what_a_task_asks_reaches_the_client_it_belongs_to(autojump_clock:
             assert RELATED not in asked.get("_meta", {})
             clients[number].replies(asked["id"], YES)
             assert await question.comes() == YES
-        assert [len(client.asked) for client in clients] == [1, 1]
+        assert [len(client.server_requests) for client in clients] == [1, 1]
         with pytest.raises(Refusal):
             await server.asks("elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "another"}}})
         nursery.cancel_scope.cancel()
 
 
 async def test_the_clock_stands_still_while_a_task_waits_for_an_answer(autojump_clock: MockClock) -> None:
-    server = shaking(timeout=3.0)
+    server = handshake_server(timeout=3.0)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         call = later(nursery, client.call, "a__x")
         await begins(server)
-        await says_how(server, "input_required", poll=4000)
+        await says_status(server, "input_required", poll=4000)
         result = await server.hears("tasks/result")
         question = later(nursery, server.asks, "elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
         asked = await client.is_asked("elicitation/create")
         for _ in range(3):
-            await says_how(server, "input_required", poll=4000)
+            await says_status(server, "input_required", poll=4000)
         client.replies(asked["id"], YES)
         assert await question.comes() == YES
         server.says(result["id"], OK)
@@ -547,19 +547,19 @@ async def test_the_clock_stands_still_while_a_task_waits_for_an_answer(autojump_
 
 async def test_progress_is_told_for_as_long_as_the_task_lives(autojump_clock: MockClock) -> None:
     """(rule 43)"""
-    server = shaking()
+    server = handshake_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         call = later(nursery, client.call, "a__x", _meta={"progressToken": "mine"})
         asked = await begins(server)
         token = asked["_meta"]["progressToken"]
-        await says_how(server)
+        await says_status(server)
         await server.notifies("notifications/progress", {"progressToken": token, "progress": 1})
-        await says_how(server, "completed")
+        await says_status(server, "completed")
         await server.notifies("notifications/progress", {"progressToken": token, "progress": 2})
-        await gives(server)
+        await says_result(server)
         assert await call.comes() == OK
-        assert [each["progress"] for each in client.heard("notifications/progress")] == [1, 2]
+        assert [each["progress"] for each in client.notifications_of("notifications/progress")] == [1, 2]
 
 
 # Stateless servers
@@ -568,7 +568,7 @@ async def test_progress_is_told_for_as_long_as_the_task_lives(autojump_clock: Mo
 async def test_the_extension_is_declared_for_tools_and_to_servers_that_have_it(autojump_clock: MockClock) -> None:
     """For every caller, since Colonnade drives what its caller does not take (rule 92)"""
     plain = ScriptedServer("b", tools=["x"], revision=LATEST.name)
-    server = extended()
+    server = extension_server()
     async with open_world(server, plain) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         await world.settled()
@@ -590,7 +590,7 @@ async def test_a_task_of_the_extension_is_driven_for_a_client_that_knows_none(
     kind: str, autojump_clock: MockClock
 ) -> None:
     """Each question about it says everything about itself, and names the task in its headers (rule 35)"""
-    server = extended()
+    server = extension_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         await world.settled()
@@ -600,35 +600,35 @@ async def test_a_task_of_the_extension_is_driven_for_a_client_that_knows_none(
         meta = asked["_meta"]
         assert meta[f"{IO}protocolVersion"] == LATEST.name
         assert EXTENSION in meta[f"{IO}clientCapabilities"]["extensions"]
-        method, headers = server.mirrored[-1]
+        method, headers = server.sent_headers[-1]
         found = {name.lower(): each for name, each in headers.items()}
         assert (method, found["mcp-method"], found["mcp-name"]) == ("tasks/get", "tasks/get", "t1")
-        server.says(asked["id"], flat(kind=kind))
+        server.says(asked["id"], extension_status(kind=kind))
         result = {"resultType": "complete", "_meta": {f"{IO}serverInfo": {"name": "a", "version": "1"}}, **OK}
-        await says_how(server, "completed", kind=kind, result=result)
+        await says_status(server, "completed", kind=kind, result=result)
         assert await call.comes() == OK
         server.hears_nothing_more()
 
 
 async def test_what_a_tool_of_the_extension_calls_an_error_is_its_result(autojump_clock: MockClock) -> None:
-    server = extended()
+    server = extension_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         await world.settled()
         call = later(nursery, client.call, "a__x")
         await begins(server)
-        await says_how(server, "completed", result={**OK, "isError": True})
+        await says_status(server, "completed", result={**OK, "isError": True})
         assert await call.comes() == {**OK, "isError": True}
 
 
 async def test_a_failed_task_of_the_extension_is_its_error(autojump_clock: MockClock) -> None:
-    server = extended()
+    server = extension_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         await world.settled()
         call = later(nursery, client.call, "a__x")
         await begins(server)
-        await says_how(server, "failed", error={"code": 7, "message": "broken", "data": [1]})
+        await says_status(server, "failed", error={"code": 7, "message": "broken", "data": [1]})
         with pytest.raises(Refusal, match="7 broken") as refusal:
             await call.comes()
         assert refusal.value.data == [1]
@@ -636,13 +636,13 @@ async def test_a_failed_task_of_the_extension_is_its_error(autojump_clock: MockC
 
 
 async def test_a_task_that_its_server_called_off_is_an_error(autojump_clock: MockClock) -> None:
-    server = extended()
+    server = extension_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         await world.settled()
         call = later(nursery, client.call, "a__x")
         await begins(server)
-        await says_how(server, "cancelled", statusMessage="tired")
+        await says_status(server, "cancelled", statusMessage="tired")
         with pytest.raises(Refusal, match="called its task off: tired"):
             await call.comes()
         server.hears_nothing_more()
@@ -650,41 +650,41 @@ async def test_a_task_that_its_server_called_off_is_an_error(autojump_clock: Moc
 
 async def test_what_a_task_of_the_extension_asks_is_put_to_the_client_once(autojump_clock: MockClock) -> None:
     """All of it at the same time; the answers go with their keys. A key that stands there again is no new question."""
-    server = extended()
+    server = extension_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
         await world.settled()
         call = later(nursery, client.call, "a__x")
         await begins(server)
-        await says_how(server, "input_required", inputRequests={"k": ELICIT, "s": SAMPLE})
+        await says_status(server, "input_required", inputRequests={"k": ELICIT, "s": SAMPLE})
         sampled = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hi"}}
         await wait_all_tasks_blocked()
-        for question in client.asked:  # in no order
+        for question in client.server_requests:  # in no order
             client.replies(question.id, YES if question.method == "elicitation/create" else sampled)
         update = await server.hears("tasks/update")
         assert update["taskId"] == "t1"
         assert update["inputResponses"] == {"k": YES, "s": sampled}
         server.says(update["id"], {"resultType": "complete"})
-        await says_how(server, "input_required", inputRequests={"k": ELICIT, "l": ELICIT})
+        await says_status(server, "input_required", inputRequests={"k": ELICIT, "l": ELICIT})
         third = await client.is_asked("elicitation/create", 2)
         client.replies(third["id"], {"action": "decline"})
         update = await server.hears("tasks/update")
         assert update["inputResponses"] == {"l": {"action": "decline"}}
         server.says(update["id"], {"resultType": "complete"})
-        await says_how(server, "completed", result=OK)
+        await says_status(server, "completed", result=OK)
         assert await call.comes() == OK
-        assert len(client.asked) == 3
+        assert len(client.server_requests) == 3
 
 
 async def test_a_task_whose_client_refuses_is_called_off(autojump_clock: MockClock) -> None:
     """There is no way to tell the server that somebody does not want to."""
-    server = extended()
+    server = extension_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
         await world.settled()
         call = later(nursery, client.call, "a__x")
         await begins(server)
-        await says_how(server, "input_required", inputRequests={"s": SAMPLE})
+        await says_status(server, "input_required", inputRequests={"s": SAMPLE})
         client.declines((await client.is_asked("sampling/createMessage"))["id"], -1, "no")
         server.says((await server.hears("tasks/cancel"))["id"], {"resultType": "complete"})
         with pytest.raises(Refusal, match="-1 no"):
@@ -693,66 +693,66 @@ async def test_a_task_whose_client_refuses_is_called_off(autojump_clock: MockClo
 
 
 async def test_a_task_that_asks_what_it_may_not_is_called_off(autojump_clock: MockClock) -> None:
-    server = extended()
+    server = extension_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities={})
         await world.settled()
         call = later(nursery, client.call, "a__x")
         await begins(server)
-        await says_how(server, "input_required", inputRequests={"s": SAMPLE})
+        await says_status(server, "input_required", inputRequests={"s": SAMPLE})
         server.says((await server.hears("tasks/cancel"))["id"], {"resultType": "complete"})
         assert "asks for what it may not" in await failed(call)
-        assert not client.asked
+        assert not client.server_requests
         server.hears_nothing_more()
 
 
 async def test_a_call_that_is_called_off_withdraws_what_its_task_asks(autojump_clock: MockClock) -> None:
-    server = extended()
+    server = extension_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
         await world.settled()
         call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id=7)
         await begins(server)
-        await says_how(server, "input_required", poll=30_000, inputRequests={"k": ELICIT})
+        await says_status(server, "input_required", poll=30_000, inputRequests={"k": ELICIT})
         question = await client.is_asked("elicitation/create")
         client.notifies("notifications/cancelled", {"requestId": 7})
         server.says((await server.hears("tasks/cancel"))["id"], {"resultType": "complete"})
         assert await call.comes() is None
-        assert [each["requestId"] for each in client.heard("notifications/cancelled")] == [question["id"]]
+        assert [each["requestId"] for each in client.notifications_of("notifications/cancelled")] == [question["id"]]
         server.hears_nothing_more()
 
 
 async def test_a_task_that_ends_while_it_asks_withdraws_its_question(autojump_clock: MockClock) -> None:
     """It is asked about all the while."""
-    server = extended()
+    server = extension_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
         await world.settled()
         call = later(nursery, client.call, "a__x")
         await begins(server)
-        await says_how(server, "input_required", inputRequests={"k": ELICIT})
+        await says_status(server, "input_required", inputRequests={"k": ELICIT})
         question = await client.is_asked("elicitation/create")
-        await says_how(server, "input_required", inputRequests={"k": ELICIT})
-        await says_how(server, "completed", result=OK)
+        await says_status(server, "input_required", inputRequests={"k": ELICIT})
+        await says_status(server, "completed", result=OK)
         assert await call.comes() == OK
-        assert [each["requestId"] for each in client.heard("notifications/cancelled")] == [question["id"]]
-        assert len(client.asked) == 1
+        assert [each["requestId"] for each in client.notifications_of("notifications/cancelled")] == [question["id"]]
+        assert len(client.server_requests) == 1
 
 
 async def test_a_question_that_a_task_needs_no_more_is_withdrawn(autojump_clock: MockClock) -> None:
     """The task goes on, and may ask something else."""
-    server = extended()
+    server = extension_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
         await world.settled()
         call = later(nursery, client.call, "a__x")
         await begins(server)
-        await says_how(server, "input_required", inputRequests={"k": ELICIT})
+        await says_status(server, "input_required", inputRequests={"k": ELICIT})
         question = await client.is_asked("elicitation/create")
-        await says_how(server)
+        await says_status(server)
         await wait_all_tasks_blocked()
-        assert [each["requestId"] for each in client.heard("notifications/cancelled")] == [question["id"]]
-        await says_how(server, "input_required", inputRequests={"l": ELICIT})
+        assert [each["requestId"] for each in client.notifications_of("notifications/cancelled")] == [question["id"]]
+        await says_status(server, "input_required", inputRequests={"l": ELICIT})
         client.replies((await client.is_asked("elicitation/create", 1))["id"], YES)
         update = await server.hears("tasks/update")
         assert update["inputResponses"] == {"l": YES}
@@ -761,7 +761,7 @@ async def test_a_question_that_a_task_needs_no_more_is_withdrawn(autojump_clock:
         assert await call.comes() == OK
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_what_servers_tell_of_tasks_is_not_needed(make: Any, autojump_clock: MockClock) -> None:
     server = make()
     async with open_world(server) as world, trio.open_nursery() as nursery:
@@ -773,23 +773,23 @@ async def test_what_servers_tell_of_tasks_is_not_needed(make: Any, autojump_cloc
         await server.notifies(notice, status("cancelled"))
         await completes(server)
         assert await call.comes() == OK
-        assert not client.told
+        assert not client.notifications
 
 
 async def test_a_result_of_a_task_is_not_taken_for_one_where_none_can_be() -> None:
     """Of a prompt, or of a server that was told of no tasks."""
-    server = extended()
+    server = extension_server()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await simple(world)
         await world.settled()
         prompt = later(nursery, client.request, "prompts/get", {"name": "a__p"})
-        server.says((await server.hears("prompts/get"))["id"], flat(kind="task"))
+        server.says((await server.hears("prompts/get"))["id"], extension_status(kind="task"))
         with pytest.raises(Refusal, match="of a type that has no place here"):
             await prompt.comes()
         server.hears_nothing_more()
 
 
-@pytest.mark.parametrize("make", [shaking, extended])
+@pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_an_id_that_is_a_task_already_is_not_taken_for_another(make: Any, autojump_clock: MockClock) -> None:
     """What that one asks could be either client's."""
     server = make()

@@ -27,7 +27,7 @@ from host.protocol.methods import Kind
 from host.upstream import watches
 from host.upstream.reverse import MAX_UPDATE
 from tests.kit.gates import kind, open_gate
-from tests.kit.passes import assert_holds_nobody_up
+from tests.kit.passes import assert_loop_responsive
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
 D, E, F = "file:///d", "file:///e", "file:///f"
@@ -92,13 +92,13 @@ async def unwatch(client: ScriptedClient, uri: str = D, prefix: str = "a+") -> N
 async def listeners(world: World, nursery: trio.Nursery, count: int) -> list[ScriptedClient]:
     clients = [await world.client() for _ in range(count)]
     for client in clients:
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
     await wait_all_tasks_blocked()
     return clients
 
 
 def updates(client: ScriptedClient) -> list[str]:
-    return [params["uri"] for params in client.heard(UPDATED)]
+    return [params["uri"] for params in client.notifications_of(UPDATED)]
 
 
 async def test_a_resource_is_subscribed_to_once_and_given_up_with_its_last_watcher() -> None:
@@ -111,7 +111,7 @@ async def test_a_resource_is_subscribed_to_once_and_given_up_with_its_last_watch
         assert server.log == [f"+{D}"]
         await server.says_updated(D)
         assert [updates(client) for client in (first, second, third)] == [[f"a+{D}"], [f"a+{D}"], []]
-        assert first.heard(UPDATED) == [{"uri": f"a+{D}", "vendor": 1.5}]
+        assert first.notifications_of(UPDATED) == [{"uri": f"a+{D}", "vendor": 1.5}]
         await unwatch(first)
         await unwatch(third)
         await unwatch(third, E)
@@ -404,7 +404,7 @@ async def test_a_change_of_something_with_a_great_many_pieces_holds_nobody_up(wa
         (client,) = await listeners(world, nursery, 1)
         if watched:
             await watch(nursery, client).comes()
-        held = world.roster.upstreams["a"].watches
+        held = world.upstreams.upstreams["a"].watches
         assert len(held) == watched
 
         async def longest_that_is_passed_on() -> None:
@@ -415,8 +415,8 @@ async def test_a_change_of_something_with_a_great_many_pieces_holds_nobody_up(wa
         async def longer() -> None:
             await server.says_updated("x:" + "/" * 100_000)
 
-        await assert_holds_nobody_up(longest_that_is_passed_on, 0.4)
-        await assert_holds_nobody_up(longer, 0.4)
+        await assert_loop_responsive(longest_that_is_passed_on, 0.4)
+        await assert_loop_responsive(longer, 0.4)
         nursery.cancel_scope.cancel()
 
 
@@ -449,7 +449,7 @@ async def test_of_a_large_notice_only_the_uri_is_passed_on(more: int, passed_on:
         params["vendor"] = "x" * (MAX_UPDATE + more - len(Raw(json.dumps(params).encode())))
         await server.notifies(UPDATED, params)
         await wait_all_tasks_blocked()
-        (heard,) = client.heard(UPDATED)
+        (heard,) = client.notifications_of(UPDATED)
         assert heard == {**(params if passed_on else {}), "uri": f"a+{D}/x"}
         nursery.cancel_scope.cancel()
 
@@ -466,7 +466,7 @@ async def test_of_what_changed_while_nobody_listens_little_is_kept_and_charged()
         await wait_all_tasks_blocked()
         assert 0 < world.memory.by_owner()["client", "ada"] == world.memory.by_use()["streams"] < 1000
         with client.session.standing.listening(client._hear):
-            assert client.heard(UPDATED) == [{"uri": f"a+{D}"}, {"uri": f"a+{D}/x"}]
+            assert client.notifications_of(UPDATED) == [{"uri": f"a+{D}"}, {"uri": f"a+{D}/x"}]
         assert world.memory.by_use()["streams"] == 0
 
 
@@ -475,7 +475,7 @@ async def test_a_change_is_told_by_the_name_under_which_it_is_watched() -> None:
     server = Watched(consent=Consent(resources=kind(deny=("file:///d/secret",))))
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client("a")
-        nursery.start_soon(client.hear_changes)
+        nursery.start_soon(client.listen_changes)
         await watch(nursery, client, prefix="").comes()
         with pytest.raises(Refusal, match="-32002"):
             await watch(nursery, client, "file:///d/secret", prefix="").comes()
@@ -539,11 +539,11 @@ async def test_a_dedicated_instance_is_watched_by_its_own_client_and_kept_for_it
         assert (server.connections, server.log) == (3, [f"+{D}", f"+{D}"])
         assert updates(first) == [f"a+{D}", f"a+{D}"]
         assert updates(second) == []
-        assert len(world.roster.instances["a"]) == 1
+        assert len(world.upstreams.instances["a"]) == 1
         await unwatch(first)
         assert server.log == [f"+{D}", f"+{D}", f"-{D}"]
         await trio.sleep(31)
-        assert len(world.roster.instances["a"]) == 0
+        assert len(world.upstreams.instances["a"]) == 0
         nursery.cancel_scope.cancel()
 
 
@@ -627,7 +627,7 @@ async def test_a_request_that_is_called_off_in_the_breath_of_its_answer_leaves_n
     async with open_world(server) as world, trio.open_nursery() as nursery:
         (client,) = await listeners(world, nursery, 1)
         await watch(nursery, client).comes()
-        held = world.roster.upstreams["a"].watches
+        held = world.upstreams.upstreams["a"].watches
 
         async def called_off(exchange: Exchange) -> None:
             permit = world.gate.admit_without_confirmation(exchange, "a", Kind.RESOURCE, D)
@@ -826,7 +826,7 @@ async def test_of_many_who_hear_of_a_change_it_is_judged_once(monkeypatch: pytes
 
 
 def server_watches(world: World) -> watches.Watches:
-    return world.roster.upstreams["a"].watches
+    return world.upstreams.upstreams["a"].watches
 
 
 async def test_what_is_watched_is_judged_anew_in_steps_and_told_to_nobody_meanwhile() -> None:
@@ -857,7 +857,7 @@ async def test_whoever_reloads_need_not_wait_for_what_is_watched() -> None:
         for uri in (D, E, F):
             await watch(nursery, client, uri).comes()
         world.gate.replace({"a": Watched(consent=Consent(resources=kind(deny=(D, E)))).spec})
-        world.roster.reconsider(["a", "of which nothing is known"])
+        world.upstreams.reconsider(["a", "of which nothing is known"])
         assert len(server_watches(world)) == 3
         await wait_all_tasks_blocked()
         assert server.subscribed == {F}

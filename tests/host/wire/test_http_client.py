@@ -728,16 +728,16 @@ async def test_an_address_of_another_scheme_cannot_be_reached() -> None:
 class Deaf:
     """A handler that offers nothing."""
 
-    def whose(self, subject: None) -> None:
+    def owner_of(self, subject: None) -> None:
         return None
 
-    def called(self, peer: Peer[None], request: Request, behind: Behind[None]) -> Never:
+    def on_request(self, peer: Peer[None], request: Request, behind: Behind[None]) -> Never:
         raise NotImplementedError
 
-    def told(self, notice: Notification, behind: Behind[None]) -> None:
+    def on_notification(self, notice: Notification, behind: Behind[None]) -> None:
         raise NotImplementedError
 
-    def dropped(self, what: str, detail: str) -> None:
+    def on_dropped(self, what: str, detail: str) -> None:
         return
 
 

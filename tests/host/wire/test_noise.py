@@ -51,7 +51,7 @@ TOO_LARGE = write(Request(1, "sampling/createMessage", Raw(b'{"x":[' + b"1," * M
 
 def malformed(server: ScriptedServer) -> None:
     assert server.link is not None
-    server.link.put(b"a banner")
+    server.link.write_bytes(b"a banner")
 
 
 def unknown_method(server: ScriptedServer) -> None:
@@ -68,7 +68,7 @@ def answers_to_nothing(server: ScriptedServer) -> None:
 
 def too_large(server: ScriptedServer) -> None:
     assert server.link is not None
-    server.link.put(TOO_LARGE)
+    server.link.write_bytes(TOO_LARGE)
 
 
 USELESS = pytest.mark.parametrize("send", [malformed, unknown_method, never_asked, answers_to_nothing, too_large])
@@ -86,18 +86,18 @@ async def test_beyond_the_budget_the_connection_ends_and_backs_off(
             send(server)
         await wait_all_tasks_blocked(0.01)
         if fits:
-            assert isinstance(world.roster.upstreams["a"].state, Ready)
+            assert isinstance(world.upstreams.upstreams["a"].state, Ready)
             await trio.sleep(1)
             for _ in range(count):
                 send(server)
             await wait_all_tasks_blocked(0.01)
             assert failures(world) == []
             return
-        state = world.roster.upstreams["a"].state
+        state = world.upstreams.upstreams["a"].state
         assert isinstance(state, Failed)
         assert (state.why, failures(world)) == (WHY, [WHY])
         await trio.sleep(1)
-        assert isinstance(world.roster.upstreams["a"].state, Ready)
+        assert isinstance(world.upstreams.upstreams["a"].state, Ready)
 
 
 async def test_one_that_does_it_again_and_again_is_tried_ever_later(autojump_clock: MockClock) -> None:
@@ -109,7 +109,7 @@ async def test_one_that_does_it_again_and_again_is_tried_ever_later(autojump_clo
             for _ in range(USELESS_A_SECOND + 1):
                 malformed(server)
             await wait_all_tasks_blocked(0.01)
-            state = world.roster.upstreams["a"].state
+            state = world.upstreams.upstreams["a"].state
             assert isinstance(state, Failed)
             delays.append(state.next_attempt - state.since)
             await trio.sleep_until(state.next_attempt)
