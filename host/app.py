@@ -20,10 +20,10 @@ from config import Config, ConfigError, load
 from config.diff import difference
 from config.model import is_loopback
 from host.catalog import Catalog, Entry
+from host.console.admin import HostAdmin
 from host.console.control import open_control_socket
-from host.console.http import allowed_hosts, console_app, console_url
-from host.console.office import HostAdmin
-from host.console.sessions import ConsoleSessions
+from host.console.login import ConsoleSessions
+from host.console.web import allowed_hosts, console_app, console_url
 from host.downstream.hosted import Hosted, open_hosted
 from host.downstream.http import open_http_face
 from host.downstream.parking import Lot, open_lot
@@ -37,10 +37,10 @@ from host.heap import collect, give_back, tune
 from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, excerpt
 from host.memory import Budget
 from host.policy.audit import open_audit
-from host.policy.desk import ConfirmationQueue
+from host.policy.confirmations import ConfirmationQueue
+from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
 from host.policy.grants import Grants
-from host.policy.ledger import DecisionLog
 from host.policy.pins import Pins
 from host.router import Router
 from host.state import State

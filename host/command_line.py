@@ -19,8 +19,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from config import Config, ConfigError, StdioServer, Trust, load, schema
-from host.background import NonBlockingStream
 from host.errors import first_exception
+from host.non_blocking import NonBlockingStream
 from host.state import State, StateError, open_state, state_directory
 from host.version import VERSION
 from host.wire.port import bind

@@ -16,20 +16,20 @@ import trio
 from msgspec import Raw
 
 from config import Config
+from host.admin_client import find_hosts as find_running
 from host.app import Host, open_host, serve, serve_over_stdio
 from host.asking import BrokenAnswer, PeerError
-from host.background import NonBlockingStream
 from host.errors import AuditUnavailable, ColonnadeError, first_exception
 from host.exchange import Answered, Caller, Exchange, NoClient
 from host.heap import spare_collections
 from host.journal import Journal
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, members, value
-from host.local import find_hosts as find_running
+from host.mcp_client import fetch_status, open_mcp_client
 from host.names import server_of_name
+from host.non_blocking import NonBlockingStream
 from host.output import StatusLines, Terminal, open_log, printable
 from host.protocol.methods import CALL, LISTINGS, Kind
-from host.remote import fetch_status, open_mcp_client
 from host.state import State, StateError
 from host.upstream.listing import Ask, read_list
 from host.upstream.supervisor import counted_out

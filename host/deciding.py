@@ -23,19 +23,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from config import AskSpec, Channel, Config, ConfigError, load
-from host.console.decisions import PolicyAdmin
-from host.console.requests import AdminError, MalformedRequest, carry_out
+from host.admin_client import AdminClientError, RunningHost, find_hosts
+from host.console.api import AdminError, MalformedRequest, carry_out
+from host.console.policy_admin import PolicyAdmin
 from host.errors import ColonnadeError
 from host.hygiene import visible
 from host.journal import Journal
-from host.local import AdminClientError, RunningHost, find_hosts
 from host.output import Terminal
 from host.policy.audit import Audit, Integrity, files, records, verify
-from host.policy.desk import ConfirmationQueue
+from host.policy.confirmations import ConfirmationQueue
+from host.policy.decision_log import DecisionLog
 from host.policy.explain import grant_as_data, held_as_data
 from host.policy.gate import Gate
 from host.policy.grants import Grants
-from host.policy.ledger import DecisionLog
 from host.policy.pins import Pins
 from host.state import State, StateError
 from host.wire.descent import refuse, this_process

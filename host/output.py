@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, TextIO
 
-from host.background import NonBlockingStream
 from host.journal import (
     ConfigReloaded,
     ConfirmationRequested,
@@ -30,6 +29,7 @@ from host.journal import (
     Severity,
     StderrLine,
 )
+from host.non_blocking import NonBlockingStream
 
 
 class Terminal:

@@ -13,7 +13,7 @@ from typing import Generic, TypeAlias, TypeVar, cast
 
 import trio
 
-from host.aside import run_in_worker
+from host.worker import run_in_worker
 
 SLICE = 0.0005
 """Seconds of work between two checkpoints."""

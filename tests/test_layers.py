@@ -16,9 +16,9 @@ RANKS = [  # a file imports from its own rank and from lower ones
     (
         "host.errors",
         "host.version",
-        "host.background",
+        "host.non_blocking",
         "host.seal",
-        "host.aside",
+        "host.worker",
         "host.slices",
         "host.state",
         "host.hygiene",
@@ -33,7 +33,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
     ("host.upstream",),
     ("host.router",),
     ("host.downstream", "host.console"),
-    ("host.app", "host.remote", "host.local"),
+    ("host.app", "host.mcp_client", "host.admin_client"),
     ("host.output", "host.commands", "host.deciding"),
     ("host.command_line",),
     ("host.cli",),
@@ -54,7 +54,7 @@ UNTESTED = {  # sources without a test file of their own name: this list may onl
     "host/app.py",
     "host/command_line.py",
     "host/commands.py",
-    "host/remote.py",
+    "host/mcp_client.py",
 }
 
 VERSION = re.compile(r"20\d\d-[01]\d-[0-3]\d")

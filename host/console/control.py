@@ -30,7 +30,7 @@ import trio
 from msgspec import Raw
 
 from config import Channel
-from host.console.requests import (
+from host.console.api import (
     MAX_REQUEST,
     REQUESTS,
     AdminApi,

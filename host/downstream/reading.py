@@ -1,7 +1,7 @@
 """Reading of clients' messages. Light ones are read at once; heavy ones are checked in another process, some at a time.
 
 Checking a heavy message takes up to half a second of processor time, which the event loop has not got, nor the
-interpreter for so long: see `host/aside.py`. What the check leaves to be done is short, and a worker thread does it.
+interpreter for so long: see `host/worker.py`. What the check leaves to be done is short, and a worker thread does it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from host.aside import run_in_worker
 from host.errors import TooManyRequests
 from host.jsonrpc.messages import Received, receive, receive_judged, refusals
 from host.jsonrpc.strict import is_heavy
+from host.worker import run_in_worker
 
 LARGE_BYTES = 512 * 1024
 """Heavy messages of this size or more are large; the others are read beside them, and never wait for them."""

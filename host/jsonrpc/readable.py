@@ -4,7 +4,7 @@ A list is one message with the definitions of all servers, so they are held to w
 result is the answer to one call: only what makes common readers refuse a whole message is looked for. Measured: the
 reader of the official Python SDK (jiter) refuses more than 200 levels, integers of more than 4,300 digits, and lone
 surrogates; serde_json (Rust) refuses 128 levels. Where text is long, these functions are for a worker thread
-or another process (`host/aside.py`).
+or another process (`host/worker.py`).
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ from config import Verdict
 from host.catalog import Catalog
 from host.hygiene import visible
 from host.jsonrpc.raw import EMPTY_OBJECT
+from host.policy.conditions import decode_arguments
 from host.policy.fingerprint import Diff, difference, pretty
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope
 from host.policy.pins import Held, PinStatus
-from host.policy.predicates import decode_arguments
 from host.policy.rules import RuleDecision, conditions_text
 from host.protocol.methods import Kind
 from host.slices import Steps

@@ -29,21 +29,21 @@ from host.hygiene import clean, clean_json, is_light, visible
 from host.jsonrpc.messages import INVALID_PARAMS, Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, items, members, string, value
 from host.names import matching_templates
-from host.policy.caution import MAX_TEXT, check_server_request
-from host.policy.desk import (
+from host.policy.conditions import decode_arguments
+from host.policy.confirmations import (
     MAX_CONFIRMABLE_BYTES,
     ConfirmationContext,
     ConfirmationQueue,
     describe_access,
     stale_approval,
 )
+from host.policy.decision_log import AuditRecord, ChangeSummary, DecisionLog, Trace, summarize
 from host.policy.fingerprint import Launch, arguments_digest
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
-from host.policy.ledger import AuditRecord, ChangeSummary, DecisionLog, Trace, summarize
 from host.policy.limits import Meter
 from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Held, Pins, PinStatus, PreparedPins
-from host.policy.predicates import decode_arguments
 from host.policy.rules import RuleDecision, Rules
+from host.policy.server_request_checks import MAX_TEXT, check_server_request
 from host.policy.uris import TooManyVariants, is_plain, uri_variants
 from host.protocol.abilities import Abilities
 from host.protocol.links import PAGE, without_page

@@ -20,7 +20,7 @@ from math import inf
 import msgspec
 
 from config import Condition
-from host.policy.predicates import conditions_hold
+from host.policy.conditions import conditions_hold
 from host.state import Corrupt, Shared, StateError
 
 _VERSION = 1

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
 from config.globs import MAX_LENGTH, Globs, covers
-from host.policy.predicates import UNREADABLE as UNREADABLE
-from host.policy.predicates import conditions_hold, display_path, explain_conditions, parse_address
+from host.policy.conditions import UNREADABLE as UNREADABLE
+from host.policy.conditions import conditions_hold, display_path, explain_conditions, parse_address
 from host.policy.uris import TooManyVariants, UriVariant, uri_variants
 from host.protocol.methods import Kind
 from host.protocol.questions import Question

@@ -11,7 +11,6 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.aside import WorkerTimeout, run_in_worker
 from host.asking import AnswerTooLong, BrokenAnswer, PeerError
 from host.catalog import Entry
 from host.errors import (
@@ -68,6 +67,7 @@ from host.upstream.rounds import Rounds
 from host.upstream.tasks import TASK_LIFE, Ask, TaskCall
 from host.version import VERSION
 from host.wire.link import LinkLost, NoMemory
+from host.worker import WorkerTimeout, run_in_worker
 
 REPORTS_A_SECOND = 20.0
 """Progress reports that are passed on for one call, after the first BURST; a server that sends more is heard less."""

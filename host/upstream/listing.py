@@ -14,7 +14,6 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.aside import run_in_worker
 from host.asking import BrokenAnswer, PeerError
 from host.catalog import Catalog, Definition, FreshnessHint, ServerEntries, param_headers_in
 from host.journal import EntryOmitted, Journal, excerpt
@@ -32,6 +31,7 @@ from host.upstream.backoff import Pace
 from host.upstream.client import Client
 from host.upstream.results import opened_page
 from host.wire.link import LinkLost
+from host.worker import run_in_worker
 
 MAX_PAGES = 100
 MAX_ENTRIES = 10_000

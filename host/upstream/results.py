@@ -1,6 +1,6 @@
 """Results of servers: the form in which an answer to a call is passed on, and the parts of a page of a list.
 
-Both may be as long as a message may be, so these functions are also run in other processes (`host/aside.py`), which is
+Both may be as long as a message may be, so these functions are also run in other processes (`host/worker.py`), which is
 why this file needs little.
 """
 

@@ -13,10 +13,10 @@ from host import deciding
 from host.deciding import DONE, EXIT_CODES, FAILED, UNREACHED, DecisionScope, short_fingerprint
 from host.journal import Journal
 from host.policy.audit import open_audit
-from host.policy.desk import ConfirmationQueue, PendingConfirmation
+from host.policy.confirmations import ConfirmationQueue, PendingConfirmation
+from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Grants, Scope, new_id
-from host.policy.ledger import DecisionLog
 from host.policy.pins import Pins, PinStatus
 from host.protocol.methods import Kind
 from host.state import State, open_state

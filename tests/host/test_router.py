@@ -31,7 +31,7 @@ from host.errors import (
 from host.exchange import Answered, InputRequired, MrtrRound
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
-from host.policy.desk import ConfirmationAnswer as Answering
+from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.methods import RESOURCES_CHANGED, Kind
 from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY

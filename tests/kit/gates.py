@@ -12,10 +12,10 @@ from pathlib import Path
 from config import AskSpec, Channel, KindConsent, Rule, ServerSpec, Verdict
 from host.journal import Journal
 from host.policy.audit import Audit
-from host.policy.desk import ConfirmationAnswer, ConfirmationQueue, PendingConfirmation
+from host.policy.confirmations import ConfirmationAnswer, ConfirmationQueue, PendingConfirmation
+from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
 from host.policy.grants import Grants
-from host.policy.ledger import DecisionLog
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.slices import run_inline

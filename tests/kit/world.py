@@ -27,17 +27,17 @@ from host.journal import EntryOmitted, Event, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Message, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
 from host.memory import Budget
-from host.policy.desk import ConfirmationAnswer as Answering
-from host.policy.desk import PendingConfirmation
+from host.policy.confirmations import ConfirmationAnswer as Answering
+from host.policy.confirmations import PendingConfirmation
 from host.policy.gate import Gate
 from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
 from host.upstream.roster import Roster, open_roster
 from host.wire.link import Arrival, Link, LinkLost
-from tests.kit.aside import run_workers_inline
 from tests.kit.gates import approve_all, auto_answering, open_gate
 from tests.kit.memory import MemoryLink, memory_links
+from tests.kit.worker import run_workers_inline
 
 Reply = Callable[[dict[str, Any]], Awaitable[object]]
 """Takes the params of a request and gives the result; a `Raw` goes out as it is."""

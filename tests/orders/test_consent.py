@@ -30,9 +30,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import AskSpec, Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rule, Trust, Verdict
 from config.diff import difference
 from config.model import Limits
-from host.console import office
-from host.console.office import HostAdmin
-from host.console.requests import AdminError
+from host.console import admin
+from host.console.admin import HostAdmin
+from host.console.api import AdminError
 from host.errors import ColonnadeError
 from host.exchange import InputRequired, MrtrRound
 from host.journal import InternalError
@@ -960,7 +960,7 @@ def clock_of(clock: MockClock) -> Iterator[None]:
     """The wall clock goes with the clock of the script for the block, and no work is cut short by the real one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: 1_800_000_000.0 + clock.current_time())
-        patch.setattr(office, "COMPARE_BUDGET", math.inf)
+        patch.setattr(admin, "COMPARE_BUDGET", math.inf)
         yield
 
 

@@ -25,9 +25,9 @@ from anyio.from_thread import start_blocking_portal
 from mcp.types import CallToolResult
 from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page, expect
 
-from host.local import RunningHost as Local
-from host.local import find_hosts
-from tests.kit.office import NOW, SECTIONS, FakeAdminApi
+from host.admin_client import RunningHost as Local
+from host.admin_client import find_hosts
+from tests.kit.admin import NOW, SECTIONS, FakeAdminApi
 from tests.kit.servers.offering import offer
 
 from .running import ROOT, until

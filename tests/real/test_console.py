@@ -18,12 +18,12 @@ import pytest
 import trio
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from host.console.http import allowed_hosts, console_app, console_url
-from host.console.sessions import ConsoleSessions
+from host.console.login import ConsoleSessions
+from host.console.web import allowed_hosts, console_app, console_url
 from host.wire.asgi import Receive, Scope, Send
 from host.wire.listener import serve_http
 from host.wire.port import bind
-from tests.kit.office import FakeAdminApi, confirmation, entry, grant, held, server
+from tests.kit.admin import FakeAdminApi, confirmation, entry, grant, held, server
 
 CHROMIUM = shutil.which("chromium")
 SWITCHES = [

@@ -32,7 +32,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, Request, expect
 
-from host.local import AdminClientError, find_hosts
+from host.admin_client import AdminClientError, find_hosts
 from tests.kit.servers.offering import offer
 
 from .clients import PATIENCE, SDK_LEAKS, LineClient, sdk, text_of

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from host.local import find_hosts
+from host.admin_client import find_hosts
 from host.policy.audit import files
 from tests.real.running import BARE_PYTHON, colonnade, pids_below, recorder, serving, until, write_config
 

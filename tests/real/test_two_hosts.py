@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from host.local import find_hosts
+from host.admin_client import find_hosts
 from host.policy.audit import files
 from tests.real.running import BARE_PYTHON, COLONNADE, SERVERS, colonnade, pid_of, serving, until, write_config
 

@@ -19,7 +19,7 @@ from config import Channel
 from host.console.control import open_control_socket
 from host.wire.descent import Peer, announce_host
 from host.wire.keeper import become_subreaper
-from tests.kit.office import FakeAdminApi, confirmation, held
+from tests.kit.admin import FakeAdminApi, confirmation, held
 
 KEEPER = """
 import subprocess, sys

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from host.console.api import MAX_REQUEST
 from host.console.control import MAX_CONNECTIONS, MAX_LINGERING, MAX_REFUSALS_RECORDED, socket_address
-from host.console.requests import MAX_REQUEST
 from tests.real.running import until
 
 REFUSAL = (

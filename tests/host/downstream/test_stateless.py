@@ -23,7 +23,7 @@ from host.downstream import parking, stateless
 from host.downstream.parking import PARKED, REPLAY
 from host.downstream.stateless import ANSWERED, STATE_LIFE
 from host.jsonrpc.messages import ErrorBody, Notification
-from host.policy.desk import ConfirmationAnswer as Answering
+from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.version import VERSION
 from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app
 from tests.kit.gates import kind

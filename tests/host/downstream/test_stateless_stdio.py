@@ -12,7 +12,7 @@ from mcp_types.methods import parse_server_notification, validate_server_result
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation
-from host.policy.desk import ConfirmationAnswer as Answering
+from host.policy.confirmations import ConfirmationAnswer as Answering
 from tests.host.downstream.test_stdio import Client, open_stdio
 from tests.kit.asgi import IO, LATEST
 from tests.kit.gates import kind

@@ -36,7 +36,7 @@ from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode
 from host.names import MAX_MATCHED_LENGTH
 from host.policy import uris
-from host.policy.desk import MAX_CONFIRMABLE_BYTES, ConfirmationAnswer, PendingConfirmation
+from host.policy.confirmations import MAX_CONFIRMABLE_BYTES, ConfirmationAnswer, PendingConfirmation
 from host.policy.fingerprint import Launch
 from host.policy.gate import MAX_HELD_MATCHES, MAX_HELD_URIS, MAX_RENEWALS, MAX_ROOTS, Gate, Permit, ServerRequestPermit
 from host.policy.grants import Scope

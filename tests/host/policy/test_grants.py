@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config import Check, Condition
+from host.policy.conditions import UNREADABLE
 from host.policy.fingerprint import arguments_digest
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
-from host.policy.predicates import UNREADABLE
 from host.state import BROKEN, ConfigState, StateError, open_state
 from tests.kit.cost import assert_costs_less
 

@@ -12,7 +12,6 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Trust
-from host.aside import WorkerTimeout
 from host.asking import AnswerTooLong, PeerError
 from host.errors import TooLarge
 from host.exchange import Answered
@@ -24,6 +23,7 @@ from host.upstream import client as module
 from host.upstream.client import BURST, REPORTS_A_SECOND, failure
 from host.wire.http_transport import OverLimit
 from host.wire.link import NoMemory
+from host.worker import WorkerTimeout
 from tests.kit.gates import kind
 from tests.kit.passes import assert_loop_responsive
 from tests.kit.world import Refusal, ScriptedServer, later, open_world

@@ -16,13 +16,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Channel, Config, Consent, KindConsent, Listen, Rule, Trust
 from host.asking import PeerError
 from host.catalog import MAX_INLINE_ENTRIES
-from host.console.office import HostAdmin
+from host.console.admin import HostAdmin
 from host.exchange import Caller
 from host.journal import EntryOmitted
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.memory import Use, client_owner
 from host.policy.audit import files, records, verify
-from host.policy.desk import ConfirmationAnswer
+from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY

@@ -24,7 +24,7 @@ from host.journal import InternalError, MessageDropped, ServerRequestRefused
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
 from host.peer import MAX_SERVED
-from host.policy.desk import ConfirmationAnswer as Answering
+from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.abilities import NO_ABILITIES, abilities_of
 from host.protocol.versions import LATEST
 from host.upstream.origin import CEILING

@@ -18,7 +18,7 @@ from host.errors import Forbidden, InvalidParams, ProtocolViolation, Unconfirmed
 from host.exchange import Answered, Caller, Exchange, InputRequired, MrtrRound, ProgressCallback
 from host.jsonrpc.messages import Notification, Request
 from host.jsonrpc.raw import encode, encode_object
-from host.policy.desk import ConfirmationAnswer as Answering
+from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST

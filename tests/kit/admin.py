@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from config import Channel
-from host.console.requests import AdminError, AdminResult, AdminState
+from host.console.api import AdminError, AdminResult, AdminState
 from host.wire.descent import Peer
 
 NOW = 1_790_000_000.0

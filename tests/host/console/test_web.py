@@ -14,14 +14,14 @@ import trio
 import trio.testing
 
 import host.console
-from host.console.http import MAX_STREAMS, allowed_hosts, console_app, console_url
-from host.console.requests import MAX_REQUEST
-from host.console.sessions import CODE_LIFETIME, COOKIE_PREFIX, MAX_FAILED_TRIES, MAX_SESSIONS, ConsoleSessions
+from host.console.api import MAX_REQUEST
+from host.console.login import CODE_LIFETIME, COOKIE_PREFIX, MAX_FAILED_TRIES, MAX_SESSIONS, ConsoleSessions
+from host.console.web import MAX_STREAMS, allowed_hosts, console_app, console_url
 from host.downstream.edge import BODY_PATIENCE
 from host.downstream.streams import HEARTBEAT
 from host.wire.asgi import CLAIM, ASGIApp
+from tests.kit.admin import FakeAdminApi, confirmation, held
 from tests.kit.asgi import Connection, HeaderValue, Response
-from tests.kit.office import FakeAdminApi, confirmation, held
 
 HOST = "127.0.0.1:8808"
 ORIGIN = f"http://{HOST}"

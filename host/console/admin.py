@@ -22,8 +22,8 @@ from msgspec import Raw
 from config import Channel, Config, HttpServer, StdioServer, Trust, Verdict
 from config.when import WhenError, read_when
 from host.catalog import Catalog, Entry
-from host.console.decisions import PolicyAdmin
-from host.console.requests import AdminError
+from host.console.api import AdminError
+from host.console.policy_admin import PolicyAdmin
 from host.errors import ColonnadeError
 from host.hygiene import visible
 from host.journal import (
@@ -42,12 +42,12 @@ from host.journal import (
     StderrLine,
 )
 from host.jsonrpc.raw import members, value
-from host.policy.desk import ConfirmationAnswer, ConfirmationQueue, PendingConfirmation, describe_access
+from host.policy.conditions import conditions_hold
+from host.policy.confirmations import ConfirmationAnswer, ConfirmationQueue, PendingConfirmation, describe_access
 from host.policy.explain import grant_as_data, held_as_data, unmatched_rules
 from host.policy.fingerprint import pretty
 from host.policy.gate import Gate
 from host.policy.pins import PinStatus
-from host.policy.predicates import conditions_hold
 from host.protocol.methods import LISTINGS, Kind
 from host.slices import Steps, map_in_steps
 from host.state import StateError
@@ -86,7 +86,7 @@ class _Traffic:
 
 
 class HostAdmin(PolicyAdmin):
-    """Implements `host.console.requests.Office`.
+    """Implements `host.console.api.Office`.
 
     Args:
         config: the configuration that holds now.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from host.console.sessions import (
+from host.console.login import (
     CODE_LIFETIME,
     COOKIE_PREFIX,
     MAX_CODES,

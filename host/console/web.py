@@ -32,7 +32,7 @@ import trio
 from msgspec import Struct
 
 from config import Channel
-from host.console.requests import (
+from host.console.api import (
     MAX_REQUEST,
     REQUESTS,
     AdminApi,
@@ -42,7 +42,7 @@ from host.console.requests import (
     carry_out,
     encode,
 )
-from host.console.sessions import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSession, ConsoleSessions, TooManyTries
+from host.console.login import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSession, ConsoleSessions, TooManyTries
 from host.downstream.edge import BODY_PATIENCE, NO_HEADERS, Gone, cancel_when, until_gone
 from host.downstream.security import FULL, RETRY_AFTER, Headers
 from host.downstream.streams import HEARTBEAT, body, respond, start

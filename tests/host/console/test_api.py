@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from config import Channel
-from host.console.requests import (
+from host.console.api import (
     MAX_GRANT_SECONDS,
     REQUESTS,
     AdminError,
@@ -20,7 +20,7 @@ from host.console.requests import (
     carry_out,
     encode,
 )
-from tests.kit.office import SECTIONS, FakeAdminApi, confirmation, held
+from tests.kit.admin import SECTIONS, FakeAdminApi, confirmation, held
 from tests.test_layers import SOURCES, imports, parsed
 
 DECISION = {"server": "github", "kind": "tool", "name": "get_issue", "fingerprint": "sha256:get_issue"}
@@ -116,7 +116,7 @@ def test_nothing_of_the_console_reaches_what_starts_programs() -> None:
     starters = {"host.wire.process", "host.wire.keeper", "host.upstream.connect", "host.upstream.supervisor"}
     own = [name for name in SOURCES if name.startswith("host.console")]
     seen: set[str] = set()
-    coming = [f"host.console.{name}" for name in ("http", "control", "requests", "sessions")]
+    coming = [f"host.console.{name}" for name in ("web", "control", "api", "login")]
     while coming:
         name = coming.pop()
         seen.add(name)

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from config import Trust
 from host.jsonrpc.raw import encode, members
-from host.policy.caution import MAX_SERVER_REQUEST, check_server_request, names_secret
+from host.policy.server_request_checks import MAX_SERVER_REQUEST, check_server_request, names_secret
 from host.protocol.questions import CannotAsk, Question
 
 WARY = [Trust.STANDARD, Trust.UNTRUSTED]

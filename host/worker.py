@@ -56,7 +56,7 @@ _CHUNK = 128 * 1024
 _ROOT = str(Path(__file__).parents[1])
 _COMMAND = (
     f"import sys; sys.path.insert(0, {_ROOT!r}); from host.cli import die_with_parent, hide_memory; "
-    "die_with_parent(); hide_memory(); from host.aside import serve; serve()"
+    "die_with_parent(); hide_memory(); from host.worker import serve; serve()"
 )
 
 T = TypeVar("T")

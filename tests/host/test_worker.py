@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from host import aside
-from host.aside import MAX_WORKERS, NICENESS, WorkerTimeout, _out_of_band, _pack, run_in_worker
+from host import worker
 from host.jsonrpc.messages import Received, Refusals, receive, receive_judged, refusals
+from host.worker import MAX_WORKERS, NICENESS, WorkerTimeout, _out_of_band, _pack, run_in_worker
 
 from .wire.processes import ROOT, exists, until
 
@@ -29,7 +29,7 @@ LIMIT = 30.0
 
 HOST = """
 import os, time, trio
-from host.aside import run_in_worker
+from host.worker import run_in_worker
 
 async def main():
     pids = set()
@@ -126,7 +126,7 @@ async def test_a_process_whose_work_is_cancelled_is_spared_if_it_ends_soon() -> 
 async def test_a_process_that_is_stopped_is_killed_soon_after_its_work_was_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(aside, "CANCEL_GRACE", 0.1)
+    monkeypatch.setattr(worker, "CANCEL_GRACE", 0.1)
     first = await stopped()
     with trio.fail_after(LIMIT), trio.move_on_after(0.05) as scope:
         await run_in_worker(os.getpid)
@@ -140,7 +140,7 @@ async def test_a_process_that_does_not_answer_is_killed_and_its_work_is_done_her
 ) -> None:
     first = await stopped()
     with trio.fail_after(LIMIT), monkeypatch.context() as short:
-        short.setattr(aside, "WORK_TIMEOUT", 0.1)
+        short.setattr(worker, "WORK_TIMEOUT", 0.1)
         assert await run_in_worker(os.getpid) == os.getpid()
     assert not exists(first)
     assert await run_in_worker(os.getpid) not in (first, os.getpid())
@@ -151,7 +151,7 @@ async def test_work_that_a_process_had_no_time_for_is_not_repeated_where_it_woul
 ) -> None:
     first = await stopped()
     with trio.fail_after(LIMIT), monkeypatch.context() as short:
-        short.setattr(aside, "WORK_TIMEOUT", 0.1)
+        short.setattr(worker, "WORK_TIMEOUT", 0.1)
         with pytest.raises(WorkerTimeout):
             await run_in_worker(os.getpid, fall_back_to_thread=False)
     assert not exists(first)
@@ -204,7 +204,7 @@ def test_a_process_says_nothing_when_the_host_is_gone(size: int | None) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-c", "from host.aside import serve; serve()"],
+            [sys.executable, "-c", "from host.worker import serve; serve()"],
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
             stderr=subprocess.PIPE,

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from config import Channel, Trust
-from host.console.requests import AdminError
+from host.console.api import AdminError
 from host.errors import ColonnadeError
 from host.hygiene import visible
 from host.jsonrpc.raw import encode

@@ -28,9 +28,9 @@ from host.journal import (
     RequestCompleted,
 )
 from host.policy.audit import Audit, files
-from host.policy.desk import ConfirmationContext, PendingConfirmation
+from host.policy.confirmations import ConfirmationContext, PendingConfirmation
+from host.policy.decision_log import LONGEST_TEXT, MAX_CHANGE_RECORDS, AuditRecord, DecisionLog, shorten, summarize
 from host.policy.grants import AccessRequest, Grant, Scope
-from host.policy.ledger import LONGEST_TEXT, MAX_CHANGE_RECORDS, AuditRecord, DecisionLog, shorten, summarize
 from host.policy.pins import Change, PinStatus
 from host.policy.rules import RuleDecision
 from host.slices import run_inline

@@ -18,7 +18,7 @@ from host.asking import PeerError
 from host.errors import AuditUnavailable, ColonnadeError, Forbidden, StaleApproval, TooManyRequests, Unconfirmed
 from host.exchange import ProgressCallback
 from host.jsonrpc.messages import ErrorBody, Notification
-from host.policy.desk import (
+from host.policy.confirmations import (
     MAX_FORM_TEXT,
     MAX_OF_CALLER,
     MAX_OF_SERVER,

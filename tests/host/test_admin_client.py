@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from host.local import AdminClientError, RunningHost, find_hosts
+from host.admin_client import AdminClientError, RunningHost, find_hosts
 from tests.host.console.test_control import running_host
 
 

@@ -14,7 +14,7 @@ from msgspec import Raw
 from config import Check, Condition
 from config.globs import MAX_LENGTH
 from config.model import CheckValue
-from host.policy.predicates import (
+from host.policy.conditions import (
     LONGEST_DECODED,
     UNREADABLE,
     LongArguments,

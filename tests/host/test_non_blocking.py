@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from host.background import MAX_QUEUED, NonBlockingStream
+from host.non_blocking import MAX_QUEUED, NonBlockingStream
 
 
 class Slow(io.StringIO):

@@ -13,10 +13,10 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import AskSpec, Channel, Config, Consent, Listen, Trust
-from host.console.office import MAX_ACTIVITY, SECTIONS, HostAdmin
-from host.console.requests import AdminError
+from host.console.admin import MAX_ACTIVITY, SECTIONS, HostAdmin
+from host.console.api import AdminError
 from host.journal import ConfigReloaded, ConsoleFailed, Event, RuleUnused, ServerFailed, ServerReady
-from host.policy.desk import MAX_CONFIRMABLE_BYTES
+from host.policy.confirmations import MAX_CONFIRMABLE_BYTES
 from host.policy.explain import unmatched_rules
 from host.slices import run_inline
 from tests.kit.gates import SOURCE, kind

@@ -30,10 +30,10 @@ from host.journal import (
     RequestCompleted,
 )
 from host.policy.audit import Audit, shape_of, shape_of_long
-from host.policy.desk import PendingConfirmation, describe_access
+from host.policy.conditions import LONGEST_DECODED, decode_arguments
+from host.policy.confirmations import PendingConfirmation, describe_access
 from host.policy.grants import Grant
 from host.policy.pins import Change, PinStatus
-from host.policy.predicates import LONGEST_DECODED, decode_arguments
 from host.policy.rules import RuleDecision
 from host.slices import Steps
 
