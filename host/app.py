@@ -104,7 +104,7 @@ class Host:
         # Nothing waits in here: no request is judged by half of it.
         self.gate.decision_log.record_configuration("config", config.source)
         self.catalog.set_servers(list(config.servers))
-        self.gate.confirmations.spec = config.ask
+        self.gate.authorizer.confirmations.spec = config.ask
         self.memory.total = config.memory
         self.gate.decision_log.full_arguments = config.audit_arguments
         self.gate.replace(config.servers)
@@ -151,16 +151,16 @@ async def open_host(
         )
         gate = Gate(config.servers, Pins(config_state.file("pins.json"), trusts), confirmations, decision_log)
         decision_log.record_configuration("config", config.source)
-        gate.void_unruled()
-        catalog = Catalog(list(config.servers), gate.is_visible_cached, on_collision, memory)
-        gate.on_visibility_changed = catalog.reevaluate
+        gate.authorizer.revoke_unruled()
+        catalog = Catalog(list(config.servers), gate.definitions.is_visible_cached, on_collision, memory)
+        gate.definitions.on_visibility_changed = catalog.reevaluate
         become_subreaper()
         async with open_keeper() as keeper:
             open_upstream_link = partial(open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory)
             async with open_roster(
                 config.servers, config.start_grace, open_upstream_link, catalog, gate, journal, alone=single_client
             ) as upstreams:
-                gate.on_visibility_changed = partial(_reconsider, catalog, upstreams)
+                gate.definitions.on_visibility_changed = partial(_reconsider, catalog, upstreams)
                 router = Router(catalog, gate, upstreams)
                 async with (
                     open_lot(partial(on_crash, "a call that may ask its client"), memory) as parked_calls,

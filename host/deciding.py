@@ -100,8 +100,8 @@ class _Files:
         with self._gate() as gate:
             return {
                 "config": self.config,
-                "held": [held_as_data(gate, held) for held in gate.held()],
-                "grants": [grant_as_data(gate, grant) for grant in gate.grants.all()],
+                "held": [held_as_data(gate, held) for held in gate.definitions.held()],
+                "grants": [grant_as_data(gate, grant) for grant in gate.authorizer.grants.all()],
                 "questions": [],
             }
 

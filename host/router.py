@@ -35,7 +35,8 @@ from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoC
 from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
 from host.names import SEPARATOR, inward_uri, matching_templates, outward_uri, server_of_name
-from host.policy.gate import Gate, Permit
+from host.policy.gate import Gate
+from host.policy.permits import CallPermit
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import means_not_found, relayed, uri_in
 from host.protocol.downgrade import fit_definition, fit_result
@@ -197,7 +198,7 @@ class Router:
         """The tool that the endpoint shows under this name."""
         server, inward, entry = self._look_up(endpoint, Kind.TOOL, name)
         # Asked of a tool that does not exist too, so that it takes as long as one that is denied.
-        return entry if server is not None and self._gate.is_visible(server, Kind.TOOL, inward) else None
+        return entry if server is not None and self._gate.definitions.is_visible(server, Kind.TOOL, inward) else None
 
     # Listing
 
@@ -306,12 +307,12 @@ class Router:
 
     def _instructions_of(self, server: str) -> str | None:
         try:
-            return self._gate.instructions(server, self._upstreams.ready(server).offer.instructions)
+            return self._gate.definitions.instructions(server, self._upstreams.ready(server).offer.instructions)
         except UpstreamError:
             return None
 
     def _is_visible(self, entry: Entry) -> bool:
-        return self._gate.is_visible(entry.server, entry.kind, entry.inward)
+        return self._gate.definitions.is_visible(entry.server, entry.kind, entry.inward)
 
     async def _list(self, exchange: Exchange, listing: Listing) -> Answered:
         caller = exchange.caller
@@ -412,25 +413,25 @@ class Router:
             return Answered(NO_COMPLETION)
         if permit is None:
             raise self._refresh_and_not_found(server, kind, name)
-        async with self._gate.meter(server).slot(), self._upstreams.seat(server, exchange) as seat:
+        async with self._gate.policies.meter(server).slot(), self._upstreams.seat(server, exchange) as seat:
             if not seat.client.offer.completes:
                 return Answered(NO_COMPLETION)
             try:
                 answer = await seat.client.call(permit)
                 if isinstance(answer, Answered):
-                    self._gate.meter(server).check_result_size(len(answer.result))
+                    self._gate.policies.meter(server).check_result_size(len(answer.result))
                 return answer
             except ServerErrorResponse as refusal:
                 if refusal.code == METHOD_NOT_FOUND:
                     return Answered(NO_COMPLETION)
                 raise self._translate_error(refusal, permit, name) from None
 
-    async def _send(self, exchange: Exchange, permit: Permit, name: str) -> Answer:
+    async def _send(self, exchange: Exchange, permit: CallPermit, name: str) -> Answer:
         """Have the server answer, and give the answer outward names and a form that the caller can read."""
         method = TARGETED[exchange.request.method]
         if exchange.round is not None and exchange.round.server not in (None, permit.server):
             raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
-        meter = self._gate.meter(permit.server)
+        meter = self._gate.policies.meter(permit.server)
         async with meter.slot(), self._upstreams.seat(permit.server, exchange) as seat:
             if method.capability not in seat.client.offer.capabilities:
                 raise _not_found(permit.kind, name)
@@ -449,7 +450,7 @@ class Router:
         result = answer.result
         meter.check_result_size(len(result))
         try:
-            if not self._gate.shows_apps(permit.server):
+            if not self._gate.policies.shows_apps(permit.server):
                 result = without_pages(result, method.links)
             if exchange.caller.endpoint is None:
                 result = rename_in_result(result, method.links, _outward(permit.server))
@@ -457,7 +458,7 @@ class Router:
             raise ProtocolViolation(permit.server, f"{permit.server} sent a result that cannot be read") from None
         return Answered(fit_result(method.name, result, exchange.caller.abilities), answer.freshness)
 
-    def _url_input_required(self, refusal: ServerErrorResponse, permit: Permit) -> InputRequired:
+    def _url_input_required(self, refusal: ServerErrorResponse, permit: CallPermit) -> InputRequired:
         """The user must visit pages, and then the caller sends its request again: the server itself demands that
         (2025-11-25, "URL Elicitation Required Error")."""
         pages = pages_of(refusal.data)
@@ -471,7 +472,7 @@ class Router:
         questions = {f"page{at}": (ELICIT, page) for at, page in enumerate(pages)}
         return InputRequired(permit.server, questions, None, restarts=True)
 
-    async def _admit_urls(self, refusal: ServerErrorResponse, permit: Permit) -> None:
+    async def _admit_urls(self, refusal: ServerErrorResponse, permit: CallPermit) -> None:
         """The user may be sent to all of these pages.
 
         Raises:
@@ -480,14 +481,14 @@ class Router:
         server, caller = permit.server, permit.exchange.caller
         for page in pages_of(refusal.data) or ():
             try:
-                allowed = await self._gate.admit_server_request(server, Question.URL, page, caller)
+                allowed = await self._gate.server_requests.admit(server, Question.URL, page, caller)
             except Forbidden:
                 text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
                 raise Forbidden(server, text) from None
-            with self._gate.dispatch_server_request(allowed) as trace:
+            with self._gate.server_requests.dispatch(allowed) as trace:
                 trace.outcome = "handed on"
 
-    def _translate_error(self, refusal: ServerErrorResponse, permit: Permit, name: str) -> ColonnadeError:
+    def _translate_error(self, refusal: ServerErrorResponse, permit: CallPermit, name: str) -> ColonnadeError:
         """A server's refusal, in the terms of the caller and of its revision."""
         caller = permit.exchange.caller
         if permit.kind is Kind.RESOURCE and means_not_found(refusal, permit.target):
@@ -503,11 +504,11 @@ class Router:
             refusal = ServerErrorResponse(refusal.server, refusal.code, refusal.message, data)
         return refusal if caller.abilities.retries else relayed(refusal)
 
-    def _url_required_error(self, refusal: ServerErrorResponse, permit: Permit) -> UpstreamError:
+    def _url_required_error(self, refusal: ServerErrorResponse, permit: CallPermit) -> UpstreamError:
         """The user must visit pages first: for clients that can send them there."""
         server = permit.server
         asked = permit.exchange.request.method in TARGETED  # for anything else nobody is asked
-        if not self._gate.allows_server_request(server, Question.URL) or not (
+        if not self._gate.server_requests.allows(server, Question.URL) or not (
             asked or self._are_urls_allowed(refusal, server)
         ):
             text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
@@ -521,7 +522,7 @@ class Router:
     def _are_urls_allowed(self, refusal: ServerErrorResponse, server: str) -> bool:
         """Whether the user may be sent to all of these pages without anybody being asked."""
         pages = [string(page["url"]) for page in pages_of(refusal.data) or ()]
-        judged = [self._gate.evaluate_server_request(server, Question.URL, url) for url in pages]
+        judged = [self._gate.server_requests.evaluate(server, Question.URL, url) for url in pages]
         return all(decision.verdict is Verdict.ALLOW for decision in judged)
 
     # Watching a resource
@@ -536,11 +537,11 @@ class Router:
         def changed(uri: str, notice: dict[str, Raw]) -> None:
             at_all = exchange.caller.endpoint is None
             outward = name if uri == permit.target else outward_uri(permit.server, uri) if at_all else uri
-            said = self._gate.sanitize(permit.server, encode_object({**notice, "uri": encode(outward)}))
+            said = self._gate.policies.sanitize(permit.server, encode_object({**notice, "uri": encode(outward)}))
             exchange.caller.client.notify(Notification(UPDATED, said))
 
         try:
-            async with self._gate.meter(permit.server).slot():
+            async with self._gate.policies.meter(permit.server).slot():
                 with self._gate.dispatch(permit):
                     await self._upstreams.watch(permit, changed)
         except ServerErrorResponse as refusal:
@@ -555,7 +556,7 @@ class Router:
             return False
         return True
 
-    def _permit_to_watch(self, exchange: Exchange, name: str) -> Permit:
+    def _permit_to_watch(self, exchange: Exchange, name: str) -> CallPermit:
         server, inward, _ = self._resolve(exchange, Kind.RESOURCE, name)
         # Before the gate is asked: else a denied resource would be answered otherwise than a missing one.
         self._upstreams.check_subscribes(server)
@@ -569,7 +570,7 @@ class Router:
     def _unwatch(self, exchange: Exchange, name: str) -> Raw:
         """The caller watches it no more, also while its server is away: nothing is asked of the server here."""
         found = self._server_in_uri(exchange.caller, name) or self._owner_by_listing(name)
-        if found is None or not self._gate.is_known(found[0], Kind.RESOURCE, found[1]):
+        if found is None or not self._gate.definitions.is_known(found[0], Kind.RESOURCE, found[1]):
             raise _not_found(Kind.RESOURCE, name)
         self._upstreams.unwatch(*found, exchange.caller)
         return EMPTY_OBJECT
@@ -659,13 +660,16 @@ class Router:
             server
             for server in self._upstreams.upstreams
             for kind in (Kind.RESOURCE, Kind.TEMPLATE)
-            if self._gate.is_known(server, kind, uri) and (server, uri) in self.catalog.snapshot(kind).by_inward
+            if self._gate.definitions.is_known(server, kind, uri)
+            and (server, uri) in self.catalog.snapshot(kind).by_inward
         }
 
     def _template_owners(self, uri: str) -> set[str]:
         templates = self.catalog.snapshot(Kind.TEMPLATE).by_server
         known = {
-            server: [entry.inward for entry in entries if self._gate.is_known(server, entry.kind, entry.inward)]
+            server: [
+                entry.inward for entry in entries if self._gate.definitions.is_known(server, entry.kind, entry.inward)
+            ]
             for server, entries in templates.items()
         }
         return {server for server, each in known.items() if matching_templates(each, (uri,)) != []}
@@ -719,7 +723,7 @@ def _not_found(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:
     return UnknownEntry(f"Unknown {kind.value}: {name[:200]}")
 
 
-def _with_outward_uri(data: Raw | None, permit: Permit, asked: str) -> Raw | None:
+def _with_outward_uri(data: Raw | None, permit: CallPermit, asked: str) -> Raw | None:
     """The data of a server's error, with the URI in it as one that the client can bring back."""
     uri = uri_in(data)
     if data is None or uri is None:

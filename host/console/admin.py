@@ -112,7 +112,7 @@ class HostAdmin(PolicyAdmin):
         self._config = config
         self._upstreams = upstreams
         self._catalog = catalog
-        self._confirmations: ConfirmationQueue = gate.confirmations
+        self._confirmations: ConfirmationQueue = gate.authorizer.confirmations
         self._stdio = stdio
         self._versions: Counter[str] = Counter(dict.fromkeys(SECTIONS, 1))
         self._change_waiters = trio.lowlevel.ParkingLot()
@@ -160,11 +160,11 @@ class HostAdmin(PolicyAdmin):
 
     async def reload_decisions(self) -> None:
         """Take up what other processes of the user have decided meanwhile."""
-        changed = await self._catalog.slices.run(self._gate.pins.reread_in_steps())
+        changed = await self._catalog.slices.run(self._gate.definitions.pins.reread_in_steps())
         if changed:
-            self._gate.on_decided(changed)
+            self._gate.definitions.invalidate(changed)
             self.mark_changed("held", "catalog", "servers")
-        if self._gate.grants.reread():
+        if self._gate.authorizer.grants.reread():
             self._confirmations.release_covered()
             self.mark_changed("grants")
         if self._comparing:
@@ -194,7 +194,7 @@ class HostAdmin(PolicyAdmin):
             "catalog": self._entries,
             "questions": lambda: map_in_steps(self._confirmation_as_data, self._confirmations.list_all()),
             "held": self._held,
-            "grants": lambda: map_in_steps(partial(grant_as_data, self._gate), self._gate.grants.all()),
+            "grants": lambda: map_in_steps(partial(grant_as_data, self._gate), self._gate.authorizer.grants.all()),
             "activity": lambda: map_in_steps(dict, self._activity),
             "problems": lambda: map_in_steps(str, self._problems()),
         }
@@ -207,20 +207,22 @@ class HostAdmin(PolicyAdmin):
         rows: list[dict[str, Any]] = []
         for entry in [entry for kind in Kind for entry in self._entries_of_kind(kind)]:
             yield None
-            if self._gate.has_server(entry.server):  # a reload may have removed it since the step before
+            if self._gate.policies.has_server(entry.server):  # a reload may have removed it since the step before
                 rows.append(self._entry_as_data(entry))
         return rows
 
     def _held(self) -> Steps[list[dict[str, Any]]]:
         """What was compared before is there at once; of the rest, as much as a moment allows, and the others soon."""
         deadline = time.monotonic() + COMPARE_BUDGET
-        held_entries = (yield from self._gate.held_in_steps())[:MAX_HELD]
+        held_entries = (yield from self._gate.definitions.held_in_steps())[:MAX_HELD]
         rows = yield from map_in_steps(lambda held: held_as_data(self._gate, held, deadline), held_entries)
         self._comparing = not all(each["ready"] for each in rows)
         return rows
 
     def _servers(self) -> Steps[list[dict[str, Any]]]:
-        held_counts = Counter(held.server for held in (yield from self._gate.held_in_steps()) if not held.rejected)
+        held_counts = Counter(
+            held.server for held in (yield from self._gate.definitions.held_in_steps()) if not held.rejected
+        )
         rows = []
         for server in list(self._upstreams.upstreams):
             unmatched_rules = yield from self._unmatched(server)
@@ -358,10 +360,10 @@ class HostAdmin(PolicyAdmin):
         return (yield from unmatched_rules(self._gate, self._catalog, server))
 
     def _entry_as_data(self, entry: Entry) -> dict[str, Any]:
-        decision = self._gate.rules(entry.server).evaluate(entry.kind, entry.inward)
-        pin_status = self._gate.pin_status(entry.server, entry.kind, entry.inward)
+        decision = self._gate.policies.rules(entry.server).evaluate(entry.kind, entry.inward)
+        pin_status = self._gate.definitions.pin_status(entry.server, entry.kind, entry.inward)
         definition = members(entry.definition)
-        shown = self._gate.is_visible_cached(entry.server, entry.kind, entry.inward)
+        shown = self._gate.definitions.is_visible_cached(entry.server, entry.kind, entry.inward)
         hidden = decision.verdict is Verdict.ALLOW and not shown and pin_status is PinStatus.APPROVED
         return {
             "server": entry.server,
@@ -374,7 +376,7 @@ class HostAdmin(PolicyAdmin):
             "rule": visible(decision.rule),
             "standing": pin_status.value,
             "shown": shown,
-            "fingerprint": self._gate.pins.fingerprint(entry.server, entry.kind.value, entry.inward) or "",
+            "fingerprint": self._gate.definitions.pins.fingerprint(entry.server, entry.kind.value, entry.inward) or "",
         }
 
     def _confirmation_as_data(self, confirmation: PendingConfirmation) -> dict[str, Any]:
@@ -403,7 +405,11 @@ class HostAdmin(PolicyAdmin):
         }
 
     def _problems(self) -> list[str]:
-        problems = [self._gate.pins.problem, self._gate.grants.problem, self._gate.decision_log.problem]
+        problems = [
+            self._gate.definitions.pins.problem,
+            self._gate.authorizer.grants.problem,
+            self._gate.decision_log.problem,
+        ]
         return [visible(problem) for problem in problems if problem]
 
 

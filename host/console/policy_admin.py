@@ -53,11 +53,15 @@ class PolicyAdmin:
         self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
     ) -> dict[str, Any]:
         """Approve, reject or revoke a definition, which must be the one that was shown."""
-        decide = {"approve": self._gate.approve, "reject": self._gate.reject, "revoke": self._gate.revoke}[decision]
-        if decision != "approve" and self._gate.trust(server) is Trust.TRUSTED:
+        decide = {
+            "approve": self._gate.definitions.approve,
+            "reject": self._gate.definitions.reject,
+            "revoke": self._gate.definitions.revoke,
+        }[decision]
+        if decision != "approve" and self._gate.policies.trust(server) is Trust.TRUSTED:
             raise AdminError(f"{visible(server)} is trusted: nothing of it is held back; deny it in its rules instead")
         # Names are shown as they can be seen, and come back so.
-        pins = self._gate.pins
+        pins = self._gate.definitions.pins
         known = [(each.server, each.kind, each.name) for each in pins.held()]
         known += [(each.server, each.kind, each.name) for each in pins.pinned()]
         matches = {each[2] for each in known if each[:2] == (server, kind) and visible(each[2]) == name}
@@ -81,12 +85,14 @@ class PolicyAdmin:
     def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> dict[str, Any]:
         """The same for all of one server that were shown."""
         wanted = set(fingerprints)
-        chosen = [held for held in self._gate.held() if held.server == server and held.fingerprint in wanted]
+        chosen = [
+            held for held in self._gate.definitions.held() if held.server == server and held.fingerprint in wanted
+        ]
         if not chosen:
             raise AdminError("none of these is held back any more: look again")
         if decision == "approve":
             items = [(held.kind, held.name, held.fingerprint) for held in chosen]
-            self._as_admin_errors(lambda: self._gate.approve_all(server, items, channel.value))
+            self._as_admin_errors(lambda: self._gate.definitions.approve_all(server, items, channel.value))
         else:
             for held in chosen:
                 self.decide(server, held.kind, visible(held.name), held.fingerprint, decision, channel)
@@ -97,7 +103,7 @@ class PolicyAdmin:
     def revoke(self, grant: str, channel: Channel) -> dict[str, Any]:
         """Take a grant back."""
         try:
-            revoked = self._gate.revoke_grant(grant, channel.value)
+            revoked = self._gate.authorizer.revoke_grant(grant, channel.value)
         except StateError as problem:
             raise AdminError(f"it cannot be written down: {problem}") from None
         if not revoked:
@@ -107,7 +113,7 @@ class PolicyAdmin:
 
     def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
         """See `host.policy.explain`."""
-        if not self._gate.has_server(server):
+        if not self._gate.policies.has_server(server):
             raise AdminError(f"there is no server {visible(server)!r} in the configuration")
         if kind not in {each.value for each in Kind}:
             raise AdminError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")

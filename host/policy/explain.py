@@ -39,12 +39,12 @@ def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw |
     Gives `verdict`, `rule`, `tried` (each rule with its verdict, whether it matched, and why), `standing` and
     `fingerprint` of the definition, `grant` (the one that would be used), `limits`, `shown`, and a `sentence`.
     """
-    rules = gate.rules(server)
+    rules = gate.policies.rules(server)
     arguments = decode_arguments(raw_arguments or EMPTY_OBJECT)
     decision = rules.evaluate(kind, name, arguments)
-    status = gate.pin_status(server, kind, name)
+    status = gate.definitions.pin_status(server, kind, name)
     grant = gate.grant_for_anonymous(server, kind, name, raw_arguments or EMPTY_OBJECT, decision)
-    limits = gate.describe_limits(server)
+    limits = gate.policies.describe_limits(server)
     return {
         "verdict": decision.verdict.value,
         "rule": visible(decision.rule),
@@ -53,10 +53,10 @@ def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw |
             for each in rules.explain(kind, name, arguments)
         ],
         "standing": status.value,
-        "fingerprint": gate.fingerprint(server, kind, name),
+        "fingerprint": gate.definitions.fingerprint(server, kind, name),
         "grant": None if grant is None else grant_as_data(gate, grant),
         "limits": {key: said for key, said in limits.items() if said is not None},
-        "shown": gate.is_visible(server, kind, name),
+        "shown": gate.definitions.is_visible(server, kind, name),
         "sentence": _sentence(gate, server, kind, name, decision, status, grant),
     }
 
@@ -66,16 +66,16 @@ def _sentence(
 ) -> str:
     what = f"The {kind.value} {visible(name)[:200]} of {server}"
     if decision.verdict is Verdict.DENY:
-        if decision.conditional and gate.is_visible(server, kind, name):
+        if decision.conditional and gate.definitions.is_visible(server, kind, name):
             return f"{what} is listed, but not allowed with these arguments."
         return f"{what} is denied: it does not exist for any client."
     if kind in (Kind.TOOL, Kind.PROMPT, Kind.TEMPLATE) and status is PinStatus.UNKNOWN:
         return f"{what} would be {decision.verdict.value}, but the server lists none of that name."
-    if status is not PinStatus.APPROVED and not gate.is_visible(server, kind, name):
+    if status is not PinStatus.APPROVED and not gate.definitions.is_visible(server, kind, name):
         return f"{what} would be {decision.verdict.value}, but {_STATUS_TEXTS[status]}."
-    if not gate.is_known(server, kind, name):
+    if not gate.definitions.is_known(server, kind, name):
         return f"{what} does not exist for any client: pages of apps are not shown for an untrusted server."
-    if not gate.may_launch(server):
+    if not gate.definitions.may_launch(server):
         return f"{what} cannot be reached: the command of the server stands for another program than was approved."
     if decision.verdict is Verdict.ALLOW:
         return f"{what} is allowed."
@@ -86,7 +86,7 @@ def _sentence(
 
 def grant_as_data(gate: Gate, grant: Grant) -> dict[str, Any]:
     """A grant in plain data, with whether it can be used now, and why not."""
-    why = gate.why_unusable(grant)
+    why = gate.authorizer.why_unusable(grant)
     return {
         "id": grant.id,
         "caller": visible(grant.caller or "whoever has no name"),
@@ -129,7 +129,7 @@ def held_as_data(gate: Gate, held: Held, until: float = inf) -> dict[str, Any]:
         "fingerprint": held.fingerprint,
         "since": held.since,
         "rejected": held.rejected,
-        "trust": gate.trust(held.server).value,
+        "trust": gate.policies.trust(held.server).value,
         "diff": [{"op": op, "text": text} for op, text in _difference(held.approved, held.offered)] if ready else [],
         "text": _pretty(held.offered) if ready else "",
     }
@@ -145,13 +145,13 @@ def unmatched_rules(gate: Gate, catalog: Catalog, server: str) -> Steps[list[str
     """The rules of a server that match nothing of what it lists. A rule for resources may be for one that no list
     names, if the server has templates that make such. There are none to name if a reload removes the server or gives it
     other rules before the end."""
-    if not gate.has_server(server):
+    if not gate.policies.has_server(server):
         return []
-    rules = gate.rules(server)
+    rules = gate.policies.rules(server)
     found: list[str] = []
     for kind in (Kind.TOOL, Kind.RESOURCE, Kind.PROMPT):
         names = [entry.inward for entry in catalog.snapshot(kind).by_server.get(server, ())]
         if kind is Kind.RESOURCE and catalog.snapshot(Kind.TEMPLATE).by_server.get(server, ()):
             continue
         found += [visible(rule) for rule in (yield from rules.unmatched(kind, names))]
-    return found if gate.has_server(server) and gate.rules(server) is rules else []
+    return found if gate.policies.has_server(server) and gate.policies.rules(server) is rules else []

@@ -38,7 +38,8 @@ from host.jsonrpc.raw import encode, encode_object, is_object, members, string, 
 from host.jsonrpc.readable import why_unreadable_result
 from host.memory import HoldingFactory, OverBudget
 from host.peer import Peer
-from host.policy.gate import Gate, Permit
+from host.policy.gate import Gate
+from host.policy.permits import CallPermit
 from host.protocol.abilities import ALL_ABILITIES, Abilities
 from host.protocol.handshake import declared
 from host.protocol.meta import TOKEN, for_next_hop, progress_token
@@ -175,7 +176,7 @@ class Client:
         except ValueError:
             return  # no task that could be called off
 
-    async def call(self, permit: Permit) -> Answer:
+    async def call(self, permit: CallPermit) -> Answer:
         """Have the server carry out the permitted exchange, and give what it answers.
 
         Progress, log messages and questions go to the exchange while the call runs; progress puts the deadline off, and
@@ -212,11 +213,13 @@ class Client:
             self._called.unpark_all()
             await origin.close()
 
-    async def _reported(self, permit: Permit, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
+    async def _reported(self, permit: CallPermit, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
         """The answer of the server, with its progress for whoever gave a token for it."""
         if token is None:
             return await self._converse(permit, params, origin, None)
-        relay = _Relay(token, origin.exchange.client, origin.patience, partial(self._gate.sanitize, self.server))
+        relay = _Relay(
+            token, origin.exchange.client, origin.patience, partial(self._gate.policies.sanitize, self.server)
+        )
         with self.peer.progress(relay.report) as ours:
             answer = await self._converse(permit, params, origin, ours)
         relay.flush()
@@ -230,7 +233,7 @@ class Client:
         """
         return await ask(self.peer, self.offer.revision, self._asks, method, params, subject=subject)
 
-    async def _converse(self, permit: Permit, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
+    async def _converse(self, permit: CallPermit, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
         """The answer of the server, over all rounds that it takes."""
         method = permit.exchange.request.method
         if not self.offer.revision.stateless:
@@ -269,7 +272,7 @@ class Client:
         told = dict(at.answers)
         for key, answer in told.items():
             if is_object(answer) and "roots" in members(answer):
-                told[key] = await self._gate.filter_roots(self.server, answer, origin.exchange.caller)
+                told[key] = await self._gate.server_requests.filter_roots(self.server, answer, origin.exchange.caller)
         return told
 
     async def _tasked(self, method: str, params: dict[str, Raw], origin: Origin) -> Raw:
@@ -308,7 +311,7 @@ class Client:
 
     async def _send(
         self,
-        permit: Permit,
+        permit: CallPermit,
         params: dict[str, Raw],
         origin: Origin,
         answers: Mapping[str, Raw] | None,
@@ -340,7 +343,7 @@ class Client:
     def _declared(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
         """What the server is told that a caller with these abilities can be asked. That a call may become a task is
         said for every caller: who takes none waits, and we look after it."""
-        asked = self._gate.usable_abilities(self.server, abilities)
+        asked = self._gate.server_requests.usable_abilities(self.server, abilities)
         return declared(asked, roots_change=False, apps=asked.apps, tasks=tasks)
 
     async def _request(
@@ -353,7 +356,7 @@ class Client:
             if _raises_doubt(problem, stateless=self.offer.revision.stateless):
                 self.doubted.set()
             failed = failure(self.server, problem)
-            failed.message = self._gate.sanitize_text(self.server, failed.message)
+            failed.message = self._gate.policies.sanitize_text(self.server, failed.message)
             failed.data = None if failed.data is None else self._fit_data(failed.data)
             if origin.lacks is not None and isinstance(failed, ServerErrorResponse):
                 raise _missing(self.server, origin.lacks) from None
@@ -369,9 +372,11 @@ class Client:
 
     def _fit_data(self, data: Raw) -> Raw | None:
         """The data of an error, as they are passed on; None if they cannot be."""
-        if why_unreadable_result(data) is not None or (self._gate.sanitizes(self.server) and not is_light(bytes(data))):
+        if why_unreadable_result(data) is not None or (
+            self._gate.policies.sanitizes(self.server) and not is_light(bytes(data))
+        ):
             return None
-        return self._gate.sanitize(self.server, data)
+        return self._gate.policies.sanitize(self.server, data)
 
     async def _fit(self, result: Raw) -> Raw:
         """The result as it is passed on. One that is heavy is looked through in another process, and charged to the
@@ -381,7 +386,7 @@ class Client:
             BrokeProtocol: clients could not read it.
             TooLarge: there is no memory for it.
         """
-        cleans = self._gate.sanitizes(self.server)
+        cleans = self._gate.policies.sanitizes(self.server)
         if is_heavy_result(result, cleans=cleans):
             why, fit = await self._fit_aside(result, cleans)
         else:

@@ -77,7 +77,11 @@ async def open_client(
     Raises:
         FAILURES: it did not come to that, or the connection ended.
     """
-    asks = declared(gate.usable_abilities(spec.id, askable), roots_change=roots_change, apps=gate.shows_apps(spec.id))
+    asks = declared(
+        gate.server_requests.usable_abilities(spec.id, askable),
+        roots_change=roots_change,
+        apps=gate.policies.shows_apps(spec.id),
+    )
     async with link as opened, open_peer(opened, voice) as peer:
         voice.lose = peer.lose
         offered = await begin(opened, peer, asks, manner, exits=isinstance(spec, StdioServer))

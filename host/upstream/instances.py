@@ -90,7 +90,7 @@ class Instances:
         self._manner = manner
         self._listed = listed
         self._gate = gate
-        self._shows = partial(gate.is_visible, spec.id, Kind.RESOURCE)
+        self._shows = partial(gate.definitions.is_visible, spec.id, Kind.RESOURCE)
         self._levels = levels
         self._journal = journal
         self._nursery = nursery
@@ -296,7 +296,7 @@ class Instances:
             updated=instance.watches.updated,
         )
         voice.guests = instance.guests
-        if not self._gate.observe_launch(spec.id, launch_of(spec)):
+        if not self._gate.definitions.observe_launch(spec.id, launch_of(spec)):
             raise LinkLost("its command stands for another program than the one that was approved (colonnade pins)")
         manner = self._manner()
         opening = open_client(

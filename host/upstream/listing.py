@@ -22,7 +22,8 @@ from host.jsonrpc.raw import encode, members, one_line, pick, string
 from host.jsonrpc.readable import why_unreadable
 from host.jsonrpc.strict import has_more_tokens, is_heavy
 from host.memory import Holding, OverBudget, Use, server_owner
-from host.policy.gate import Gate, PreparedListing
+from host.policy.definitions import PreparedListing
+from host.policy.gate import Gate
 from host.protocol.methods import LISTINGS, Kind, Listing
 from host.protocol.stateless import STALE, Freshness, freshest_common, freshness_of
 from host.protocol.tasks import Support, task_support
@@ -203,7 +204,7 @@ class Lister:
             observation, part = await self._catalog.slices.run(self._made(kind, definitions))
             if kept.dropped:
                 return False
-            if self._gate.commit(observation):
+            if self._gate.definitions.commit(observation):
                 changed = self._catalog.publish(self._server, kind, part, hint)
                 return changed or bool(observation.prepared.changes)
 
@@ -218,14 +219,14 @@ class Lister:
     def _made(self, kind: Kind, definitions: list[Definition]) -> Steps[tuple[PreparedListing, ServerEntries]]:
         gate, server = self._gate, self._server
         offered = {each.name: each.raw for each in definitions}
-        observation = yield from gate.prepare(server, kind, offered)
+        observation = yield from gate.definitions.prepare(server, kind, offered)
         shown: list[Definition] = []
         for each in definitions:
             yield None
-            raw = yield from gate.listed_definition(server, kind, each.raw)
+            raw = yield from gate.definitions.listed_definition(server, kind, each.raw)
             shown.append(Definition(each.name, raw, each.may_be_task))
         part = yield from self._catalog.prepare_entries(
-            server, kind, shown, partial(gate.would_be_visible, observation)
+            server, kind, shown, partial(gate.definitions.would_be_visible, observation)
         )
         return observation, part
 
@@ -252,7 +253,7 @@ class Lister:
             if not name:
                 complaints.add(f"{what} is left out: it has no name")
                 continue
-            if self._gate.sanitize_text(self._server, name) != name:
+            if self._gate.policies.sanitize_text(self._server, name) != name:
                 complaints.add(f"{what} is left out: its name cannot be seen whole")
                 continue
             if listing.kind is Kind.TOOL and self._offer.revision.stateless and (why := _unmirrored(raw)) is not None:

@@ -36,7 +36,8 @@ from host.jsonrpc.messages import (
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, pick, string
 from host.names import outward_uri
 from host.peer import Behind, Peer
-from host.policy.gate import NOT_ALLOWED_MESSAGE, Gate
+from host.policy.gate import Gate
+from host.policy.server_requests import NOT_ALLOWED_MESSAGE
 from host.protocol.abilities import NO_ABILITIES
 from host.protocol.levels import named
 from host.protocol.links import rename_in_result
@@ -218,7 +219,7 @@ class Voice:
         second, count = self._logs
         now = int(trio.current_time())
         cost = 1
-        if notice.params is not None and self._gate.sanitizes(self._server):
+        if notice.params is not None and self._gate.policies.sanitizes(self._server):
             cost += len(notice.params) // LOG_SIZE
         self._logs = now, count + cost if now == second else cost
         if self._logs[1] > LOGS_A_SECOND:
@@ -243,7 +244,7 @@ class Voice:
     def _fit(self, notice: Notification) -> Notification:
         if notice.params is None:
             return notice
-        return Notification(notice.method, self._gate.sanitize(self._server, notice.params))
+        return Notification(notice.method, self._gate.policies.sanitize(self._server, notice.params))
 
     def _tell_log(self, notice: Notification, caller: Caller, outlet: ClientHandle) -> None:
         # At a server's own endpoint nothing is renamed.
@@ -271,7 +272,7 @@ class Voice:
                 raise CannotAsk(METHOD_NOT_FOUND, "this client does not offer that method")
             question, params = asked
             refuse_unspoken(question, self.spoken)
-            if not self._gate.allows_server_request(self._server, question):
+            if not self._gate.server_requests.allows(self._server, question):
                 code = INVALID_PARAMS if question is Question.URL else METHOD_NOT_FOUND
                 raise self._not_asked(question, code, NOT_ALLOWED_MESSAGE)
             return self._whom(peer, request, question, params, behind)
@@ -340,7 +341,7 @@ class Voice:
             CannotAsk: it may not be asked this.
         """
         question, params = asked
-        if not self._gate.allows_server_request(self._server, question):
+        if not self._gate.server_requests.allows(self._server, question):
             raise self._not_asked(question, INVALID_PARAMS, NOT_ALLOWED_MESSAGE)
         fitted = self._fitted(question, params, caller)
         if question is Question.URL and not caller.abilities.retries:  # who repeats requests knows no ids
@@ -354,8 +355,8 @@ class Voice:
         Raises:
             ColonnadeError: it may not; see `Gate.admit_question`.
         """
-        with self._gate.dispatch_server_request(
-            await self._gate.admit_server_request(self._server, question, params, caller)
+        with self._gate.server_requests.dispatch(
+            await self._gate.server_requests.admit(self._server, question, params, caller)
         ) as trace:
             trace.outcome = "handed on"
 
@@ -375,14 +376,14 @@ class Voice:
     ) -> Raw:
         """The client's answer, once the question may be put to it: of its roots, those that the server may know."""
         try:
-            with self._gate.dispatch_server_request(
-                await self._gate.admit_server_request(self._server, question, params, caller)
+            with self._gate.server_requests.dispatch(
+                await self._gate.server_requests.admit(self._server, question, params, caller)
             ):
                 answer = await ask()
             return (
                 answer
                 if question is not Question.ROOTS
-                else await self._gate.filter_roots(self._server, answer, caller)
+                else await self._gate.server_requests.filter_roots(self._server, answer, caller)
             )
         except ColonnadeError as refusal:
             self._journal.note(
@@ -391,7 +392,7 @@ class Voice:
             raise PeerError(ErrorBody(refusal.code, refusal.message, refusal.data)) from None
 
     def _fitted(self, question: Question, params: dict[str, Raw], caller: Caller) -> dict[str, Raw]:
-        cautious = self._gate.check_server_request(self._server, question, params)
+        cautious = self._gate.server_requests.check(self._server, question, params)
         fitted = fit(question, cautious, caller.abilities, self.title)
         if question is Question.SAMPLING and caller.endpoint is None:
             return _with_outward_links(fitted, self._server)

@@ -13,7 +13,8 @@ from host.catalog import Catalog
 from host.errors import MethodNotFound, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import Journal
-from host.policy.gate import Gate, Permit
+from host.policy.gate import Gate
+from host.policy.permits import CallPermit
 from host.protocol.methods import ROOTS_CHANGED
 from host.slices import Steps
 from host.upstream.begin import Manner
@@ -202,7 +203,7 @@ class Roster:
         """
         _check_subscribes(self.ready(server))
 
-    async def watch(self, permit: Permit, tell: Tell) -> None:
+    async def watch(self, permit: CallPermit, tell: Tell) -> None:
         """Whoever has the permit hears of changes to its resource, through `tell`, until it unwatches it or is gone.
         Where every call has an instance of its own, the one that lists is watched.
 

@@ -99,7 +99,7 @@ class Upstream:
         self.gone = trio.Event()
         self.settled = trio.Event()
         self.state: State = Connecting(trio.current_time(), None)
-        self.watches = Watches(spec.id, spec.timeout, partial(gate.is_visible, spec.id, Kind.RESOURCE))
+        self.watches = Watches(spec.id, spec.timeout, partial(gate.definitions.is_visible, spec.id, Kind.RESOURCE))
         self.manner = manner_of(spec)
         """How it is to be spoken to when it is connected next."""
         self.last_manner = self.manner
@@ -204,13 +204,13 @@ class Upstream:
             self.state = Connecting(trio.current_time(), failed.why)
 
     async def _until_launchable(self) -> None:
-        if self._gate.observe_launch(self.spec.id, launch_of(self.spec)):
+        if self._gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)):
             return
         self.state = Held(trio.current_time())
         self.settled.set()
-        while not self._gate.observe_launch(self.spec.id, launch_of(self.spec)):
+        while not self._gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)):
             with trio.move_on_after(LOOK_EVERY):  # the former program may come back
-                await self._gate.wait_until_launchable(self.spec.id)
+                await self._gate.definitions.wait_until_launchable(self.spec.id)
         self.state = Connecting(trio.current_time(), None)
 
     def _take_otherwise(self, problem: BaseException) -> bool:
@@ -280,7 +280,7 @@ class Upstream:
                 if client.offer.unreadable:
                     text = f"its instructions are left out, since clients could not read them: {LONE_SURROGATE}"
                     self._journal.note(EntryOmitted(self.spec.id, text, "instructions"))
-                observing = self._gate.observe_instructions(self.spec.id, client.offer.instructions)
+                observing = self._gate.definitions.observe_instructions(self.spec.id, client.offer.instructions)
                 await self._catalog.slices.run(observing)
                 lister = Lister(client, self._catalog, self._gate, self._journal, self._pace)
                 voice.changed = lister.mark

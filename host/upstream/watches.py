@@ -19,7 +19,7 @@ from host.exchange import Caller, Exchange
 from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode
 from host.peer import Peer
-from host.policy.gate import Permit
+from host.policy.permits import CallPermit
 from host.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
 from host.slices import Steps
 from host.upstream.client import failure, too_late
@@ -84,7 +84,7 @@ class Watches:
     def __len__(self) -> int:
         return len(self._watchers)
 
-    async def watch(self, permit: Permit, tell: Tell) -> None:
+    async def watch(self, permit: CallPermit, tell: Tell) -> None:
         """Whoever has the permit hears of changes from now on, through `tell`. Returns once the server has agreed.
 
         Raises:

@@ -83,7 +83,7 @@ def granted(gate: Gate) -> str:
         expires=None,
         by=Channel.CONSOLE.value,
     )
-    gate.grants.add(grant)
+    gate.authorizer.grants.add(grant)
     return grant.id
 
 
@@ -108,10 +108,10 @@ def test_what_is_shown_is_approved_by_its_id_and_the_next_host_knows(
     assert "create" in capsys.readouterr().out
     assert deciding.decide(where, "approve", [id], None, sure=True) == FAILED
     assert id in capsys.readouterr().err
-    assert inside(file, state, lambda gate: gate.pins.status("gh", "tool", "create")) is PinStatus.APPROVED
-    assert inside(file, state, lambda gate: gate.pins.status("gh", "tool", "get")) is PinStatus.NEW
+    assert inside(file, state, lambda gate: gate.definitions.pins.status("gh", "tool", "create")) is PinStatus.APPROVED
+    assert inside(file, state, lambda gate: gate.definitions.pins.status("gh", "tool", "get")) is PinStatus.NEW
     assert deciding.revoke_pin(where, "gh", "tool", "create") == DONE
-    assert inside(file, state, lambda gate: gate.pins.status("gh", "tool", "create")) is PinStatus.NEW
+    assert inside(file, state, lambda gate: gate.definitions.pins.status("gh", "tool", "create")) is PinStatus.NEW
 
 
 def test_all_of_a_server_are_decided_at_once_and_shown_meanwhile(
@@ -139,7 +139,7 @@ def test_grants_are_listed_and_taken_back(
     assert deciding.revoke_grants(where, [id]) == DONE
     assert deciding.revoke_grants(where, [id, "feed\x1b"]) == FAILED
     assert "\x1b" not in capsys.readouterr().err
-    assert inside(file, state, lambda gate: gate.grants.all()) == []
+    assert inside(file, state, lambda gate: gate.authorizer.grants.all()) == []
 
 
 @pytest.mark.parametrize(("tool", "verdict"), [("get", "deny"), ("create", "deny"), ("wipe", "deny")])

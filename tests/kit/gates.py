@@ -68,13 +68,13 @@ def open_gate(
 
 def observe(gate: Gate, server: str, kind: Kind, offered: Mapping[str, bytes]) -> None:
     """The server lists this now."""
-    assert gate.commit(run_inline(gate.prepare(server, kind, offered)))
+    assert gate.definitions.commit(run_inline(gate.definitions.prepare(server, kind, offered)))
 
 
 def approve_all(gate: Gate) -> None:
     """A person approves of all that is held back now."""
-    for each in gate.pins.held():
-        gate.approve(each.server, each.kind, each.name, each.fingerprint, Channel.CONSOLE.value)
+    for each in gate.definitions.pins.held():
+        gate.definitions.approve(each.server, each.kind, each.name, each.fingerprint, Channel.CONSOLE.value)
 
 
 @contextmanager
@@ -85,14 +85,14 @@ def auto_answering(
     asked: list[PendingConfirmation] = []
 
     def look() -> None:
-        for matter in gate.confirmations.list_all():
+        for matter in gate.authorizer.confirmations.list_all():
             if matter.waiters:
                 asked.append(matter)
-                gate.confirmations.answer(matter.id, answer, Channel.CONSOLE, seconds=60.0)
+                gate.authorizer.confirmations.answer(matter.id, answer, Channel.CONSOLE, seconds=60.0)
 
-    former, gate.confirmations.on_change = gate.confirmations.on_change, look
+    former, gate.authorizer.confirmations.on_change = gate.authorizer.confirmations.on_change, look
     try:
-        with gate.confirmations.attach(Channel.CONSOLE):
+        with gate.authorizer.confirmations.attach(Channel.CONSOLE):
             yield asked
     finally:
-        gate.confirmations.on_change = former
+        gate.authorizer.confirmations.on_change = former

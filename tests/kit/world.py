@@ -553,7 +553,7 @@ async def open_world(
         memory = Budget(now=trio.current_time)
         catalog = Catalog(
             list(by_id),
-            gate.is_visible_cached,
+            gate.definitions.is_visible_cached,
             lambda entry: journal.note(EntryOmitted(entry.server, entry.outward)),
             memory,
         )
@@ -563,5 +563,5 @@ async def open_world(
                 catalog.reevaluate(servers)
                 upstreams.reconsider(servers)
 
-            gate.on_visibility_changed = on_visibility_changed
+            gate.definitions.on_visibility_changed = on_visibility_changed
             yield World(by_id, upstreams, catalog, gate, Router(catalog, gate, upstreams), journal)

@@ -533,7 +533,7 @@ class Machine:
             trio.open_nursery() as nursery,
         ):
             self.world, self.nursery = world, nursery
-            world.gate.grants._wall, world.gate.grants._monotonic = self.now, self.now
+            world.gate.authorizer.grants._wall, world.gate.authorizer.grants._monotonic = self.now, self.now
             self.config = self._config()
             self.office = HostAdmin(
                 lambda: self.config, world.upstreams, world.catalog, world.gate, world.journal, stdio=False
@@ -613,12 +613,12 @@ class Machine:
             if call.cancelled is not None:
                 self.must(call.done or call.lost, f"call {call.number} goes on though it was called off")
         marks = {client.session.mark for client in self.clients}
-        for grant in self.world.gate.grants.all():
+        for grant in self.world.gate.authorizer.grants.all():
             told = self.given.get(grant.id)
             self.must(told is None or not (told.void or told.spent), "a grant is there that is void or spent")
             if grant.session is not None:
                 self.must(grant.session in marks, "a grant has outlived its session")
-        for matter in self.world.gate.confirmations.list_all():
+        for matter in self.world.gate.authorizer.confirmations.list_all():
             wish = matter.access
             key = (wish.server, wish.kind, wish.name)
             now = (self._version(key), self.programs[wish.server])
@@ -641,7 +641,8 @@ class Machine:
         for call in self.calls:
             self.must(call.done or call.lost, f"call {call.number} of {call.key} waits for ever")
         self.must(
-            not any(not each.refused for each in self.world.gate.confirmations.list_all()), "a question waits for ever"
+            not any(not each.refused for each in self.world.gate.authorizer.confirmations.list_all()),
+            "a question waits for ever",
         )
         self.must(self.world.gate.decision_log.in_flight.total() == 0, "something is in flight")
         for key, definition in self.definitions.items():
@@ -795,7 +796,7 @@ class Machine:
     def _start(self, server: str, program: str) -> None:
         self.programs[server] = program
         declared = launch_of(self.players[server].spec).declared
-        self.world.gate.observe_launch(server, Launch(declared, program))
+        self.world.gate.definitions.observe_launch(server, Launch(declared, program))
 
     def ask(self, one: int, two: int) -> None:
         """A server wants the client's model for a call that it works on."""
@@ -824,7 +825,7 @@ class Machine:
         question = questions[one % len(questions)]
         answer = ("once", "once", "session", "time", "always", "deny", "once", "always")[two % 8]
         arguments = ("exact", "any", "some")[one // 8 % 3]
-        matter = next(each for each in self.world.gate.confirmations.list_all() if each.id == question["id"])
+        matter = next(each for each in self.world.gate.authorizer.confirmations.list_all() if each.id == question["id"])
         seconds = 100 if answer == "time" else None
         expires = self.now() + 100 if answer == "time" else self.now() + 3600 if answer == "once" else None
         self.said[question["id"]] = (answer, arguments, matter, expires, question["state"] == "refused")

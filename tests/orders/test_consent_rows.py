@@ -57,12 +57,12 @@ def calls(server: ScriptedServer) -> int:
 
 
 def matter(world: World) -> PendingConfirmation:
-    (found,) = world.gate.confirmations.list_all()
+    (found,) = world.gate.authorizer.confirmations.list_all()
     return found
 
 
 def person(world: World, answer: ConfirmationAnswer = ConfirmationAnswer.ONCE, **more: Any) -> None:
-    assert world.gate.confirmations.answer(matter(world).id, answer, Channel.CONSOLE, **more) is not None
+    assert world.gate.authorizer.confirmations.answer(matter(world).id, answer, Channel.CONSOLE, **more) is not None
 
 
 @asynccontextmanager
@@ -70,7 +70,7 @@ async def waiting(*servers: ScriptedServer, **more: Any) -> AsyncIterator[tuple[
     """A call of gh__create that waits for a person."""
     async with trio.open_nursery() as nursery, open_world(*servers, **more) as world:
         await world.settled()
-        with world.gate.confirmations.attach(Channel.CONSOLE):
+        with world.gate.authorizer.confirmations.attach(Channel.CONSOLE):
             client = await world.client()
             call = later(nursery, client.call, "gh__create", {"owner": "acme"})
             await wait_all_tasks_blocked()
@@ -275,9 +275,9 @@ async def test_p1_and_takes_the_same_way(
     async with open_world(server) as world:
         await world.settled()
         world.approves()
-        for pin in world.gate.pins.pinned():
+        for pin in world.gate.definitions.pins.pinned():
             if pin.name.endswith("held"):
-                world.gate.revoke("gh", pin.kind, pin.name, pin.fingerprint, "console")
+                world.gate.definitions.revoke("gh", pin.kind, pin.name, pin.fingerprint, "console")
         client = await world.client(endpoint)
         ways: dict[str, list[str]] = {}
         answers: dict[str, str] = {}
@@ -398,13 +398,13 @@ async def test_p4_an_answer_that_comes_too_late_sends_nothing(
         else:
             reread(world, consent=Consent(tools=kind(ask=["creat?"])))
         await wait_all_tasks_blocked()
-        found = world.gate.confirmations.answer(id, answer, Channel.CONSOLE)
+        found = world.gate.authorizer.confirmations.answer(id, answer, Channel.CONSOLE)
         assert (found is not None) == (ended == "time")
         await trio.sleep(100)
         assert calls(server) == 0
         said = [record["answer"] for record in records(_audit(world), kind="answer")]
         assert said[0] == {"time": "none", "cancel": "withdrawn", "session": "withdrawn", "reload": "void"}[ended]
-        assert ended == "time" or world.gate.grants.all() == []
+        assert ended == "time" or world.gate.authorizer.grants.all() == []
 
 
 def _audit(world: World) -> Any:
@@ -440,7 +440,7 @@ async def test_p7_what_was_allowed_once_is_not_allowed_twice(other: str, tmp_pat
                 who = await world.client(identity="phone") if other == "caller" else client
                 again = later(nursery, who.call, "gh__create", {"owner": "acmf" if other == "byte" else "acme"})
                 await wait_all_tasks_blocked()
-                assert (again.done, len(world.gate.confirmations.list_all())) == (False, 1)
+                assert (again.done, len(world.gate.authorizer.confirmations.list_all())) == (False, 1)
                 nursery.cancel_scope.cancel()
     if other == "restart":
         async with open_world(server, state=tmp_path / "state") as world:
@@ -464,14 +464,14 @@ async def test_p5_whatever_changes_while_a_person_is_asked_makes_the_answer_void
             reread(world, consent=Consent(tools=kind(ask=["creat*"])))
         elif moved == "launch":
             declared = launch_of(server.spec).declared
-            world.gate.observe_launch("gh", Launch(declared, "/bin/one"))
-            world.gate.observe_launch("gh", Launch(declared, "/bin/two"))
+            world.gate.definitions.observe_launch("gh", Launch(declared, "/bin/one"))
+            world.gate.definitions.observe_launch("gh", Launch(declared, "/bin/two"))
         else:
             server.lists["tools"] = [tool("other")]
             await server.notifies("notifications/tools/list_changed")
         with trio.move_on_after(1):
             await call.ended.wait()
-        world.gate.confirmations.answer(id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE)
+        world.gate.authorizer.confirmations.answer(id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE)
         assert "changed" in json.dumps(await call.comes())
         assert calls(server) == 0
 
@@ -481,7 +481,7 @@ async def test_p5_its_code_is_409_where_codes_are_seen() -> None:
     async with trio.open_nursery() as nursery, open_world(server) as world:
         await world.settled()
         client = await world.client()
-        with world.gate.confirmations.attach(Channel.CONSOLE):
+        with world.gate.authorizer.confirmations.attach(Channel.CONSOLE):
             call = later(nursery, client.request, "prompts/get", {"name": "gh__greet"})
             await wait_all_tasks_blocked()
             reread(world, consent=Consent())
@@ -512,7 +512,7 @@ async def test_p10_a_judge_that_fails_lets_nothing_through(
 async def test_p10_a_grant_does_not_live_again_when_the_clock_is_set_back(tmp_path: Any) -> None:
     server = asking()
     async with waiting(server, state=tmp_path / "state") as (world, _, call):
-        grants = world.gate.grants
+        grants = world.gate.authorizer.grants
         person(world, ConfirmationAnswer.TIME, seconds=60)
         await call.comes()
         (granted,) = grants.all()
@@ -553,7 +553,7 @@ async def test_p11_what_a_tool_says_of_itself_decides_nothing() -> None:
     async with trio.open_nursery() as nursery, open_world(server) as world:
         await world.settled()
         world.approves()
-        with world.gate.confirmations.attach(Channel.CONSOLE):
+        with world.gate.authorizer.confirmations.attach(Channel.CONSOLE):
             client = await world.client()
             call = later(nursery, client.call, "gh__delete_all")
             await wait_all_tasks_blocked()
@@ -648,7 +648,7 @@ async def test_t17_nothing_that_an_untrusted_server_writes_is_read_before_a_pers
         for each in said:
             assert CANARY.encode() not in each, each
         assert calls(server) == 0
-        held = {(each.kind, each.name) for each in world.gate.pins.held()}
+        held = {(each.kind, each.name) for each in world.gate.definitions.pins.held()}
         assert held >= {("tool", CANARY), ("prompt", CANARY), ("resource", f"x://{CANARY}"), ("instructions", "")}
         world.approves()
         await wait_all_tasks_blocked()
@@ -866,7 +866,7 @@ async def test_t35_nothing_that_an_agent_can_reach_approves_anything() -> None:
     server = asking(trust=Trust.UNTRUSTED, consent=Consent())
     async with open_http_app(server) as (world, connection):
         await connection.open()
-        held = world.gate.pins.held()
+        held = world.gate.definitions.pins.held()
         before = [(each.kind, each.name, each.status) for each in held]
         for path in ("/console", "/console/api/decide", "/console/decide", "/approve", "/mcp/console", "/ask"):
             for method in ("GET", "POST"):
@@ -878,7 +878,7 @@ async def test_t35_nothing_that_an_agent_can_reach_approves_anything() -> None:
             assert refused["error"]["code"] == -32601
         listed = await connection.request("tools/list")
         assert listed["result"]["tools"] == []
-        assert [(each.kind, each.name, each.status) for each in world.gate.pins.held()] == before
+        assert [(each.kind, each.name, each.status) for each in world.gate.definitions.pins.held()] == before
 
 
 async def test_t35_what_a_person_saw_is_what_is_approved(autojump_clock: MockClock) -> None:
@@ -886,10 +886,10 @@ async def test_t35_what_a_person_saw_is_what_is_approved(autojump_clock: MockClo
     server = asking(trust=Trust.UNTRUSTED, consent=Consent())
     async with open_world(server) as world:
         await world.settled()
-        (shown,) = [each for each in world.gate.pins.held() if each.kind == "tool"]
+        (shown,) = [each for each in world.gate.definitions.pins.held() if each.kind == "tool"]
         await _lists(world, server, [tool("create", description="and sends it on")])
         with pytest.raises(StaleDecision, match="changed"):
-            world.gate.approve("gh", "tool", "create", shown.fingerprint, "console")
+            world.gate.definitions.approve("gh", "tool", "create", shown.fingerprint, "console")
         assert await (await world.client()).names() == []
 
 

@@ -36,13 +36,13 @@ def test_a_decision_holds_for_the_next_host(tmp_path: Path) -> None:
     with left(tmp_path / "state", a=b'{"name":"a"}', b=b'{"name":"b"}'):
         pass
     with left(tmp_path / "state") as (gate, decisions):
-        a, b = sorted(gate.pins.held(), key=lambda each: each.name)
+        a, b = sorted(gate.definitions.pins.held(), key=lambda each: each.name)
         said = decisions.decide("gh", "tool", "a", a.fingerprint, "approve", Channel.TERMINAL)
         assert said["done"].startswith("The tool a of gh")
         decisions.decide("gh", "tool", "b", b.fingerprint, "reject", Channel.TERMINAL)
     with left(tmp_path / "state", a=b'{"name":"a"}', b=b'{"name":"b"}') as (gate, _):
-        assert gate.pins.status("gh", "tool", "a") is PinStatus.APPROVED
-        assert gate.pins.status("gh", "tool", "b") is PinStatus.NEW
+        assert gate.definitions.pins.status("gh", "tool", "a") is PinStatus.APPROVED
+        assert gate.definitions.pins.status("gh", "tool", "b") is PinStatus.NEW
 
 
 def test_what_is_not_there_as_it_was_shown_is_not_decided(tmp_path: Path) -> None:
@@ -50,25 +50,25 @@ def test_what_is_not_there_as_it_was_shown_is_not_decided(tmp_path: Path) -> Non
         for name, fingerprint in (("a", "sha256:another"), ("b", "sha256:another"), ("b", "")):
             with pytest.raises(AdminError):
                 decisions.decide("gh", "tool", name, fingerprint, "approve", Channel.TERMINAL)
-        assert gate.pins.status("gh", "tool", "a") is PinStatus.NEW
+        assert gate.definitions.pins.status("gh", "tool", "a") is PinStatus.NEW
 
 
 def test_all_that_was_shown_of_a_server_is_approved_and_nothing_else(tmp_path: Path) -> None:
     with left(tmp_path / "state", a=b'{"name":"a"}', b=b'{"name":"b"}', c=b'{"name":"c"}') as (gate, decisions):
-        shown = [each.fingerprint for each in gate.pins.held() if each.name != "c"]
+        shown = [each.fingerprint for each in gate.definitions.pins.held() if each.name != "c"]
         decisions.decide_all("gh", shown, "approve", Channel.CONSOLE)
-        assert [each.name for each in gate.pins.held()] == ["c"]
+        assert [each.name for each in gate.definitions.pins.held()] == ["c"]
         with pytest.raises(AdminError):
             decisions.decide_all("gh", shown, "approve", Channel.CONSOLE)
 
 
 def test_a_name_is_decided_about_as_it_was_shown(tmp_path: Path) -> None:
     with left(tmp_path / "state", **{"a\u202e": b'{"name":"a\\u202e"}'}) as (gate, decisions):
-        (held,) = gate.pins.held()
+        (held,) = gate.definitions.pins.held()
         decisions.decide("gh", "tool", "a⟨U+202E⟩", held.fingerprint, "approve", Channel.CONSOLE)
-        assert gate.pins.held() == []
+        assert gate.definitions.pins.held() == []
         decisions.decide("gh", "tool", "a⟨U+202E⟩", "", "revoke", Channel.CONSOLE)
-        assert [each.name for each in gate.pins.held()] == ["a\u202e"]
+        assert [each.name for each in gate.definitions.pins.held()] == ["a\u202e"]
 
 
 def test_where_no_host_runs_nothing_is_answered_and_no_grant_is_taken_back_that_is_none(tmp_path: Path) -> None:

@@ -86,8 +86,8 @@ def test_the_grant_that_would_be_used_is_named_and_not_used() -> None:
             server="gh",
             kind="tool",
             name="create",
-            fingerprint=gate.fingerprint("gh", Kind.TOOL, "create"),
-            launch=gate.pins.launch("gh"),
+            fingerprint=gate.definitions.fingerprint("gh", Kind.TOOL, "create"),
+            launch=gate.definitions.pins.launch("gh"),
             rule="tools.ask: create",
             digest=arguments_digest(given),
             when=(),
@@ -96,7 +96,7 @@ def test_the_grant_that_would_be_used_is_named_and_not_used() -> None:
             expires=None,
             by="console",
         )
-        gate.grants.add(grant)
+        gate.authorizer.grants.add(grant)
         for _ in range(2):
             found = told(gate, "create", {"owner": "acme"})
             assert found["grant"]["id"] == grant.id
@@ -112,7 +112,7 @@ def test_what_is_held_back_is_told_with_its_difference() -> None:
     with explained(Trust.UNTRUSTED) as gate:
         approve_all(gate)
         observe(gate, "gh", Kind.TOOL, {**OFFERED, "create": b'{"name":"create","title":"send\\u200bit"}'})
-        (held,) = gate.pins.held()
+        (held,) = gate.definitions.pins.held()
         shown = held_as_data(gate, held)
         assert (shown["name"], shown["standing"], shown["trust"]) == ("create", "changed", "untrusted")
         added = "".join(each["text"] for each in shown["diff"] if each["op"] == "added")

@@ -680,7 +680,7 @@ HOST = """
 import json, sys
 from pathlib import Path
 from config import Trust
-from host.policy.pins import Pins, Standing
+from host.policy.pins import Pins, PinStatus
 from host.state import open_state
 own, count = sys.argv[2], int(sys.argv[3])
 pins = Pins(open_state(Path(sys.argv[1])).for_config(Path("/config.yaml")).file("pins.json"), {own: Trust.UNTRUSTED})

@@ -24,7 +24,7 @@ from host.policy.rules import Rules
 from host.policy.uris import MAX_ESCAPES, MAX_VARIANTS, MAX_VARIANTS_LENGTH, TooManyVariants, uri_variants
 from host.protocol.methods import Kind
 from tests import uri_models
-from tests.host.policy.test_gate import spec
+from tests.host.policy.servers import spec
 from tests.kit.gates import approve_all, observe, open_gate
 
 # What a URI may be read as
@@ -394,15 +394,15 @@ def test_no_spelling_that_a_server_takes_for_something_held_back_passes(part: in
         offer(gate, 1)
         approve_all(gate)
         offer(gate, 2)
-        assert {each.name for each in gate.pins.held()} == set(HELD)
+        assert {each.name for each in gate.definitions.pins.held()} == set(HELD)
         for _ in range(SPELLINGS // 4):
             uri = uri_models.spelling(random, random.choice(OFFERED))
-            if gate.is_visible("a", Kind.RESOURCE, uri):
+            if gate.definitions.is_visible("a", Kind.RESOURCE, uri):
                 passed += 1
                 assert not wrong_ones(uri, lambda identity: identity not in held), uri
         assert passed > SPELLINGS / 80
         for uri in OFFERED:
-            assert gate.is_visible("a", Kind.RESOURCE, uri) is (uri not in HELD)
+            assert gate.definitions.is_visible("a", Kind.RESOURCE, uri) is (uri not in HELD)
         for uri in (
             "x://acme/doc?v=1#f",
             "x://acme/doc/?v=1",
@@ -410,9 +410,9 @@ def test_no_spelling_that_a_server_takes_for_something_held_back_passes(part: in
             "memo:held?",
             "x://acme/held#" + "x" * 9000,
         ):
-            assert not gate.is_visible("a", Kind.RESOURCE, uri)
+            assert not gate.definitions.is_visible("a", Kind.RESOURCE, uri)
         for uri in ("x://acme/doc?v=2", "x://acme/doc", "file:///srv/d/other.md?x"):
-            assert gate.is_visible("a", Kind.RESOURCE, uri)
+            assert gate.definitions.is_visible("a", Kind.RESOURCE, uri)
 
 
 # The models themselves

@@ -140,7 +140,7 @@ async def open_both(server: TwoTransports) -> AsyncIterator[Roster]:
     journal.subscribe(server.events.append)
     specs = {"a": server.spec}
     with open_gate(specs, journal) as gate:
-        catalog = Catalog(["a"], gate.is_visible, lambda entry: None)
+        catalog = Catalog(["a"], gate.definitions.is_visible, lambda entry: None)
         async with open_roster(specs, 3.0, server.open_link, catalog, gate, journal) as roster:
             await roster.upstreams["a"].settled.wait()
             yield roster

@@ -560,14 +560,14 @@ async def test_a_call_that_began_before_the_change_and_was_not_sent_is_judged_an
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()
         client = await world.client()
-        with world.gate.confirmations.attach(Channel.CONSOLE):
+        with world.gate.authorizer.confirmations.attach(Channel.CONSOLE):
             call = later(nursery, client.call, "a__x")
             await wait_all_tasks_blocked()
             server.answers["tools/list"] = slowly
             server.sends(Notification(CHANGED))
             await wait_all_tasks_blocked()
-            (matter,) = world.gate.confirmations.list_all()
-            world.gate.confirmations.answer(matter.id, ConfirmationAnswer.ONCE, Channel.CONSOLE)
+            (matter,) = world.gate.authorizer.confirmations.list_all()
+            world.gate.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.ONCE, Channel.CONSOLE)
             assert (await call.comes())["isError"]
         server.hears_nothing_more()
 
@@ -779,7 +779,7 @@ async def test_no_hostile_page_holds_anybody_up(entries: bytes, names: list[str]
             server.answers["tools/list"] = page
             await server.notifies("notifications/tools/list_changed")
             if complaint is None:
-                await until(lambda: {held.name for held in world.gate.pins.held()} >= set(names))
+                await until(lambda: {held.name for held in world.gate.definitions.pins.held()} >= set(names))
             else:
                 await until(lambda: any(complaint in str(event) for event in world.events))
 
@@ -893,7 +893,7 @@ async def test_a_list_is_swapped_in_one_step() -> None:
         async def look() -> None:
             while True:
                 names = listed(world)
-                known = world.gate.pin_status("big", Kind.TOOL, "t1_2999") is PinStatus.APPROVED
+                known = world.gate.definitions.pin_status("big", Kind.TOOL, "t1_2999") is PinStatus.APPROVED
                 seen.add((names[0].split("_")[0], len(names), known))
                 await trio.lowlevel.checkpoint()
 
@@ -909,7 +909,7 @@ Meanwhile = Callable[[World], None]
 
 
 def revokes(world: World) -> None:
-    world.gate.revoke("big", "tool", "t0_7", "", "console")
+    world.gate.definitions.revoke("big", "tool", "t0_7", "", "console")
 
 
 def denies(world: World) -> None:
@@ -961,7 +961,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
             meanwhile(world)
             decided = True
             nursery.start_soon(look)
-            await until(lambda: world.gate.pin_status("big", Kind.TOOL, "t0_9") is not PinStatus.APPROVED)
+            await until(lambda: world.gate.definitions.pin_status("big", Kind.TOOL, "t0_9") is not PinStatus.APPROVED)
             await world.catalog.wait_until_evaluated(Kind.TOOL)
             for _ in range(50):
                 await trio.lowlevel.checkpoint()

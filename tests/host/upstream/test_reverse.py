@@ -533,16 +533,16 @@ async def test_a_call_that_is_called_off_withdraws_the_question_whether_its_serv
     server = ScriptedServer("a", tools=["x"], timeout=5.0)
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
-        with world.gate.confirmations.attach(Channel.CONSOLE):
+        with world.gate.authorizer.confirmations.attach(Channel.CONSOLE):
             await begin(nursery, client, server)
             question = later(nursery, server.asks, "sampling/createMessage", SAMPLE)
             await trio.sleep(20)
-            (matter,) = world.gate.confirmations.list_all()
+            (matter,) = world.gate.authorizer.confirmations.list_all()
             assert matter.waiters
             client.notifies("notifications/cancelled", {"requestId": "c"})
             with pytest.raises(Refusal):
                 await question.comes()
-            assert world.gate.confirmations.list_all() == []
+            assert world.gate.authorizer.confirmations.list_all() == []
             assert client.server_requests == []
 
 

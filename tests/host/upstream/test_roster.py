@@ -312,7 +312,7 @@ async def test_what_was_approved_of_a_server_is_approved_when_it_begins_anew(
 async def test_servers_that_begin_together_begin_one_in_each_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look up and write down what one launches takes 2 ms: fifty held the loop for a tenth of a second."""
     async with open_world() as world:
-        observe, begun = world.gate.observe_launch, list[int]()
+        observe, begun = world.gate.definitions.observe_launch, list[int]()
         with measure_passes() as found:
 
             def counted(server: str, launch: Launch) -> bool:

@@ -432,8 +432,8 @@ async def test_a_server_whose_command_is_another_program_now_is_not_started_befo
         assert "stands for another program" in result["content"][0]["text"]
         with pytest.raises(Unavailable, match="colonnade pins"):
             world.upstreams.ready("a")
-        (held,) = world.gate.pins.held()
-        world.gate.reject("a", held.kind, held.name, held.fingerprint, "console")
+        (held,) = world.gate.definitions.pins.held()
+        world.gate.definitions.reject("a", held.kind, held.name, held.fingerprint, "console")
         await trio.sleep(60)
         assert server.connections == 1
         world.approves()

@@ -1,0 +1,203 @@
+"""Requests of servers to clients (sampling, elicitation, roots): which of them may be put, and in what form.
+
+The rules of the server decide, and where they say so, a person. Whatever a person says, `server_request_checks` refuses
+some of them and changes others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from msgspec import Raw
+
+from config import Trust, Verdict
+from host.errors import ColonnadeError, Forbidden, ProtocolViolation
+from host.exchange import Caller
+from host.hygiene import clean_json, is_light
+from host.jsonrpc.messages import INVALID_PARAMS
+from host.jsonrpc.raw import encode, encode_object, items, members, string, value
+from host.policy.authorizer import Authorizer, digest_of
+from host.policy.conditions import decode_arguments
+from host.policy.confirmations import ConfirmationContext
+from host.policy.decision_log import AuditRecord, DecisionLog, Trace
+from host.policy.definitions import Definitions
+from host.policy.grants import AccessRequest
+from host.policy.permits import ISSUER, ServerRequestPermit
+from host.policy.policies import Policies
+from host.policy.rules import RuleDecision
+from host.policy.server_request_checks import MAX_TEXT, check_server_request
+from host.protocol.abilities import Abilities
+from host.protocol.questions import CannotAsk, Question
+
+MAX_TOKENS = 10**9
+"""Tokens that a question to a model may ask for; what asks for more, or for none, counts as asking for all of them."""
+MAX_ROOTS = 1_000
+"""Roots of a client that are judged one by one."""
+NOT_ALLOWED_MESSAGE = "the configuration does not let it ask for this"
+
+
+class ServerRequests:
+    """Those of all servers of one configuration."""
+
+    def __init__(
+        self, policies: Policies, definitions: Definitions, authorizer: Authorizer, decision_log: DecisionLog
+    ) -> None:
+        self._policies = policies
+        self._definitions = definitions
+        self._authorizer = authorizer
+        self._decision_log = decision_log
+
+    def allows(self, server: str, request: Question) -> bool:
+        """Whether the server may ask clients for anything of the kind at all."""
+        rules = self._policies.rules_of(server)
+        return rules is not None and rules.allows_server_request(request)
+
+    def usable_abilities(self, server: str, abilities: Abilities) -> Abilities:
+        """What of a client's abilities the server may use."""
+        return replace(
+            abilities,
+            roots=abilities.roots and self.allows(server, Question.ROOTS),
+            sampling=abilities.sampling and self.allows(server, Question.SAMPLING),
+            sampling_tools=abilities.sampling_tools and self._policies.trust(server) is Trust.TRUSTED,
+            form=abilities.form and self.allows(server, Question.FORM),
+            url=abilities.url and self.allows(server, Question.URL),
+            apps=abilities.apps and self._policies.shows_apps(server),
+        )
+
+    def check(self, server: str, request: Question, params: dict[str, Raw]) -> dict[str, Raw]:
+        """The params of a server's question as they may be passed on.
+
+        Raises:
+            CannotAsk: not at all.
+        """
+        trust = self._policies.trust(server)
+        found = check_server_request(request, params, trust)
+        if trust is not Trust.UNTRUSTED:
+            return found
+        said = bytes(encode_object(found))
+        if not is_light(said):
+            raise CannotAsk(INVALID_PARAMS, "it is long and holds characters that nobody would see")
+        return members(clean_json(said, limit=MAX_TEXT))
+
+    def evaluate(self, server: str, request: Question, uri: str | None = None) -> RuleDecision:
+        return self._policies.rules(server).evaluate_server_request(request, uri)
+
+    async def admit(
+        self, server: str, request: Question, params: Mapping[str, Raw], caller: Caller
+    ) -> ServerRequestPermit:
+        """The permit to put a server's question to a client; a person is asked if the rules say so.
+
+        Raises:
+            Forbidden, Unanswered, Crowded, Changed: it may not be put.
+        """
+        uri = string(params["url"]) if request is Question.URL else None
+        if not self._policies.has_server(server):
+            raise Forbidden(server, "this server is not served any more")
+        if not self.allows(server, request):
+            raise Forbidden(server, NOT_ALLOWED_MESSAGE)
+        decision = self.evaluate(server, request, uri)
+        if request is Question.ROOTS:  # each of them is judged when they are known
+            decision = replace(decision, verdict=Verdict.ALLOW)
+        if decision.verdict is Verdict.DENY:
+            raise Forbidden(server, NOT_ALLOWED_MESSAGE)
+        # The id of a page is ours, and another one each time.
+        raw_arguments = encode_object({name: each for name, each in params.items() if name != "elicitationId"})
+        if request is Question.SAMPLING:
+            self._policies.meter(server).charge_sampling(_tokens(params))
+        if decision.verdict is Verdict.ALLOW:
+            return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision)
+        access = self._access_request(server, request, uri or request.value, raw_arguments, caller, decision)
+        grant = await self._authorizer.authorize(access, self._context(server, raw_arguments), None)
+        return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision, access, grant)
+
+    def _access_request(
+        self, server: str, request: Question, name: str, raw_arguments: Raw, caller: Caller, decision: RuleDecision
+    ) -> AccessRequest:
+        return AccessRequest(
+            caller=caller.identity,
+            session=caller.session,
+            server=server,
+            kind=request.value,
+            name=name,
+            fingerprint="",
+            launch=self._definitions.pins.launch(server),
+            rule=decision.rule,
+            digest=digest_of(raw_arguments),
+            arguments=decode_arguments(raw_arguments),
+        )
+
+    def _context(self, server: str, raw_arguments: Raw) -> ConfirmationContext:
+        return ConfirmationContext(self._policies.title(server), self._policies.trust(server), bytes(raw_arguments))
+
+    @contextmanager
+    def dispatch(self, permit: ServerRequestPermit) -> Iterator[Trace]:
+        """The question of the permit goes to the client within the block; see `dispatch`."""
+        server, request = permit.server, permit.request
+        if permit.access is not None:
+            self._authorizer.spend(permit.access, permit.grant)
+        word, launch = request.value, self._definitions.pins.launch(server)
+        record = AuditRecord(
+            server, word, word, "", permit.caller, permit.raw_arguments, permit.decision, "", launch, permit.grant
+        )
+        with self._decision_log.recording(record) as trace:
+            yield trace
+
+    async def filter_roots(self, server: str, answer: Raw, caller: Caller) -> Raw:
+        """A client's answer to a question for its roots, with those that the server may be told.
+
+        Raises:
+            BrokeProtocol: it is no such answer, or holds more than MAX_ROOTS.
+        """
+        rules = self._policies.rules_of(server)
+        alike = rules is not None and not rules.has_root_rules
+        if alike and self._root_verdict(server, "") is Verdict.ALLOW:
+            return answer
+        try:
+            found = members(answer)
+            listed = items(found["roots"])
+            if len(listed) > MAX_ROOTS:
+                raise ProtocolViolation(server, f"the client's answer holds more than {MAX_ROOTS} roots")
+            roots = [(string(members(each)["uri"]), each) for each in listed]
+        except (ValueError, KeyError):
+            raise ProtocolViolation(server, "the client's answer holds no roots") from None
+        asked = [each for uri, each in roots if self._root_verdict(server, uri) is Verdict.ASK]
+        allowed = asked if asked and await self._roots_allowed(server, asked, caller) else []
+        # Judged after the wait: nothing passes that is denied by now.
+        verdicts = [(self._root_verdict(server, uri), each) for uri, each in roots]
+        told = [
+            each
+            for verdict, each in verdicts
+            if verdict is Verdict.ALLOW or (verdict is Verdict.ASK and each in allowed)
+        ]
+        return answer if len(told) == len(roots) else encode_object({**found, "roots": encode(told)})
+
+    def _root_verdict(self, server: str, uri: str) -> Verdict:
+        rules = self._policies.rules_of(server)
+        return Verdict.DENY if rules is None else rules.evaluate_server_request(Question.ROOTS, uri).verdict
+
+    async def _roots_allowed(self, server: str, roots: list[Raw], caller: Caller) -> bool:
+        """Whether a person lets the server know these."""
+        raw_arguments = encode(roots)
+        decision = next(
+            decision
+            for root in roots
+            if (decision := self.evaluate(server, Question.ROOTS, string(members(root)["uri"]))).verdict is Verdict.ASK
+        )
+        access = self._access_request(server, Question.ROOTS, Question.ROOTS.value, raw_arguments, caller, decision)
+        try:
+            grant = await self._authorizer.authorize(access, self._context(server, raw_arguments), None)
+            with self.dispatch(
+                ServerRequestPermit(ISSUER, server, Question.ROOTS, raw_arguments, caller, decision, access, grant)
+            ) as trace:
+                trace.outcome = "told"
+        except ColonnadeError:
+            return False
+        return True
+
+
+def _tokens(params: Mapping[str, Raw]) -> int | None:
+    tokens = value(params["maxTokens"])
+    plausible = isinstance(tokens, int | float) and 1 <= tokens <= MAX_TOKENS
+    return int(tokens) if plausible and isinstance(tokens, int | float) else None

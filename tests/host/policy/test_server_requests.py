@@ -1,0 +1,162 @@
+"""Which requests of servers may be put to a client, and in what form."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from msgspec import Raw
+
+from config import (
+    Channel,
+    Consent,
+    Trust,
+    Verdict,
+)
+from host.errors import Forbidden, ProtocolViolation, StaleApproval, Unconfirmed
+from host.jsonrpc.raw import encode
+from host.policy.confirmations import ConfirmationAnswer
+from host.policy.server_requests import MAX_ROOTS
+from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
+from host.protocol.questions import CannotAsk, Question
+from tests.kit.gates import auto_answering, kind
+
+from .servers import DESK, SERVERS, gate, spec, with_server
+
+
+@pytest.mark.parametrize("question", list(Question))
+async def test_an_untrusted_server_may_ask_nothing_and_any_other_perhaps(question: Question) -> None:
+    with gate() as opened:
+        for server in ("open", "strict", "trusted"):
+            assert opened.server_requests.allows(server, question)
+        for server in ("untrusted", "stranger"):  # nor may one that nobody configured
+            assert not opened.server_requests.allows(server, question)
+            params = {"url": Raw(b'"https://x/1"')}
+            with auto_answering(opened) as asked, pytest.raises(Forbidden):
+                await opened.server_requests.admit(server, question, params, DESK)
+            assert asked == []
+
+
+@pytest.mark.parametrize("question", list(Question))
+async def test_consent_says_what_a_server_may_ask_whatever_its_trust(question: Question) -> None:
+    closed = Consent(sampling=Verdict.DENY, form=Verdict.DENY, url=kind(default="deny"), roots=kind(default="deny"))
+    opening = Consent(sampling=Verdict.ASK, form=Verdict.ASK, url=kind(ask=["**"]), roots=kind(allow=["file:///x"]))
+    servers = {"a": spec("a", closed, Trust.TRUSTED), "b": spec("b", opening, Trust.UNTRUSTED)}
+    with gate(servers) as opened:
+        assert (opened.server_requests.allows("a", question), opened.server_requests.allows("b", question)) == (
+            False,
+            True,
+        )
+
+
+SAMPLE = {"messages": Raw(b"[]"), "maxTokens": Raw(b"5")}
+PAGE = {"message": Raw(b'"m"'), "url": Raw(b'"https://x/1"')}
+
+
+@pytest.mark.parametrize(
+    ("question", "params", "free"),
+    [(Question.SAMPLING, SAMPLE, False), (Question.URL, PAGE, False), (Question.FORM, {}, True)],
+)
+async def test_what_costs_something_a_person_must_have_agreed_to_before_it_is_put(
+    question: Question, params: dict[str, Raw], free: bool
+) -> None:
+    with gate() as opened:
+        for server in ("open", "trusted"):
+            with (
+                auto_answering(opened) as asked,
+                opened.server_requests.dispatch(await opened.server_requests.admit(server, question, params, DESK)),
+            ):
+                pass
+            assert [matter.access.kind for matter in asked] == (
+                [question.value] if server == "open" and not free else []
+            )
+        if not free:
+            with pytest.raises(Unconfirmed):
+                await opened.server_requests.admit("open", question, params, DESK)
+            with auto_answering(opened):
+                permit = await opened.server_requests.admit("open", question, params, DESK)
+            opened.replace(with_server("open", consent=Consent(sampling=Verdict.DENY, url=kind(default="deny"))))
+            with pytest.raises(StaleApproval), opened.server_requests.dispatch(permit):
+                pytest.fail("it was put")
+
+
+async def test_pages_are_judged_by_their_address() -> None:
+    consent = Consent(url=kind(allow=["https://good/**"], default="deny"))
+    with gate({"s": spec("s", consent)}) as opened:
+        assert opened.server_requests.allows("s", Question.URL)
+        good = {**PAGE, "url": Raw(b'"https://good/in"')}
+        with opened.server_requests.dispatch(await opened.server_requests.admit("s", Question.URL, good, DESK)):
+            pass
+        for url in (b'"https://evil/in"', b'"https://good/../evil"', b'"https://good.evil/in"'):
+            with pytest.raises(Forbidden):
+                await opened.server_requests.admit("s", Question.URL, {**PAGE, "url": Raw(url)}, DESK)
+
+
+async def test_of_a_clients_roots_a_server_is_told_those_that_it_may_know() -> None:
+    consent = Consent(roots=kind(allow=["file:///home/me/project"], ask=["file:///home/me/more"]))
+    roots = [{"uri": f"file:///home/me/{each}", "name": each} for each in ("project", "more", "other")]
+    answer = encode({"roots": roots, "_meta": {"x": 1}})
+    with gate({**SERVERS, "s": spec("s", consent)}) as opened:
+        assert await opened.server_requests.filter_roots("open", answer, DESK) is answer
+        alone = json.loads(bytes(await opened.server_requests.filter_roots("s", answer, DESK)))
+        assert alone == {"roots": roots[:1], "_meta": {"x": 1}}
+        with auto_answering(opened) as asked:
+            both = json.loads(bytes(await opened.server_requests.filter_roots("s", answer, DESK)))
+        assert both["roots"] == roots[:2]
+        assert [json.loads(matter.context.raw_arguments) for matter in asked] == [roots[1:2]]
+        with auto_answering(opened, ConfirmationAnswer.DENY):
+            denied = json.loads(bytes(await opened.server_requests.filter_roots("s", answer, DESK)))
+        assert denied["roots"] == roots[:1]
+        most = encode({"roots": roots[:1] * MAX_ROOTS})
+        assert await opened.server_requests.filter_roots("s", most, DESK) is most
+        with pytest.raises(ProtocolViolation, match="more than 1000 roots"):
+            await opened.server_requests.filter_roots("s", encode({"roots": roots[:1] * (MAX_ROOTS + 1)}), DESK)
+        for broken in (b"{}", b'{"roots":5}', b'{"roots":[{}]}', b'{"roots":[{"uri":5}]}'):
+            with pytest.raises(ProtocolViolation):
+                await opened.server_requests.filter_roots("s", Raw(broken), DESK)
+
+
+async def test_of_a_clients_abilities_a_server_may_use_what_it_may_perhaps_ask_for() -> None:
+    """Nothing is added to what the client can, and what belongs to no question stays as it is. A model with tools is
+    for trusted servers."""
+    with gate() as opened:
+        assert opened.server_requests.usable_abilities("trusted", ALL_ABILITIES) == ALL_ABILITIES
+        assert opened.server_requests.usable_abilities("open", ALL_ABILITIES) == replace(
+            ALL_ABILITIES, sampling_tools=False
+        )
+        nothing = replace(
+            ALL_ABILITIES, roots=False, sampling=False, sampling_tools=False, form=False, url=False, apps=False
+        )
+        assert opened.server_requests.usable_abilities("untrusted", ALL_ABILITIES) == nothing
+        for server in ("open", "trusted", "untrusted"):
+            assert opened.server_requests.usable_abilities(server, NO_ABILITIES) == NO_ABILITIES
+
+
+async def test_an_untrusted_servers_question_is_passed_on_without_what_nobody_sees() -> None:
+    params = {"message": Raw(b'"a\\u202eb"'), "requestedSchema": Raw(b"{}")}
+    with gate() as opened:
+        assert opened.server_requests.check("open", Question.FORM, params) == params
+        assert json.loads(bytes(opened.server_requests.check("untrusted", Question.FORM, params)["message"])) == "ab"
+        with pytest.raises(CannotAsk):
+            opened.server_requests.check("open", Question.SAMPLING, {**SAMPLE, "tools": Raw(b"[]")})
+
+
+async def test_the_id_that_we_give_a_page_is_not_part_of_what_is_agreed_to() -> None:
+    """It is another one each time."""
+    servers = {"a": spec("a", Consent(url=kind(ask=["https://ok.test/**"])))}
+    with gate(servers) as opened:
+        ids: list[str] = []
+        pages = [
+            {"url": encode("https://ok.test/pay"), "message": encode("pay"), "elicitationId": encode(id)}
+            for id in ("one", "two", "three")
+        ]
+        for page in pages[:2]:
+            with pytest.raises(Unconfirmed):
+                await opened.server_requests.admit("a", Question.URL, page, DESK)
+            (matter,) = opened.authorizer.confirmations.list_all()
+            ids.append(matter.id)
+        assert ids[0] == ids[1]
+        opened.authorizer.confirmations.answer(ids[0], ConfirmationAnswer.ONCE, Channel.CONSOLE)
+        with opened.server_requests.dispatch(await opened.server_requests.admit("a", Question.URL, pages[2], DESK)):
+            pass
