@@ -15,7 +15,7 @@ from host import heap
 SCRIPT = """
 import ctypes, sys, trio
 from host import heap
-from host.memory import Budget, Use, client
+from host.memory import Budget, Use, client_owner
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -24,7 +24,7 @@ def resident():
 if sys.argv[1] == "tuned":
     heap.tune()
 memory = Budget()
-held = memory.hold(client(None), Use.REQUESTS, 96 << 20, lambda: None)
+held = memory.hold(client_owner(None), Use.REQUESTS, 96 << 20, lambda: None)
 blocks = [bytes(48_000) for _ in range(2048)]
 kept = blocks[::64]
 peak = resident()

@@ -384,7 +384,7 @@ class Machine:
                 self.must(False, f"an answer that nobody gave: {record}")
                 return
             answer, arguments, matter, expires, refused = said
-            identity, session = matter.wish.caller, matter.wish.session
+            identity, session = matter.access.caller, matter.access.session
             n = _number(matter)
             wide: dict[object, frozenset[int] | None] = {"any": None, "some": frozenset([2, 3])}
             numbers = frozenset([n])
@@ -949,7 +949,7 @@ STEPS = {
 
 
 def _number(matter: Any) -> int:
-    given = json.loads(matter.about.given)
+    given = json.loads(matter.context.raw_arguments)
     if "messages" in given:
         return int(given["messages"][0]["content"]["text"])
     found: int = given.get("n", 0)
