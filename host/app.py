@@ -45,7 +45,7 @@ from host.policy.pins import Pins
 from host.router import Router
 from host.state import State
 from host.upstream.connect import open_link
-from host.upstream.roster import Roster, open_roster
+from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.asgi import ASGIApp
 from host.wire.descent import announce_host
 from host.wire.listener import serve_http
@@ -69,7 +69,7 @@ class Host:
     catalog: Catalog
     journal: Journal
     gate: Gate
-    upstreams: Roster
+    upstreams: Upstreams
     router: Router
     parked_calls: Lot
     hosted_tasks: Hosted
@@ -157,8 +157,14 @@ async def open_host(
         become_subreaper()
         async with open_keeper() as keeper:
             open_upstream_link = partial(open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory)
-            async with open_roster(
-                config.servers, config.start_grace, open_upstream_link, catalog, gate, journal, alone=single_client
+            async with open_upstreams(
+                config.servers,
+                config.start_grace,
+                open_upstream_link,
+                catalog,
+                gate,
+                journal,
+                single_client=single_client,
             ) as upstreams:
                 gate.definitions.on_visibility_changed = partial(_reconsider, catalog, upstreams)
                 router = Router(catalog, gate, upstreams)
@@ -193,9 +199,9 @@ async def open_host(
                     nursery.cancel_scope.cancel()
 
 
-def _reconsider(catalog: Catalog, upstreams: Roster, servers: Iterable[str]) -> None:
+def _reconsider(catalog: Catalog, upstreams: Upstreams, servers: Iterable[str]) -> None:
     catalog.reevaluate(servers)
-    upstreams.reconsider(servers)
+    upstreams.reevaluate(servers)
 
 
 Announce = Callable[[str], object]

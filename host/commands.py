@@ -18,7 +18,6 @@ from msgspec import Raw
 from config import Config
 from host.admin_client import find_hosts as find_running
 from host.app import Host, open_host, serve, serve_over_stdio
-from host.asking import BrokenAnswer, PeerError
 from host.errors import AuditUnavailable, ColonnadeError, first_exception
 from host.exchange import Answered, Caller, Exchange, NoClient
 from host.heap import spare_collections
@@ -29,10 +28,11 @@ from host.mcp_client import fetch_status, open_mcp_client
 from host.names import server_of_name
 from host.non_blocking import NonBlockingStream
 from host.output import StatusLines, Terminal, open_log, printable
+from host.outstanding import BrokenAnswer, PeerError
 from host.protocol.methods import CALL, LISTINGS, Kind
 from host.state import State, StateError
 from host.upstream.listing import Ask, read_list
-from host.upstream.supervisor import counted_out
+from host.upstream.supervisor import describe_counts
 from host.wire.http_transport import AuthNeeded
 from host.wire.link import LinkLost
 
@@ -174,7 +174,7 @@ def notes(servers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 async def _locally(config: Config, state: State, journal: Journal, work: Work, server: str | None) -> int:
     async with open_host(config, state, journal) as host:
-        wanted = [upstream for id, upstream in host.upstreams.upstreams.items() if server in (None, id)]
+        wanted = [upstream for id, upstream in host.upstreams.by_id.items() if server in (None, id)]
         with trio.move_on_after(math.inf if server is not None else LIST_TIMEOUT):
             for upstream in wanted:
                 await upstream.settled.wait()
@@ -230,7 +230,7 @@ def _show_server(terminal: Terminal, server: Mapping[str, object]) -> None:
     state = str(server["state"])
     entries = server["entries"]
     assert isinstance(entries, dict)
-    counts = counted_out((kind, entries.get(listing.member, 0)) for kind, listing in LISTINGS.items())
+    counts = describe_counts((kind, entries.get(listing.member, 0)) for kind, listing in LISTINGS.items())
     detail = counts if state == "ready" else str(server["detail"])
     print(f"{server['id']!s:<20} {terminal.state(state)} {server['transport']!s:<6} {printable(detail)}".rstrip())
 

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit, urlunsplit
 import trio
 from msgspec import Raw
 
-from host.asking import PeerError
 from host.catalog import param_headers_in
 from host.jsonrpc.messages import METHOD_NOT_FOUND, ErrorBody, Notification, Request
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
-from host.peer import Behind, Peer, open_peer
+from host.outstanding import PeerError
+from host.peer import InFlight, Peer, open_peer
 from host.protocol.methods import CALL, LISTINGS, PING, Kind
 from host.protocol.mirror import Mirror
 from host.protocol.offer import ServerOffer
@@ -58,10 +58,10 @@ class _ResponsesOnly:
     def owner_of(self, subject: None) -> Hashable:
         return None
 
-    def on_request(self, peer: Peer[None], request: Request, behind: Behind[None]) -> Callable[[], Awaitable[Raw]]:
+    def on_request(self, peer: Peer[None], request: Request, behind: InFlight[None]) -> Callable[[], Awaitable[Raw]]:
         return _pong if request.method == PING else _method_not_found
 
-    def on_notification(self, notice: Notification, behind: Behind[None]) -> None:
+    def on_notification(self, notice: Notification, behind: InFlight[None]) -> None:
         return
 
     def on_dropped(self, what: str, detail: str) -> None:

@@ -14,7 +14,6 @@ from typing import Generic, Protocol, TypeVar
 import trio
 from msgspec import Raw
 
-from host.asking import Asking, Late, PeerError
 from host.errors import TOO_LARGE, TOO_MANY_REQUESTS
 from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
 from host.jsonrpc.messages import (
@@ -28,12 +27,13 @@ from host.jsonrpc.messages import (
     Success,
 )
 from host.jsonrpc.strict import has_more_tokens, tokens
+from host.outstanding import LateResultCallback, OutstandingRequests, PeerError
 from host.protocol.methods import PROGRESS
 from host.wire.link import Arrival, Link, LinkLost, Parcel
 
-MAX_NOTICE = 128 * 1024
+MAX_NOTIFICATION = 128 * 1024
 """Bytes of the params of a notification."""
-MAX_NOTICE_TOKENS = 2_000
+MAX_NOTIFICATION_TOKENS = 2_000
 """Structural characters there, outside strings: all of it may have to be cleaned in the event loop."""
 MAX_TOKENS = 10_000
 """Structural characters in the params of a request and in the data of an error, which are opened in the event loop: a
@@ -41,17 +41,17 @@ microsecond for each."""
 MAX_SCANNED = 2 * 1024 * 1024
 """Bytes of the params of a request up to which structural characters in its strings do not count: longer ones are not
 scanned for strings. Images, which are most of what is longer, hold none."""
-MAX_DATA = 512 * 1024
+MAX_ERROR_DATA = 512 * 1024
 """Bytes of the data of an error."""
-MAX_MESSAGE = 16 * 1024
+MAX_ERROR_MESSAGE = 16 * 1024
 """Characters of the message of an error; what is longer is cut."""
-MAX_SERVED = 64
+MAX_INCOMING = 64
 """Requests of the other side that are served at once; more are refused, and more than as many refusals are dropped."""
 
 T = TypeVar("T")
 
 
-class Behind(Generic[T]):
+class InFlight(Generic[T]):
     """What a message of the other side may belong to. To be asked at once: a moment later it may be different.
 
     `exact`: the transport says which request of ours it belongs to. Then `open` holds that one's subject, or nothing if
@@ -59,10 +59,10 @@ class Behind(Generic[T]):
     says whose requests were called off not long ago, which the other side may not know yet.
     """
 
-    __slots__ = ("_asking", "about")
+    __slots__ = ("_outstanding", "about")
 
-    def __init__(self, asking: Asking[T], about: Id | None) -> None:
-        self._asking = asking
+    def __init__(self, outstanding: OutstandingRequests[T], about: Id | None) -> None:
+        self._outstanding = outstanding
         self.about = about
 
     @property
@@ -70,35 +70,35 @@ class Behind(Generic[T]):
         return self.about is not None
 
     @property
-    def open(self) -> list[T]:
+    def subjects(self) -> list[T]:
         if self.about is None:
-            return self._asking.subjects()
-        subject = self.named(self.about)
+            return self._outstanding.subjects()
+        subject = self.subject_of(self.about)
         return [] if subject is None else [subject]
 
-    def named(self, id: Id) -> T | None:
+    def subject_of(self, id: Id) -> T | None:
         """The subject of the request in flight with this id: for messages that name the request they are about."""
-        return self._asking.subject_of(id)
+        return self._outstanding.subject_of(id)
 
     @property
     def is_over(self) -> bool:
         """Whether the transport says which request of ours it belongs to, and that one is over."""
-        return self.exact and not self.open
+        return self.exact and not self.subjects
 
     @property
-    def abandoned(self) -> set[Hashable]:
-        return set() if self.exact else self._asking.abandoned()
+    def abandoned_owners(self) -> set[Hashable]:
+        return set() if self.exact else self._outstanding.abandoned_owners()
 
 
 class Handler(Protocol[T]):
     def owner_of(self, subject: T) -> Hashable:
         """Whom a request is sent for: what is still known of it after it was called off."""
 
-    def on_request(self, peer: Peer[T], request: Request, behind: Behind[T]) -> Callable[[], Awaitable[Raw]]:
+    def on_request(self, peer: Peer[T], request: Request, in_flight: InFlight[T]) -> Callable[[], Awaitable[Raw]]:
         """A request of the other side came. The work that gives its result; the work raises PeerError to refuse. What
         must be known as of now is looked up here: when the work begins, the next messages may have been heard."""
 
-    def on_notification(self, notice: Notification, behind: Behind[T]) -> None:
+    def on_notification(self, notice: Notification, in_flight: InFlight[T]) -> None:
         """A notification came; progress, and a cancel of what is served, are not handed on. Must not wait."""
 
     def on_dropped(self, what: str, detail: str) -> None:
@@ -112,17 +112,17 @@ class Peer(Generic[T]):
         self._link = link
         self._handler = handler
         self._nursery = nursery
-        self._asking: Asking[T] = Asking(handler.owner_of)
-        self._serving: Serving[trio.CancelScope] = Serving()
+        self._outstanding: OutstandingRequests[T] = OutstandingRequests(handler.owner_of)
+        self._incoming: Serving[trio.CancelScope] = Serving()
         self._refusing = 0
         self.ended = trio.Event()
         self.lost = LinkLost("the connection was closed")
-        self.last_heard = trio.current_time()
+        self.last_received_at = trio.current_time()
 
     @property
-    def in_flight(self) -> int:
+    def outstanding_count(self) -> int:
         """How many of our requests wait for their answer."""
-        return len(self._asking)
+        return len(self._outstanding)
 
     async def request(
         self,
@@ -130,7 +130,7 @@ class Peer(Generic[T]):
         params: Raw | None = None,
         subject: T | None = None,
         headers: tuple[tuple[str, str], ...] = (),
-        late: Late | None = None,
+        on_late_result: LateResultCallback | None = None,
     ) -> Raw:
         """Ask, and wait for the result. Cancelling this calls the request off at the other side. `subject` is what it
         is for: the handler gets it back with what the other side says meanwhile. `headers` mirror the request; see
@@ -140,7 +140,7 @@ class Peer(Generic[T]):
             PeerError, BrokenAnswer, LinkLost: see `Asking.request`.
         """
         send = partial(self._send, headers)
-        return await self._asking.request(method, params, send, self._link.call_off, subject, late)
+        return await self._outstanding.request(method, params, send, self._link.call_off, subject, on_late_result)
 
     async def notify(self, method: str, params: Raw | None = None, about: Id | None = None) -> None:
         """Send a notification.
@@ -150,95 +150,95 @@ class Peer(Generic[T]):
         """
         await self._link.send(Parcel(Notification(method, params), about))
 
-    def progress(self, report: Callable[[dict[str, Raw]], None]) -> AbstractContextManager[int]:
+    def progress_token(self, report: Callable[[dict[str, Raw]], None]) -> AbstractContextManager[int]:
         """See `Asking.progress`."""
-        return self._asking.progress(report)
+        return self._outstanding.progress_token(report)
 
     async def run(self) -> None:
         """Hear the other side until the link ends."""
         try:
-            await self._link.run(self._take)
+            await self._link.run(self._on_message)
         except LinkLost as lost:
-            self.lose(lost)
+            self.connection_lost(lost)
         finally:
-            self.lose(self.lost)  # also when the owner of this peer has had enough of it
+            self.connection_lost(self.lost)  # also when the owner of this peer has had enough of it
 
-    def lose(self, lost: LinkLost) -> None:
+    def connection_lost(self, lost: LinkLost) -> None:
         """The other side is gone, or as good as gone: nobody waits for it any more."""
         if not self.ended.is_set():
             self.lost = lost
             self.ended.set()
-            self._asking.end(lost)
+            self._outstanding.fail_all(lost)
 
     async def _send(self, headers: tuple[tuple[str, str], ...], request: Request) -> None:
         await self._link.send(Parcel(request, headers=headers))
 
-    def _take(self, arrival: Arrival) -> None:
+    def _on_message(self, arrival: Arrival) -> None:
         if self.ended.is_set():
             return
-        self.last_heard = trio.current_time()
+        self.last_received_at = trio.current_time()
         message = arrival.message
         if isinstance(message, Success):
-            self._answered(message)
+            self._on_response(message)
         elif isinstance(message, Failure):
-            self._answered(_bounded(message))
+            self._on_response(_bounded(message))
         elif isinstance(message, Notification):
-            self._told(message, arrival.about)
+            self._on_notification(message, arrival.about)
         elif isinstance(message, Request):
-            self._called(message, arrival.about)
+            self._on_request(message, arrival.about)
         else:
-            self._malformed(message)
+            self._on_malformed(message)
 
-    def _answered(self, message: Success | Failure) -> None:
-        if not self._asking.answered(message):
+    def _on_response(self, message: Success | Failure) -> None:
+        if not self._outstanding.on_response(message):
             self._handler.on_dropped("unknown id", f"an answer to {message.id!r:.80}, which nobody waits for")
 
-    def _malformed(self, message: Malformed) -> None:
+    def _on_malformed(self, message: Malformed) -> None:
         too_long = message.code == TOO_LARGE
         self._handler.on_dropped("message too long" if too_long else "invalid message", message.why)
         if message.answers:
-            self._asking.answered(message)
-        elif too_long and message.id is not None and self._refusing < MAX_SERVED:
+            self._outstanding.on_response(message)
+        elif too_long and message.id is not None and self._refusing < MAX_INCOMING:
             self._refuse_soon(message.id, TOO_LARGE, message.why)
 
-    def _told(self, notice: Notification, about: Id | None) -> None:
-        if notice.params is not None and _is_large(notice.params, MAX_NOTICE, MAX_NOTICE_TOKENS):
+    def _on_notification(self, notice: Notification, about: Id | None) -> None:
+        if notice.params is not None and _is_large(notice.params, MAX_NOTIFICATION, MAX_NOTIFICATION_TOKENS):
             self._handler.on_dropped("notification too large", f"{notice.method:.80}")
         elif notice.method == PROGRESS:
-            self._progressed(notice)
+            self._on_progress(notice)
         elif notice.method == CANCELLED:
-            scope = self._serving.named_by(notice)
+            scope = self._incoming.named_by(notice)
             if scope is not None:
                 scope.cancel(cancelled_reason(notice))
             else:
-                self._handler.on_notification(notice, Behind(self._asking, about))
+                self._handler.on_notification(notice, InFlight(self._outstanding, about))
         else:
-            self._handler.on_notification(notice, Behind(self._asking, about))
+            self._handler.on_notification(notice, InFlight(self._outstanding, about))
 
-    def _progressed(self, notice: Notification) -> None:
+    def _on_progress(self, notice: Notification) -> None:
         try:
-            unknown = self._asking.progressed(notice)
+            unknown = self._outstanding.on_progress(notice)
         except ValueError as problem:
             self._handler.on_dropped("invalid message", str(problem))
         else:
             if unknown is not None:
                 self._handler.on_dropped("unknown progress token", unknown)
 
-    def _called(self, request: Request, about: Id | None) -> None:
-        if self._refusing >= MAX_SERVED:
+    def _on_request(self, request: Request, about: Id | None) -> None:
+        if self._refusing >= MAX_INCOMING:
             self._handler.on_dropped("too many requests", f"{request.method:.80}")
-        elif request.id in self._serving:
+        elif request.id in self._incoming:
             # An error under this id would end the request that is being served, which may be the same one once more.
             self._handler.on_dropped("request repeated", f"{request.method:.80}")
-        elif len(self._serving) >= MAX_SERVED:
-            self._refuse_soon(request.id, TOO_MANY_REQUESTS, f"more than {MAX_SERVED} requests at once")
-        elif request.params is not None and _is_wide(bytes(request.params)):
+        elif len(self._incoming) >= MAX_INCOMING:
+            self._refuse_soon(request.id, TOO_MANY_REQUESTS, f"more than {MAX_INCOMING} requests at once")
+        elif request.params is not None and _has_too_many_tokens(bytes(request.params)):
             self._handler.on_dropped("request too large", f"{request.method:.80}")
             self._refuse_soon(request.id, INVALID_PARAMS, f"params hold more than {MAX_TOKENS} structural characters")
         else:
             scope = trio.CancelScope()
-            self._serving.begin(request.id, scope)
-            work = self._handler.on_request(self, request, Behind(self._asking, about))
+            self._incoming.begin(request.id, scope)
+            work = self._handler.on_request(self, request, InFlight(self._outstanding, about))
             self._nursery.start_soon(self._serve, request.id, work, about, scope)
 
     async def _serve(
@@ -252,7 +252,7 @@ class Peer(Generic[T]):
                     answer = Failure(refusal.error, id)
                 await self._reply(answer, about)
         finally:
-            self._serving.end(id, scope)
+            self._incoming.end(id, scope)
 
     def _refuse_soon(self, id: Id, code: int, why: str) -> None:
         self._refusing += 1
@@ -275,7 +275,7 @@ def _is_large(raw: Raw, size: int, most: int) -> bool:
     return len(raw) > size or has_more_tokens(bytes(raw), most)
 
 
-def _is_wide(params: bytes) -> bool:
+def _has_too_many_tokens(params: bytes) -> bool:
     if len(params) > MAX_SCANNED:
         return tokens(params) > MAX_TOKENS
     return has_more_tokens(params, MAX_TOKENS)
@@ -284,10 +284,12 @@ def _is_wide(params: bytes) -> bool:
 def _bounded(failure: Failure) -> Failure:
     """The same, without data that are too large and with a message that is not."""
     error = failure.error
-    is_large = error.data is not None and _is_large(error.data, MAX_DATA, MAX_TOKENS)
-    if not is_large and len(error.message) <= MAX_MESSAGE:
+    is_large = error.data is not None and _is_large(error.data, MAX_ERROR_DATA, MAX_TOKENS)
+    if not is_large and len(error.message) <= MAX_ERROR_MESSAGE:
         return failure
-    return Failure(ErrorBody(error.code, error.message[:MAX_MESSAGE], None if is_large else error.data), failure.id)
+    return Failure(
+        ErrorBody(error.code, error.message[:MAX_ERROR_MESSAGE], None if is_large else error.data), failure.id
+    )
 
 
 @asynccontextmanager

@@ -63,8 +63,8 @@ from host.protocol.tasks import with_support
 from host.protocol.versions import LATEST
 from host.seal import InvalidSeal, Seal
 from host.slices import Steps, run_inline
-from host.upstream.roster import Roster
-from host.upstream.rounds import MAX_STATE
+from host.upstream.mrtr import MAX_STATE
+from host.upstream.upstreams import Upstreams
 
 PAGE_SIZE = 250
 """Entries on one page of a list."""
@@ -110,7 +110,7 @@ class _RenderedPart:
 class Router:
     """One for the whole host; safe to use from any number of tasks, since it keeps nothing about who asks."""
 
-    def __init__(self, catalog: Catalog, gate: Gate, upstreams: Roster) -> None:
+    def __init__(self, catalog: Catalog, gate: Gate, upstreams: Upstreams) -> None:
         self.catalog = catalog
         self._gate = gate
         self._upstreams = upstreams
@@ -140,7 +140,7 @@ class Router:
         if method in (SUBSCRIBE, UNSUBSCRIBE):
             return Answered(await self._watch(exchange))
         if method == SET_LEVEL:
-            self._upstreams.levels.want(exchange.caller, level_of(exchange.params))
+            self._upstreams.log_levels.want(exchange.caller, level_of(exchange.params))
             return Answered(EMPTY_OBJECT)
         raise MethodNotFound(f"there is no method {method[:80]!r} here")
 
@@ -154,11 +154,11 @@ class Router:
 
     def set_log_level(self, caller: Caller, level: str) -> None:
         """The caller wants the log messages of its requests, from this level on, until it is released."""
-        self._upstreams.levels.want(caller, level)
+        self._upstreams.log_levels.want(caller, level)
 
     def clear_log_level(self, caller: Caller) -> None:
         """It is over with what it wanted them for."""
-        self._upstreams.levels.forget(caller)
+        self._upstreams.log_levels.forget(caller)
 
     def may_park(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> bool:
         """Whether the server that this is for may ask in the middle of it, and not only in its answer."""
@@ -169,8 +169,8 @@ class Router:
         server, inward = self._resolve_server(caller, kind, name)
         if server is not None and self._gate.client_may_confirm(server, kind, inward, caller):
             return True
-        upstream = self._upstreams.upstreams.get(server or "")
-        offer = None if upstream is None else upstream.offer
+        upstream = self._upstreams.by_id.get(server or "")
+        offer = None if upstream is None else upstream.negotiated
         return offer is None or not offer.revision.stateless or (method == CALL.name and offer.runs_tasks)
 
     def _resolve_server(self, caller: Caller, kind: Kind, name: str) -> tuple[str | None, str]:
@@ -294,7 +294,7 @@ class Router:
         if endpoint is not None:
             return self._instructions_of(endpoint) or ""
         parts: list[str] = []
-        for server, upstream in self._upstreams.upstreams.items():
+        for server, upstream in self._upstreams.by_id.items():
             text = self._instructions_of(server)
             if text:
                 heading = f"## {server}" + (f" ({upstream.spec.title})" if upstream.spec.title else "")
@@ -307,7 +307,7 @@ class Router:
 
     def _instructions_of(self, server: str) -> str | None:
         try:
-            return self._gate.definitions.instructions(server, self._upstreams.ready(server).offer.instructions)
+            return self._gate.definitions.instructions(server, self._upstreams.ready_client(server).offer.instructions)
         except UpstreamError:
             return None
 
@@ -335,8 +335,8 @@ class Router:
         now = trio.current_time()
         hints: list[Freshness] = []
         whole = True
-        for server in self._upstreams.upstreams if endpoint is None else (endpoint,):
-            upstream = self._upstreams.upstreams.get(server)
+        for server in self._upstreams.by_id if endpoint is None else (endpoint,):
+            upstream = self._upstreams.by_id.get(server)
             if upstream is None or upstream.spec.disabled:
                 continue
             if server not in self.catalog.snapshot(kind).by_server:
@@ -347,7 +347,7 @@ class Router:
                 continue
             left = hint.remaining(now)
             if not left.ttl_ms:
-                upstream.lapsed(kind)
+                upstream.on_hint_expired(kind)
             hints.append(left)
         common = freshest_common(hints) if whole else STALE
         return Freshness(min(common.ttl_ms, MAX_LIST_TTL), common.public)
@@ -413,7 +413,7 @@ class Router:
             return Answered(NO_COMPLETION)
         if permit is None:
             raise self._refresh_and_not_found(server, kind, name)
-        async with self._gate.policies.meter(server).slot(), self._upstreams.seat(server, exchange) as seat:
+        async with self._gate.policies.meter(server).slot(), self._upstreams.lease(server, exchange) as seat:
             if not seat.client.offer.completes:
                 return Answered(NO_COMPLETION)
             try:
@@ -432,7 +432,7 @@ class Router:
         if exchange.round is not None and exchange.round.server not in (None, permit.server):
             raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
         meter = self._gate.policies.meter(permit.server)
-        async with meter.slot(), self._upstreams.seat(permit.server, exchange) as seat:
+        async with meter.slot(), self._upstreams.lease(permit.server, exchange) as seat:
             if method.capability not in seat.client.offer.capabilities:
                 raise _not_found(permit.kind, name)
             try:
@@ -559,7 +559,7 @@ class Router:
     def _permit_to_watch(self, exchange: Exchange, name: str) -> CallPermit:
         server, inward, _ = self._resolve(exchange, Kind.RESOURCE, name)
         # Before the gate is asked: else a denied resource would be answered otherwise than a missing one.
-        self._upstreams.check_subscribes(server)
+        self._upstreams.check_subscribable(server)
         # No server is heard that tells of such a URI, which would be held as long as it is watched.
         too_long = len(inward) > MAX_LENGTH
         permit = None if too_long else self._gate.admit_without_confirmation(exchange, server, Kind.RESOURCE, inward)
@@ -622,8 +622,8 @@ class Router:
             Unavailable: the server could never list.
         """
         if server not in self.catalog.snapshot(kind).by_server:
-            self._upstreams.ready(server)
-        self._upstreams.upstreams[server].refresh(kind)
+            self._upstreams.ready_client(server)
+        self._upstreams.by_id[server].refresh(kind)
         return _not_found(kind, name)
 
     def _resolve_uri(self, exchange: Exchange, uri: str, listed_only: bool) -> tuple[str, str, bool] | None:
@@ -633,7 +633,7 @@ class Router:
             return None if found is None else (*found, True)
         if not listed_only:
             # Only the server can tell what it has. While it is away, what is denied must sound like what is not there.
-            self._upstreams.ready(found[0])
+            self._upstreams.ready_client(found[0])
             return (*found, True)
         return (*found, self._lists(*found))
 
@@ -658,7 +658,7 @@ class Router:
     def _listing_owners(self, uri: str) -> set[str]:
         return {
             server
-            for server in self._upstreams.upstreams
+            for server in self._upstreams.by_id
             for kind in (Kind.RESOURCE, Kind.TEMPLATE)
             if self._gate.definitions.is_known(server, kind, uri)
             and (server, uri) in self.catalog.snapshot(kind).by_inward

@@ -51,9 +51,9 @@ from host.policy.pins import PinStatus
 from host.protocol.methods import LISTINGS, Kind
 from host.slices import Steps, map_in_steps
 from host.state import StateError
-from host.upstream.roster import Roster
-from host.upstream.supervisor import Connecting, Disabled, Failed, Ready, Upstream, describe
+from host.upstream.supervisor import Connecting, Disabled, Failed, Ready, Upstream, describe_state
 from host.upstream.supervisor import Held as NotStarted
+from host.upstream.upstreams import Upstreams
 from host.version import VERSION
 
 SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "problems")
@@ -98,7 +98,7 @@ class HostAdmin(PolicyAdmin):
     def __init__(
         self,
         config: Callable[[], Config],
-        upstreams: Roster,
+        upstreams: Upstreams,
         catalog: Catalog,
         gate: Gate,
         journal: Journal,
@@ -224,12 +224,10 @@ class HostAdmin(PolicyAdmin):
             held.server for held in (yield from self._gate.definitions.held_in_steps()) if not held.rejected
         )
         rows = []
-        for server in list(self._upstreams.upstreams):
+        for server in list(self._upstreams.by_id):
             unmatched_rules = yield from self._unmatched(server)
             if server in self._upstreams:  # a reload may have removed it since the step before
-                rows.append(
-                    self._server_as_data(self._upstreams.upstreams[server], held_counts[server], unmatched_rules)
-                )
+                rows.append(self._server_as_data(self._upstreams.by_id[server], held_counts[server], unmatched_rules))
         return rows
 
     def versions(self) -> dict[str, int]:
@@ -317,7 +315,7 @@ class HostAdmin(PolicyAdmin):
 
     def _entries_of_kind(self, kind: Kind) -> list[Entry]:
         by_server = self._catalog.snapshot(kind).by_server
-        return [entry for server in self._upstreams.upstreams for entry in by_server.get(server, ())]
+        return [entry for server in self._upstreams.by_id for entry in by_server.get(server, ())]
 
     def _server_as_data(self, upstream: Upstream, held: int, unmatched: list[str]) -> dict[str, Any]:
         spec, state = upstream.spec, upstream.state
@@ -334,7 +332,7 @@ class HostAdmin(PolicyAdmin):
             "title": visible(spec.title or ""),
             "transport": "http" if isinstance(spec, HttpServer) else "stdio",
             "state": state_names[type(state)],
-            "detail": visible(describe(state)),
+            "detail": visible(describe_state(state)),
             "trust": spec.trust.value,
             "isolation": spec.isolation.value,
             "revision": state.client.offer.revision.name if isinstance(state, Ready) else "",
@@ -354,7 +352,7 @@ class HostAdmin(PolicyAdmin):
 
     def _unmatched(self, server: str) -> Steps[list[str]]:
         """The rules that match nothing of what a ready server offers."""
-        upstream = self._upstreams.upstreams.get(server)
+        upstream = self._upstreams.by_id.get(server)
         if upstream is None or not isinstance(upstream.state, Ready):
             return []
         return (yield from unmatched_rules(self._gate, self._catalog, server))

@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 import trio
 from msgspec import Raw
 
-from host.asking import Asking
 from host.downstream.changes import Changes, Send, open_changes
 from host.downstream.guard import guarded, params_of
 from host.downstream.streams import EventStream, History
@@ -37,6 +36,7 @@ from host.jsonrpc.messages import (
 )
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object, members
 from host.memory import Budget, Holding, OverBudget, Owner, Use, client_owner
+from host.outstanding import OutstandingRequests
 from host.protocol.handshake import Opening, opening, opening_answer
 from host.protocol.levels import UNASKED, level_of, passes
 from host.protocol.meta import for_next_hop
@@ -192,7 +192,7 @@ class _Outlet:
         if report is None:
             for_next_hop(asked, None)
             return await self._ask(method, asked)
-        with self._session.asking.progress(report) as token:
+        with self._session.asking.progress_token(report) as token:
             for_next_hop(asked, token)
             return await self._ask(method, asked)
 
@@ -236,7 +236,7 @@ class Session:
         self.memory = memory
         self.opening: Opening | None = None
         self.serving: Serving[trio.CancelScope] = Serving()
-        self.asking: Asking[object] = Asking()
+        self.asking: OutstandingRequests[object] = OutstandingRequests()
         self.standing = Standing(memory, client_owner(identity))
         self.standing_stream: EventStream | None = None
         """Where that goes over Streamable HTTP."""
@@ -350,7 +350,7 @@ class Session:
                 scope.cancel(cancelled_reason(notice))
         elif notice.method == PROGRESS:
             with suppress(ValueError):
-                self.asking.progressed(notice)
+                self.asking.on_progress(notice)
         elif notice.method == ROOTS_CHANGED:
             self._router.roots_changed(self._caller)
         elif notice.method == INITIALIZED:
@@ -358,14 +358,14 @@ class Session:
 
     def answered(self, answer: Success | Failure | Malformed) -> None:
         """Take the client's answer to a question. One that nobody waits for means nothing."""
-        self.asking.answered(answer)
+        self.asking.on_response(answer)
 
     def end(self) -> None:
         """The client is gone for good: nobody waits for what is in flight, and nothing more is said."""
         self.ended.set()
         for scope in self.serving:
             scope.cancel("the client has ended its session")
-        self.asking.end(LinkLost("the client has ended its session"))
+        self.asking.fail_all(LinkLost("the client has ended its session"))
         self._router.forget(self._caller)
         # Whoever still holds on to the session shall not hold on to what it kept.
         self.history.close()

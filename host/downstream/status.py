@@ -14,12 +14,12 @@ from host.journal import Journal
 from host.jsonrpc.raw import encode
 from host.memory import Budget
 from host.protocol.methods import LISTINGS, Kind
-from host.upstream.roster import Roster
-from host.upstream.supervisor import Connecting, Failed, Held, Ready, Upstream, describe
+from host.upstream.supervisor import Connecting, Failed, Held, Ready, Upstream, describe_state
+from host.upstream.upstreams import Upstreams
 from host.version import VERSION
 
 
-def status(roster: Roster, catalog: Catalog, journal: Journal, *, parked: int, tasks: int, memory: Budget) -> bytes:
+def status(roster: Upstreams, catalog: Catalog, journal: Journal, *, parked: int, tasks: int, memory: Budget) -> bytes:
     """`{"colonnade": version, "parked": number, "tasks": number, "process": {...}, "memory": {...}, "servers": [...]}`.
 
     `parked` calls are under way that may have to wait for an answer of their client, and `tasks` that are tasks or may
@@ -29,7 +29,7 @@ def status(roster: Roster, catalog: Catalog, journal: Journal, *, parked: int, t
     and `next_attempt_in` in seconds, `attempts`, `revision` and `says` (what it calls itself), `entries` by kind,
     `isolation`, the number of dedicated `instances` that live and may live (`max_instances`), and `dropped` (messages
     dropped, by reason)."""
-    servers = [_server(upstream, roster, catalog, journal) for upstream in roster.upstreams.values()]
+    servers = [_server(upstream, roster, catalog, journal) for upstream in roster.by_id.values()]
     told: dict[str, object] = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "process": usage()}
     told |= {"memory": _memory(memory), "servers": servers}
     return bytes(encode(told))
@@ -62,7 +62,7 @@ def _memory(memory: Budget) -> dict[str, object]:
     }
 
 
-def _server(upstream: Upstream, roster: Roster, catalog: Catalog, journal: Journal) -> dict[str, object]:
+def _server(upstream: Upstream, roster: Upstreams, catalog: Catalog, journal: Journal) -> dict[str, object]:
     state = upstream.state
     id = upstream.spec.id
     now = trio.current_time()
@@ -72,10 +72,10 @@ def _server(upstream: Upstream, roster: Roster, catalog: Catalog, journal: Journ
         "transport": "stdio"
         if not isinstance(upstream.spec, HttpServer)
         else "sse"
-        if upstream.manner.older
+        if upstream.dialect.older
         else "http",
         "state": "disabled",
-        "detail": describe(state),
+        "detail": describe_state(state),
         "attempts": upstream.attempts,
         "entries": {LISTINGS[kind].member: len(catalog.snapshot(kind).by_server.get(id, ())) for kind in Kind},
         "isolation": upstream.spec.isolation.value,

@@ -13,13 +13,13 @@ from dataclasses import replace
 import trio
 from msgspec import Raw
 
-from host.asking import BrokenAnswer, PeerError
 from host.downstream.charge import COPIES
 from host.downstream.hosted import Hosted, Job
 from host.errors import InvalidParams, InvalidRequest, MethodNotFound, MissingAbility, copy_of
 from host.exchange import Answered, Caller, ClientHandle, Exchange
 from host.jsonrpc.messages import ErrorBody, Notification, Request
 from host.jsonrpc.raw import encode
+from host.outstanding import BrokenAnswer, PeerError
 from host.protocol.abilities import TASKS_EXTENSION, Abilities
 from host.protocol.codes import for_stateless
 from host.protocol.methods import CALL, target_of

@@ -17,10 +17,10 @@ from typing import TypeVar
 import trio
 from msgspec import Raw
 
-from host.asking import BrokenAnswer, PeerError
 from host.errors import HeaderMismatch, UnsupportedVersion
 from host.jsonrpc.raw import encode_object, members
 from host.jsonrpc.strict import has_more_tokens
+from host.outstanding import BrokenAnswer, PeerError
 from host.peer import MAX_TOKENS, Peer
 from host.protocol.handshake import WrongRevision, greeting, offer
 from host.protocol.methods import DISCOVER, INITIALIZE, INITIALIZED, PING

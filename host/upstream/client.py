@@ -11,7 +11,6 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.asking import AnswerTooLong, BrokenAnswer, PeerError
 from host.catalog import Entry
 from host.errors import (
     ColonnadeError,
@@ -37,6 +36,7 @@ from host.jsonrpc.messages import (
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string, value
 from host.jsonrpc.readable import why_unreadable_result
 from host.memory import HoldingFactory, OverBudget
+from host.outstanding import AnswerTooLong, BrokenAnswer, PeerError
 from host.peer import Peer
 from host.policy.gate import Gate
 from host.policy.permits import CallPermit
@@ -60,12 +60,12 @@ from host.protocol.stateless import (
 )
 from host.protocol.tasks import TASKS_CANCEL, Support, is_created, read_created, task_params, with_task
 from host.upstream.begin import ask, other_now, still_shakes_hands, still_stateless
+from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.levels import Tuning
-from host.upstream.origin import Origin, Patience
-from host.upstream.results import fit_result, is_heavy_result
-from host.upstream.reverse import Voice
-from host.upstream.rounds import Rounds
-from host.upstream.tasks import TASK_LIFE, Ask, TaskCall
+from host.upstream.mrtr import MrtrDriver
+from host.upstream.results import is_heavy_result, prepare_result
+from host.upstream.server_requests import ServerMessages
+from host.upstream.tasks import TASK_TTL, SendTaskRequest, TaskCall
 from host.version import VERSION
 from host.wire.link import LinkLost, NoMemory
 from host.worker import WorkerTimeout, run_in_worker
@@ -111,10 +111,10 @@ class Client:
     def __init__(
         self,
         server: str,
-        peer: Peer[Origin],
+        peer: Peer[UpstreamCall],
         offer: ServerOffer,
         timeout: float,
-        voice: Voice,
+        voice: ServerMessages,
         gate: Gate,
         listed: Listed,
     ) -> None:
@@ -152,7 +152,7 @@ class Client:
             else:
                 problem = await still_shakes_hands(self.peer)
             if problem is not None and (problem.answered or not self._calls):
-                self.peer.lose(problem)
+                self.peer.connection_lost(problem)
                 return
             if problem is not None:
                 self.doubted.set()
@@ -199,11 +199,11 @@ class Client:
                 raise TimedOut(self.server, f"{self.server} did not list anew what it says has changed")
         if self.tuning is not None:
             await self.tuning.told()
-        origin = Origin(exchange, Patience(self._timeout))
+        origin = UpstreamCall(exchange, CallDeadline(self._timeout))
         self._calls += 1
         try:
             with self._gate.dispatch(permit) as trace:
-                with origin.patience.scope:
+                with origin.deadline.scope:
                     answer = await self._reported(permit, params, origin, token)
                     trace.size = len(answer.result) if isinstance(answer, Answered) else 0
                     return answer
@@ -213,19 +213,21 @@ class Client:
             self._called.unpark_all()
             await origin.close()
 
-    async def _reported(self, permit: CallPermit, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
+    async def _reported(
+        self, permit: CallPermit, params: dict[str, Raw], origin: UpstreamCall, token: Id | None
+    ) -> Answer:
         """The answer of the server, with its progress for whoever gave a token for it."""
         if token is None:
             return await self._converse(permit, params, origin, None)
         relay = _Relay(
-            token, origin.exchange.client, origin.patience, partial(self._gate.policies.sanitize, self.server)
+            token, origin.exchange.client, origin.deadline, partial(self._gate.policies.sanitize, self.server)
         )
-        with self.peer.progress(relay.report) as ours:
+        with self.peer.progress_token(relay.report) as ours:
             answer = await self._converse(permit, params, origin, ours)
         relay.flush()
         return answer
 
-    async def ask(self, method: str, params: Raw | None, subject: Origin | None = None) -> Raw:
+    async def ask(self, method: str, params: Raw | None, subject: UpstreamCall | None = None) -> Raw:
         """Ask for something on no client's behalf: the result as it came.
 
         Raises:
@@ -233,28 +235,30 @@ class Client:
         """
         return await ask(self.peer, self.offer.revision, self._asks, method, params, subject=subject)
 
-    async def _converse(self, permit: CallPermit, params: dict[str, Raw], origin: Origin, token: Id | None) -> Answer:
+    async def _converse(
+        self, permit: CallPermit, params: dict[str, Raw], origin: UpstreamCall, token: Id | None
+    ) -> Answer:
         """The answer of the server, over all rounds that it takes."""
         method = permit.exchange.request.method
         if not self.offer.revision.stateless:
             for_next_hop(params, token)
             # What only stateless revisions know of is not for this server, whoever said it.
             result = await self._tasked(method, with_retry(params, None, None), origin)
-            if origin.lacks is not None and _is_error(result):
-                raise _missing(self.server, origin.lacks)
+            if origin.missing_capabilities is not None and _is_error(result):
+                raise _missing(self.server, origin.missing_capabilities)
             return Answered(result)
         exchange = origin.exchange
         asks = self._declared(exchange.caller.abilities, tasks=self.offer.runs_tasks and method == CALL.name)
         stated = enveloped(params, self.offer.revision, asks, level=exchange.level, client_version=VERSION, token=token)
         send = partial(self._send, permit, stated, origin)
-        rounds = Rounds(self.server, self._voice, origin)
+        rounds = MrtrDriver(self.server, self._voice, origin)
         # Whoever repeats requests goes through the rounds alone, and nothing is kept here in between.
         at = exchange.round
         result = await send(await self._told(at, origin), at.state) if at is not None else await send(None, None)
         kind = kind_of(result)
         if kind == INPUT_REQUIRED and method in RETRIED:
             if at is not None:
-                return await rounds.relayed(result)
+                return await rounds.relay(result)
             result = await rounds.drive(result, send)
             kind = kind_of(result)
             at = MrtrRound(self.server)  # as if the caller had gone through them
@@ -264,7 +268,7 @@ class Client:
             raise ProtocolViolation(self.server, f"{self.server} sent a result of a type that has no place here")
         return Answered(bare(result), STALE if _is_retried(at) else freshness_of(result))
 
-    async def _told(self, at: MrtrRound, origin: Origin) -> Mapping[str, Raw] | None:
+    async def _told(self, at: MrtrRound, origin: UpstreamCall) -> Mapping[str, Raw] | None:
         """The answers that the caller brings, with those of its roots that the server may know: nothing else that it is
         asked is answered with an object of that member."""
         if at.answers is None:
@@ -275,7 +279,7 @@ class Client:
                 told[key] = await self._gate.server_requests.filter_roots(self.server, answer, origin.exchange.caller)
         return told
 
-    async def _tasked(self, method: str, params: dict[str, Raw], origin: Origin) -> Raw:
+    async def _tasked(self, method: str, params: dict[str, Raw], origin: UpstreamCall) -> Raw:
         """The result from a handshake server, by way of a task where its tool needs one, or its caller takes one."""
         runs_tasks = method == CALL.name and self.offer.runs_tasks
         if runs_tasks:
@@ -290,22 +294,24 @@ class Client:
                 except ServerErrorResponse as refusal:
                     if refusal.code not in NEEDS_TASK:
                         raise
-            params = with_task(params, TASK_LIFE)
+            params = with_task(params, TASK_TTL)
         result = await self._request(method, params, origin)
         if not runs_tasks or not is_created(result, extension=False):
             return result
         return await self._see_through(result, origin, partial(self._request_about, origin))
 
-    async def _see_through(self, created: Raw, origin: Origin, about: Ask) -> Raw:
+    async def _see_through(self, created: Raw, origin: UpstreamCall, about: SendTaskRequest) -> Raw:
         offer = self.offer
         extension, cancels = offer.revision.stateless, offer.cancels_tasks
-        call = TaskCall(self.server, self._voice, origin, about, extension=extension, cancels=cancels)
-        return await call.see_through(created)
+        call = TaskCall(self.server, self._voice, origin, about, extension=extension, can_cancel=cancels)
+        return await call.wait_for_result(created)
 
-    async def _request_about(self, origin: Origin, method: str, params: dict[str, Raw]) -> Raw:
+    async def _request_about(self, origin: UpstreamCall, method: str, params: dict[str, Raw]) -> Raw:
         return await self._request(method, params, origin)
 
-    async def _send_about(self, origin: Origin, asks: Mapping[str, object], method: str, params: dict[str, Raw]) -> Raw:
+    async def _send_about(
+        self, origin: UpstreamCall, asks: Mapping[str, object], method: str, params: dict[str, Raw]
+    ) -> Raw:
         stated = enveloped(params, self.offer.revision, asks, level=None, client_version=VERSION, token=None)
         return await self._request(method, stated, origin, self._headers(method, stated))
 
@@ -313,7 +319,7 @@ class Client:
         self,
         permit: CallPermit,
         params: dict[str, Raw],
-        origin: Origin,
+        origin: UpstreamCall,
         answers: Mapping[str, Raw] | None,
         state: str | None,
     ) -> Raw:
@@ -347,7 +353,7 @@ class Client:
         return declared(asked, roots_change=False, apps=asked.apps, tasks=tasks)
 
     async def _request(
-        self, method: str, params: dict[str, Raw], origin: Origin, headers: tuple[tuple[str, str], ...] = ()
+        self, method: str, params: dict[str, Raw], origin: UpstreamCall, headers: tuple[tuple[str, str], ...] = ()
     ) -> Raw:
         try:
             late = self._take_orphan if method == CALL.name and self.offer.runs_tasks else None
@@ -358,12 +364,12 @@ class Client:
             failed = failure(self.server, problem)
             failed.message = self._gate.policies.sanitize_text(self.server, failed.message)
             failed.data = None if failed.data is None else self._fit_data(failed.data)
-            if origin.lacks is not None and isinstance(failed, ServerErrorResponse):
-                raise _missing(self.server, origin.lacks) from None
+            if origin.missing_capabilities is not None and isinstance(failed, ServerErrorResponse):
+                raise _missing(self.server, origin.missing_capabilities) from None
             if failed.code == URL_REQUIRED:
                 caller = origin.exchange.caller
                 # Who repeats requests knows no ids: nothing is kept for the notice that a visit is done.
-                rename = str if caller.abilities.retries else partial(self._voice.elicitations.mint, caller)
+                rename = str if caller.abilities.retries else partial(self._voice.elicitations.make_client_id, caller)
                 failed.data = fit_elicitations(failed.data, rename, self._voice.title)
             raise failed from None
         if not is_object(result):
@@ -387,10 +393,10 @@ class Client:
             TooLarge: there is no memory for it.
         """
         cleans = self._gate.policies.sanitizes(self.server)
-        if is_heavy_result(result, cleans=cleans):
+        if is_heavy_result(result, sanitizes=cleans):
             why, fit = await self._fit_aside(result, cleans)
         else:
-            why, fit = fit_result(result, cleans=cleans)
+            why, fit = prepare_result(result, sanitizes=cleans)
         if why is not None:
             raise ProtocolViolation(self.server, f"{self.server} sent a result that clients could not read: {why}")
         return result if fit is None else Raw(fit)
@@ -403,7 +409,7 @@ class Client:
         with suppress(OverBudget), trio.CancelScope() as checking, self._listed.hold(drop) as held:
             held.grow(len(result))
             try:
-                return await run_in_worker(partial(fit_result, cleans=cleans), result, fall_back_to_thread=False)
+                return await run_in_worker(partial(prepare_result, sanitizes=cleans), result, fall_back_to_thread=False)
             except WorkerTimeout:
                 return "to look through it took too long", None
         raise failure(self.server, NoMemory())
@@ -457,7 +463,7 @@ def _name(params: Mapping[str, Raw]) -> str:
 class _Relay:
     """Hands a call's progress to whoever asked, under their own token, and puts the call's deadline off."""
 
-    def __init__(self, token: Id, outlet: ClientHandle, patience: Patience, tidy: Callable[[Raw], Raw]) -> None:
+    def __init__(self, token: Id, outlet: ClientHandle, patience: CallDeadline, tidy: Callable[[Raw], Raw]) -> None:
         self._tidy = tidy
         self._token = encode(token)
         self._outlet = outlet
@@ -478,7 +484,7 @@ class _Relay:
         if self._last is not None and progress <= self._last:
             return
         self._last = progress
-        self._patience.progressed()
+        self._patience.extend()
         if sum(map(len, found.values())) > MAX_REPORT:
             found = {name: found[name] for name in ("progress", "total") if name in found}
         now = trio.current_time()

@@ -11,23 +11,23 @@ from typing import Protocol
 import trio
 
 from config import ServerSpec, StdioServer
-from host.asking import BrokenAnswer, PeerError
 from host.errors import first_exception
 from host.exchange import Caller
 from host.journal import excerpt
+from host.outstanding import BrokenAnswer, PeerError
 from host.peer import Peer, open_peer
 from host.policy.gate import Gate
 from host.protocol.abilities import Abilities
 from host.protocol.handshake import WrongRevision, declared
 from host.protocol.methods import PING
 from host.upstream.begin import Manner, begin, other_now
+from host.upstream.call import UpstreamCall
 from host.upstream.client import Client, Listed
 from host.upstream.connect import redactor
 from host.upstream.levels import Levels, Tuning
 from host.upstream.listening import Listening
-from host.upstream.origin import Origin
-from host.upstream.reverse import Voice
-from host.upstream.watches import Watches
+from host.upstream.resource_watches import ResourceWatches
+from host.upstream.server_requests import ServerMessages
 from host.wire.link import Link, LinkLost
 
 
@@ -49,7 +49,7 @@ class Seat:
     """Where a request is carried out."""
 
     client: Client
-    watches: Watches
+    watches: ResourceWatches
 
 
 FAILURES = (LinkLost, PeerError, BrokenAnswer, WrongRevision, trio.TooSlowError)
@@ -60,7 +60,7 @@ FAILURES = (LinkLost, PeerError, BrokenAnswer, WrongRevision, trio.TooSlowError)
 async def open_client(
     spec: ServerSpec,
     link: AbstractAsyncContextManager[Link],
-    voice: Voice,
+    voice: ServerMessages,
     gate: Gate,
     manner: Manner,
     listed: Listed,
@@ -83,14 +83,19 @@ async def open_client(
         apps=gate.policies.shows_apps(spec.id),
     )
     async with link as opened, open_peer(opened, voice) as peer:
-        voice.lose = peer.lose
+        voice.disconnect = peer.connection_lost
         offered = await begin(opened, peer, asks, manner, exits=isinstance(spec, StdioServer))
-        voice.spoken = offered.revision
+        voice.revision = offered.revision
         yield Client(spec.id, peer, offered, spec.timeout, voice, gate, listed)
 
 
 def keep_in_step(
-    nursery: trio.Nursery, client: Client, voice: Voice, levels: Levels, watches: Watches, caller: Caller | None
+    nursery: trio.Nursery,
+    client: Client,
+    voice: ServerMessages,
+    levels: Levels,
+    watches: ResourceWatches,
+    caller: Caller | None,
 ) -> None:
     """Start what keeps a connection alive, and the server at what `caller`, or (None) everybody, wants of it."""
     offer = client.offer
@@ -98,7 +103,7 @@ def keep_in_step(
     if offer.runs_tasks:
         nursery.start_soon(client.call_off_orphans)
     if offer.revision.stateless:
-        listening = voice.listening = Listening(client, watches, voice.changed)
+        listening = voice.change_stream = Listening(client, watches, voice.on_lists_changed)
         nursery.start_soon(listening.run)
         return
     nursery.start_soon(stay_awake, client.peer)
@@ -109,11 +114,11 @@ def keep_in_step(
         nursery.start_soon(watches.run, client.peer)
 
 
-async def stay_awake(peer: Peer[Origin]) -> None:
+async def stay_awake(peer: Peer[UpstreamCall]) -> None:
     """Ask a silent server for a sign of life (2025-11-25, "Ping"). A server that works for us is not asked."""
     while True:
         await trio.sleep(PING_EVERY)
-        if peer.in_flight or trio.current_time() - peer.last_heard < PING_EVERY:
+        if peer.outstanding_count or trio.current_time() - peer.last_received_at < PING_EVERY:
             continue
         with trio.move_on_after(PING_PATIENCE):
             with suppress(BrokenAnswer):
@@ -121,10 +126,10 @@ async def stay_awake(peer: Peer[Origin]) -> None:
                     await peer.request(PING)
                 except PeerError as refusal:  # a sign of life too, but perhaps of another server by now
                     if (lost := other_now(refusal)) is not None:
-                        peer.lose(lost)
+                        peer.connection_lost(lost)
                         return
             continue
-        peer.lose(LinkLost(f"it did not answer a ping within {PING_PATIENCE:.0f} s"))
+        peer.connection_lost(LinkLost(f"it did not answer a ping within {PING_PATIENCE:.0f} s"))
         return
 
 

@@ -27,12 +27,12 @@ from host.protocol.methods import Kind
 from host.slices import Steps
 from host.upstream.backoff import MOST_STARTS, WINDOW, Restarts
 from host.upstream.begin import Manner
+from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client, Listed
 from host.upstream.connection import FAILURES, Seat, keep_in_step, open_client, reason
 from host.upstream.levels import Levels
-from host.upstream.origin import Origin, Patience
-from host.upstream.reverse import Voice
-from host.upstream.watches import Watches
+from host.upstream.resource_watches import ResourceWatches
+from host.upstream.server_requests import ServerMessages
 from host.wire.link import Link, LinkLost
 
 FORGOTTEN = 120.0
@@ -42,7 +42,7 @@ ENDING = 10.0
 
 
 class _Instance:
-    def __init__(self, caller: Caller, key: Hashable | None, watches: Watches) -> None:
+    def __init__(self, caller: Caller, key: Hashable | None, watches: ResourceWatches) -> None:
         self.caller = caller
         self.key = key
         self.watches = watches
@@ -52,12 +52,12 @@ class _Instance:
         self.tried = trio.Event()
         self.pause = 0.0
         """Seconds to wait before it is started again."""
-        self.guests: list[Origin] = []
+        self.waiting_calls: list[UpstreamCall] = []
         self.last_used = trio.current_time()
         self.life = trio.CancelScope()
 
     def idle_for(self) -> float:
-        in_use = bool(self.guests) or len(self.watches) > 0
+        in_use = bool(self.waiting_calls) or len(self.watches) > 0
         return 0.0 if in_use else trio.current_time() - self.last_used
 
 
@@ -108,13 +108,13 @@ class Instances:
 
     async def idle(self) -> None:
         """Wait until no instance is used."""
-        while any(instance.guests for instance in self._live):
+        while any(instance.waiting_calls for instance in self._live):
             await self._gone.park()
 
-    def keep_shown(self) -> Steps[None]:
+    def drop_hidden(self) -> Steps[None]:
         """Have nobody watch what may not be known any more, at any of them."""
         for instance in list(self._live):
-            yield from instance.watches.keep_shown()
+            yield from instance.watches.drop_hidden()
 
     def end(self) -> None:
         """End all of them."""
@@ -122,7 +122,7 @@ class Instances:
             instance.life.cancel("the configuration has another in its place, or none")
 
     @asynccontextmanager
-    async def seat(self, exchange: Exchange) -> AsyncIterator[Seat]:
+    async def lease(self, exchange: Exchange) -> AsyncIterator[Seat]:
         """A seat for the exchange, for the block.
 
         Raises:
@@ -135,8 +135,8 @@ class Instances:
         if instance is None:
             instance = self._start(exchange.caller, key)
         # What it asks before the call is sent (many ask for roots at once) belongs to the call that it was started for.
-        guest = Origin(exchange, Patience(float("inf")))
-        instance.guests.append(guest)
+        guest = UpstreamCall(exchange, CallDeadline(float("inf")))
+        instance.waiting_calls.append(guest)
         try:
             await instance.tried.wait()
             if instance.client is None:
@@ -145,7 +145,7 @@ class Instances:
             if instance.client is not None:
                 self._succeeded(exchange.caller)
         finally:
-            instance.guests.remove(guest)
+            instance.waiting_calls.remove(guest)
             self._gone.unpark_all()
             await guest.close()
             instance.last_used = trio.current_time()
@@ -222,7 +222,7 @@ class Instances:
             raise TooManyResources(self.spec.id, f"{text}; try again later")
         if setback.restarts.failures >= MOST_STARTS:  # one attempt shows whether it works again
             setback.until = now + WINDOW
-        instance = _Instance(caller, key, Watches(self.spec.id, self.spec.timeout, self._shows))
+        instance = _Instance(caller, key, ResourceWatches(self.spec.id, self.spec.timeout, self._shows))
         self._live.add(instance)
         if key is not None:
             self._of_client[key] = instance
@@ -287,15 +287,15 @@ class Instances:
 
     async def _connect(self, instance: _Instance) -> None:
         spec, caller = self.spec, instance.caller
-        voice = Voice(
+        voice = ServerMessages(
             spec.id,
             spec.title or spec.id,
             self._gate,
             self._journal,
             owner=lambda: caller,
-            updated=instance.watches.updated,
+            on_resource_updated=instance.watches.on_updated,
         )
-        voice.guests = instance.guests
+        voice.waiting_calls = instance.waiting_calls
         if not self._gate.definitions.observe_launch(spec.id, launch_of(spec)):
             raise LinkLost("its command stands for another program than the one that was approved (colonnade pins)")
         manner = self._manner()

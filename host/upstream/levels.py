@@ -8,13 +8,13 @@ from contextlib import suppress
 
 import trio
 
-from host.asking import BrokenAnswer, PeerError
 from host.exchange import Caller
 from host.jsonrpc.raw import encode
+from host.outstanding import BrokenAnswer, PeerError
 from host.peer import Peer
 from host.protocol.levels import most_verbose
 from host.protocol.methods import SET_LEVEL
-from host.upstream.origin import Origin, our_own
+from host.upstream.call import UpstreamCall, internal_call
 from host.wire.link import LinkLost
 
 PATIENCE = 30.0
@@ -79,7 +79,7 @@ class Tuning:
     """Keeps a server at the level that `caller`, or (None) the most demanding of all who hear of it, wants. When nobody
     wants anything any more, it stays as it is."""
 
-    def __init__(self, levels: Levels, server: str, peer: Peer[Origin], caller: Caller | None) -> None:
+    def __init__(self, levels: Levels, server: str, peer: Peer[UpstreamCall], caller: Caller | None) -> None:
         self._levels = levels
         self._server = server
         self._peer = peer
@@ -103,7 +103,7 @@ class Tuning:
                     continue
                 asked, self._seen = level, None
                 with trio.move_on_after(PATIENCE), suppress(PeerError, BrokenAnswer, LinkLost):
-                    await self._peer.request(SET_LEVEL, encode({"level": level}), our_own())
+                    await self._peer.request(SET_LEVEL, encode({"level": level}), internal_call())
         finally:
             self._seen = None
             self._told.unpark_all()

@@ -15,16 +15,16 @@ from collections.abc import Callable
 
 import trio
 
-from host.asking import BrokenAnswer, PeerError
 from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode_object
-from host.peer import Behind
+from host.outstanding import BrokenAnswer, PeerError
+from host.peer import InFlight
 from host.protocol.methods import LISTINGS, Kind
 from host.protocol.subscriptions import ACKNOWLEDGED, LISTEN, Filter, acknowledged, listen_params, subscription_of
 from host.upstream.backoff import Backoff
+from host.upstream.call import UpstreamCall, internal_call
 from host.upstream.client import Client, failure, too_late
-from host.upstream.origin import Origin, our_own
-from host.upstream.watches import Watches
+from host.upstream.resource_watches import ResourceWatches
 from host.wire.link import LinkLost
 
 ACKNOWLEDGE = 10.0
@@ -38,7 +38,7 @@ class _Open:
 
     def __init__(self, wanted: Filter) -> None:
         self.wanted = wanted
-        self.origin = our_own(listens=True)
+        self.origin = internal_call(listens=True)
         self.scope = trio.CancelScope()
         self.known = trio.Event()
         self.honoured: Filter | None = None
@@ -48,7 +48,7 @@ class _Open:
 class Listening:
     """That of one connection, for the lists that `changed` is told of (None: for none) and what `watches` wants."""
 
-    def __init__(self, client: Client, watches: Watches, changed: Callable[[list[Kind]], None] | None) -> None:
+    def __init__(self, client: Client, watches: ResourceWatches, changed: Callable[[list[Kind]], None] | None) -> None:
         self._client = client
         self._watches = watches
         self._changed = changed
@@ -66,27 +66,27 @@ class Listening:
         """Listen for what is wanted, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            await self._watches.follow(self._agree)
+            await self._watches.run_listening(self._agree)
 
-    def heard(self, notice: Notification, behind: Behind[Origin]) -> bool:
+    def handles(self, notice: Notification, in_flight: InFlight[UpstreamCall]) -> bool:
         """Take what came by a request of ours. Whether it says that something changed, by one that counts."""
         id = subscription_of(notice)
         if id is None:
-            id = behind.about
-        subject = None if id is None else behind.named(id)
+            id = in_flight.about
+        subject = None if id is None else in_flight.subject_of(id)
         if notice.method == ACKNOWLEDGED:
             coming = self._coming
             if coming is not None and subject is coming.origin:
                 coming.honoured = acknowledged(notice.params)
                 coming.known.set()
-                self._replace(coming, overlap=OVERLAP if behind.exact else 0)
+                self._replace(coming, overlap=OVERLAP if in_flight.exact else 0)
                 self._make_good(coming.honoured)
             return False
         return any(each is not None and subject is each.origin for each in (self._current, self._former))
 
-    def called_off(self, id: Id, behind: Behind[Origin]) -> None:
+    def on_cancelled(self, id: Id, in_flight: InFlight[UpstreamCall]) -> None:
         """The server will say nothing more by this request."""
-        subject = behind.named(id)
+        subject = in_flight.subject_of(id)
         for each in (self._current, self._coming):
             if each is not None and each.origin is subject:
                 each.failed = LinkLost("it ended the request")
@@ -153,7 +153,7 @@ class Listening:
             return
         # Whatever it would have said meanwhile is taken as said once it listens again.
         self._current, self._missed = None, True
-        self._watches.unheard()
+        self._watches.on_stream_lost()
         await trio.sleep(self._backoff.failed(trio.current_time() - began, random.random()))
         if not self._is_open and not self._client.peer.ended.is_set():
-            self._watches.listen_again()
+            self._watches.mark_stale()

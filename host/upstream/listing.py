@@ -14,7 +14,6 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.asking import BrokenAnswer, PeerError
 from host.catalog import Catalog, Definition, FreshnessHint, ServerEntries, param_headers_in
 from host.journal import EntryOmitted, Journal, excerpt
 from host.jsonrpc.messages import METHOD_NOT_FOUND
@@ -22,6 +21,7 @@ from host.jsonrpc.raw import encode, members, one_line, pick, string
 from host.jsonrpc.readable import why_unreadable
 from host.jsonrpc.strict import has_more_tokens, is_heavy
 from host.memory import Holding, OverBudget, Use, server_owner
+from host.outstanding import BrokenAnswer, PeerError
 from host.policy.definitions import PreparedListing
 from host.policy.gate import Gate
 from host.protocol.methods import LISTINGS, Kind, Listing
@@ -30,7 +30,7 @@ from host.protocol.tasks import Support, task_support
 from host.slices import Steps, in_worker
 from host.upstream.backoff import Pace
 from host.upstream.client import Client
-from host.upstream.results import opened_page
+from host.upstream.results import split_page
 from host.wire.link import LinkLost
 from host.worker import run_in_worker
 
@@ -353,9 +353,9 @@ async def read_list(
             break
         room = MAX_ENTRIES + 1 - len(found)
         if is_heavy(result):
-            entries, beside = await run_in_worker(opened_page, result, listing.member, room)
+            entries, beside = await run_in_worker(split_page, result, listing.member, room)
         else:
-            entries, beside = opened_page(result, listing.member, room)
+            entries, beside = split_page(result, listing.member, room)
         found.extend(map(Raw, entries))
         hints.append(freshness_of(Raw(beside)))
         cursor = bytes(members(beside).get("nextCursor", b"null"))

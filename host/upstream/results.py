@@ -13,31 +13,31 @@ from host.jsonrpc.raw import encode_object, items, members, pick
 from host.jsonrpc.readable import why_unreadable_result
 from host.jsonrpc.strict import has_more_tokens, is_heavy, structure
 
-MAX_BESIDE = 10_000
+MAX_UNSTRUCTURED_TOKENS = 10_000
 """Structural characters of a result besides `structuredContent`, which nobody here opens."""
-MAX_PAGE = 1_000_000
+MAX_PAGE_TOKENS = 1_000_000
 """Structural characters of a page."""
-MAX_BESIDE_ENTRIES = 64 * 1024
+MAX_PAGE_REST = 64 * 1024
 """Bytes of a page besides its entries."""
 
 _STRUCTURED = frozenset({"structuredContent"})
 
 
-def is_heavy_result(result: Raw, *, cleans: bool) -> bool:
+def is_heavy_result(result: Raw, *, sanitizes: bool) -> bool:
     """Whether `fit_result` may take more than some milliseconds."""
-    return is_heavy(result) or (cleans and not is_light(bytes(result)))
+    return is_heavy(result) or (sanitizes and not is_light(bytes(result)))
 
 
-def fit_result(result: Raw, *, cleans: bool) -> tuple[str | None, bytes | None]:
+def prepare_result(result: Raw, *, sanitizes: bool) -> tuple[str | None, bytes | None]:
     """Why a result cannot be passed on, None if it can; and what it is passed on as, None if as it is.
 
     Args:
         cleans: what nobody would see is taken out of its texts.
     """
     why = why_unreadable_result(result)
-    if why is None and _is_wide(bytes(result)):
-        why = f"it holds more than {MAX_BESIDE} structural characters besides structuredContent"
-    if why is not None or not cleans:
+    if why is None and _has_too_many_tokens(bytes(result)):
+        why = f"it holds more than {MAX_UNSTRUCTURED_TOKENS} structural characters besides structuredContent"
+    if why is not None or not sanitizes:
         return why, None
     try:
         fit = clean_json(bytes(result))
@@ -46,24 +46,24 @@ def fit_result(result: Raw, *, cleans: bool) -> tuple[str | None, bytes | None]:
     return None, None if fit == bytes(result) else fit
 
 
-def _is_wide(result: bytes) -> bool:
-    if not has_more_tokens(result, MAX_BESIDE):
+def _has_too_many_tokens(result: bytes) -> bool:
+    if not has_more_tokens(result, MAX_UNSTRUCTURED_TOKENS):
         return False
     structured = pick(result, _STRUCTURED).get("structuredContent", b"")
-    return structure(result) - structure(bytes(structured)) > MAX_BESIDE
+    return structure(result) - structure(bytes(structured)) > MAX_UNSTRUCTURED_TOKENS
 
 
-def opened_page(page: Raw, member: str, most: int) -> tuple[list[bytes], bytes]:
+def split_page(page: Raw, member: str, most: int) -> tuple[list[bytes], bytes]:
     """The entries in this member of a page, not more than `most`, and an object of all its other members.
 
     Raises:
         ValueError: it is no page, or holds too much.
     """
-    if has_more_tokens(bytes(page), MAX_PAGE):
-        raise ValueError(f"a page holds more than {MAX_PAGE} structural characters")
-    found = members(page)
-    entries = items(found.pop(member)) if member in found else []
-    beside = bytes(encode_object(found))
-    if len(beside) > MAX_BESIDE_ENTRIES:
-        raise ValueError(f"a page holds more than {MAX_BESIDE_ENTRIES} bytes besides its entries")
-    return [bytes(each) for each in entries[:most]], beside
+    if has_more_tokens(bytes(page), MAX_PAGE_TOKENS):
+        raise ValueError(f"a page holds more than {MAX_PAGE_TOKENS} structural characters")
+    page_members = members(page)
+    entries = items(page_members.pop(member)) if member in page_members else []
+    rest = bytes(encode_object(page_members))
+    if len(rest) > MAX_PAGE_REST:
+        raise ValueError(f"a page holds more than {MAX_PAGE_REST} bytes besides its entries")
+    return [bytes(each) for each in entries[:most]], rest

@@ -33,11 +33,11 @@ from host.upstream.client import Client, Listed
 from host.upstream.connection import FAILURES, OpenLink, Seat, keep_in_step, open_client, reason
 from host.upstream.levels import Levels
 from host.upstream.listing import Lister
-from host.upstream.reverse import Voice
-from host.upstream.watches import Watches
+from host.upstream.resource_watches import ResourceWatches
+from host.upstream.server_requests import ServerMessages
 from host.wire.link import LinkLost
 
-LOOK_EVERY = 5.0
+LAUNCH_CHECK_INTERVAL = 5.0
 """Seconds between two looks at what a command stands for that is held back."""
 
 
@@ -86,39 +86,41 @@ class Upstream:
         spec: ServerSpec,
         catalog: Catalog,
         gate: Gate,
-        levels: Levels,
+        log_levels: Levels,
         journal: Journal,
-        sole: Callable[[], Caller | None],
+        sole_caller: Callable[[], Caller | None],
         *,
-        alone: bool,
+        single_client: bool,
     ) -> None:
         self.spec = spec
         self.attempts = 0
-        self.life = trio.CancelScope()
+        self.supervision = trio.CancelScope()
         """Of its supervision; `gone` is set when that is over."""
-        self.gone = trio.Event()
+        self.stopped = trio.Event()
         self.settled = trio.Event()
         self.state: State = Connecting(trio.current_time(), None)
-        self.watches = Watches(spec.id, spec.timeout, partial(gate.definitions.is_visible, spec.id, Kind.RESOURCE))
-        self.manner = manner_of(spec)
+        self.watches = ResourceWatches(
+            spec.id, spec.timeout, partial(gate.definitions.is_visible, spec.id, Kind.RESOURCE)
+        )
+        self.dialect = configured_dialect(spec)
         """How it is to be spoken to when it is connected next."""
-        self.last_manner = self.manner
+        self.last_dialect = self.dialect
         """How it was spoken to when it was connected last."""
-        self.offer: ServerOffer | None = None
+        self.negotiated: ServerOffer | None = None
         """What the server offered when it was connected last."""
         self._catalog = catalog
         self._gate = gate
-        self._levels = levels
+        self._log_levels = log_levels
         self._journal = journal
-        self._sole = sole
-        self._alone = alone
+        self._sole_caller = sole_caller
+        self._single_client = single_client
         self._restarts = Restarts()
         self._pace = Pace()
         self._lister: Lister | None = None
-        self._came_up = False
+        self._did_connect = False
         """Whether the present connection came about in this `manner`."""
 
-    def ready(self) -> Client:
+    def ready_client(self) -> Client:
         """The connected client.
 
         Raises:
@@ -128,7 +130,7 @@ class Upstream:
         if isinstance(state, Ready):
             return state.client
         # Why may be in words of the server's: of an untrusted one they are for its owner alone.
-        why = "it is not connected" if self.spec.trust is Trust.UNTRUSTED else describe(state)
+        why = "it is not connected" if self.spec.trust is Trust.UNTRUSTED else describe_state(state)
         raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {why}")
 
     async def idle(self) -> None:
@@ -136,41 +138,43 @@ class Upstream:
         if isinstance(self.state, Ready):
             await self.state.client.idle()
 
-    def seat(self) -> Seat:
+    def lease(self) -> Seat:
         """Where requests of everybody are carried out; raises as `ready` does."""
-        return Seat(self.ready(), self.watches)
+        return Seat(self.ready_client(), self.watches)
 
     @property
     def listed(self) -> Listed:
         """What each client of this server knows of its lists."""
         tool, suspect = partial(self._catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
         hold = partial(self._catalog.memory.hold, server_owner(self.spec.id), Use.MESSAGES, 0)
-        return Listed(tool, suspect, self._read_tools, self._until_read, hold)
+        return Listed(tool, suspect, self._read_tools, self._wait_until_read, hold)
 
     async def _read_tools(self) -> None:
         if self._lister is not None:
             await self._lister.read(Kind.TOOL)
 
-    async def _until_read(self, kinds: Iterable[Kind]) -> None:
+    async def _wait_until_read(self, kinds: Iterable[Kind]) -> None:
         if self._lister is not None:
             await self._lister.until_read(kinds)
 
     @property
     def left_out(self) -> list[str]:
         """What the server offers that clients could not read, in words."""
-        offer, lister = self.offer, self._lister
-        instructions = [f"its instructions ({LONE_SURROGATE})"] if offer is not None and offer.unreadable else []
+        negotiated, lister = self.negotiated, self._lister
+        instructions = (
+            [f"its instructions ({LONE_SURROGATE})"] if negotiated is not None and negotiated.unreadable else []
+        )
         return instructions + (
             [] if lister is None else [each for kind in Kind for each in lister.left_out.get(kind, ())]
         )
 
-    def lapsed(self, kind: Kind) -> None:
+    def on_hint_expired(self, kind: Kind) -> None:
         """Somebody uses a list that its server does not vouch for any more. If the server says when it changes, that is
         of no consequence."""
         state = self.state
         if isinstance(state, Ready):
-            offer = state.client.offer
-            if offer.revision.stateless and LISTINGS[kind].capability not in offer.announces:
+            negotiated = state.client.offer
+            if negotiated.revision.stateless and LISTINGS[kind].capability not in negotiated.announces:
                 self.refresh(kind)
 
     def refresh(self, kind: Kind) -> None:
@@ -181,55 +185,57 @@ class Upstream:
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
         while True:
-            otherwise, why = False, "the connection ended"
+            retry_at_once, why = False, "the connection ended"
             try:
-                await self._until_launchable()
+                await self._wait_until_launchable()
                 self.attempts += 1
                 self._restarts.started(trio.current_time())
                 await self._connect(open_link)
             except* FAILURES as group:
-                otherwise, why = self._take_otherwise(first_exception(group)), reason(self.spec, group)
-                if not otherwise:
-                    self._fall(why)
+                retry_at_once, why = self._switch_dialect(first_exception(group)), reason(self.spec, group)
+                if not retry_at_once:
+                    self._mark_failed(why)
             except* Exception as group:  # noqa: BLE001 - one server's trouble, our own mistakes included, stays with it
                 self._journal.note(InternalError(self.spec.id, group))
-                self._fall("of an internal error")
-            if otherwise and self._restarts.may_start(trio.current_time()):
+                self._mark_failed("of an internal error")
+            if retry_at_once and self._restarts.may_start(trio.current_time()):
                 continue
-            failed = self._fall(why)
-            if not otherwise and (not self._came_up or self.manner.older):  # the old transport is nothing to stay with
-                self.manner = manner_of(self.spec)
-            self._came_up = False
+            failed = self._mark_failed(why)
+            if not retry_at_once and (
+                not self._did_connect or self.dialect.older
+            ):  # the old transport is nothing to stay with
+                self.dialect = configured_dialect(self.spec)
+            self._did_connect = False
             await trio.sleep_until(failed.next_attempt)
             self.state = Connecting(trio.current_time(), failed.why)
 
-    async def _until_launchable(self) -> None:
+    async def _wait_until_launchable(self) -> None:
         if self._gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)):
             return
         self.state = Held(trio.current_time())
         self.settled.set()
         while not self._gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)):
-            with trio.move_on_after(LOOK_EVERY):  # the former program may come back
+            with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the former program may come back
                 await self._gate.definitions.wait_until_launchable(self.spec.id)
         self.state = Connecting(trio.current_time(), None)
 
-    def _take_otherwise(self, problem: BaseException) -> bool:
+    def _switch_dialect(self, problem: BaseException) -> bool:
         """Whether it failed in a way that says how it wants to be spoken to instead: then that is tried at once."""
         if not isinstance(self.state, Connecting):
             return False
         if isinstance(problem, ShakesHandsOnly):
-            self.manner = replace(self.manner, may_be_stateless=False)
+            self.dialect = replace(self.dialect, may_be_stateless=False)
             return True
         if isinstance(problem, StatelessOnly):
-            self.manner = replace(self.manner, may_shake_hands=False)
+            self.dialect = replace(self.dialect, may_shake_hands=False)
             return True
         # The transport of old (2025-11-25, "Transports / Backwards Compatibility").
-        if self.manner.older or not (isinstance(problem, LinkLost) and problem.may_be_older):
+        if self.dialect.older or not (isinstance(problem, LinkLost) and problem.may_be_older):
             return False
-        self.manner = Manner(may_be_stateless=False, older=True)
+        self.dialect = Manner(may_be_stateless=False, older=True)
         return True
 
-    def _fall(self, why: str, *, ended: bool = False) -> Failed:
+    def _mark_failed(self, why: str, *, ended: bool = False) -> Failed:
         """From now on the server counts as failed. The first reason holds: what comes after it comes of it. A session
         that the server has `ended` is begun anew at once; it is a failure only if that happens again and again."""
         state = self.state
@@ -250,77 +256,79 @@ class Upstream:
 
     async def _connect(self, open_link: OpenLink) -> None:
         """One connection, from its beginning to its end, which is always an error."""
-        began = trio.current_time()
-        voice = Voice(
+        started_at = trio.current_time()
+        server_messages = ServerMessages(
             self.spec.id,
             self.spec.title or self.spec.id,
             self._gate,
             self._journal,
-            owner=self._sole,
-            updated=self.watches.updated,
-            listeners=lambda: self._levels.callers(self.spec.id),
+            owner=self._sole_caller,
+            on_resource_updated=self.watches.on_updated,
+            log_listeners=lambda: self._log_levels.callers(self.spec.id),
         )
         opening = open_client(
             self.spec,
-            open_link(self.spec, older=self.manner.older),
-            voice,
+            open_link(self.spec, older=self.dialect.older),
+            server_messages,
             self._gate,
-            self.manner,
+            self.dialect,
             self.listed,
             ALL_ABILITIES,
-            roots_change=self._alone,
+            roots_change=self._single_client,
         )
-        with trio.fail_after(self.spec.start_timeout) as patience:
+        with trio.fail_after(self.spec.start_timeout) as startup:
             async with opening as client:
-                self.offer = client.offer
+                self.negotiated = client.offer
                 stateless = client.offer.revision.stateless
                 # It may have been greeted because it was slow, and may yet end for that: the next one is not.
-                self.manner = replace(self.manner, may_be_stateless=stateless, greets_silence=not stateless)
-                self.last_manner, self._came_up = self.manner, True
+                self.dialect = replace(self.dialect, may_be_stateless=stateless, greets_silence=not stateless)
+                self.last_dialect, self._did_connect = self.dialect, True
                 if client.offer.unreadable:
                     text = f"its instructions are left out, since clients could not read them: {LONE_SURROGATE}"
                     self._journal.note(EntryOmitted(self.spec.id, text, "instructions"))
                 observing = self._gate.definitions.observe_instructions(self.spec.id, client.offer.instructions)
                 await self._catalog.slices.run(observing)
                 lister = Lister(client, self._catalog, self._gate, self._journal, self._pace)
-                voice.changed = lister.mark
+                server_messages.on_lists_changed = lister.mark
                 await lister.begin()
                 if client.peer.ended.is_set():
                     raise client.peer.lost
-                patience.deadline = float("inf")
+                startup.deadline = float("inf")
                 self._lister = lister
                 self.state = Ready(trio.current_time(), client)
                 self.settled.set()
                 self._journal.note(
-                    ServerReady(self.spec.id, excerpt(client.offer.server), self._counts(), trio.current_time() - began)
+                    ServerReady(
+                        self.spec.id, excerpt(client.offer.server), self._counts(), trio.current_time() - started_at
+                    )
                 )
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(lister.run)
-                    keep_in_step(nursery, client, voice, self._levels, self.watches, None)
+                    keep_in_step(nursery, client, server_messages, self._log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # At once: to end what is left of a child may take seconds, and calls must not wait for that.
-                    self._fall(str(client.peer.lost), ended=client.peer.lost.ended_session)
+                    self._mark_failed(str(client.peer.lost), ended=client.peer.lost.ended_session)
                     raise client.peer.lost
 
     def _counts(self) -> str:
         counted = ((kind, len(self._catalog.snapshot(kind).by_server.get(self.spec.id, ()))) for kind in Kind)
-        return counted_out(counted)
+        return describe_counts(counted)
 
 
-def manner_of(spec: ServerSpec) -> Manner:
+def configured_dialect(spec: ServerSpec) -> Manner:
     """What the configuration says of how the server wants to be spoken to."""
     return Manner(
         may_be_stateless=spec.protocol is not Protocol.LEGACY, may_shake_hands=spec.protocol is not Protocol.MODERN
     )
 
 
-def counted_out(counts: Iterable[tuple[Kind, int]]) -> str:
+def describe_counts(counts: Iterable[tuple[Kind, int]]) -> str:
     """How many entries of each kind, in words."""
     words = (f"{count} {kind.value}" + ("" if count == 1 else "s") for kind, count in counts if count)
     return ", ".join(words) or "nothing to offer"
 
 
-def describe(state: State) -> str:
+def describe_state(state: State) -> str:
     """A state in words, as the end of a sentence about the server."""
     now = trio.current_time()
     if isinstance(state, Ready):

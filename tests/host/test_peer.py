@@ -13,19 +13,19 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.asking import AnswerTooLong, BrokenAnswer, PeerError
 from host.errors import TOO_LARGE
 from host.jsonrpc import strict
 from host.jsonrpc.messages import ErrorBody, Id, Malformed, Notification, Request
+from host.outstanding import AnswerTooLong, BrokenAnswer, PeerError
 from host.peer import (
-    MAX_DATA,
-    MAX_MESSAGE,
-    MAX_NOTICE,
-    MAX_NOTICE_TOKENS,
+    MAX_ERROR_DATA,
+    MAX_ERROR_MESSAGE,
+    MAX_INCOMING,
+    MAX_NOTIFICATION,
+    MAX_NOTIFICATION_TOKENS,
     MAX_SCANNED,
-    MAX_SERVED,
     MAX_TOKENS,
-    Behind,
+    InFlight,
     Peer,
     open_peer,
 )
@@ -48,8 +48,8 @@ class Listener:
         self.may_answer = trio.Event()
         self.cancelled = 0
 
-    def on_request(self, peer: Peer[str], request: Request, behind: Behind[str]) -> Callable[[], Awaitable[Raw]]:
-        self.behind.append((behind.open, behind.abandoned, behind.exact))
+    def on_request(self, peer: Peer[str], request: Request, in_flight: InFlight[str]) -> Callable[[], Awaitable[Raw]]:
+        self.behind.append((in_flight.subjects, in_flight.abandoned_owners, in_flight.exact))
         return partial(self._answer, request)
 
     async def _answer(self, request: Request) -> Raw:
@@ -62,8 +62,8 @@ class Listener:
             raise
         return Raw(b'{"served":true}')
 
-    def on_notification(self, notice: Notification, behind: Behind[str]) -> None:
-        self.behind.append((behind.open, behind.abandoned, behind.exact))
+    def on_notification(self, notice: Notification, in_flight: InFlight[str]) -> None:
+        self.behind.append((in_flight.subjects, in_flight.abandoned_owners, in_flight.exact))
         self.notices.append(notice.method)
 
     def on_dropped(self, what: str, detail: str) -> None:
@@ -160,8 +160,8 @@ async def test_a_notice_may_name_the_request_it_is_about() -> None:
     """Whatever the transport says; one that is over, or never was, has no subject."""
 
     class Finder(Listener):
-        def on_notification(self, notice: Notification, behind: Behind[str]) -> None:
-            found.append([behind.named(id) for id in (1, 2, 3, "1", "2")])
+        def on_notification(self, notice: Notification, in_flight: InFlight[str]) -> None:
+            found.append([in_flight.subject_of(id) for id in (1, 2, 3, "1", "2")])
 
     found: list[list[str | None]] = []
     near, link = memory_links()
@@ -289,8 +289,8 @@ async def test_a_peer_that_is_as_good_as_gone_is_gone() -> None:
 
         nursery.start_soon(ask)
         await far.hears()
-        peer.lose(LinkLost("no sign of life"))
-        peer.lose(LinkLost("and again"))
+        peer.connection_lost(LinkLost("no sign of life"))
+        peer.connection_lost(LinkLost("and again"))
         assert peer.ended.is_set()
 
 
@@ -306,7 +306,7 @@ async def test_progress_goes_to_its_own_token_while_it_is_watched() -> None:
     """(rule 42)"""
     async with open_pair() as (peer, far, listener):
         reports: list[bytes] = []
-        with peer.progress(lambda found: reports.append(bytes(found["progress"]))) as token:
+        with peer.progress_token(lambda found: reports.append(bytes(found["progress"]))) as token:
             for each in (token, token + 1, str(token), True, None):
                 far.says(method="notifications/progress", params={"progressToken": each, "progress": 1.50})
             far.says(method="notifications/progress", params=[])
@@ -334,7 +334,7 @@ async def test_the_other_sides_requests_are_served_refused_and_called_off() -> N
 async def test_too_many_requests_of_the_other_side_are_refused() -> None:
     """(rule 5)"""
     async with open_pair() as (_, far, _):
-        for id in range(MAX_SERVED):
+        for id in range(MAX_INCOMING):
             far.says(id=id, method="served")
         far.says(id="more", method="served")
         await wait_all_tasks_blocked()
@@ -374,11 +374,11 @@ async def test_a_flood_of_requests_is_refused_and_then_dropped() -> None:
     near.__class__ = Stuck
     listener = Listener()
     async with open_peer(near, listener):
-        for id in range(3 * MAX_SERVED):
+        for id in range(3 * MAX_INCOMING):
             FarEnd(far).says(id=id, method="served")
         await wait_all_tasks_blocked()
-        assert listener.complaints == ["too many requests"] * MAX_SERVED
-        assert len(listener.behind) == MAX_SERVED
+        assert listener.complaints == ["too many requests"] * MAX_INCOMING
+        assert len(listener.behind) == MAX_INCOMING
 
 
 async def test_what_a_message_may_belong_to_is_what_was_open_when_it_came(autojump_clock: MockClock) -> None:
@@ -462,7 +462,7 @@ async def test_an_answer_that_was_discarded_for_its_length_fails_its_own_request
         await wait_all_tasks_blocked()
         failed = later(nursery, _fails, peer, AnswerTooLong)
         await wait_all_tasks_blocked()
-        peer._take(Arrival(Malformed(TOO_LARGE, "it is too long", 2, True)))
+        peer._on_message(Arrival(Malformed(TOO_LARGE, "it is too long", 2, True)))
         assert await failed.comes() == "it is too long"
         assert not other.done
         far.says(id=1, result={})
@@ -472,9 +472,9 @@ async def test_an_answer_that_was_discarded_for_its_length_fails_its_own_request
 
 async def test_a_request_that_was_discarded_for_its_length_is_refused_and_a_notification_is_not() -> None:
     async with open_pair() as (peer, far, listener):
-        peer._take(Arrival(Malformed(TOO_LARGE, "too long", "q", False)))
+        peer._on_message(Arrival(Malformed(TOO_LARGE, "too long", "q", False)))
         assert await far.hears() == {"jsonrpc": "2.0", "id": "q", "error": {"code": 413, "message": "too long"}}
-        peer._take(Arrival(Malformed(TOO_LARGE, "too long", None, False)))
+        peer._on_message(Arrival(Malformed(TOO_LARGE, "too long", None, False)))
         await wait_all_tasks_blocked()
         far.hears_nothing()
         assert listener.complaints == ["message too long"] * 2
@@ -509,7 +509,7 @@ async def test_once_the_connection_is_lost_nothing_more_is_taken() -> None:
     async with open_pair() as (peer, far, listener):
         far.says(method="a")
         await wait_all_tasks_blocked()
-        peer.lose(LinkLost("enough"))
+        peer.connection_lost(LinkLost("enough"))
         far.says(method="b")
         await wait_all_tasks_blocked()
         assert listener.notices == ["a"]
@@ -517,9 +517,9 @@ async def test_once_the_connection_is_lost_nothing_more_is_taken() -> None:
 
 # What would take long to open
 
-WIDE = {"x": [0] * MAX_NOTICE_TOKENS}
-LONG = {"x": "x" * MAX_NOTICE}
-PROSE = {"x": "a, b, " * (MAX_NOTICE // 8)}
+WIDE = {"x": [0] * MAX_NOTIFICATION_TOKENS}
+LONG = {"x": "x" * MAX_NOTIFICATION}
+PROSE = {"x": "a, b, " * (MAX_NOTIFICATION // 8)}
 
 
 @pytest.mark.parametrize("method", ["notifications/x", "notifications/progress", "notifications/cancelled"])
@@ -557,7 +557,7 @@ async def test_long_params_of_a_request_are_not_scanned(monkeypatch: pytest.Monk
         assert listener.complaints == ["request too large"]
 
 
-@pytest.mark.parametrize("data", [{"x": [0] * MAX_TOKENS}, {"x": "x" * MAX_DATA}])
+@pytest.mark.parametrize("data", [{"x": [0] * MAX_TOKENS}, {"x": "x" * MAX_ERROR_DATA}])
 async def test_an_error_keeps_its_code_and_no_more_data_than_can_be_opened(data: object) -> None:
     refusals: list[ErrorBody] = []
     async with open_pair() as (peer, far, _), trio.open_nursery() as nursery:
@@ -570,5 +570,5 @@ async def test_an_error_keeps_its_code_and_no_more_data_than_can_be_opened(data:
 
         nursery.start_soon(ask)
         id = (await far.hears())["id"]
-        far.says(id=id, error={"code": 5, "message": "m" * (MAX_MESSAGE + 1), "data": data})
-    assert refusals == [ErrorBody(5, "m" * MAX_MESSAGE)]
+        far.says(id=id, error={"code": 5, "message": "m" * (MAX_ERROR_MESSAGE + 1), "data": data})
+    assert refusals == [ErrorBody(5, "m" * MAX_ERROR_MESSAGE)]

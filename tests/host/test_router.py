@@ -15,7 +15,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Trust
 from host import router as router_module
-from host.asking import PeerError
 from host.downstream.sessions import Session
 from host.errors import (
     Forbidden,
@@ -31,11 +30,12 @@ from host.errors import (
 from host.exchange import Answered, InputRequired, MrtrRound
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
+from host.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.methods import RESOURCES_CHANGED, Kind
 from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
-from host.upstream.rounds import MAX_STATE
+from host.upstream.mrtr import MAX_STATE
 from tests.kit.gates import kind
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
 
@@ -315,7 +315,7 @@ async def test_a_call_in_flight_when_its_server_dies_fails_once(autojump_clock: 
         assert len(results) == 3
         assert all("a was lost while it worked on this" in result["content"][0]["text"] for result in results)
         await trio.sleep(100)
-        world.upstreams.ready("a")
+        world.upstreams.ready_client("a")
         assert (len(results), server.connections) == (3, 2)
         server.hears_nothing_more()
         for id in range(10):
@@ -1237,7 +1237,7 @@ async def test_a_watch_is_ended_while_its_server_is_away(autojump_clock: MockClo
             await client.request("resources/subscribe", {"uri": "a+memo:2"})
         assert await client.request("resources/unsubscribe", {"uri": "a+memo:1"}) == {}
         await trio.sleep(100)
-        world.upstreams.ready("a")
+        world.upstreams.ready_client("a")
         assert server.asked.count("resources/subscribe") == 1
 
 
@@ -1669,7 +1669,7 @@ async def test_with_a_server_that_says_nothing_no_list_is_fresh(autojump_clock: 
 
     away = ScriptedServer("b", answers={"server/discover": hang, "initialize": hang})
     async with open_world(lasting("a"), away, start_grace=0.0) as world:
-        await world.upstreams.upstreams["a"].settled.wait()
+        await world.upstreams.by_id["a"].settled.wait()
         assert await fresh(world) == (0, False)
         assert await fresh(world, endpoint="a") == (5000, True)
     async with open_world(lasting("a"), ScriptedServer("b", tools=["x"], disabled=True)) as world:

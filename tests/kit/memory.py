@@ -10,7 +10,7 @@ import trio
 from msgspec import Raw
 
 from host.jsonrpc.messages import Id, Notification, Request, read_each, write
-from host.peer import Behind, Peer
+from host.peer import InFlight, Peer
 from host.protocol.versions import Revision
 from host.wire.link import Arrival, Deliver, LinkLost, Parcel
 
@@ -70,10 +70,10 @@ class NullHandler:
     def owner_of(self, subject: object) -> None:
         return None
 
-    def on_request(self, peer: Peer[Any], request: Request, behind: Behind[Any]) -> Callable[[], Awaitable[Raw]]:
+    def on_request(self, peer: Peer[Any], request: Request, in_flight: InFlight[Any]) -> Callable[[], Awaitable[Raw]]:
         raise NotImplementedError
 
-    def on_notification(self, notice: Notification, behind: Behind[Any]) -> None:
+    def on_notification(self, notice: Notification, in_flight: InFlight[Any]) -> None:
         return
 
     def on_dropped(self, what: str, detail: str) -> None:

@@ -19,7 +19,6 @@ from msgspec import Raw
 
 from config import AskSpec, Consent, ServerSpec, StdioServer
 from config.interpolate import Secret
-from host.asking import PeerError
 from host.catalog import Catalog
 from host.downstream.sessions import Session
 from host.exchange import Answer, Caller, Exchange, MrtrRound, NoClient
@@ -27,13 +26,14 @@ from host.journal import EntryOmitted, Event, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Message, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
 from host.memory import Budget
+from host.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.policy.confirmations import PendingConfirmation
 from host.policy.gate import Gate
 from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
-from host.upstream.roster import Roster, open_roster
+from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.link import Arrival, Link, LinkLost
 from tests.kit.gates import approve_all, auto_answering, open_gate
 from tests.kit.memory import MemoryLink, memory_links
@@ -456,7 +456,7 @@ class World:
     def __init__(
         self,
         servers: dict[str, ScriptedServer],
-        upstreams: Roster,
+        upstreams: Upstreams,
         catalog: Catalog,
         gate: Gate,
         router: Router,
@@ -528,7 +528,7 @@ class World:
         return auto_answering(self.gate, answer)
 
     async def settled(self) -> None:
-        for upstream in self.upstreams.upstreams.values():
+        for upstream in self.upstreams.by_id.values():
             await upstream.settled.wait()
 
 
@@ -557,11 +557,13 @@ async def open_world(
             lambda entry: journal.note(EntryOmitted(entry.server, entry.outward)),
             memory,
         )
-        async with open_roster(specs, start_grace, open_link, catalog, gate, journal, alone=single_client) as upstreams:
+        async with open_upstreams(
+            specs, start_grace, open_link, catalog, gate, journal, single_client=single_client
+        ) as upstreams:
 
             def on_visibility_changed(servers: Iterable[str]) -> None:
                 catalog.reevaluate(servers)
-                upstreams.reconsider(servers)
+                upstreams.reevaluate(servers)
 
             gate.definitions.on_visibility_changed = on_visibility_changed
             yield World(by_id, upstreams, catalog, gate, Router(catalog, gate, upstreams), journal)

@@ -21,13 +21,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rate, Rule, Trust, Verdict
 from config.model import Limits
-from host.asking import PeerError
 from host.console.admin import HostAdmin
 from host.downstream.status import status
 from host.errors import ColonnadeError, StaleApproval
 from host.exchange import Answered, Caller
 from host.jsonrpc.messages import ErrorBody, Request, write
 from host.jsonrpc.raw import encode, members
+from host.outstanding import PeerError
 from host.policy import rules as judge
 from host.policy.audit import Integrity, records, verify
 from host.policy.confirmations import ConfirmationAnswer, PendingConfirmation

@@ -27,7 +27,6 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Listen, Secret, Trust
-from host.asking import ABANDONED
 from host.downstream.hosted import Hosted, open_hosted
 from host.downstream.http import open_http_face
 from host.downstream.parking import GATHER, PARKED, REPLAY, Lot, open_lot
@@ -36,6 +35,7 @@ from host.downstream.stateless import Stateless
 from host.downstream.tasks import Tasks
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody, Failure, Message, Notification, Request, Success, write
+from host.outstanding import ABANDONED_SECONDS
 from host.upstream import connection
 from host.wire.asgi import ASGIApp
 from host.wire.link import Arrival, Deliver, LinkLost
@@ -511,7 +511,7 @@ class Machine:
 
     def haunt(self, one: int, two: int) -> None:
         """Ask for a call that was called off not long ago: the server may not have heard yet."""
-        since = trio.current_time() - ABANDONED
+        since = trio.current_time() - ABANDONED_SECONDS
         dead = [work for work in self.works if not work.lost and not work.answered and not work.server.stateless]
         for work in _some([work for work in dead if work.cancelled_at is not None and work.cancelled_at > since], one):
             self._ask_outright(work, two, exact=two > 5)
@@ -665,7 +665,7 @@ class Machine:
         for _, _, stands in self.stands:
             stands.leaves.set()
         assert (await self.clients["session"].get("DELETE", headers={"content-type": None})).status == 204
-        await trio.sleep(IDLE + ABANDONED)
+        await trio.sleep(IDLE + ABANDONED_SECONDS)
         await self._settle()
         self.judge_what_is_left()
         assert self.problems == []
@@ -707,11 +707,13 @@ class Machine:
         self._must(not self._requests.child_tasks, "a request is still served")
         self._must(not self._open_sessions, "a session is left")
         roster = self.world.upstreams
-        for id, upstream in roster.upstreams.items():
+        for id, upstream in roster.by_id.items():
             self._must(not len(upstream.watches), f"somebody still watches {id}")
             if (state := getattr(upstream.state, "client", None)) is not None:
-                self._must(state.peer.in_flight == (1 if id == "free" else 0), f"a request is in flight at {id}")
-                self._must(not state.peer._serving, f"a question of {id}'s is open")
+                self._must(
+                    state.peer.outstanding_count == (1 if id == "free" else 0), f"a request is in flight at {id}"
+                )
+                self._must(not state.peer._incoming, f"a question of {id}'s is open")
         self._must(all(not len(instances) for instances in roster.instances.values()), "an instance is left")
         self.problems += [
             f"crashed: {event.problem!r}" for event in self.world.events if isinstance(event, InternalError)

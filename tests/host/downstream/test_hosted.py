@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.asking import PeerError
 from host.downstream import hosted as module
 from host.downstream.hosted import (
     KEPT_AT_LEAST,
@@ -33,6 +32,7 @@ from host.exchange import ProgressCallback
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode, items
 from host.memory import Budget
+from host.outstanding import PeerError
 from host.protocol.tasks import Status
 from host.wire.link import LinkLost
 from tests.kit.scripts import Step, scripts

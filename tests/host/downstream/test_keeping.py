@@ -11,11 +11,11 @@ import trio
 from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
-from host.asking import PeerError
 from host.downstream.keeping import ByOwner, Kept, OpenQuestions, Question, fit_to_keep, size_of
 from host.errors import ServerErrorResponse, TimedOut
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import items
+from host.outstanding import PeerError
 from host.wire.link import LinkLost
 
 YES = Raw(b'{"action":"accept"}')

@@ -10,13 +10,13 @@ from mcp_types.methods import parse_server_notification, validate_server_result
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation, Listen, Secret
-from host.asking import PeerError
 from host.downstream import streams
 from host.downstream.changes import SPACING
 from host.downstream.listening import AGREEMENT
 from host.downstream.streams import HEARTBEAT
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import encode
+from host.outstanding import PeerError
 from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app
 from tests.kit.gates import kind
 from tests.kit.world import ScriptedServer, World

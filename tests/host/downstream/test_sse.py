@@ -13,12 +13,12 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Listen, Secret
-from host.asking import PeerError
 from host.downstream import open_streams, sessions, sse
 from host.downstream.sse import PING_EVERY
 from host.downstream.streams import MAX_KEPT
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.memory import Budget
+from host.outstanding import PeerError
 from host.wire.asgi import Event
 from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.world import Refusal as Refused

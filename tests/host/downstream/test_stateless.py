@@ -18,11 +18,11 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation, Listen, Secret, Trust
-from host.asking import PeerError
 from host.downstream import parking, stateless
 from host.downstream.parking import PARKED, REPLAY
 from host.downstream.stateless import ANSWERED, STATE_LIFE
 from host.jsonrpc.messages import ErrorBody, Notification
+from host.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.version import VERSION
 from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app
@@ -197,7 +197,7 @@ def test_six_methods_are_cacheable() -> None:
 async def test_discovery_waits_for_nobody() -> None:
     """As little as it may, while a list waits for servers that have only begun (rule 14)."""
     async with open_http_app() as (world, connection):
-        world.upstreams.upstreams["a"].settled = trio.Event()
+        world.upstreams.by_id["a"].settled = trio.Event()
         listing = connection.another().start("tools/list")
         await wait_all_tasks_blocked()
         assert (await connection.result("server/discover"))["supportedVersions"][0] == LATEST

@@ -11,11 +11,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Listen, Secret
-from host.asking import PeerError
 from host.downstream import open_streams
 from host.downstream.streams import COMMIT, HEARTBEAT, MAX_KEPT
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import encode
+from host.outstanding import PeerError
 from tests.kit.asgi import IO, LATEST, HeaderValue, open_http_app
 from tests.kit.gates import kind
 from tests.kit.world import Refusal, ScriptedServer, tool

@@ -13,9 +13,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.asking import ABANDONED, Asking, BrokenAnswer, PeerError
 from host.jsonrpc.conversation import CANCELLED, Asked, Serving, cancelled, cancelled_id, cancelled_reason
 from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
+from host.outstanding import ABANDONED_SECONDS, BrokenAnswer, OutstandingRequests, PeerError
 from host.wire.link import LinkLost
 from tests.kit.scripts import Step, scripts
 
@@ -247,7 +247,7 @@ class Conversation:
     """Plays a script to an `Asking`, whose every word is known beforehand."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
-        self.asking: Asking[int] = Asking(lambda subject: subject)
+        self.asking: OutstandingRequests[int] = OutstandingRequests(lambda subject: subject)
         self.requests: list[Waiting] = []
         self.reported = 0
         self.lost = False
@@ -260,7 +260,7 @@ class Conversation:
                 await wait_all_tasks_blocked()
                 self.check()
             if name == "pass_time":
-                await trio.sleep(ABANDONED * one / 4)
+                await trio.sleep(ABANDONED_SECONDS * one / 4)
         self.lose(0, 0)
         await wait_all_tasks_blocked()
         self.check()
@@ -278,14 +278,14 @@ class Conversation:
         for waiting in self._some(one):
             assert waiting.id is not None
             late = waiting.abandoned_at is not None
-            assert self.asking.answered(answers_to(waiting.id)[two % 3]) == (waiting.is_open or late)
+            assert self.asking.on_response(answers_to(waiting.id)[two % 3]) == (waiting.is_open or late)
             waiting.answered = waiting.answered or waiting.is_open
             waiting.abandoned_at = None
 
     def answer_what_was_never_asked(self, one: int, two: int) -> None:
         for id in (str(one), 10_000 + one, ""):
-            assert not self.asking.answered(answers_to(id)[two % 3])
-        assert not self.asking.answered(Failure(ErrorBody(-1, "no"), None))
+            assert not self.asking.on_response(answers_to(id)[two % 3])
+        assert not self.asking.on_response(Failure(ErrorBody(-1, "no"), None))
 
     def cancel(self, one: int, two: int) -> None:
         for waiting in self._some(one):
@@ -295,7 +295,7 @@ class Conversation:
         for waiting in self._some(one):
             self.reported += 1
             params = json.dumps({"progressToken": waiting.token, "progress": self.reported}).encode()
-            unknown = self.asking.progressed(Notification("notifications/progress", Raw(params)))
+            unknown = self.asking.on_progress(Notification("notifications/progress", Raw(params)))
             assert (unknown is None) == (not waiting.ends)
             assert (waiting.reports[-1:] == [self.reported]) == (not waiting.ends)
 
@@ -303,7 +303,7 @@ class Conversation:
         self.lost = True
         for waiting in self.requests:
             waiting.lost = waiting.lost or waiting.is_open
-        self.asking.end(LinkLost("gone"))
+        self.asking.fail_all(LinkLost("gone"))
 
     def pass_time(self, one: int, two: int) -> None:
         """The clock is `play`'s."""
@@ -331,7 +331,10 @@ class Conversation:
             waiting.notices.append(cancelled_reason(notice))
             await trio.lowlevel.checkpoint()
 
-        with waiting.scope, self.asking.progress(lambda found: waiting.reports.append(_number(found))) as waiting.token:
+        with (
+            waiting.scope,
+            self.asking.progress_token(lambda found: waiting.reports.append(_number(found))) as waiting.token,
+        ):
             try:
                 await self.asking.request(waiting.method, None, send, call_off, waiting.number)
                 waiting.ends.append("result")
@@ -347,14 +350,16 @@ class Conversation:
     def check(self) -> None:
         now = trio.current_time()
         for waiting in self.requests:
-            if waiting.abandoned_at is not None and waiting.abandoned_at + ABANDONED <= now:
-                self.asking.abandoned()  # looks at the clock
+            if waiting.abandoned_at is not None and waiting.abandoned_at + ABANDONED_SECONDS <= now:
+                self.asking.abandoned_owners()  # looks at the clock
                 waiting.abandoned_at = None
         open_ones = [waiting for waiting in self.requests if not waiting.ends]
         assert all(waiting.is_open for waiting in open_ones)
         assert len(self.asking) == len(open_ones)
         assert self.asking.subjects() == [waiting.number for waiting in open_ones]
-        assert self.asking.abandoned() == {each.number for each in self.requests if each.abandoned_at is not None}
+        assert self.asking.abandoned_owners() == {
+            each.number for each in self.requests if each.abandoned_at is not None
+        }
         ids = [waiting.id for waiting in self.requests if waiting.id is not None]
         assert len(ids) == len(set(ids))
         for waiting in self.requests:

@@ -14,10 +14,10 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import AskSpec, Channel, Check, Condition, Trust
-from host.asking import PeerError
 from host.errors import AuditUnavailable, ColonnadeError, Forbidden, StaleApproval, TooManyRequests, Unconfirmed
 from host.exchange import ProgressCallback
 from host.jsonrpc.messages import ErrorBody, Notification
+from host.outstanding import PeerError
 from host.policy.confirmations import (
     MAX_FORM_TEXT,
     MAX_OF_CALLER,

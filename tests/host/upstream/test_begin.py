@@ -14,10 +14,10 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Protocol
-from host.asking import BrokenAnswer, PeerError
 from host.errors import first_exception
 from host.journal import ServerFailed
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Message, Notification, Request, Success, write
+from host.outstanding import BrokenAnswer, PeerError
 from host.peer import Peer, open_peer
 from host.protocol import probe, stateless
 from host.protocol.handshake import WrongRevision
@@ -736,7 +736,7 @@ def failures(world: World) -> list[str]:
 
 async def ready(world: World, seconds: float = 30) -> None:
     await trio.sleep(seconds)
-    assert isinstance(world.upstreams.upstreams["a"].state, Ready), world.upstreams.upstreams["a"].state
+    assert isinstance(world.upstreams.by_id["a"].state, Ready), world.upstreams.by_id["a"].state
 
 
 async def test_a_program_that_exits_at_the_question_is_started_again_at_once_and_not_asked_any_more(
@@ -785,7 +785,7 @@ async def test_a_slow_stateless_program_is_connected_without_a_failure(greeted: 
     async with open_world(server) as world:
         await ready(world)
         assert failures(world) == []
-        assert world.upstreams.ready("a").offer.revision is LATEST
+        assert world.upstreams.ready_client("a").offer.revision is LATEST
         exits = greeted == "exits"
         began = ["server/discover", "initialize", *(["server/discover"] if exits else [])]
         assert (server.connections, server.began()) == (2 if exits else 1, began)
@@ -848,7 +848,7 @@ async def test_a_stateless_program_that_is_replaced_by_a_silent_one_is_found_out
         server.restarts(revision=LATEST_LEGACY.name, stateless=False)
         await ready(world, server.spec.start_timeout + 30)
         assert server.began() == ["server/discover", "server/discover", "server/discover", "initialize"]
-        assert world.upstreams.ready("a").offer.revision is LATEST_LEGACY
+        assert world.upstreams.ready_client("a").offer.revision is LATEST_LEGACY
 
 
 async def test_a_program_that_exits_whatever_it_is_asked_waits_between_its_starts(autojump_clock: MockClock) -> None:
@@ -882,11 +882,11 @@ async def test_what_is_known_of_a_server_is_found_out_anew_when_it_does_not_hold
         server.restarts(revision=NEW, stateless=True)
         await ready(world)
         assert server.began() == ["server/discover", "initialize", "initialize", "server/discover"]
-        assert world.upstreams.ready("a").offer.revision is LATEST
+        assert world.upstreams.ready_client("a").offer.revision is LATEST
         server.restarts(revision=LATEST_LEGACY.name, stateless=False)
         await ready(world)
         assert server.began()[4:] == ["server/discover", "initialize"]
-        assert world.upstreams.ready("a").offer.revision is LATEST_LEGACY
+        assert world.upstreams.ready_client("a").offer.revision is LATEST_LEGACY
 
 
 @pytest.mark.parametrize(
@@ -938,10 +938,10 @@ async def test_an_instance_begins_well_while_its_server_is_away(autojump_clock: 
         client = await world.client()
         assert await client.call("a__x") == {"content": []}
         server.answers["initialize"] = fail
-        world.upstreams.ready("a").peer.lose(LinkLost("gone"))
+        world.upstreams.ready_client("a").peer.connection_lost(LinkLost("gone"))
         await trio.sleep(100)
-        assert isinstance(world.upstreams.upstreams["a"].state, Failed)
+        assert isinstance(world.upstreams.by_id["a"].state, Failed)
         del server.answers["initialize"]
         for _ in range(2):
             assert await client.call("a__x") == {"content": []}
-        assert isinstance(world.upstreams.upstreams["a"].state, Failed)
+        assert isinstance(world.upstreams.by_id["a"].state, Failed)

@@ -12,12 +12,12 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Trust
-from host.asking import AnswerTooLong, PeerError
 from host.errors import TooLarge
 from host.exchange import Answered
 from host.jsonrpc.messages import ErrorBody, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.jsonrpc.strict import LIGHT_BYTES
+from host.outstanding import AnswerTooLong, PeerError
 from host.protocol.versions import LATEST
 from host.upstream import client as module
 from host.upstream.client import BURST, REPORTS_A_SECOND, failure
@@ -488,7 +488,7 @@ async def test_a_client_is_idle_once_it_works_on_no_request() -> None:
     server = stateless()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
-        connected = world.upstreams.ready("a")
+        connected = world.upstreams.ready_client("a")
         await connected.idle()
         first, second = (later(nursery, client.call, "a__x") for _ in range(2))
         heard = [await server.hears("tools/call") for _ in range(2)]

@@ -13,18 +13,18 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, HttpServer, ServerSpec, StdioServer
 from config.interpolate import Secret
-from host.asking import BrokenAnswer, PeerError
 from host.catalog import Catalog
 from host.exchange import Answered
 from host.journal import Event, Journal, ServerFailed
 from host.jsonrpc.messages import ErrorBody
+from host.outstanding import BrokenAnswer, PeerError
 from host.peer import open_peer
 from host.protocol.handshake import WrongRevision
 from host.protocol.stateless import STALE
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream.connection import PING_EVERY, PING_PATIENCE, reason, stay_awake
-from host.upstream.roster import Roster, open_roster
 from host.upstream.supervisor import Ready
+from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import Link, LinkLost, Parcel
 from tests.kit.gates import open_gate
@@ -135,14 +135,14 @@ class TwoTransports:
 
 
 @asynccontextmanager
-async def open_both(server: TwoTransports) -> AsyncIterator[Roster]:
+async def open_both(server: TwoTransports) -> AsyncIterator[Upstreams]:
     journal = Journal()
     journal.subscribe(server.events.append)
     specs = {"a": server.spec}
     with open_gate(specs, journal) as gate:
         catalog = Catalog(["a"], gate.definitions.is_visible, lambda entry: None)
-        async with open_roster(specs, 3.0, server.open_link, catalog, gate, journal) as roster:
-            await roster.upstreams["a"].settled.wait()
+        async with open_upstreams(specs, 3.0, server.open_link, catalog, gate, journal) as roster:
+            await roster.by_id["a"].settled.wait()
             yield roster
 
 
@@ -154,10 +154,10 @@ async def test_a_server_that_refuses_the_handshake_is_tried_by_the_transport_of_
     server = TwoTransports(HttpRefused(status, "no"))
     began = trio.current_time()
     async with open_both(server) as roster:
-        assert isinstance(roster.upstreams["a"].state, Ready)
+        assert isinstance(roster.by_id["a"].state, Ready)
         assert trio.current_time() == began
         assert (server.tried, server.failures) == ([False, True], [])
-        assert roster.upstreams["a"].manner.older
+        assert roster.by_id["a"].dialect.older
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ async def test_other_trouble_says_nothing_about_the_transport(problem: LinkLost,
         assert (server.tried, server.failures) == ([False], [str(problem)])
         await trio.sleep(20)
         assert set(server.tried) == {False}
-        assert not roster.upstreams["a"].manner.older
+        assert not roster.by_id["a"].dialect.older
 
 
 async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_old_one(
@@ -187,8 +187,8 @@ async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_
     """Not even if it refuses later: then it knows us."""
     server = TwoTransports(None)
     async with open_both(server) as roster:
-        peer = roster.ready("a").peer
-        peer.lose(HttpRefused(404, "gone"))
+        peer = roster.ready_client("a").peer
+        peer.connection_lost(HttpRefused(404, "gone"))
         await trio.sleep(2)
         assert server.tried == [False, False]
 
@@ -206,8 +206,8 @@ async def test_where_both_transports_fail_the_reason_is_the_last_ones_and_both_a
         assert server.tried == ([False, True] * count)[:count]
         server.problems[False] = None
         await trio.sleep(80)  # it is tried once a minute by now
-        assert isinstance(roster.upstreams["a"].state, Ready)
-        assert not roster.upstreams["a"].manner.older
+        assert isinstance(roster.by_id["a"].state, Ready)
+        assert not roster.by_id["a"].dialect.older
 
 
 async def test_after_a_connection_of_old_has_ended_the_present_transport_is_tried_first(
@@ -222,8 +222,8 @@ async def test_after_a_connection_of_old_has_ended_the_present_transport_is_trie
         server.problems[False] = None
         server.server.dies()
         await trio.sleep(5)
-        assert isinstance(roster.upstreams["a"].state, Ready)
-        assert not roster.upstreams["a"].manner.older
+        assert isinstance(roster.by_id["a"].state, Ready)
+        assert not roster.by_id["a"].dialect.older
 
 
 @pytest.mark.parametrize("code", [-32000, -32001, -32600, -32022])
@@ -239,7 +239,7 @@ async def test_a_stateless_server_that_was_replaced_is_met_anew(code: int, autoj
         with pytest.raises(Refusal):
             await call.comes()
         await trio.sleep(2)
-        assert world.upstreams.ready("a").offer.revision is LATEST_LEGACY
+        assert world.upstreams.ready_client("a").offer.revision is LATEST_LEGACY
         assert server.connections == 2
 
 
@@ -275,7 +275,7 @@ async def test_a_handshake_server_that_was_replaced_is_met_anew(code: int, autoj
         with pytest.raises(Refusal):
             await call.comes()
         await trio.sleep(5)
-        assert world.upstreams.ready("a").offer.revision is LATEST
+        assert world.upstreams.ready_client("a").offer.revision is LATEST
 
 
 @pytest.mark.parametrize("code", [-32022, -32020])
@@ -309,7 +309,7 @@ async def test_an_idle_handshake_server_that_was_replaced_is_found_out_by_a_ping
         await world.settled()
         server.stateless, server.revision = True, LATEST.name
         await trio.sleep(60)
-        assert world.upstreams.ready("a").offer.revision is LATEST
+        assert world.upstreams.ready_client("a").offer.revision is LATEST
 
 
 async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(autojump_clock: MockClock) -> None:

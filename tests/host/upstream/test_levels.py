@@ -11,9 +11,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation
-from host.asking import PeerError
 from host.exchange import Caller
 from host.jsonrpc.messages import ErrorBody
+from host.outstanding import PeerError
 from host.upstream.levels import PATIENCE, Levels
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, later, open_world
 

@@ -14,13 +14,13 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Config, Consent, KindConsent, Listen, Rule, Trust
-from host.asking import PeerError
 from host.catalog import MAX_INLINE_ENTRIES
 from host.console.admin import HostAdmin
 from host.exchange import Caller
 from host.journal import EntryOmitted
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.memory import Use, client_owner
+from host.outstanding import PeerError
 from host.policy.audit import files, records, verify
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pins import PinStatus
@@ -243,7 +243,7 @@ async def test_a_list_that_gives_way_while_it_is_made_is_not_published(autojump_
         await world.settled()
         read = large(60_000, 2, "n").answers["tools/list"]
         server.answers["tools/list"] = read
-        lister = world.upstreams.upstreams["a"]._lister
+        lister = world.upstreams.by_id["a"]._lister
         assert lister is not None
         nursery.start_soon(lister.read, Kind.TOOL)
         while world.memory.by_use()["lists"] < 480_000:
@@ -286,7 +286,7 @@ async def test_a_list_that_is_none_does_not_keep_the_server_away(answer: object)
         await world.settled()
         assert names(world, Kind.PROMPT) == ["p"]
         assert names(world) == []
-        world.upstreams.ready("a")
+        world.upstreams.ready_client("a")
 
 
 async def test_a_method_that_is_missing_although_declared_is_an_empty_list() -> None:
@@ -953,7 +953,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
                 await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:
-            lister = world.upstreams.upstreams["big"]._lister
+            lister = world.upstreams.by_id["big"]._lister
             assert lister is not None
             nursery.start_soon(lister.read, Kind.TOOL)
             for _ in range(after):

@@ -11,12 +11,12 @@ from msgspec import Raw
 from host import hygiene
 from host.jsonrpc.strict import is_heavy
 from host.upstream.results import (
-    MAX_BESIDE,
-    MAX_BESIDE_ENTRIES,
-    MAX_PAGE,
-    fit_result,
+    MAX_PAGE_REST,
+    MAX_PAGE_TOKENS,
+    MAX_UNSTRUCTURED_TOKENS,
     is_heavy_result,
-    opened_page,
+    prepare_result,
+    split_page,
 )
 
 INVISIBLE = "\u200b"
@@ -26,7 +26,7 @@ def raw(thing: Any) -> Raw:
     return Raw(json.dumps(thing).encode())
 
 
-MANY = {str(number): 1 for number in range(MAX_BESIDE + 1)}
+MANY = {str(number): 1 for number in range(MAX_UNSTRUCTURED_TOKENS + 1)}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ MANY = {str(number): 1 for number in range(MAX_BESIDE + 1)}
     ],
 )
 def test_which_results_are_heavy(result: Any, cleans: bool, heavy: bool) -> None:
-    assert is_heavy_result(raw(result), cleans=cleans) is heavy
+    assert is_heavy_result(raw(result), sanitizes=cleans) is heavy
 
 
 @pytest.mark.parametrize(
@@ -51,33 +51,36 @@ def test_which_results_are_heavy(result: Any, cleans: bool, heavy: bool) -> None
         ({"content": []}, None),
         (MANY, "it holds more than 10000 structural characters besides structuredContent"),
         ({"_meta": MANY}, "it holds more than 10000 structural characters besides structuredContent"),
-        ({"content": [{}] * (MAX_BESIDE // 2 + 1)}, "it holds more than 10000 structural characters besides"),
+        (
+            {"content": [{}] * (MAX_UNSTRUCTURED_TOKENS // 2 + 1)},
+            "it holds more than 10000 structural characters besides",
+        ),
         ({"structuredContent": MANY, "content": []}, None),
-        ({"content": [{"type": "text", "text": "," * 3 * MAX_BESIDE}]}, None),
+        ({"content": [{"type": "text", "text": "," * 3 * MAX_UNSTRUCTURED_TOKENS}]}, None),
         ({"content": [{"type": "text", "text": "\ud800"}]}, "an escape stands for half a surrogate pair"),
     ],
 )
 @pytest.mark.parametrize("cleans", [True, False])
 def test_which_results_are_passed_on(result: Any, why: str | None, cleans: bool) -> None:
-    said, fit = fit_result(raw(result), cleans=cleans)
+    said, fit = prepare_result(raw(result), sanitizes=cleans)
     assert fit is None
     assert said is None if why is None else said is not None and said.startswith(why)
 
 
 def test_a_result_is_cleaned_where_that_is_wanted() -> None:
     result = raw({"content": [{"type": "text", "text": f"a{INVISIBLE}b"}]})
-    assert fit_result(result, cleans=False) == (None, None)
-    why, fit = fit_result(result, cleans=True)
+    assert prepare_result(result, sanitizes=False) == (None, None)
+    why, fit = prepare_result(result, sanitizes=True)
     assert why is None
     assert fit is not None
     assert json.loads(fit) == {"content": [{"type": "text", "text": "ab"}]}
 
 
 def test_a_page_is_opened() -> None:
-    entries, beside = opened_page(raw({"tools": [{"name": "a"}, 1, "x"], "nextCursor": "2", "ttlMs": 5}), "tools", 2)
+    entries, beside = split_page(raw({"tools": [{"name": "a"}, 1, "x"], "nextCursor": "2", "ttlMs": 5}), "tools", 2)
     assert list(map(json.loads, entries)) == [{"name": "a"}, 1]
     assert json.loads(beside) == {"nextCursor": "2", "ttlMs": 5}
-    assert opened_page(raw({"nextCursor": None}), "tools", 2) == ([], b'{"nextCursor":null}')
+    assert split_page(raw({"nextCursor": None}), "tools", 2) == ([], b'{"nextCursor":null}')
 
 
 @pytest.mark.parametrize(
@@ -85,13 +88,13 @@ def test_a_page_is_opened() -> None:
     [
         (Raw(b"[]"), "expected an object"),
         (raw({"tools": {}}), "expected an array"),
-        (Raw(b'{"tools":[%b1]}' % (b"1," * MAX_PAGE)), "more than 1000000 structural characters"),
-        (raw({"tools": [], "x": "x" * MAX_BESIDE_ENTRIES}), "more than 65536 bytes besides its entries"),
+        (Raw(b'{"tools":[%b1]}' % (b"1," * MAX_PAGE_TOKENS)), "more than 1000000 structural characters"),
+        (raw({"tools": [], "x": "x" * MAX_PAGE_REST}), "more than 65536 bytes besides its entries"),
     ],
 )
 def test_what_is_no_page(page: Raw, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        opened_page(page, "tools", 10)
+        split_page(page, "tools", 10)
 
 
 def test_which_pages_are_heavy() -> None:
@@ -105,7 +108,7 @@ def test_only_so_many_texts_of_a_result_are_cleaned(more: int, reason: str | Non
     """Each takes some 20 microseconds, and a result may hold a million of them."""
     monkeypatch.setattr(hygiene, "MAX_CHANGED", 50)
     result = raw({"content": [], "structuredContent": ["a", *["\u200b"] * (50 + more)]})
-    why, fit = fit_result(result, cleans=True)
+    why, fit = prepare_result(result, sanitizes=True)
     assert (why or "")[: len(reason or "")] == (reason or "")
     assert fit == (None if reason else bytes(raw({"content": [], "structuredContent": ["a", *[""] * 50]})))
-    assert fit_result(result, cleans=False) == (None, None)
+    assert prepare_result(result, sanitizes=False) == (None, None)

@@ -16,7 +16,7 @@ from config import Secret, Trust
 from host.errors import Unavailable
 from host.journal import InternalError, ServerFailed, ServerReady
 from host.upstream.connection import PING_EVERY, PING_PATIENCE
-from host.upstream.supervisor import Failed, Held, Ready, describe
+from host.upstream.supervisor import Failed, Held, Ready, describe_state
 from host.wire.link import Link
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedServer, World, open_world, tool
@@ -29,7 +29,7 @@ def failures(world: World) -> list[str]:
 async def test_a_server_that_comes_up_is_ready_and_says_so() -> None:
     async with open_world(ScriptedServer("a", tools=["x", "y"], prompts=["p"])) as world:
         await world.settled()
-        assert isinstance(world.upstreams.upstreams["a"].state, Ready)
+        assert isinstance(world.upstreams.by_id["a"].state, Ready)
         (ready,) = (event for event in world.events if isinstance(event, ServerReady))
         assert (ready.said, ready.counts) == ("a 1", "2 tools, 1 prompt")
 
@@ -54,7 +54,7 @@ async def test_a_handshake_that_is_none_is_a_failure_with_a_reason(
         await world.settled()
         assert why in failures(world)[0]
         with pytest.raises(Unavailable, match=r"a is unavailable: .*; next attempt in 0\."):
-            world.upstreams.ready("a")
+            world.upstreams.ready_client("a")
 
 
 async def test_a_server_that_hangs_in_the_handshake_fails_after_its_start_timeout(autojump_clock: MockClock) -> None:
@@ -64,9 +64,9 @@ async def test_a_server_that_hangs_in_the_handshake_fails_after_its_start_timeou
     server = ScriptedServer("a", answers={"initialize": hang}, start_timeout=7.0)
     async with open_world(server, ScriptedServer("b", tools=["x"])) as world:
         began = trio.current_time()
-        await world.upstreams.upstreams["b"].settled.wait()
+        await world.upstreams.by_id["b"].settled.wait()
         assert trio.current_time() == began
-        await world.upstreams.upstreams["a"].settled.wait()
+        await world.upstreams.by_id["a"].settled.wait()
         assert trio.current_time() - began == pytest.approx(7, abs=0.1)
         assert failures(world) == ["it did not finish its start in time (start_timeout)"]
 
@@ -83,11 +83,11 @@ async def test_attempts_come_ever_later_and_begin_anew_after_a_healthy_time(auto
         assert server.connections < 90
         del server.answers["initialize"]
         await trio.sleep(80)
-        world.upstreams.ready("a")
+        world.upstreams.ready_client("a")
         await trio.sleep(30)
         server.dies()
         await wait_all_tasks_blocked()
-        state = world.upstreams.upstreams["a"].state
+        state = world.upstreams.by_id["a"].state
         assert isinstance(state, Failed)
         assert state.next_attempt - trio.current_time() < 0.5
 
@@ -144,7 +144,7 @@ async def test_a_crash_loop_in_calls_is_one_too(autojump_clock: MockClock) -> No
                 await client.call("a__x")
             await trio.sleep(0.5)
         assert server.most_in_a_minute() <= 5
-        assert "next attempt in" in describe(world.upstreams.upstreams["a"].state)
+        assert "next attempt in" in describe_state(world.upstreams.by_id["a"].state)
 
 
 async def test_a_program_that_ends_at_the_first_question_is_not_started_more_often(autojump_clock: MockClock) -> None:
@@ -190,7 +190,7 @@ class Fickle(Crashing):
         """It ends, and is connected again. Three times a minute it may be."""
         self.dies()
         await trio.sleep(20)
-        world.upstreams.ready("a")
+        world.upstreams.ready_client("a")
 
 
 @pytest.mark.slow
@@ -284,7 +284,7 @@ async def test_one_servers_trouble_is_not_the_others(autojump_clock: MockClock) 
     async with open_world(bad, good) as world:
         await world.settled()
         await trio.sleep(100)
-        world.upstreams.ready("good")
+        world.upstreams.ready_client("good")
         assert any(isinstance(event, InternalError) for event in world.events)
         assert failures(world)[0] == "of an internal error"
 
@@ -325,7 +325,7 @@ async def test_the_revision_is_named_over_http_only_where_it_has_a_header(revisi
     """(rule 34)"""
     async with open_world(ScriptedServer("a", tools=["x"], revision=revision)) as world:
         await world.settled()
-        link = world.upstreams.ready("a").peer._link
+        link = world.upstreams.ready_client("a").peer._link
         assert isinstance(link, MemoryLink)
         assert link.protocol_header == header
 
@@ -338,15 +338,15 @@ async def test_states_in_words(autojump_clock: MockClock) -> None:
     async with open_world(
         ScriptedServer("slow", answers={"initialize": slow}), ScriptedServer("off", disabled=True)
     ) as world:
-        upstreams = world.upstreams.upstreams
-        assert describe(upstreams["slow"].state) == "it is still starting"
-        assert describe(upstreams["off"].state) == "it is disabled in the configuration"
+        upstreams = world.upstreams.by_id
+        assert describe_state(upstreams["slow"].state) == "it is still starting"
+        assert describe_state(upstreams["off"].state) == "it is disabled in the configuration"
         with pytest.raises(Unavailable, match="off is unavailable: it is disabled"):
-            world.upstreams.ready("off")
+            world.upstreams.ready_client("off")
         await upstreams["slow"].settled.wait()
-        assert "next attempt in" in describe(upstreams["slow"].state)
+        assert "next attempt in" in describe_state(upstreams["slow"].state)
         await trio.sleep(1)
-        assert "it is being connected again after it failed" in describe(upstreams["slow"].state)
+        assert "it is being connected again after it failed" in describe_state(upstreams["slow"].state)
 
 
 async def test_dropped_messages_are_counted_and_fatal_to_nobody(autojump_clock: MockClock) -> None:
@@ -402,7 +402,7 @@ class Programs:
 
 def present(world: World) -> type:
     """What kind of state the server is in."""
-    return type(world.upstreams.upstreams["a"].state)
+    return type(world.upstreams.by_id["a"].state)
 
 
 async def _ok(params: dict[str, Any]) -> object:
@@ -424,14 +424,14 @@ async def test_a_server_whose_command_is_another_program_now_is_not_started_befo
         server.dies()
         await trio.sleep(60)
         assert present(world) is Held
-        assert "another program" in describe(world.upstreams.upstreams["a"].state)
+        assert "another program" in describe_state(world.upstreams.by_id["a"].state)
         assert server.connections == 1
         assert await client.names() == []
         result = await client.call("a__x")
         assert result["isError"]
         assert "stands for another program" in result["content"][0]["text"]
         with pytest.raises(Unavailable, match="colonnade pins"):
-            world.upstreams.ready("a")
+            world.upstreams.ready_client("a")
         (held,) = world.gate.definitions.pins.held()
         world.gate.definitions.reject("a", held.kind, held.name, held.fingerprint, "console")
         await trio.sleep(60)
@@ -467,5 +467,5 @@ async def test_whatever_a_trusted_servers_command_is_is_started(tmp_path: Path, 
         programs.is_now("two")
         server.dies()
         await trio.sleep(60)
-        assert isinstance(world.upstreams.upstreams["a"].state, Ready)
+        assert isinstance(world.upstreams.by_id["a"].state, Ready)
         assert server.connections == 2

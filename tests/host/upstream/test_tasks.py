@@ -15,8 +15,8 @@ from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, encode_object, members
 from host.protocol.abilities import NO_ABILITIES
 from host.protocol.versions import LATEST, LATEST_LEGACY
-from host.upstream.origin import CEILING
-from host.upstream.tasks import LONGEST_POLL, SHORTEST_POLL, STATUS_PATIENCE, TASK_LIFE
+from host.upstream.call import MAX_CALL_SECONDS
+from host.upstream.tasks import MAX_POLL, MIN_POLL, STATUS_TIMEOUT, TASK_TTL
 from tests.kit.tasks import (
     EXTENSION,
     IO,
@@ -77,7 +77,7 @@ async def test_a_tool_that_needs_a_task_is_driven_for_a_client_that_knows_none(a
         assert "execution" not in listed
         call = later(nursery, client.call, "a__x", {"n": 1})
         asked = await begins(server)
-        assert asked["task"] == {"ttl": TASK_LIFE}
+        assert asked["task"] == {"ttl": TASK_TTL}
         assert asked["arguments"] == {"n": 1}
         await says_status(server)
         assert not call.done
@@ -109,7 +109,7 @@ async def test_a_server_that_says_that_a_task_is_needed_is_asked_for_one(code: i
         plain = await server.hears("tools/call")
         assert "task" not in plain
         server.refuses(plain["id"], code, "this needs a task")
-        assert (await begins(server))["task"] == {"ttl": TASK_LIFE}
+        assert (await begins(server))["task"] == {"ttl": TASK_TTL}
         await says_status(server, "completed")
         await says_result(server)
         assert await call.comes() == OK
@@ -174,7 +174,7 @@ async def test_a_server_may_answer_at_once(server: ScriptedServer) -> None:
 
 @pytest.mark.parametrize(
     ("poll", "pause"),
-    [(None, 1.0), (0, SHORTEST_POLL), (250, 0.25), (10**9, LONGEST_POLL), (-5, 1.0), ("soon", 1.0)],
+    [(None, 1.0), (0, MIN_POLL), (250, 0.25), (10**9, MAX_POLL), (-5, 1.0), ("soon", 1.0)],
 )
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_a_task_is_asked_about_as_often_as_its_server_likes(
@@ -424,8 +424,8 @@ async def test_without_a_task_of_its_own_no_client_waits_for_ever(make: Any, aut
         await begins(server)
         began = trio.current_time()
         await call.ended.wait()
-        assert trio.current_time() - began == pytest.approx(CEILING)
-        assert await failed(call) == f"a did not answer within {CEILING:.0f} s"
+        assert trio.current_time() - began == pytest.approx(MAX_CALL_SECONDS)
+        assert await failed(call) == f"a did not answer within {MAX_CALL_SECONDS:.0f} s"
         assert server.asked.count("tasks/cancel") == 1
 
 
@@ -440,7 +440,7 @@ async def test_for_a_client_that_takes_a_task_only_the_task_says_when_it_ends(
         begun: list[bool] = []
         call = later(nursery, taken, world, begun)
         await begins(server)
-        await trio.sleep(2 * CEILING)
+        await trio.sleep(2 * MAX_CALL_SECONDS)
         assert begun == [True]
         assert not call.done
         nursery.cancel_scope.cancel()
@@ -455,13 +455,13 @@ async def test_a_task_of_which_its_server_says_nothing_any_more_ends(make: Any, 
         call = later(nursery, taken, world, [])
         await begins(server)
         await server.hears("tasks/get")
-        await trio.sleep(STATUS_PATIENCE - 0.1)
+        await trio.sleep(STATUS_TIMEOUT - 0.1)
         server.hears_nothing_more()
         await trio.sleep(0.2)
         await server.hears("notifications/cancelled")  # the question how it stands
         asked = await server.hears("tasks/cancel")
         server.says(asked["id"], {"resultType": "complete"} if server.stateless else status("cancelled"))
-        assert await failed(call) == f"a did not say within {STATUS_PATIENCE:.0f} s how its task stands"
+        assert await failed(call) == f"a did not say within {STATUS_TIMEOUT:.0f} s how its task stands"
 
 
 async def test_an_optional_task_is_asked_for_where_the_client_takes_one(autojump_clock: MockClock) -> None:
@@ -470,7 +470,7 @@ async def test_an_optional_task_is_asked_for_where_the_client_takes_one(autojump
         await world.settled()
         begun: list[bool] = []
         call = later(nursery, taken, world, begun)
-        assert (await begins(server))["task"] == {"ttl": TASK_LIFE}
+        assert (await begins(server))["task"] == {"ttl": TASK_TTL}
         await says_status(server, "completed")
         await says_result(server)
         assert await call.comes() == OK

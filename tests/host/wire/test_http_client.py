@@ -18,9 +18,9 @@ import trio
 from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
-from host.asking import BrokenAnswer, PeerError
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
-from host.peer import Behind, Peer, open_peer
+from host.outstanding import BrokenAnswer, PeerError
+from host.peer import InFlight, Peer, open_peer
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.wire import http_transport
 from host.wire.http_client import STREAM_GRACE, HttpLink, SessionEnded, open_http
@@ -731,10 +731,10 @@ class Deaf:
     def owner_of(self, subject: None) -> None:
         return None
 
-    def on_request(self, peer: Peer[None], request: Request, behind: Behind[None]) -> Never:
+    def on_request(self, peer: Peer[None], request: Request, in_flight: InFlight[None]) -> Never:
         raise NotImplementedError
 
-    def on_notification(self, notice: Notification, behind: Behind[None]) -> None:
+    def on_notification(self, notice: Notification, in_flight: InFlight[None]) -> None:
         raise NotImplementedError
 
     def on_dropped(self, what: str, detail: str) -> None:
@@ -767,7 +767,7 @@ async def test_a_peer_on_the_link_asks_in_parallel_and_calls_off_what_it_no_long
             with pytest.raises(BrokenAnswer):
                 await peer.request("broken")
             assert bytes(await peer.request("fast")) == b"[24]"
-            assert peer.in_flight == 0
+            assert peer.outstanding_count == 0
 
 
 # --- the stateless way ----------------------------------------------------------------------------------------------

@@ -86,18 +86,18 @@ async def test_beyond_the_budget_the_connection_ends_and_backs_off(
             send(server)
         await wait_all_tasks_blocked(0.01)
         if fits:
-            assert isinstance(world.upstreams.upstreams["a"].state, Ready)
+            assert isinstance(world.upstreams.by_id["a"].state, Ready)
             await trio.sleep(1)
             for _ in range(count):
                 send(server)
             await wait_all_tasks_blocked(0.01)
             assert failures(world) == []
             return
-        state = world.upstreams.upstreams["a"].state
+        state = world.upstreams.by_id["a"].state
         assert isinstance(state, Failed)
         assert (state.why, failures(world)) == (WHY, [WHY])
         await trio.sleep(1)
-        assert isinstance(world.upstreams.upstreams["a"].state, Ready)
+        assert isinstance(world.upstreams.by_id["a"].state, Ready)
 
 
 async def test_one_that_does_it_again_and_again_is_tried_ever_later(autojump_clock: MockClock) -> None:
@@ -109,7 +109,7 @@ async def test_one_that_does_it_again_and_again_is_tried_ever_later(autojump_clo
             for _ in range(USELESS_A_SECOND + 1):
                 malformed(server)
             await wait_all_tasks_blocked(0.01)
-            state = world.upstreams.upstreams["a"].state
+            state = world.upstreams.by_id["a"].state
             assert isinstance(state, Failed)
             delays.append(state.next_attempt - state.since)
             await trio.sleep_until(state.next_attempt)

@@ -11,8 +11,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Consent, Isolation, Trust
 from host.errors import Unavailable
 from host.policy.fingerprint import Launch
-from host.upstream.roster import DRAIN
 from host.upstream.supervisor import Disabled, Ready
+from host.upstream.upstreams import DRAIN_TIMEOUT
 from tests.kit.gates import kind
 from tests.kit.passes import measure_passes
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
@@ -60,7 +60,7 @@ async def test_all_are_connected_at_once_and_keep_their_order(autojump_clock: Mo
         began = trio.current_time()
         await world.settled()
         assert trio.current_time() - began == pytest.approx(1, abs=0.1)
-        assert list(world.upstreams.upstreams) == [server.id for server in servers]
+        assert list(world.upstreams.by_id) == [server.id for server in servers]
         assert "s49" in world.upstreams
         assert "s50" not in world.upstreams
 
@@ -71,7 +71,7 @@ async def test_a_server_that_is_off_is_never_connected(autojump_clock: MockClock
         await trio.sleep(1000)
         assert server.connections == 0
         with pytest.raises(Unavailable):
-            world.upstreams.ready("off")
+            world.upstreams.ready_client("off")
 
 
 # Another configuration
@@ -107,20 +107,20 @@ async def test_servers_come_and_go_and_those_that_stay_are_not_disturbed(autojum
     async with open_world(stays, goes) as world:
         client = await world.client()
         await world.settled()
-        kept = world.upstreams.ready("stays")
+        kept = world.upstreams.ready_client("stays")
         world.configures(comes, stays)
         await world.settled()
         await wait_all_tasks_blocked()
         assert await client.names() == ["comes__x", "stays__x"]
-        assert list(world.upstreams.upstreams) == ["comes", "stays"]
-        assert world.upstreams.ready("stays") is kept
+        assert list(world.upstreams.by_id) == ["comes", "stays"]
+        assert world.upstreams.ready_client("stays") is kept
         assert (stays.connections, goes.connections, comes.connections) == (1, 1, 1)
         assert [await text(client, name) for name in ("comes__x", "stays__x")] == ["ok", "ok"]
         assert await text(client, "goes__x") == "Unknown tool: goes__x"
         assert not ended(stays)
         assert ended(goes)
         with pytest.raises(Unavailable):
-            world.upstreams.ready("goes")
+            world.upstreams.ready_client("goes")
 
 
 def ended(server: ScriptedServer) -> bool:
@@ -135,7 +135,7 @@ async def test_what_is_in_flight_at_a_server_that_goes_has_its_time_to_end(autoj
         call = later(nursery, client.call, "goes__x")
         request = await goes.hears("tools/call")
         world.configures()
-        await trio.sleep(DRAIN - 1)
+        await trio.sleep(DRAIN_TIMEOUT - 1)
         assert not ended(goes)
         assert await text(client, "goes__x") == "Unknown tool: goes__x"
         goes.says(request["id"], OK)
@@ -163,9 +163,11 @@ async def test_a_server_that_begins_anew_ends_first_but_not_before_its_calls_or_
         else:
             await call.ended.wait()
             assert call.result["isError"]
-            assert trio.current_time() - began == pytest.approx(DRAIN, abs=0.1)
+            assert trio.current_time() - began == pytest.approx(DRAIN_TIMEOUT, abs=0.1)
         await until_ready(world, "a")
-        assert trio.current_time() - began == pytest.approx(DRAIN if answers_after is None else answers_after, abs=0.5)
+        assert trio.current_time() - began == pytest.approx(
+            DRAIN_TIMEOUT if answers_after is None else answers_after, abs=0.5
+        )
         assert ended(old)
         assert new.connections == 1
         assert await text(client, "a__x") == "ok"
@@ -173,7 +175,7 @@ async def test_a_server_that_begins_anew_ends_first_but_not_before_its_calls_or_
 
 async def until_ready(world: World, *servers: str) -> None:
     await world.settled()
-    assert all(isinstance(world.upstreams.upstreams[server].state, Ready) for server in servers)
+    assert all(isinstance(world.upstreams.by_id[server].state, Ready) for server in servers)
 
 
 async def test_a_server_that_is_idle_begins_anew_at_once(autojump_clock: MockClock) -> None:
@@ -224,7 +226,7 @@ async def test_what_is_only_judged_otherwise_is_used_as_it_is(autojump_clock: Mo
         assert await text(client, "a__x") == "ok"
         judged = server("a", isolation=Isolation.PER_CLIENT, consent=Consent(tools=kind(ask=["x"])))
         world.configures(judged)
-        assert world.upstreams.upstreams["a"].spec is world.upstreams.instances["a"].spec is judged.spec
+        assert world.upstreams.by_id["a"].spec is world.upstreams.instances["a"].spec is judged.spec
         assert "needs a person's consent" in await text(client, "a__x")
         world.configures(first)
         assert await text(client, "a__x") == "ok"
@@ -253,7 +255,7 @@ async def test_instances_of_clients_end_with_what_they_are_instances_of(
             await call.ended.wait()
             assert call.result["isError"]
         await until_ready(world, "a")
-        assert trio.current_time() - began == pytest.approx(4 if drains else DRAIN, abs=0.5)
+        assert trio.current_time() - began == pytest.approx(4 if drains else DRAIN_TIMEOUT, abs=0.5)
         assert len(instances) == 0
         assert await text(client, "a__x") == "ok"
         assert new.connections == 2
@@ -266,7 +268,7 @@ async def test_a_server_is_switched_off_and_on(autojump_clock: MockClock) -> Non
         await world.settled()
         world.configures(off, restart=["a"])
         await trio.sleep(1)
-        assert isinstance(world.upstreams.upstreams["a"].state, Disabled)
+        assert isinstance(world.upstreams.by_id["a"].state, Disabled)
         assert "it is disabled" in await text(client, "a__x")
         assert ended(on)
         world.configures(on, restart=["a"])
@@ -319,7 +321,7 @@ async def test_servers_that_begin_together_begin_one_in_each_pass(monkeypatch: p
                 begun.append(found.count)
                 return observe(server, launch)
 
-            monkeypatch.setattr(world.gate, "observe_launch", counted)
+            monkeypatch.setattr(world.gate.definitions, "observe_launch", counted)
             world.configures(*(ScriptedServer(f"s{number}", tools=["x"]) for number in range(20)))
             await world.settled()
         assert len(begun) == len(set(begun)) == 20

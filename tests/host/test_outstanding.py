@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.asking import ABANDONED, CALL_OFF_GRACE, MAX_ABANDONED, Asking, BrokenAnswer, PeerError
 from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
+from host.outstanding import (
+    ABANDONED_SECONDS,
+    CANCEL_SEND_GRACE,
+    MAX_ABANDONED,
+    BrokenAnswer,
+    OutstandingRequests,
+    PeerError,
+)
 from host.wire.link import LinkLost
 
 
@@ -51,11 +58,11 @@ class Broken(Wire):
         raise LinkLost("the exchange broke")
 
 
-async def ask(asking: Asking[str], wire: Wire, method: str = "m", subject: str | None = None) -> Raw:
+async def ask(asking: OutstandingRequests[str], wire: Wire, method: str = "m", subject: str | None = None) -> Raw:
     return await asking.request(method, None, wire.send, wire.call_off, subject)
 
 
-async def called_off(asking: Asking[str], wire: Wire, subject: str | None = None) -> Id:
+async def called_off(asking: OutstandingRequests[str], wire: Wire, subject: str | None = None) -> Id:
     """The id of a request for whose answer nobody waits any more. For a clock that jumps."""
     with trio.move_on_after(1):
         await ask(asking, wire, subject=subject)
@@ -67,7 +74,7 @@ def result(id: Id) -> Success:
 
 
 async def test_an_answer_is_given_as_it_came_and_only_once() -> None:
-    asking, wire, got = Asking[str](str), Wire(), list[bytes]()
+    asking, wire, got = OutstandingRequests[str](str), Wire(), list[bytes]()
 
     async def wait() -> None:
         got.append(bytes(await ask(asking, wire)))
@@ -75,9 +82,9 @@ async def test_an_answer_is_given_as_it_came_and_only_once() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
-        assert (len(asking), asking.answered(result(1)), len(asking)) == (1, True, 0)
+        assert (len(asking), asking.on_response(result(1)), len(asking)) == (1, True, 0)
     assert got == [b'{"n":1.50}']
-    assert not asking.answered(result(1))
+    assert not asking.on_response(result(1))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,7 @@ async def test_an_answer_is_given_as_it_came_and_only_once() -> None:
     ],
 )
 async def test_a_refusal_and_a_broken_answer_are_ends_too(answer: Failure | Malformed, error: type[Exception]) -> None:
-    asking, wire = Asking[str](str), Wire()
+    asking, wire = OutstandingRequests[str](str), Wire()
 
     async def wait() -> None:
         with pytest.raises(error, match=r"^(no|both .*)$"):
@@ -97,34 +104,34 @@ async def test_a_refusal_and_a_broken_answer_are_ends_too(answer: Failure | Malf
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
-        assert asking.answered(answer)
+        assert asking.on_response(answer)
     assert wire.called_off == []
 
 
 @pytest.mark.parametrize("id", ["1", 2, 0, -1])
 async def test_an_answer_to_what_was_never_asked_is_nobodys(id: Id) -> None:
     """An id of another type is another id (rule 7)."""
-    asking, wire = Asking[str](str), Wire()
+    asking, wire = OutstandingRequests[str](str), Wire()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, asking, wire)
         await wait_all_tasks_blocked()
-        assert not asking.answered(result(id))
-        assert not asking.answered(Failure(ErrorBody(5, "no"), None))
-        assert not asking.answered(Malformed(INVALID_REQUEST, "no id", None, True))
+        assert not asking.on_response(result(id))
+        assert not asking.on_response(Failure(ErrorBody(5, "no"), None))
+        assert not asking.on_response(Malformed(INVALID_REQUEST, "no id", None, True))
         assert len(asking) == 1
-        assert asking.answered(result(1))
+        assert asking.on_response(result(1))
 
 
 async def test_ids_are_counted_up_and_never_used_again(autojump_clock: MockClock) -> None:
     """Whatever became of the requests before (rule 41)."""
-    asking, wire, broken = Asking[str](str), Wire(), Broken()
+    asking, wire, broken = OutstandingRequests[str](str), Wire(), Broken()
     await called_off(asking, wire)
     with pytest.raises(LinkLost):
         await ask(asking, broken)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, asking, wire)
         await wait_all_tasks_blocked()
-        asking.answered(result(3))
+        asking.on_response(result(3))
     await called_off(asking, wire)
     assert [request.id for request in wire.sent] == [1, 3, 4]
     assert broken.sent[0].id == 2
@@ -136,7 +143,7 @@ async def test_ids_are_counted_up_and_never_used_again(autojump_clock: MockClock
 
 async def test_giving_up_calls_the_request_off_with_the_reason() -> None:
     """The id is that of this hop (rule 45)."""
-    asking, wire, scope = Asking[str](str), Wire(), trio.CancelScope()
+    asking, wire, scope = OutstandingRequests[str](str), Wire(), trio.CancelScope()
 
     async def wait() -> None:
         with scope:
@@ -152,7 +159,7 @@ async def test_giving_up_calls_the_request_off_with_the_reason() -> None:
 
 async def test_initialize_is_never_called_off(autojump_clock: MockClock) -> None:
     """(rule 46)"""
-    asking, wire = Asking[str](str), Wire()
+    asking, wire = OutstandingRequests[str](str), Wire()
     with trio.move_on_after(1):
         await ask(asking, wire, "initialize")
     assert (len(wire.sent), wire.called_off, len(asking)) == (1, [], 0)
@@ -160,7 +167,7 @@ async def test_initialize_is_never_called_off(autojump_clock: MockClock) -> None
 
 async def test_whichever_comes_first_answer_or_cancel_is_what_happened() -> None:
     """A request that is answered is not called off, even if nobody has seen the answer yet (rule 47)."""
-    asking, wire, scope = Asking[str](str), Wire(), trio.CancelScope()
+    asking, wire, scope = OutstandingRequests[str](str), Wire(), trio.CancelScope()
 
     async def wait() -> None:
         with scope:
@@ -169,21 +176,21 @@ async def test_whichever_comes_first_answer_or_cancel_is_what_happened() -> None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
-        assert asking.answered(result(1))
+        assert asking.on_response(result(1))
         scope.cancel()
     assert wire.called_off == []
 
 
 async def test_a_late_answer_is_lawful_once_and_ends_nobody_elses_request(autojump_clock: MockClock) -> None:
     """The id of what was called off stays taken until then (rule 45)."""
-    asking, wire = Asking[str](str), Wire()
+    asking, wire = OutstandingRequests[str](str), Wire()
     late = await called_off(asking, wire)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, asking, wire)
         await wait_all_tasks_blocked()
-        assert [asking.answered(result(late)) for _ in range(2)] == [True, False]
+        assert [asking.on_response(result(late)) for _ in range(2)] == [True, False]
         assert len(asking) == 1
-        asking.answered(result(2))
+        asking.on_response(result(2))
 
 
 async def test_a_calling_off_that_does_not_end_is_given_up(autojump_clock: MockClock) -> None:
@@ -192,22 +199,22 @@ async def test_a_calling_off_that_does_not_end_is_given_up(autojump_clock: MockC
             await trio.sleep_forever()
 
     began = trio.current_time()
-    await called_off(Asking[str](str), Stuck())
-    assert trio.current_time() - began == pytest.approx(1 + CALL_OFF_GRACE)
+    await called_off(OutstandingRequests[str](str), Stuck())
+    assert trio.current_time() - began == pytest.approx(1 + CANCEL_SEND_GRACE)
 
 
 async def test_a_request_that_cannot_be_sent_is_not_called_off_and_its_answer_no_surprise() -> None:
     """It may have arrived all the same."""
-    asking, wire = Asking[str](str), Broken()
+    asking, wire = OutstandingRequests[str](str), Broken()
     with pytest.raises(LinkLost, match="the exchange broke"):
         await ask(asking, wire)
     assert (wire.called_off, len(asking)) == ([], 0)
-    assert [asking.answered(result(1)) for _ in range(2)] == [True, False]
+    assert [asking.on_response(result(1)) for _ in range(2)] == [True, False]
 
 
 async def test_an_answer_that_came_before_its_exchange_broke_counts() -> None:
-    asking = Asking[str](str)
-    wire = Broken(lambda request: asking.answered(result(request.id)))
+    asking = OutstandingRequests[str](str)
+    wire = Broken(lambda request: asking.on_response(result(request.id)))
     assert bytes(await ask(asking, wire)) == b'{"n":1.50}'
 
 
@@ -215,7 +222,7 @@ async def test_an_answer_that_came_before_its_exchange_broke_counts() -> None:
 
 
 async def test_at_the_end_everybody_is_told_and_nothing_is_sent_any_more(autojump_clock: MockClock) -> None:
-    asking, wire, errors = Asking[str](str), Wire(), list[LinkLost]()
+    asking, wire, errors = OutstandingRequests[str](str), Wire(), list[LinkLost]()
 
     async def wait() -> None:
         try:
@@ -227,8 +234,8 @@ async def test_at_the_end_everybody_is_told_and_nothing_is_sent_any_more(autojum
         for _ in range(3):
             nursery.start_soon(wait)
         await wait_all_tasks_blocked()
-        asking.end(LinkLost("it exited"))
-        asking.end(LinkLost("and again"))
+        asking.fail_all(LinkLost("it exited"))
+        asking.fail_all(LinkLost("and again"))
     await wait()
     assert [str(error) for error in errors] == ["it exited"] * 4
     assert len({id(error) for error in errors}) == 4  # each collects the stack that it is raised in
@@ -241,21 +248,21 @@ async def test_at_the_end_everybody_is_told_and_nothing_is_sent_any_more(autojum
 async def test_the_other_side_may_work_for_what_is_in_flight_and_for_what_was_just_called_off(
     autojump_clock: MockClock,
 ) -> None:
-    asking, wire = Asking[str](str), Wire()
+    asking, wire = OutstandingRequests[str](str), Wire()
     gone = await called_off(asking, wire, "gone")
     async with trio.open_nursery() as nursery:
         for subject in ("first", None, "second"):
             nursery.start_soon(ask, asking, wire, "m", subject)
             await wait_all_tasks_blocked()
-        assert (asking.subjects(), asking.abandoned()) == (["first", "second"], {"gone"})
+        assert (asking.subjects(), asking.abandoned_owners()) == (["first", "second"], {"gone"})
         assert [asking.subject_of(id) for id in (gone, 2, 3, 4, 5, "2")] == [None, "first", None, "second", None, None]
-        asking.answered(result(2))
-        assert (asking.subjects(), asking.abandoned()) == (
+        asking.on_response(result(2))
+        assert (asking.subjects(), asking.abandoned_owners()) == (
             ["second"],
             {"gone"},
         )  # at once
-        asking.answered(result(gone))
-        assert (asking.subjects(), asking.abandoned()) == (
+        asking.on_response(result(gone))
+        assert (asking.subjects(), asking.abandoned_owners()) == (
             ["second"],
             set(),
         )  # it has answered
@@ -271,11 +278,11 @@ async def test_what_certainly_did_not_begin_is_not_remembered(nothing_begun: boo
         lost.nothing_begun = nothing_begun
         raise lost
 
-    asking = Asking[str](str)
+    asking = OutstandingRequests[str](str)
     with pytest.raises(LinkLost, match="refused") as lost:
         await ask(asking, Broken(breaks), subject="mine")
     assert lost.value.nothing_begun is nothing_begun
-    assert (asking.subjects(), asking.abandoned()) == ([], set() if nothing_begun else {"mine"})
+    assert (asking.subjects(), asking.abandoned_owners()) == ([], set() if nothing_begun else {"mine"})
 
 
 class Subject:
@@ -284,7 +291,7 @@ class Subject:
 
 async def test_of_what_was_called_off_no_more_is_kept_than_whose_it_was(autojump_clock: MockClock) -> None:
     """(rule 29)"""
-    asking, wire = Asking[Subject](lambda subject: "whose"), Wire()
+    asking, wire = OutstandingRequests[Subject](lambda subject: "whose"), Wire()
 
     async def give_up() -> weakref.ref[Subject]:
         subject = Subject()
@@ -294,28 +301,28 @@ async def test_of_what_was_called_off_no_more_is_kept_than_whose_it_was(autojump
 
     gone = await give_up()
     gc.collect()
-    assert (gone(), asking.abandoned()) == (None, {"whose"})
+    assert (gone(), asking.abandoned_owners()) == (None, {"whose"})
 
 
 async def test_what_was_called_off_long_ago_is_forgotten(autojump_clock: MockClock) -> None:
-    asking, wire = Asking[str](str), Wire()
+    asking, wire = OutstandingRequests[str](str), Wire()
     early = await called_off(asking, wire, "early")
-    await trio.sleep(ABANDONED / 2)
+    await trio.sleep(ABANDONED_SECONDS / 2)
     await called_off(asking, wire, "late")
-    await trio.sleep(ABANDONED / 2 - 1.5)
-    assert (asking.subjects(), asking.abandoned()) == ([], {"early", "late"})
+    await trio.sleep(ABANDONED_SECONDS / 2 - 1.5)
+    assert (asking.subjects(), asking.abandoned_owners()) == ([], {"early", "late"})
     await trio.sleep(1)
-    assert (asking.subjects(), asking.abandoned()) == ([], {"late"})
-    assert not asking.answered(result(early))
+    assert (asking.subjects(), asking.abandoned_owners()) == ([], {"late"})
+    assert not asking.on_response(result(early))
 
 
 async def test_no_more_than_so_much_is_remembered() -> None:
     """(rule 5)"""
-    asking, wire = Asking[str](str), Broken()
+    asking, wire = OutstandingRequests[str](str), Broken()
     for n in range(MAX_ABANDONED + 5):
         with pytest.raises(LinkLost):
             await ask(asking, wire, subject=str(n))
-    abandoned = asking.abandoned()
+    abandoned = asking.abandoned_owners()
     assert len(abandoned) <= MAX_ABANDONED
     assert str(MAX_ABANDONED + 4) in abandoned
     assert "0" not in abandoned
@@ -330,23 +337,23 @@ def report(token: object, **more: object) -> Notification:
 
 def test_progress_goes_to_whoever_has_its_token_and_only_as_long() -> None:
     """Tokens are counted up and never used again; a late one is nobody's (rule 42)."""
-    asking, one, other = Asking[str](str), list[bytes](), list[bytes]()
-    with asking.progress(lambda found: one.append(bytes(found["progress"]))) as first:
-        with asking.progress(lambda found: other.append(bytes(found["progress"]))) as second:
-            assert asking.progressed(report(first, progress=1)) is None
-            assert asking.progressed(report(second, progress=2)) is None
-        assert asking.progressed(report(second, progress=3)) == str(second)
-    with asking.progress(lambda found: None) as third:
+    asking, one, other = OutstandingRequests[str](str), list[bytes](), list[bytes]()
+    with asking.progress_token(lambda found: one.append(bytes(found["progress"]))) as first:
+        with asking.progress_token(lambda found: other.append(bytes(found["progress"]))) as second:
+            assert asking.on_progress(report(first, progress=1)) is None
+            assert asking.on_progress(report(second, progress=2)) is None
+        assert asking.on_progress(report(second, progress=3)) == str(second)
+    with asking.progress_token(lambda found: None) as third:
         assert len({first, second, third}) == 3
-        assert asking.progressed(report(first, progress=4)) == str(first)
+        assert asking.on_progress(report(first, progress=4)) == str(first)
     assert (one, other) == ([b"1"], [b"2"])
 
 
 @pytest.mark.parametrize("token", ["1", True, 1.0, None, [1], {}, 10**30, "x" * 100_000])
 def test_a_token_that_was_not_given_is_nobodys(token: object) -> None:
-    asking, heard = Asking[str](str), list[object]()
-    with asking.progress(heard.append):
-        unknown = asking.progressed(report(token, progress=1))
+    asking, heard = OutstandingRequests[str](str), list[object]()
+    with asking.progress_token(heard.append):
+        unknown = asking.on_progress(report(token, progress=1))
     assert heard == []
     assert unknown is not None
     assert len(unknown) <= 80
@@ -355,7 +362,9 @@ def test_a_token_that_was_not_given_is_nobodys(token: object) -> None:
 @pytest.mark.parametrize("params", [None, b"[]", b"{}", b"5", b'{"progress":1}', b"", b'{"progressToken":}'])
 def test_progress_without_a_token_is_none(params: bytes | None) -> None:
     with pytest.raises(ValueError, match="without a token"):
-        Asking[str](str).progressed(Notification("notifications/progress", None if params is None else Raw(params)))
+        OutstandingRequests[str](str).on_progress(
+            Notification("notifications/progress", None if params is None else Raw(params))
+        )
 
 
 # All of it at once
@@ -374,7 +383,7 @@ def test_every_request_ends_exactly_once(steps: list[str], random: Random) -> No
     ends: dict[int, list[str]] = {}
 
     async def main() -> None:
-        asking, wire = Asking[str](str), Wire()
+        asking, wire = OutstandingRequests[str](str), Wire()
         scopes: dict[int, trio.CancelScope] = {}
 
         async def wait(n: int) -> None:
@@ -395,21 +404,21 @@ def test_every_request_ends_exactly_once(steps: list[str], random: Random) -> No
                     scopes[n], ends[n] = trio.CancelScope(), []
                     nursery.start_soon(wait, n)
                 elif step == "refuse":
-                    asking.answered(Failure(ErrorBody(1, "no"), id))
+                    asking.on_response(Failure(ErrorBody(1, "no"), id))
                 elif step == "break":
-                    asking.answered(Malformed(INVALID_REQUEST, "no", id, True))
+                    asking.on_response(Malformed(INVALID_REQUEST, "no", id, True))
                 elif step == "cancel" and id in scopes:
                     scopes[id].cancel()
                 elif step == "stranger":
-                    assert not asking.answered(result(10**6))
+                    assert not asking.on_response(result(10**6))
                 elif step == "end":
-                    asking.end(LinkLost("gone"))
+                    asking.fail_all(LinkLost("gone"))
                 else:
-                    asking.answered(result(id))
+                    asking.on_response(result(id))
                 if random.random() < 0.5:
                     await wait_all_tasks_blocked()
             await wait_all_tasks_blocked()
-            asking.end(LinkLost("gone"))
+            asking.fail_all(LinkLost("gone"))
         assert len(asking) == 0
         assert asking.subjects() == []
 

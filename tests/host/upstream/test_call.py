@@ -7,37 +7,37 @@ from trio.testing import MockClock
 
 from host.exchange import Caller, Exchange, NoClient
 from host.jsonrpc.messages import Request
-from host.upstream.origin import CEILING, Hold, Origin, Patience
+from host.upstream.call import MAX_CALL_SECONDS, CallDeadline, PendingServerRequest, UpstreamCall
 
 
-def origin() -> Origin:
-    return Origin(Exchange(Request(1, "tools/call"), {}, Caller("a", None), NoClient()), Patience(10))
+def origin() -> UpstreamCall:
+    return UpstreamCall(Exchange(Request(1, "tools/call"), {}, Caller("a", None), NoClient()), CallDeadline(10))
 
 
 async def test_progress_puts_the_deadline_off_up_to_the_ceiling(autojump_clock: MockClock) -> None:
     """(rule 48)"""
     began = trio.current_time()
-    patience = Patience(100)
+    patience = CallDeadline(100)
     with patience.scope:
         while True:
             await trio.sleep(50)
-            patience.progressed()
-    assert trio.current_time() - began == CEILING
+            patience.extend()
+    assert trio.current_time() - began == MAX_CALL_SECONDS
 
 
 async def test_the_clock_stands_still_while_a_person_is_asked(autojump_clock: MockClock) -> None:
     """However many questions there are, and whatever progress is reported meanwhile (rule 48)."""
     began = trio.current_time()
-    patience = Patience(10)
+    patience = CallDeadline(10)
     with patience.scope:
         await trio.sleep(4)
-        patience.stop()
-        patience.stop()
+        patience.pause()
+        patience.pause()
         await trio.sleep(1000)
-        patience.progressed()
-        patience.go_on()
+        patience.extend()
+        patience.resume()
         await trio.sleep(1000)
-        patience.go_on()
+        patience.resume()
         await trio.sleep_forever()
     assert trio.current_time() - began == 2010
 
@@ -45,26 +45,26 @@ async def test_the_clock_stands_still_while_a_person_is_asked(autojump_clock: Mo
 async def test_a_question_lasts_until_all_that_it_may_belong_to_is_over(autojump_clock: MockClock) -> None:
     """(rule 50)"""
     first, second, third = origin(), origin(), origin()
-    hold = Hold([first, second, third], NoClient())
-    assert hold.outlet is third.exchange.client
+    hold = PendingServerRequest([first, second, third], NoClient())
+    assert hold.client is third.exchange.client
     open_after = []
     for one in (third, first, second):
         one.end()
         open_after.append(not hold.scope.cancel_called)
     assert open_after == [True, True, False]
-    assert not (first.questions | second.questions | third.questions)
+    assert not (first.server_requests | second.server_requests | third.server_requests)
 
 
 async def test_a_question_that_is_answered_keeps_nothing(autojump_clock: MockClock) -> None:
     one = origin()
-    hold = Hold([one], NoClient())
-    hold.stop_clocks()
-    assert one.patience.scope.deadline == float("inf")
+    hold = PendingServerRequest([one], NoClient())
+    hold.pause_deadlines()
+    assert one.deadline.scope.deadline == float("inf")
     hold.release()
-    assert one.patience.scope.deadline == trio.current_time() + 10
-    assert one.questions == set()
+    assert one.deadline.scope.deadline == trio.current_time() + 10
+    assert one.server_requests == set()
 
 
 async def test_a_question_that_belongs_to_no_request_goes_to_where_its_client_listens() -> None:
     standing = NoClient()
-    assert Hold([], standing).outlet is standing
+    assert PendingServerRequest([], standing).client is standing

@@ -16,27 +16,27 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Isolation, Trust
-from host.asking import ABANDONED
 from host.downstream.parking import PARKED
 from host.errors import UNCONFIRMED
 from host.exchange import Caller, Exchange, MrtrRound, ProgressCallback
 from host.journal import InternalError, MessageDropped, ServerRequestRefused
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
-from host.peer import MAX_SERVED
+from host.outstanding import ABANDONED_SECONDS
+from host.peer import MAX_INCOMING
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.abilities import NO_ABILITIES, abilities_of
 from host.protocol.versions import LATEST
-from host.upstream.origin import CEILING
-from host.upstream.reverse import (
-    ANSWER_PATIENCE,
+from host.upstream.call import MAX_CALL_SECONDS
+from host.upstream.server_requests import (
+    AMBIGUOUS_CALL,
+    ANSWER_TIMEOUT,
     LOG_SIZE,
-    LOGS_A_SECOND,
     MAX_ELICITATIONS,
-    MAX_QUESTIONS,
+    MAX_LOGS_PER_SECOND,
+    MAX_SERVER_REQUESTS,
     MAX_UPDATE,
-    RETRY_PATIENCE,
-    SEVERAL,
+    RETRY_ANSWER_TIMEOUT,
 )
 from host.wire.link import Arrival, LinkLost
 from tests.kit.tasks import RELATED, begins, handshake_server
@@ -216,7 +216,7 @@ async def test_what_was_given_up_long_ago_counts_no_more(autojump_clock: MockClo
         await begin(nursery, gone, server)
         gone.notifies("notifications/cancelled", {"requestId": "c"})
         await server.hears("notifications/cancelled")
-        await trio.sleep(ABANDONED - 1)
+        await trio.sleep(ABANDONED_SECONDS - 1)
         id = await begin(nursery, here, server)
         with pytest.raises(Refusal):
             await server.asks("elicitation/create", FORM)
@@ -270,10 +270,10 @@ async def test_whom_a_question_is_for_is_decided_when_it_arrives() -> None:
     async with open_world(server) as world, trio.open_nursery() as nursery:
         first, second = [await world.client(capabilities=CAN) for _ in range(2)]
         id = await begin(nursery, first, server)
-        peer = world.upstreams.ready("a").peer
+        peer = world.upstreams.ready_client("a").peer
         # Both arrive in one go: no task runs in between, and the question's own only when all this has happened.
-        peer._take(Arrival(Request("q", "elicitation/create", Raw(json.dumps(FORM).encode()))))
-        peer._take(Arrival(Success(id, Raw(b'{"content":[]}'))))
+        peer._on_message(Arrival(Request("q", "elicitation/create", Raw(json.dumps(FORM).encode()))))
+        peer._on_message(Arrival(Success(id, Raw(b'{"content":[]}'))))
         another = await begin(nursery, second, server)
         await wait_all_tasks_blocked()
         assert second.server_requests == []
@@ -418,7 +418,7 @@ async def play(steps: Sequence[Step]) -> None:
                 # The host can be sure if the server works for one client only, and has not been told to stop.
                 unanswered = len(questions) - len(server.answered)
                 one = len({of_call[n] for n in working}) == 1 and not cancelled.issuperset(working)
-                sure = settled and one and unanswered < MAX_QUESTIONS
+                sure = settled and one and unanswered < MAX_SERVER_REQUESTS
                 questions.append(f"{len(questions)}")
                 server.sends(question_for(questions[-1], of_call[number]))
             elif what == "ask about" and server.ids:
@@ -891,7 +891,7 @@ async def test_a_call_that_reports_progress_for_ever_ends_at_the_ceiling(autojum
             progress += 1
             report = {"progressToken": heard["_meta"]["progressToken"], "progress": progress}
             await server.notifies("notifications/progress", report)
-        assert trio.current_time() - began == pytest.approx(300 + CEILING, abs=11)
+        assert trio.current_time() - began == pytest.approx(300 + MAX_CALL_SECONDS, abs=11)
         assert "did not answer within" in json.dumps(await call.comes())
         nursery.cancel_scope.cancel()
 
@@ -906,7 +906,7 @@ async def test_a_question_that_nobody_answers_ends(autojump_clock: MockClock) ->
         question = later(nursery, server.asks, "elicitation/create", FORM)
         asked = await client.is_asked("elicitation/create")
         await question.ended.wait()
-        assert trio.current_time() - began == pytest.approx(ANSWER_PATIENCE)
+        assert trio.current_time() - began == pytest.approx(ANSWER_TIMEOUT)
         assert question.refusal is not None
         assert question.refusal.code == UNCONFIRMED
         assert withdrawn(client) == [asked["id"]]
@@ -920,8 +920,8 @@ async def test_one_call_has_only_so_many_questions_open() -> None:
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
         id = await begin(nursery, client, server)
-        questions = [later(nursery, server.asks, "elicitation/create", FORM) for _ in range(MAX_QUESTIONS)]
-        await client.is_asked("elicitation/create", MAX_QUESTIONS - 1)
+        questions = [later(nursery, server.asks, "elicitation/create", FORM) for _ in range(MAX_SERVER_REQUESTS)]
+        await client.is_asked("elicitation/create", MAX_SERVER_REQUESTS - 1)
         with pytest.raises(Refusal) as refused:
             await server.asks("elicitation/create", FORM)
         assert (refused.value.code, refused.value.message) == (-32602, "more than 8 questions for one call")
@@ -930,7 +930,7 @@ async def test_one_call_has_only_so_many_questions_open() -> None:
         await wait_all_tasks_blocked()
         assert [question.ended.is_set() for question in questions].count(True) == 1
         later(nursery, server.asks, "elicitation/create", FORM)
-        await client.is_asked("elicitation/create", MAX_QUESTIONS)
+        await client.is_asked("elicitation/create", MAX_SERVER_REQUESTS)
         server.says(id, {"content": []})
 
 
@@ -938,16 +938,16 @@ async def test_a_server_has_only_so_many_questions_open() -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
-        calls = [await begin(nursery, client, server, f"c{n}") for n in range(MAX_SERVED // MAX_QUESTIONS + 1)]
+        calls = [await begin(nursery, client, server, f"c{n}") for n in range(MAX_INCOMING // MAX_SERVER_REQUESTS + 1)]
         questions = [
             later(nursery, server.asks, "elicitation/create", FORM, about=id)
             for id in calls[:-1]
-            for _ in range(MAX_QUESTIONS)
+            for _ in range(MAX_SERVER_REQUESTS)
         ]
-        await client.is_asked("elicitation/create", MAX_SERVED - 1)
+        await client.is_asked("elicitation/create", MAX_INCOMING - 1)
         with pytest.raises(Refusal, match="429 more than 64 requests at once"):
             await server.asks("elicitation/create", FORM, about=calls[-1])
-        assert len(client.server_requests) == MAX_SERVED == len(questions)
+        assert len(client.server_requests) == MAX_INCOMING == len(questions)
         for id in calls:
             server.says(id, {"content": []})
 
@@ -1161,15 +1161,15 @@ async def test_a_flood_of_log_messages_is_cut_and_counted(autojump_clock: MockCl
         client = await world.client()
         await listen(nursery, client)
         await client.request("logging/setLevel", {"level": "debug"})
-        for _ in range(LOGS_A_SECOND + 50):
+        for _ in range(MAX_LOGS_PER_SECOND + 50):
             await server.notifies("notifications/message", log("debug"))
         await wait_all_tasks_blocked()
-        assert len(client.notifications_of("notifications/message")) == LOGS_A_SECOND
+        assert len(client.notifications_of("notifications/message")) == MAX_LOGS_PER_SECOND
         assert world.journal.dropped["a"]["too many log messages"] == 50
         await trio.sleep(1)
         await server.notifies("notifications/message", log("debug"))
         await wait_all_tasks_blocked()
-        assert len(client.notifications_of("notifications/message")) == LOGS_A_SECOND + 1
+        assert len(client.notifications_of("notifications/message")) == MAX_LOGS_PER_SECOND + 1
         nursery.cancel_scope.cancel()
 
 
@@ -1183,7 +1183,7 @@ async def test_long_log_messages_of_an_untrusted_server_count_for_more(autojump_
         for _ in range(10):
             await server.notifies("notifications/message", log("debug", "x" * 60 * LOG_SIZE))
         await wait_all_tasks_blocked()
-        assert len(client.notifications_of("notifications/message")) == LOGS_A_SECOND // 61
+        assert len(client.notifications_of("notifications/message")) == MAX_LOGS_PER_SECOND // 61
         nursery.cancel_scope.cancel()
 
 
@@ -1320,9 +1320,9 @@ async def test_many_calls_of_one_client_may_have_many_questions(autojump_clock: 
         for _ in range(2):
             nursery.start_soon(client.call, "s__t")
             await server.hears("tools/call")
-        for _ in range(2 * MAX_QUESTIONS):
+        for _ in range(2 * MAX_SERVER_REQUESTS):
             nursery.start_soon(server.asks, "roots/list")
-        await client.is_asked("roots/list", 2 * MAX_QUESTIONS - 1)
+        await client.is_asked("roots/list", 2 * MAX_SERVER_REQUESTS - 1)
         with pytest.raises(Refusal, match="questions for one call"):
             await server.asks("roots/list")
         nursery.cancel_scope.cancel()
@@ -1422,8 +1422,8 @@ async def test_such_a_client_is_asked_nothing_while_any_of_its_requests_may_be_m
         else:
             with pytest.raises(Refusal) as refused:
                 await server.asks(*QUESTIONS[kind])
-            assert (refused.value.code, refused.value.message) == (-32602, SEVERAL)
-            assert refusals(world) == [SEVERAL]
+            assert (refused.value.code, refused.value.message) == (-32602, AMBIGUOUS_CALL)
+            assert refusals(world) == [AMBIGUOUS_CALL]
         await server.notifies("notifications/message", log("error"))
         await wait_all_tasks_blocked()
         assert [(line.asked, line.told) for line in lines] == [([], [])] * 2
@@ -1481,13 +1481,13 @@ async def test_what_such_a_client_does_not_come_back_with_is_cancelled_if_that_c
         if gone:
             line.cut.set()
         await question.ended.wait()
-        assert trio.current_time() - began == pytest.approx(0 if gone else RETRY_PATIENCE)
+        assert trio.current_time() - began == pytest.approx(0 if gone else RETRY_ANSWER_TIMEOUT)
         if kind in ("form", "url"):
             assert await question.comes() == {"action": "cancel"}
         else:
             assert question.refusal is not None
             assert question.refusal.code == (-32603 if gone else UNCONFIRMED)
-        assert RETRY_PATIENCE + 10 <= PARKED
+        assert RETRY_ANSWER_TIMEOUT + 10 <= PARKED
         nursery.cancel_scope.cancel()
 
 

@@ -13,20 +13,20 @@ from collections.abc import Awaitable, Callable, Mapping
 import trio
 from msgspec import Raw
 
-from host.asking import PeerError
 from host.errors import Forbidden, ProtocolViolation, ServerErrorResponse
 from host.exchange import InputRequired
 from host.jsonrpc.raw import encode
+from host.outstanding import PeerError
 from host.protocol.questions import ELICIT, CannotAsk, Question, question_of
 from host.protocol.rounds import MoreInput, elicitation_cancelled, more_input
 from host.protocol.stateless import INPUT_REQUIRED, kind_of
-from host.upstream.origin import Origin
-from host.upstream.reverse import Voice
+from host.upstream.call import UpstreamCall
+from host.upstream.server_requests import ServerMessages
 
 MAX_ROUNDS = 10
 """As common clients allow; a server that asks for more goes round in circles."""
-FIRST_PAUSE = 0.05
-LAST_PAUSE = 2.0
+INITIAL_PAUSE = 0.05
+MAX_PAUSE = 2.0
 """Seconds before a request is repeated that brings nothing new: at first, and at the most."""
 MAX_STATE = 256 * 1024
 """Bytes of a state that a caller is given to carry: it has to bring all of it back with its next request."""
@@ -35,19 +35,19 @@ MAX_POLLS = 300
 
 Send = Callable[[Mapping[str, Raw] | None, str | None], Awaitable[Raw]]
 """Sends the request again, with these answers and this state; gives the result."""
-_Known = dict[tuple[str, bytes], Raw]
+_KnownAnswers = dict[tuple[str, bytes], Raw]
 """Answers that hold for as long as the same is asked again: the visits to pages."""
 
 
-class Rounds:
+class MrtrDriver:
     """Those of one request."""
 
-    def __init__(self, server: str, voice: Voice, origin: Origin) -> None:
+    def __init__(self, server: str, server_messages: ServerMessages, call: UpstreamCall) -> None:
         self._server = server
-        self._voice = voice
-        self._origin = origin
+        self._server_messages = server_messages
+        self._call = call
 
-    async def relayed(self, result: Raw) -> InputRequired:
+    async def relay(self, result: Raw) -> InputRequired:
         """The unfinished answer, for a caller that goes on with it itself.
 
         Raises:
@@ -58,11 +58,11 @@ class Rounds:
         if more.state is not None and len(more.state.encode()) > MAX_STATE:
             why = f"{self._server} sent a requestState of more than {MAX_STATE} bytes"
             raise ProtocolViolation(self._server, why)
-        asked = {key: self._recognised(*each) for key, each in more.requests.items()}
-        questions = {key: self._fitted(*each) for key, each in more.requests.items()}
-        for key, (question, _) in asked.items():
-            await self._voice.consent(question, questions[key][1], self._origin.exchange.caller)
-        return InputRequired(self._server, questions, more.state)
+        parsed = {key: self._parse_request(*each) for key, each in more.requests.items()}
+        adapted = {key: self._adapt(*each) for key, each in more.requests.items()}
+        for key, (server_request, _) in parsed.items():
+            await self._server_messages.admit(server_request, adapted[key][1], self._call.exchange.caller)
+        return InputRequired(self._server, adapted, more.state)
 
     async def drive(self, result: Raw, send: Send) -> Raw:
         """The finished answer that follows this one, once all questions on the way have been answered.
@@ -71,27 +71,31 @@ class Rounds:
             BrokeProtocol, Forbidden: the server asks what it may not, or without end.
             Refused: the client refused to answer what cannot be declined.
         """
-        known: _Known = {}
+        known: _KnownAnswers = {}
         rounds = polls = 0
-        pause = FIRST_PAUSE
+        pause = INITIAL_PAUSE
         while kind_of(result) == INPUT_REQUIRED:
             more = self._read(result)
-            asked = {key: each for key, each in more.requests.items() if _as_known(each) not in known}
-            if asked:
-                rounds, pause = rounds + 1, FIRST_PAUSE
+            unanswered = {key: each for key, each in more.requests.items() if _answer_key(each) not in known}
+            if unanswered:
+                rounds, pause = rounds + 1, INITIAL_PAUSE
             else:
                 if more.requests:  # it waits for what the user does elsewhere, which may take a while
                     polls += 1
                 else:  # it only wants to be asked again
                     rounds += 1
                 await trio.sleep(pause * random.uniform(0.8, 1.2))
-                pause = min(2 * pause, LAST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE)
             if rounds > MAX_ROUNDS or polls > MAX_POLLS:
                 raise ProtocolViolation(self._server, f"{self._server} asks without end")
-            answers = await self.answers(asked)
-            self._origin.patience.progressed()  # each round is a sign of life
-            known |= {_as_known(each): answers[key] for key, each in asked.items() if _is_page(each) and key in answers}
-            answers |= {key: known[_as_known(each)] for key, each in more.requests.items() if key not in answers}
+            answers = await self.collect_answers(unanswered)
+            self._call.deadline.extend()  # each round is a sign of life
+            known |= {
+                _answer_key(each): answers[key]
+                for key, each in unanswered.items()
+                if _is_url_elicitation(each) and key in answers
+            }
+            answers |= {key: known[_answer_key(each)] for key, each in more.requests.items() if key not in answers}
             result = await send(answers if more.has_requests else None, more.state)
         return result
 
@@ -102,56 +106,58 @@ class Rounds:
             why = f"{self._server} sent an unfinished answer that is none: {problem}"
             raise ProtocolViolation(self._server, why) from None
 
-    def _fitted(self, method: str, params: Raw | None) -> tuple[str, dict[str, Raw]]:
+    def _adapt(self, method: str, params: Raw | None) -> tuple[str, dict[str, Raw]]:
         try:
-            return method, self._voice.fitted(self._recognised(method, params), self._origin.exchange.caller)
+            return method, self._server_messages.adapt_request(
+                self._parse_request(method, params), self._call.exchange.caller
+            )
         except CannotAsk as refusal:
             raise Forbidden(self._server, f"{self._server} asks for what it may not: {refusal.why}") from None
 
-    def _recognised(self, method: str, params: Raw | None) -> tuple[Question, dict[str, Raw]]:
-        found = question_of(method, params, identified=False)
-        if found is None:
+    def _parse_request(self, method: str, params: Raw | None) -> tuple[Question, dict[str, Raw]]:
+        parsed = question_of(method, params, identified=False)
+        if parsed is None:
             raise ProtocolViolation(
                 self._server, f"{self._server} asks with a method that is no question: {method[:80]}"
             )
-        return found
+        return parsed
 
-    async def answers(self, asked: Mapping[str, tuple[str, Raw | None]]) -> dict[str, Raw]:
+    async def collect_answers(self, requests: Mapping[str, tuple[str, Raw | None]]) -> dict[str, Raw]:
         """The client's answers to all of these, by their keys.
 
         Raises:
             BrokeProtocol, Forbidden: one of them may not be asked. Then none is.
             Refused: the client refused to answer what cannot be declined.
         """
-        recognised = {key: self._recognised(*each)[0] for key, each in asked.items()}
-        fitted = {key: self._fitted(*each) for key, each in asked.items()}
+        parsed = {key: self._parse_request(*each)[0] for key, each in requests.items()}
+        adapted = {key: self._adapt(*each) for key, each in requests.items()}
         answers: dict[str, Raw] = {}
         refusals: list[PeerError] = []
 
-        async def put(key: str) -> None:
+        async def forward(key: str) -> None:
             try:
-                answers[key] = await self._voice.put(self._origin, recognised[key], *fitted[key])
+                answers[key] = await self._server_messages.forward(self._call, parsed[key], *adapted[key])
             except PeerError as refusal:
-                if fitted[key][0] == ELICIT:
+                if adapted[key][0] == ELICIT:
                     answers[key] = elicitation_cancelled()
                 else:  # the server cannot be told that somebody does not want to
                     refusals.append(refusal)
                     nursery.cancel_scope.cancel("one of them was refused")
 
         async with trio.open_nursery() as nursery:
-            for key in fitted:
-                nursery.start_soon(put, key)
+            for key in adapted:
+                nursery.start_soon(forward, key)
         if refusals:
             error = refusals[0].error
             raise ServerErrorResponse(self._server, error.code, error.message, error.data)
         return answers
 
 
-def _is_page(asked: tuple[str, Raw | None]) -> bool:
-    found = question_of(*asked, identified=False)
+def _is_url_elicitation(request: tuple[str, Raw | None]) -> bool:
+    found = question_of(*request, identified=False)
     return found is not None and found[0] is Question.URL
 
 
-def _as_known(asked: tuple[str, Raw | None]) -> tuple[str, bytes]:
-    method, params = asked
+def _answer_key(request: tuple[str, Raw | None]) -> tuple[str, bytes]:
+    method, params = request
     return method, bytes(params if params is not None else encode(None))

@@ -22,15 +22,15 @@ from host.upstream.client import Client
 from host.upstream.connection import OpenLink, Seat
 from host.upstream.instances import Instances
 from host.upstream.levels import Levels
+from host.upstream.resource_watches import NotifyWatcher
 from host.upstream.supervisor import Disabled, Ready, Upstream
-from host.upstream.watches import Tell
 from host.wire.link import Link, LinkLost
 
-DRAIN = 10.0
+DRAIN_TIMEOUT = 10.0
 """Seconds that the calls of a server have to end before it begins anew, or ends, for another configuration."""
 
 
-class Roster:
+class Upstreams:
     """The upstreams by id, in the order of the configuration; `levels` holds what callers want of their logs. Within
     `start_grace` after the start first answers may wait for servers that are still starting."""
 
@@ -44,11 +44,11 @@ class Roster:
         journal: Journal,
         nursery: trio.Nursery,
         *,
-        alone: bool,
+        single_client: bool,
     ) -> None:
-        self._sole: Caller | None = None
-        self.levels = Levels()
-        self.upstreams: Mapping[str, Upstream] = {}
+        self._sole_caller: Caller | None = None
+        self.log_levels = Levels()
+        self.by_id: Mapping[str, Upstream] = {}
         self.instances: Mapping[str, Instances] = {}
         self._grace_ends = trio.current_time() + start_grace
         self._open_link = open_link
@@ -56,67 +56,73 @@ class Roster:
         self._gate = gate
         self._journal = journal
         self._nursery = nursery
-        self._alone = alone
+        self._single_client = single_client
         self._ending: dict[str, trio.Event] = {}
         """By id: set when the last one that was to end has ended."""
         self._due: dict[str, None] = {}
         """Servers of which it is to be judged anew what is watched."""
         self._wake = trio.Event()
-        self._beginning = trio.Lock()
+        self._start_lock = trio.Lock()
         self.apply(servers, servers)
 
-    def apply(self, servers: Mapping[str, ServerSpec], anew: Container[str]) -> None:
+    def apply(self, servers: Mapping[str, ServerSpec], restarted: Container[str]) -> None:
         """Have these servers from now on, in this order. Those of them in `anew` begin anew; what they are used for
         until then, and what is not among them any more, has DRAIN seconds to come to its end. The others are not
         disturbed."""
-        former, former_instances = self.upstreams, self.instances
+        former, former_instances = self.by_id, self.instances
         upstreams: dict[str, Upstream] = {}
         instances: dict[str, Instances] = {}
         for id, spec in servers.items():
             old = former.get(id)
-            if old is not None and id not in anew:
+            if old is not None and id not in restarted:
                 old.spec = spec
                 upstreams[id] = old
                 if id in former_instances:
                     former_instances[id].spec = spec
                     instances[id] = former_instances[id]
                 continue
-            upstream = upstreams[id] = self._made(spec)
+            upstream = upstreams[id] = self._make_upstream(spec)
             if old is not None:
                 upstream.watches = old.watches  # whoever watches something of it goes on with that
             if spec.isolation is not Isolation.SHARED:
-                instances[id] = self._instances_of(upstream)
+                instances[id] = self._make_instances(upstream)
             if old is not None:
-                self._ends(old, former_instances.get(id))
+                self._schedule_end(old, former_instances.get(id))
             self._nursery.start_soon(self._run, upstream, self._ending.get(id))
-        self.upstreams, self.instances = upstreams, instances
+        self.by_id, self.instances = upstreams, instances
         for id, old in former.items():
             if id not in servers:
-                self._ends(old, former_instances.get(id))
+                self._schedule_end(old, former_instances.get(id))
 
-    def _ends(self, upstream: Upstream, instances: Instances | None) -> None:
+    def _schedule_end(self, upstream: Upstream, instances: Instances | None) -> None:
         """Have it come to its end, after whatever had its name before."""
         id = upstream.spec.id
         before, self._ending[id] = self._ending.get(id), trio.Event()
         self._nursery.start_soon(self._end, upstream, instances, before, self._ending[id])
 
-    def _made(self, spec: ServerSpec) -> Upstream:
-        made = Upstream(
-            spec, self._catalog, self._gate, self.levels, self._journal, lambda: self._sole, alone=self._alone
+    def _make_upstream(self, spec: ServerSpec) -> Upstream:
+        upstream = Upstream(
+            spec,
+            self._catalog,
+            self._gate,
+            self.log_levels,
+            self._journal,
+            lambda: self._sole_caller,
+            single_client=self._single_client,
         )
         if spec.disabled:
-            made.state = Disabled()
-            made.settled.set()
-        return made
+            upstream.state = Disabled()
+            upstream.settled.set()
+        return upstream
 
-    def _instances_of(self, upstream: Upstream) -> Instances:
+    def _make_instances(self, upstream: Upstream) -> Instances:
         return Instances(
             upstream.spec,
-            partial(_open_another, self._open_link, upstream.spec),
-            partial(_manner_of, upstream),
+            partial(_open_instance_link, self._open_link, upstream.spec),
+            partial(_last_dialect, upstream),
             upstream.listed,
             self._gate,
-            self.levels,
+            self.log_levels,
             self._journal,
             self._nursery,
         )
@@ -127,83 +133,83 @@ class Roster:
             if former is not None:
                 await former.wait()
             if not upstream.spec.disabled:
-                with upstream.life:
-                    async with self._beginning:
+                with upstream.supervision:
+                    async with self._start_lock:
                         pass  # one begins in each pass: to look up and write down what it launches takes 2 ms
                     await upstream.supervise(self._open_link)
         finally:
-            upstream.gone.set()
+            upstream.stopped.set()
 
     async def _end(
         self, upstream: Upstream, instances: Instances | None, before: trio.Event | None, ended: trio.Event
     ) -> None:
         if before is not None:
             await before.wait()
-        with trio.move_on_after(DRAIN):
+        with trio.move_on_after(DRAIN_TIMEOUT):
             await upstream.idle()
             if instances is not None:
                 await instances.idle()
         if instances is not None:
             instances.end()
-        upstream.life.cancel("the configuration has another in its place, or none")
-        await upstream.gone.wait()
+        upstream.supervision.cancel("the configuration has another in its place, or none")
+        await upstream.stopped.wait()
         ended.set()
 
     def __contains__(self, server: object) -> bool:
-        return server in self.upstreams
+        return server in self.by_id
 
-    def reconsider(self, servers: Iterable[str]) -> None:
+    def reevaluate(self, servers: Iterable[str]) -> None:
         """Judge anew what is watched of these servers: they may show other entries than before."""
         self._due.update(dict.fromkeys(servers))
         self._wake.set()
 
-    async def judge(self) -> None:
+    async def run(self) -> None:
         """Judge anew what is to be, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
             while self._due:
                 server, _ = self._due.popitem()
-                await self._catalog.slices.run(self._judging(server))
+                await self._catalog.slices.run(self._reevaluate_server(server))
 
-    def _judging(self, server: str) -> Steps[None]:
-        if server in self.upstreams:
-            yield from self.upstreams[server].watches.keep_shown()
+    def _reevaluate_server(self, server: str) -> Steps[None]:
+        if server in self.by_id:
+            yield from self.by_id[server].watches.drop_hidden()
         if server in self.instances:
-            yield from self.instances[server].keep_shown()
+            yield from self.instances[server].drop_hidden()
 
-    def _upstream(self, server: str) -> Upstream:
+    def _get(self, server: str) -> Upstream:
         """Raises Unavailable for one that a new configuration took away meanwhile."""
-        if server not in self.upstreams:
+        if server not in self.by_id:
             raise Unavailable(server, f"{server} is not in the configuration any more")
-        return self.upstreams[server]
+        return self.by_id[server]
 
-    def ready(self, server: str) -> Client:
+    def ready_client(self, server: str) -> Client:
         """The client that keeps the server's lists; raises Unavailable if it is not connected."""
-        return self._upstream(server).ready()
+        return self._get(server).ready_client()
 
-    def seat(self, server: str, exchange: Exchange) -> AbstractAsyncContextManager[Seat]:
+    def lease(self, server: str, exchange: Exchange) -> AbstractAsyncContextManager[Seat]:
         """Where the exchange is carried out, by the isolation of the server: the shared client, or a dedicated one.
 
         Raises, here or on entering:
             Unavailable: there is none now.
             TooMany: there are as many dedicated instances as may be.
         """
-        upstream = self._upstream(server)
+        upstream = self._get(server)
         if upstream.spec.isolation is Isolation.SHARED:
-            return nullcontext(upstream.seat())
-        return self.instances[server].seat(exchange)
+            return nullcontext(upstream.lease())
+        return self.instances[server].lease(exchange)
 
-    def check_subscribes(self, server: str) -> None:
+    def check_subscribable(self, server: str) -> None:
         """Refuse where the server cannot be subscribed to.
 
         Raises:
             Unavailable: it is not connected.
             MethodNotFound: it does not offer subscriptions.
         """
-        _check_subscribes(self.ready(server))
+        _check_subscribable(self.ready_client(server))
 
-    async def watch(self, permit: CallPermit, tell: Tell) -> None:
+    async def watch(self, permit: CallPermit, notify: NotifyWatcher) -> None:
         """Whoever has the permit hears of changes to its resource, through `tell`, until it unwatches it or is gone.
         Where every call has an instance of its own, the one that lists is watched.
 
@@ -211,24 +217,22 @@ class Roster:
             UpstreamError: the server did not agree, or cannot be asked.
             MethodNotFound: it does not offer this.
         """
-        upstream = self._upstream(permit.server)
+        upstream = self._get(permit.server)
         lasting = upstream.spec.isolation is not Isolation.PER_CALL and permit.exchange.caller.instance_key is not None
-        seat = self.seat(permit.server, permit.exchange) if lasting else nullcontext(upstream.seat())
-        async with seat as found:
-            _check_subscribes(found.client)
-            await found.watches.watch(permit, tell)
+        lease = self.lease(permit.server, permit.exchange) if lasting else nullcontext(upstream.lease())
+        async with lease as leased:
+            _check_subscribable(leased.client)
+            await leased.watches.watch(permit, notify)
 
     def unwatch(self, server: str, uri: str, caller: Caller) -> None:
-        if server in self.upstreams:
-            self.upstreams[server].watches.unwatch(uri, caller)
+        if server in self.by_id:
+            self.by_id[server].watches.unwatch(uri, caller)
         if server in self.instances:
             self.instances[server].unwatch(uri, caller)
 
     async def wait_settled(self, server: str | None) -> None:
         """Wait until the server (None: every server) has been tried once, but never past the grace."""
-        wanted = (
-            self.upstreams.values() if server is None else [self.upstreams[server]] if server in self.upstreams else []
-        )
+        wanted = self.by_id.values() if server is None else [self.by_id[server]] if server in self.by_id else []
         starting = [upstream for upstream in wanted if not upstream.settled.is_set()]
         if not starting or trio.current_time() >= self._grace_ends:
             return
@@ -239,23 +243,23 @@ class Roster:
     def serve_only(self, caller: Caller) -> None:
         """There is one client, and will be no other: what is shared is its own. Servers that asked for roots before it
         was there are told to ask again."""
-        self._sole = caller
+        self._sole_caller = caller
         if caller.abilities.roots:
             self.roots_changed(caller)
 
     def roots_changed(self, caller: Caller) -> None:
         """The caller's roots are not what they were. Servers that it shares with others hear nothing of it."""
         clients = [instances.client_of(caller) for instances in self.instances.values()]
-        if caller is self._sole:
-            clients += [each.state.client for each in self.upstreams.values() if isinstance(each.state, Ready)]
+        if caller is self._sole_caller:
+            clients += [each.state.client for each in self.by_id.values() if isinstance(each.state, Ready)]
         for client in clients:
             if client is not None and not client.offer.revision.stateless:
-                self._nursery.start_soon(_tell_roots_changed, client)
+                self._nursery.start_soon(_notify_roots_changed, client)
 
     def release(self, caller: Caller) -> None:
         """Nothing is told to this caller any more. What serves others of the same client goes on."""
-        self.levels.forget(caller)
-        for upstream in self.upstreams.values():
+        self.log_levels.forget(caller)
+        for upstream in self.by_id.values():
             upstream.watches.forget(caller)
         for instances in self.instances.values():
             instances.release(caller)
@@ -267,26 +271,26 @@ class Roster:
             instances.forget(caller)
 
 
-def _open_another(open_link: OpenLink, spec: ServerSpec, manner: Manner) -> AbstractAsyncContextManager[Link]:
-    return open_link(spec, older=manner.older)
+def _open_instance_link(open_link: OpenLink, spec: ServerSpec, dialect: Manner) -> AbstractAsyncContextManager[Link]:
+    return open_link(spec, older=dialect.older)
 
 
-def _manner_of(upstream: Upstream) -> Manner:
-    return upstream.last_manner
+def _last_dialect(upstream: Upstream) -> Manner:
+    return upstream.last_dialect
 
 
-async def _tell_roots_changed(client: Client) -> None:
+async def _notify_roots_changed(client: Client) -> None:
     with suppress(LinkLost):
         await client.peer.notify(ROOTS_CHANGED)
 
 
-def _check_subscribes(client: Client) -> None:
+def _check_subscribable(client: Client) -> None:
     if not client.offer.subscribes:
         raise MethodNotFound(f"{client.server} does not offer subscriptions to resources")
 
 
 @asynccontextmanager
-async def open_roster(
+async def open_upstreams(
     servers: Mapping[str, ServerSpec],
     start_grace: float,
     open_link: OpenLink,
@@ -294,15 +298,17 @@ async def open_roster(
     gate: Gate,
     journal: Journal,
     *,
-    alone: bool = False,
-) -> AsyncIterator[Roster]:
+    single_client: bool = False,
+) -> AsyncIterator[Upstreams]:
     """Supervise the servers for the block, and keep the catalog as the gate lets it be seen. When it ends, all are
     stopped, side by side, and gone when this returns. `alone`: there will be one client only (`Roster.serve_only`)."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(catalog.run)
         try:
-            roster = Roster(servers, start_grace, open_link, catalog, gate, journal, nursery, alone=alone)
-            nursery.start_soon(roster.judge)
-            yield roster
+            upstreams = Upstreams(
+                servers, start_grace, open_link, catalog, gate, journal, nursery, single_client=single_client
+            )
+            nursery.start_soon(upstreams.run)
+            yield upstreams
         finally:
             nursery.cancel_scope.cancel()

@@ -22,14 +22,14 @@ from host.protocol.meta import TOKEN
 from host.protocol.methods import INITIALIZE
 from host.wire.link import LinkLost
 
-CALL_OFF_GRACE = 2.0
-ABANDONED = 600.0
+CANCEL_SEND_GRACE = 2.0
+ABANDONED_SECONDS = 600.0
 """Seconds for which an abandoned request still counts as one that the other side may be working for."""
 MAX_ABANDONED = 10_000
 
 T = TypeVar("T")
 
-Late = Callable[[Raw], None]
+LateResultCallback = Callable[[Raw], None]
 """Takes the result of a request that was called off and carried out all the same; must not wait."""
 
 
@@ -50,42 +50,42 @@ class AnswerTooLong(BrokenAnswer):
 
 
 class _Waiter(Generic[T]):
-    __slots__ = ("arrived", "outcome", "subject")
+    __slots__ = ("done", "outcome", "subject")
 
     def __init__(self, subject: T | None) -> None:
-        self.arrived = trio.Event()
+        self.done = trio.Event()
         self.outcome: Raw | Exception | None = None
         self.subject = subject
 
-    def end(self, outcome: Raw | Exception) -> None:
+    def set_outcome(self, outcome: Raw | Exception) -> None:
         self.outcome = outcome
-        self.arrived.set()
+        self.done.set()
 
 
-class Asking(Generic[T]):
+class OutstandingRequests(Generic[T]):
     """The requests in flight. Each may have a subject: what it is sent for, which the other side's own messages are
     held against (`subject_of`, `subjects`). Of one that was abandoned no more is kept than `whose` says of it, and who
     takes a result that comes late."""
 
-    def __init__(self, whose: Callable[[T], Hashable] = id) -> None:
-        self._whose = whose
-        self._asked: Asked[_Waiter[T]] = Asked()
-        self._abandoned: dict[int, tuple[Hashable | None, float, Late | None]] = {}
+    def __init__(self, owner_of: Callable[[T], Hashable] = id) -> None:
+        self._owner_of = owner_of
+        self._requests: Asked[_Waiter[T]] = Asked()
+        self._abandoned: dict[int, tuple[Hashable | None, float, LateResultCallback | None]] = {}
         self._progress: dict[int, Callable[[dict[str, Raw]], None]] = {}
         self._last_token = 0
         self._lost: LinkLost | None = None
 
     def __len__(self) -> int:
-        return len(self._asked)
+        return len(self._requests)
 
     async def request(
         self,
         method: str,
         params: Raw | None,
         send: Callable[[Request], Awaitable[None]],
-        call_off: Callable[[Id, Notification], Awaitable[None]],
+        send_cancel: Callable[[Id, Notification], Awaitable[None]],
         subject: T | None = None,
-        late: Late | None = None,
+        on_late_result: LateResultCallback | None = None,
     ) -> Raw:
         """Ask, and wait for the result. Cancelling this calls the request off at the other side. A result that comes
         all the same goes to `late`.
@@ -98,23 +98,25 @@ class Asking(Generic[T]):
         if self._lost is not None:
             raise copy_of(self._lost)
         waiter = _Waiter(subject)
-        request = self._asked.ask(method, params, waiter)
+        request = self._requests.ask(method, params, waiter)
         assert isinstance(request.id, int)
         try:
             await send(request)
-            await waiter.arrived.wait()
+            await waiter.done.wait()
         except trio.Cancelled as cancelled:
-            notice = self._abandon(request.id, subject, cancelled.reason or "the caller no longer waits", late)
+            notice = self._abandon(
+                request.id, subject, cancelled.reason or "the caller no longer waits", on_late_result
+            )
             # initialize must not be called off (2025-11-25, "Cancellation"): whoever gives up on it leaves altogether.
             if notice is not None and method != INITIALIZE and self._lost is None:
-                with trio.move_on_after(CALL_OFF_GRACE, shield=True):
-                    await call_off(request.id, notice)
+                with trio.move_on_after(CANCEL_SEND_GRACE, shield=True):
+                    await send_cancel(request.id, notice)
             raise
         except LinkLost as lost:
             # The answer may have come before the exchange broke: then it counts.
             if waiter.outcome is None:
                 if lost.nothing_begun:
-                    self._asked.abandon(request.id, None)
+                    self._requests.abandon(request.id, None)
                 else:
                     self._abandon(request.id, subject, None)
                 raise
@@ -124,44 +126,44 @@ class Asking(Generic[T]):
         assert outcome is not None
         return outcome
 
-    def answered(self, message: Success | Failure | Malformed) -> bool:
+    def on_response(self, message: Success | Failure | Malformed) -> bool:
         """Take an answer, or what should have been one. False if nobody waits for it, nor ever did: an answer to a
         request that was called off meanwhile is lawful, and means nothing."""
-        waiter = self._asked.answer(message)
+        waiter = self._requests.answer(message)
         if waiter is None:
-            return type(message.id) is int and self._came_late(message.id, message)
+            return type(message.id) is int and self._on_late_response(message.id, message)
         if isinstance(message, Success):
-            waiter.end(message.result)
+            waiter.set_outcome(message.result)
         elif isinstance(message, Failure):
-            waiter.end(PeerError(message.error))
+            waiter.set_outcome(PeerError(message.error))
         else:
-            waiter.end((AnswerTooLong if message.code == TOO_LARGE else BrokenAnswer)(message.why))
+            waiter.set_outcome((AnswerTooLong if message.code == TOO_LARGE else BrokenAnswer)(message.why))
         return True
 
-    def _came_late(self, id: int, message: Success | Failure | Malformed) -> bool:
+    def _on_late_response(self, id: int, message: Success | Failure | Malformed) -> bool:
         if id not in self._abandoned:
             return False
-        _, _, late = self._abandoned.pop(id)
-        if late is not None and isinstance(message, Success):
-            late(message.result)
+        _, _, on_late_result = self._abandoned.pop(id)
+        if on_late_result is not None and isinstance(message, Success):
+            on_late_result(message.result)
         return True
 
     def subject_of(self, id: Id) -> T | None:
         """What the request in flight with this id is for."""
-        waiter = self._asked.waiter(id)
+        waiter = self._requests.waiter(id)
         return None if waiter is None else waiter.subject
 
     def subjects(self) -> list[T]:
         """The subjects of the requests in flight, oldest first."""
-        return [waiter.subject for waiter in self._asked if waiter.subject is not None]
+        return [waiter.subject for waiter in self._requests if waiter.subject is not None]
 
-    def abandoned(self) -> set[Hashable]:
+    def abandoned_owners(self) -> set[Hashable]:
         """Whose requests were abandoned not long ago: the other side may not know yet, and still work for them."""
-        self._forget()
-        return {whose for whose, _, _ in self._abandoned.values() if whose is not None}
+        self._prune_abandoned()
+        return {owner for owner, _, _ in self._abandoned.values() if owner is not None}
 
     @contextmanager
-    def progress(self, report: Callable[[dict[str, Raw]], None]) -> Iterator[int]:
+    def progress_token(self, report: Callable[[dict[str, Raw]], None]) -> Iterator[int]:
         """A token under which the other side may report progress while the block runs; `report` gets the members of
         each report and must not wait."""
         self._last_token += 1
@@ -172,7 +174,7 @@ class Asking(Generic[T]):
         finally:
             del self._progress[token]
 
-    def progressed(self, notice: Notification) -> str | None:
+    def on_progress(self, notice: Notification) -> str | None:
         """Take a progress notification. The token if nobody wants progress under it (any more).
 
         Raises:
@@ -189,26 +191,28 @@ class Asking(Generic[T]):
         report(found)
         return None
 
-    def end(self, lost: LinkLost) -> None:
+    def fail_all(self, lost: LinkLost) -> None:
         """The other side is gone: nobody waits for it any more."""
         if self._lost is None:
             self._lost = lost
-            for waiter in self._asked.drain():
-                waiter.end(copy_of(lost))
+            for waiter in self._requests.drain():
+                waiter.set_outcome(copy_of(lost))
 
-    def _abandon(self, id: int, subject: T | None, reason: str | None, late: Late | None = None) -> Notification | None:
-        notice = self._asked.abandon(id, reason)
+    def _abandon(
+        self, id: int, subject: T | None, reason: str | None, on_late_result: LateResultCallback | None = None
+    ) -> Notification | None:
+        notice = self._requests.abandon(id, reason)
         if notice is not None:
-            self._forget()
-            whose = None if subject is None else self._whose(subject)
-            self._abandoned[id] = whose, trio.current_time() + ABANDONED, late
+            self._prune_abandoned()
+            owner = None if subject is None else self._owner_of(subject)
+            self._abandoned[id] = owner, trio.current_time() + ABANDONED_SECONDS, on_late_result
         return notice
 
-    def _forget(self) -> None:
+    def _prune_abandoned(self) -> None:
         """Let go of what was abandoned long ago; the oldest stand first."""
         now = trio.current_time()
         while self._abandoned:
-            id, (_, until, _) = next(iter(self._abandoned.items()))
-            if until > now and len(self._abandoned) < MAX_ABANDONED:
+            id, (_, expires_at, _) = next(iter(self._abandoned.items()))
+            if expires_at > now and len(self._abandoned) < MAX_ABANDONED:
                 return
             del self._abandoned[id]

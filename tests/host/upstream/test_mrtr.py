@@ -22,8 +22,8 @@ from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.rounds import MAX_KEYS
 from host.protocol.versions import LATEST
-from host.upstream.origin import CEILING
-from host.upstream.rounds import FIRST_PAUSE, LAST_PAUSE, MAX_ROUNDS, MAX_STATE
+from host.upstream.call import MAX_CALL_SECONDS
+from host.upstream.mrtr import INITIAL_PAUSE, MAX_PAUSE, MAX_ROUNDS, MAX_STATE
 from tests.kit.gates import kind
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, later, open_world
 
@@ -171,8 +171,8 @@ async def test_a_server_that_only_wants_to_be_asked_again_is_after_a_while(
         result = await call.comes()
         assert result == BARE if ends else "asks without end" in result["content"][0]["text"]
         pauses = [after - before for before, after in pairwise(times)]
-        assert pauses[0] == pytest.approx(FIRST_PAUSE, rel=0.25)
-        assert pauses[-1] == pytest.approx(LAST_PAUSE, rel=0.25)
+        assert pauses[0] == pytest.approx(INITIAL_PAUSE, rel=0.25)
+        assert pauses[-1] == pytest.approx(MAX_PAUSE, rel=0.25)
         assert client.server_requests == []
 
 
@@ -222,7 +222,7 @@ async def test_a_server_that_wants_to_be_asked_again_for_ever_is_stopped(autojum
         began = trio.current_time()
         result = await client.call("a__x")
         assert result["isError"] is True
-        assert trio.current_time() - began <= CEILING + 1
+        assert trio.current_time() - began <= MAX_CALL_SECONDS + 1
 
 
 async def test_a_page_is_shown_once_however_often_the_server_asks_for_it(autojump_clock: MockClock) -> None:

@@ -19,13 +19,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation
 from config.globs import MAX_LENGTH
-from host.asking import PeerError
 from host.errors import ServerErrorResponse
 from host.exchange import Caller, Exchange, NoClient
 from host.jsonrpc.messages import ErrorBody, Request
+from host.outstanding import PeerError
 from host.protocol.methods import Kind
-from host.upstream import watches
-from host.upstream.reverse import MAX_UPDATE
+from host.upstream import resource_watches
+from host.upstream.server_requests import MAX_UPDATE
 from tests.kit.gates import kind, open_gate
 from tests.kit.passes import assert_loop_responsive
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world
@@ -365,8 +365,8 @@ async def _is_told_of_its_parts(watched: set[str], changed: str) -> None:
     told: set[str] = set()
     server = Watched()
     async with open_world(server) as world, trio.open_nursery() as nursery:
-        held = watches.Watches("a", 60, lambda uri: True)
-        nursery.start_soon(held.follow, _agree)
+        held = resource_watches.ResourceWatches("a", 60, lambda uri: True)
+        nursery.start_soon(held.run_listening, _agree)
 
         async def watch(uri: str) -> Caller:
             caller = Caller(uri, None)
@@ -377,7 +377,7 @@ async def _is_told_of_its_parts(watched: set[str], changed: str) -> None:
             return caller
 
         callers = {uri: await watch(uri) for uri in watched}
-        held.updated(changed, {})
+        held.on_updated(changed, {})
         above = {changed} | {
             changed[:at] for at in range(1, len(changed)) if changed[at] in "/#?" or changed[at - 1] in "/#?"
         }
@@ -385,7 +385,7 @@ async def _is_told_of_its_parts(watched: set[str], changed: str) -> None:
         told.clear()
         for uri, caller in callers.items():
             held.unwatch(uri, caller)
-        held.updated(changed, {})
+        held.on_updated(changed, {})
         assert not told
         nursery.cancel_scope.cancel()
 
@@ -404,12 +404,12 @@ async def test_a_change_of_something_with_a_great_many_pieces_holds_nobody_up(wa
         (client,) = await listeners(world, nursery, 1)
         if watched:
             await watch(nursery, client).comes()
-        held = world.upstreams.upstreams["a"].watches
+        held = world.upstreams.by_id["a"].watches
         assert len(held) == watched
 
         async def longest_that_is_passed_on() -> None:
             for _ in range(100):
-                held.updated("x:" + "/" * (MAX_LENGTH - 2), {})
+                held.on_updated("x:" + "/" * (MAX_LENGTH - 2), {})
             await trio.lowlevel.checkpoint()
 
         async def longer() -> None:
@@ -509,7 +509,7 @@ async def test_a_server_that_cannot_be_watched_is_not_asked(capability: dict[str
 
 
 async def test_only_so_many_resources_of_a_server_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches, "MAX_WATCHED", 2)
+    monkeypatch.setattr(resource_watches, "MAX_WATCHED", 2)
     server = Watched()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         first, second = await listeners(world, nursery, 2)
@@ -586,7 +586,7 @@ async def test_what_a_server_refused_when_it_came_back_is_asked_for_again_before
         assert (server.connections, server.subscribed) == (2, set())
         _, *asked = server.asked_at
         assert [later - each for each, later in pairwise(asked)] == pytest.approx(
-            [watches.FIRST_AGAIN, 2 * watches.FIRST_AGAIN], abs=0.1
+            [resource_watches.INITIAL_RETRY_DELAY, 2 * resource_watches.INITIAL_RETRY_DELAY], abs=0.1
         )
         server.refuses_uris = set()
         await trio.sleep(10)
@@ -594,7 +594,7 @@ async def test_what_a_server_refused_when_it_came_back_is_asked_for_again_before
         told = len(updates(client))
         await server.says_updated(D)
         assert len(updates(client)) == told + 1
-        await trio.sleep(2 * watches.LAST_AGAIN)
+        await trio.sleep(2 * resource_watches.MAX_RETRY_DELAY)
         assert len(server.log) == 5
         nursery.cancel_scope.cancel()
 
@@ -627,7 +627,7 @@ async def test_a_request_that_is_called_off_in_the_breath_of_its_answer_leaves_n
     async with open_world(server) as world, trio.open_nursery() as nursery:
         (client,) = await listeners(world, nursery, 1)
         await watch(nursery, client).comes()
-        held = world.upstreams.upstreams["a"].watches
+        held = world.upstreams.by_id["a"].watches
 
         async def called_off(exchange: Exchange) -> None:
             permit = world.gate.admit_without_confirmation(exchange, "a", Kind.RESOURCE, D)
@@ -756,7 +756,7 @@ async def test_whoever_wants_what_was_just_refused_to_another_is_answered_too(nu
     """Although nothing else is wanted than before (rule 110)."""
     server = Watched()
     with open_gate({"a": server.spec}) as gate:
-        held = watches.Watches("a", 5.0, lambda uri: True)
+        held = resource_watches.ResourceWatches("a", 5.0, lambda uri: True)
         refused: list[str] = []
         waiting = [str(n) for n in range(20)]
 
@@ -775,7 +775,7 @@ async def test_whoever_wants_what_was_just_refused_to_another_is_answered_too(nu
                 nursery.start_soon(want, waiting.pop())
             return frozenset()
 
-        nursery.start_soon(held.follow, agree)
+        nursery.start_soon(held.run_listening, agree)
         await wait_all_tasks_blocked()
         nursery.start_soon(want, "first")
         await wait_all_tasks_blocked()
@@ -789,19 +789,19 @@ async def test_whoever_wants_what_was_just_refused_to_another_is_answered_too(nu
 @pytest.mark.parametrize("watched", ["/", "/?#"])
 async def test_only_so_many_beginnings_of_a_uri_are_looked_up(watched: str) -> None:
     """The longest ones: a server may write a URI of nothing but `/`."""
-    held = watches.Watches("a", 5.0, lambda uri: True)
+    held = resource_watches.ResourceWatches("a", 5.0, lambda uri: True)
     told: list[str] = []
-    uris = ["x:" + watched * count for count in range(1, watches.MAX_ABOVE + 2)]
+    uris = ["x:" + watched * count for count in range(1, resource_watches.MAX_PREFIXES + 2)]
 
     def tell(uri: str, changed: str, notice: dict[str, Raw]) -> None:
         told.append(uri)
 
     for uri in uris:
-        watcher = watches._Watcher()
-        watcher.tell = partial(tell, uri)
+        watcher = resource_watches._Watcher()
+        watcher.notify = partial(tell, uri)
         held._watchers[uri] = {Caller(uri, None): watcher}
         held._lengths[len(uri)] += 1
-    held.updated(uris[-1], {})
+    held.on_updated(uris[-1], {})
     assert told == uris[:0:-1]
 
 
@@ -812,21 +812,21 @@ async def test_of_many_who_hear_of_a_change_it_is_judged_once(monkeypatch: pytes
         for client in clients:
             await watch(nursery, client).comes()
         judged: list[str] = []
-        shows = server_watches(world)._shows
+        shows = server_watches(world)._is_visible
 
         def counted(uri: str) -> bool:
             judged.append(uri)
             return shows(uri)
 
-        monkeypatch.setattr(server_watches(world), "_shows", counted)
+        monkeypatch.setattr(server_watches(world), "_is_visible", counted)
         await server.says_updated(f"{D}/x")
         assert [updates(client) for client in clients] == [[f"a+{D}/x"]] * 5
         assert judged == [f"{D}/x"]
         nursery.cancel_scope.cancel()
 
 
-def server_watches(world: World) -> watches.Watches:
-    return world.upstreams.upstreams["a"].watches
+def server_watches(world: World) -> resource_watches.ResourceWatches:
+    return world.upstreams.by_id["a"].watches
 
 
 async def test_what_is_watched_is_judged_anew_in_steps_and_told_to_nobody_meanwhile() -> None:
@@ -839,11 +839,11 @@ async def test_what_is_watched_is_judged_anew_in_steps_and_told_to_nobody_meanwh
         denied = Watched(consent=Consent(resources=kind(deny=(D,)))).spec
         held = server_watches(world)
         world.gate.replace({"a": denied})
-        held.updated(D, {})
-        held.updated(E, {})
-        steps = held.keep_shown()
+        held.on_updated(D, {})
+        held.on_updated(E, {})
+        steps = held.drop_hidden()
         assert sum(1 for _ in steps) == 3
-        assert (len(held), held._shows(D)) == (2, False)
+        assert (len(held), held._is_visible(D)) == (2, False)
         await wait_all_tasks_blocked()
         assert updates(client) == [f"a+{E}"]
         assert server.subscribed == {E, F}
@@ -857,7 +857,7 @@ async def test_whoever_reloads_need_not_wait_for_what_is_watched() -> None:
         for uri in (D, E, F):
             await watch(nursery, client, uri).comes()
         world.gate.replace({"a": Watched(consent=Consent(resources=kind(deny=(D, E)))).spec})
-        world.upstreams.reconsider(["a", "of which nothing is known"])
+        world.upstreams.reevaluate(["a", "of which nothing is known"])
         assert len(server_watches(world)) == 3
         await wait_all_tasks_blocked()
         assert server.subscribed == {F}
