@@ -26,7 +26,7 @@ from host.memory import server_owner as owner
 from host.names import outward_name, outward_uri
 from host.protocol.links import rename_page
 from host.protocol.methods import LISTINGS, Kind
-from host.protocol.mirror import Mirror, mirrors
+from host.protocol.param_headers import ParamHeader, param_headers_of
 from host.protocol.stateless import STALE, Freshness
 from host.protocol.tasks import Support, task_support
 from host.slices import Slices, Steps, run_inline
@@ -56,7 +56,7 @@ class Entry(Struct, frozen=True, gc=False):
     """Whether a call of it may become a task."""
     support: Support = Support.FORBIDDEN
     """What it says itself of being called as a task."""
-    param_headers: tuple[Mirror, ...] | None = ()
+    param_headers: tuple[ParamHeader, ...] | None = ()
     """What headers repeat of its arguments; None if its schema says that in a way that is not allowed, so that no
     stateless client may call it over HTTP."""
 
@@ -406,14 +406,14 @@ def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
     )
 
 
-def _valid_param_headers(definition: bytes) -> tuple[Mirror, ...] | None:
+def _valid_param_headers(definition: bytes) -> tuple[ParamHeader, ...] | None:
     try:
         return param_headers_in(definition)
     except ValueError:
         return None
 
 
-def param_headers_in(definition: bytes | Raw) -> tuple[Mirror, ...]:
+def param_headers_in(definition: bytes | Raw) -> tuple[ParamHeader, ...]:
     """What headers repeat of the arguments of a tool (2026-07-28, "Custom Headers from Tool Parameters").
 
     Raises:
@@ -422,4 +422,4 @@ def param_headers_in(definition: bytes | Raw) -> tuple[Mirror, ...]:
     if b"x-mcp-header" not in bytes(definition) and b"\\u" not in bytes(definition):
         return ()
     schema = members(definition).get("inputSchema")
-    return () if schema is None else mirrors(schema)
+    return () if schema is None else param_headers_of(schema)

@@ -31,7 +31,7 @@ from host.output import StatusLines, Terminal, open_log, printable
 from host.outstanding import BrokenAnswer, PeerError
 from host.protocol.methods import CALL, LISTINGS, Kind
 from host.state import State, StateError
-from host.upstream.listing import Ask, read_list
+from host.upstream.catalog_sync import Ask, read_list
 from host.upstream.supervisor import describe_counts
 from host.wire.http_transport import AuthNeeded
 from host.wire.link import LinkLost

@@ -27,7 +27,6 @@ from host.admin_client import AdminClientError, RunningHost, find_hosts
 from host.console.api import AdminError, MalformedRequest, carry_out
 from host.console.policy_admin import PolicyAdmin
 from host.errors import ColonnadeError
-from host.hygiene import visible
 from host.journal import Journal
 from host.output import Terminal
 from host.policy.audit import Audit, Integrity, files, records, verify
@@ -37,6 +36,7 @@ from host.policy.explain import grant_as_data, held_as_data
 from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
+from host.sanitize import visible
 from host.state import State, StateError
 from host.wire.descent import refuse, this_process
 

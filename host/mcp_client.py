@@ -16,11 +16,11 @@ from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
 from host.outstanding import PeerError
 from host.peer import InFlight, Peer, open_peer
 from host.protocol.methods import CALL, LISTINGS, PING, Kind
-from host.protocol.mirror import Mirror
-from host.protocol.offer import ServerOffer
-from host.protocol.stateless import bare
-from host.upstream.begin import Manner, ask, begin
-from host.upstream.listing import read_list
+from host.protocol.negotiated import NegotiatedServer
+from host.protocol.param_headers import ParamHeader
+from host.protocol.stateless import strip_hop_fields
+from host.upstream.catalog_sync import read_list
+from host.upstream.negotiate import Dialect, ask, negotiate
 from host.wire.http_client import fetch_json, open_http
 
 TIMEOUT = 15.0
@@ -29,7 +29,7 @@ TIMEOUT = 15.0
 @dataclass(frozen=True, slots=True)
 class McpClient:
     peer: Peer[None]
-    negotiated: ServerOffer
+    negotiated: NegotiatedServer
 
     async def request(self, method: str, params: Raw | None) -> Raw:
         """The result, in the form that all revisions share.
@@ -42,9 +42,9 @@ class McpClient:
             return await self.peer.request(method, params)
         param_headers = await self._param_headers(params) if method == CALL.name else ()
         result = await ask(self.peer, revision, {}, method, params, mirrors=param_headers)
-        return bare(result) if is_object(result) else result
+        return strip_hop_fields(result) if is_object(result) else result
 
-    async def _param_headers(self, params: Raw | None) -> tuple[Mirror, ...]:
+    async def _param_headers(self, params: Raw | None) -> tuple[ParamHeader, ...]:
         """What headers must repeat of the arguments of the tool that is to be called."""
         tool_name = members(params or b"{}").get("name")
         definitions: list[Raw] = []
@@ -86,7 +86,7 @@ async def open_mcp_client(url: str, headers: Mapping[str, str]) -> AsyncIterator
     handler = _ResponsesOnly()
     async with open_http(url, headers, handler.on_dropped) as link, open_peer(link, handler) as peer:
         with trio.fail_after(TIMEOUT):
-            negotiated = await begin(link, peer, {}, Manner(), exits=False)
+            negotiated = await negotiate(link, peer, {}, Dialect(), exits=False)
         yield McpClient(peer, negotiated)
 
 

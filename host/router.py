@@ -38,7 +38,7 @@ from host.names import SEPARATOR, inward_uri, matching_templates, outward_uri, s
 from host.policy.gate import Gate
 from host.policy.permits import CallPermit
 from host.protocol.abilities import Abilities, abilities_of
-from host.protocol.codes import means_not_found, relayed, uri_in
+from host.protocol.codes import as_relayed, means_not_found, uri_in
 from host.protocol.downgrade import fit_definition, fit_result
 from host.protocol.levels import level_of
 from host.protocol.links import rename_in_result, without_pages
@@ -55,9 +55,16 @@ from host.protocol.methods import (
     Listing,
     target_of,
 )
-from host.protocol.mirror import Mirror
-from host.protocol.questions import ELICIT, URL_REQUIRED, Question, capability_of, pages_of, urls_required
-from host.protocol.rounds import MAX_KEYS
+from host.protocol.mrtr import MAX_KEYS
+from host.protocol.param_headers import ParamHeader
+from host.protocol.server_requests import (
+    ELICIT,
+    URL_REQUIRED,
+    ServerRequest,
+    capability_of,
+    elicitation_params_of,
+    urls_required,
+)
 from host.protocol.stateless import STALE, Freshness, freshest_common
 from host.protocol.tasks import with_support
 from host.protocol.versions import LATEST
@@ -189,7 +196,7 @@ class Router:
         self._upstreams.forget(caller)
         self._gate.forget(caller)
 
-    def param_headers(self, endpoint: str | None, tool: str) -> tuple[Mirror, ...]:
+    def param_headers(self, endpoint: str | None, tool: str) -> tuple[ParamHeader, ...]:
         """What headers must repeat of the arguments of a tool, as the endpoint shows it; nothing if there is none."""
         entry = self._tool(endpoint, tool)
         return () if entry is None else entry.param_headers or ()
@@ -414,7 +421,7 @@ class Router:
         if permit is None:
             raise self._refresh_and_not_found(server, kind, name)
         async with self._gate.policies.meter(server).slot(), self._upstreams.lease(server, exchange) as seat:
-            if not seat.client.offer.completes:
+            if not seat.client.offer.has_completions:
                 return Answered(NO_COMPLETION)
             try:
                 answer = await seat.client.call(permit)
@@ -461,13 +468,13 @@ class Router:
     def _url_input_required(self, refusal: ServerErrorResponse, permit: CallPermit) -> InputRequired:
         """The user must visit pages, and then the caller sends its request again: the server itself demands that
         (2025-11-25, "URL Elicitation Required Error")."""
-        pages = pages_of(refusal.data)
+        pages = elicitation_params_of(refusal.data)
         if pages is None:
             raise ProtocolViolation(permit.server, f"{permit.server} wants pages to be visited and does not say which")
         if len(pages) > MAX_KEYS or len(refusal.data or b"") > MAX_STATE:  # the caller carries them for us
             raise ProtocolViolation(permit.server, f"{permit.server} wants too many pages to be visited at once")
         if not permit.exchange.caller.abilities.url:
-            data = encode({"requiredCapabilities": capability_of(Question.URL)})
+            data = encode({"requiredCapabilities": capability_of(ServerRequest.URL)})
             raise MissingAbility(f"{permit.server} wants a web page to be visited first", data=data)
         questions = {f"page{at}": (ELICIT, page) for at, page in enumerate(pages)}
         return InputRequired(permit.server, questions, None, restarts=True)
@@ -479,9 +486,9 @@ class Router:
             Forbidden, Unanswered, Crowded, Changed: not to all.
         """
         server, caller = permit.server, permit.exchange.caller
-        for page in pages_of(refusal.data) or ():
+        for page in elicitation_params_of(refusal.data) or ():
             try:
-                allowed = await self._gate.server_requests.admit(server, Question.URL, page, caller)
+                allowed = await self._gate.server_requests.admit(server, ServerRequest.URL, page, caller)
             except Forbidden:
                 text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
                 raise Forbidden(server, text) from None
@@ -502,13 +509,13 @@ class Router:
         if caller.endpoint is None:
             data = _with_outward_uri(refusal.data, permit, name)
             refusal = ServerErrorResponse(refusal.server, refusal.code, refusal.message, data)
-        return refusal if caller.abilities.retries else relayed(refusal)
+        return refusal if caller.abilities.retries else as_relayed(refusal)
 
     def _url_required_error(self, refusal: ServerErrorResponse, permit: CallPermit) -> UpstreamError:
         """The user must visit pages first: for clients that can send them there."""
         server = permit.server
         asked = permit.exchange.request.method in TARGETED  # for anything else nobody is asked
-        if not self._gate.server_requests.allows(server, Question.URL) or not (
+        if not self._gate.server_requests.allows(server, ServerRequest.URL) or not (
             asked or self._are_urls_allowed(refusal, server)
         ):
             text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
@@ -521,8 +528,8 @@ class Router:
 
     def _are_urls_allowed(self, refusal: ServerErrorResponse, server: str) -> bool:
         """Whether the user may be sent to all of these pages without anybody being asked."""
-        pages = [string(page["url"]) for page in pages_of(refusal.data) or ()]
-        judged = [self._gate.server_requests.evaluate(server, Question.URL, url) for url in pages]
+        pages = [string(page["url"]) for page in elicitation_params_of(refusal.data) or ()]
+        judged = [self._gate.server_requests.evaluate(server, ServerRequest.URL, url) for url in pages]
         return all(decision.verdict is Verdict.ALLOW for decision in judged)
 
     # Watching a resource

@@ -21,7 +21,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
         "host.worker",
         "host.slices",
         "host.state",
-        "host.hygiene",
+        "host.sanitize",
         "host.memory",
         "host.heap",
     ),

@@ -25,7 +25,6 @@ from host.catalog import Catalog, Entry
 from host.console.api import AdminError
 from host.console.policy_admin import PolicyAdmin
 from host.errors import ColonnadeError
-from host.hygiene import visible
 from host.journal import (
     AuditFailed,
     ConfigReloaded,
@@ -49,6 +48,7 @@ from host.policy.fingerprint import pretty
 from host.policy.gate import Gate
 from host.policy.pins import PinStatus
 from host.protocol.methods import LISTINGS, Kind
+from host.sanitize import visible
 from host.slices import Steps, map_in_steps
 from host.state import StateError
 from host.upstream.supervisor import Connecting, Disabled, Failed, Ready, Upstream, describe_state

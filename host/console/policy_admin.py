@@ -10,12 +10,12 @@ from typing import Any
 from config import Channel, Trust
 from host.console.api import AdminError
 from host.errors import ColonnadeError
-from host.hygiene import visible
 from host.jsonrpc.raw import encode
 from host.policy.explain import explain
 from host.policy.gate import Gate
 from host.policy.pins import StaleDecision
 from host.protocol.methods import Kind
+from host.sanitize import visible
 from host.state import StateError
 from host.wire.descent import Peer
 

@@ -26,9 +26,9 @@ from host.jsonrpc.messages import (
     Success,
 )
 from host.memory import OverBudget, client_owner
-from host.protocol.ladder import Way, way_over_stdio
+from host.protocol.era import Era, era_over_stdio
 from host.protocol.methods import INITIALIZE
-from host.protocol.stateless import states
+from host.protocol.stateless import has_envelope
 
 
 class Channel:
@@ -105,13 +105,13 @@ class Channel:
 
     def _called_either_way(self, request: Request, stateless: StatelessStdio, charge: Charge) -> None:
         try:
-            way = way_over_stdio(request.method, envelope=states(request.opened), greeted=self._greeted)
+            way = era_over_stdio(request.method, envelope=has_envelope(request.opened), initialized=self._greeted)
         except ColonnadeError as error:
             charge.release()
             self._say(Failure(as_it_is(error), request.id))
             return
         scope = self._session.begin(request)
-        if way is Way.SESSION:
+        if way is Era.SESSION:
             self._nursery.start_soon(self._answer, request, scope, charge)
         else:
             self._nursery.start_soon(self._answer_alone, request, scope, stateless, charge)

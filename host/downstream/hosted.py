@@ -26,8 +26,8 @@ from host.errors import INTERNAL_ERROR_MESSAGE, ColonnadeError, InvalidParams, T
 from host.exchange import ClientHandle, ProgressCallback
 from host.jsonrpc.messages import INTERNAL_ERROR, Notification
 from host.memory import Budget, Holding, OverBudget, Use, client_owner
-from host.protocol.meta import without_hop
-from host.protocol.tasks import Status, Task, moment
+from host.protocol.meta import without_hop_fields
+from host.protocol.tasks import Status, Task, iso_timestamp
 from host.wire.link import LinkLost
 
 MAX_TASKS = 1000
@@ -96,7 +96,7 @@ class Job:
         """Around its work."""
         self._ttl_ms = ttl_ms
         self._until = trio.current_time() + ttl_ms / 1000
-        self._created = self._updated = moment(time.time())
+        self._created = self._updated = iso_timestamp(time.time())
         self._message: str | None = None
         self._told = told
         self._open = OpenQuestions()
@@ -200,7 +200,7 @@ class Job:
         if self.is_over or self.life.cancel_called:
             raise LinkLost("the task that this belongs to is over")
         if self.is_task:
-            return await self._ask_as_task(method, without_hop(params))
+            return await self._ask_as_task(method, without_hop_fields(params))
         if self.before_task is None:
             raise LinkLost("the client cannot be asked")
         return await self.before_task.request(method, params, report)
@@ -252,7 +252,7 @@ class Job:
         return ended
 
     def _news(self) -> None:
-        self._updated = moment(time.time())
+        self._updated = iso_timestamp(time.time())
         self._stir()
         if self.is_task:
             self._told(self)

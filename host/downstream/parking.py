@@ -29,7 +29,7 @@ from host.exchange import ClientHandle, ProgressCallback
 from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode, encode_object, members, value
 from host.memory import Budget, Holding, OverBudget, Use, client_owner
-from host.protocol.meta import TOKEN, without_hop
+from host.protocol.meta import TOKEN, without_hop_fields
 from host.protocol.methods import PROGRESS
 from host.wire.link import LinkLost
 
@@ -343,7 +343,7 @@ class _Call:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.is_over or self.scope.cancel_called:
             raise LinkLost("the call that this belongs to is over")
-        question = self._open.add(method, without_hop(params))
+        question = self._open.add(method, without_hop_fields(params))
         if self.visit is not None:
             self.visit.stir()
         try:

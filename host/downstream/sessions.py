@@ -37,9 +37,9 @@ from host.jsonrpc.messages import (
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object, members
 from host.memory import Budget, Holding, OverBudget, Owner, Use, client_owner
 from host.outstanding import OutstandingRequests
-from host.protocol.handshake import Opening, opening, opening_answer
-from host.protocol.levels import UNASKED, level_of, passes
-from host.protocol.meta import for_next_hop
+from host.protocol.handshake import InitializeRequest, initialize_result, read_initialize
+from host.protocol.levels import DEFAULT_LEVEL, is_at_least, level_of
+from host.protocol.meta import prepare_for_next_hop
 from host.protocol.methods import (
     INITIALIZE,
     INITIALIZED,
@@ -51,7 +51,7 @@ from host.protocol.methods import (
     SET_LEVEL,
     UPDATED,
 )
-from host.protocol.tasks import TASKS_RESULT, related, task_id_of
+from host.protocol.tasks import TASKS_RESULT, task_id_of, with_related_task
 from host.router import Router
 from host.version import VERSION
 from host.wire.link import LinkLost
@@ -178,7 +178,7 @@ class _Outlet:
         if notice.method == LOGGED:
             level = self._session.level
             # A client that never set a level gets what its own requests cause, and nothing else.
-            if passes(notice, level or UNASKED) and (level is not None or not standing):
+            if is_at_least(notice, level or DEFAULT_LEVEL) and (level is not None or not standing):
                 self._say(notice)
         elif standing and notice.method == PROGRESS:  # of a task: the next report says it as well
             self._session.standing.say(notice)
@@ -190,10 +190,10 @@ class _Outlet:
     async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         asked = dict(params)
         if report is None:
-            for_next_hop(asked, None)
+            prepare_for_next_hop(asked, None)
             return await self._ask(method, asked)
         with self._session.asking.progress_token(report) as token:
-            for_next_hop(asked, token)
+            prepare_for_next_hop(asked, token)
             return await self._ask(method, asked)
 
     async def _ask(self, method: str, params: dict[str, Raw]) -> Raw:
@@ -212,7 +212,7 @@ class _Outlet:
 
         asked = encode_object(params)
         if self.task is not None:
-            asked = related(asked, self.task)
+            asked = with_related_task(asked, self.task)
         return await self._session.asking.request(method, asked, send, call_off)
 
 
@@ -234,7 +234,7 @@ class Session:
         self.endpoint = endpoint
         self.identity = identity
         self.memory = memory
-        self.opening: Opening | None = None
+        self.opening: InitializeRequest | None = None
         self.serving: Serving[trio.CancelScope] = Serving()
         self.asking: OutstandingRequests[object] = OutstandingRequests()
         self.standing = Standing(memory, client_owner(identity))
@@ -262,7 +262,7 @@ class Session:
     def open(self, request: Request) -> Awaitable[Success | Failure]:
         """Begin to answer `initialize`, and give what makes the answer: the session is open if that succeeds. Requests
         that come from now on wait for it. Never called off (2025-11-25, "Cancellation")."""
-        begun: Opening | Exception
+        begun: InitializeRequest | Exception
         try:
             begun = self._begin_opening(request)
         except Exception as problem:  # noqa: BLE001 - answered below, as what goes wrong with any other request
@@ -390,14 +390,14 @@ class Session:
         await self._ready.wait()
         self._router.serve_only(self._caller)
 
-    def _begin_opening(self, request: Request) -> Opening:
+    def _begin_opening(self, request: Request) -> InitializeRequest:
         if self._begun:
             raise InvalidRequest("initialize was sent already")
-        found = opening(request.opened)
+        found = read_initialize(request.opened)
         self._begun = True
         return found
 
-    async def _initialize(self, opened: Opening) -> Raw:
+    async def _initialize(self, opened: InitializeRequest) -> Raw:
         await self._router.wait_until_settled(self.endpoint)
         instructions = self._router.instructions(self.endpoint)
         outlet = _Outlet(self, self.standing.say, None)
@@ -408,7 +408,7 @@ class Session:
         self.opening = opened
         self._name = f"{self._name} ({excerpt(opened.client)})" if opened.client else self._name
         self._ready.set()
-        return opening_answer(
+        return initialize_result(
             opened.revision,
             VERSION,
             instructions,

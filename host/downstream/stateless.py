@@ -42,13 +42,13 @@ from host.journal import Journal
 from host.jsonrpc.messages import Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode, encode_object, members, string, value
 from host.protocol.abilities import Abilities
-from host.protocol.codes import for_stateless
-from host.protocol.levels import passes
+from host.protocol.codes import as_stateless_error
+from host.protocol.levels import is_at_least
 from host.protocol.meta import META, progress_token
 from host.protocol.methods import CALL, COMPLETE, DISCOVER, LISTING_BY_METHOD, LOGGED
-from host.protocol.questions import ELICIT, CannotAsk, fit, question_of, stateless_form
-from host.protocol.rounds import RETRIED, Retry, input_required, retry_of, with_retry
-from host.protocol.stateless import Envelope, complete, discovery, stamped
+from host.protocol.mrtr import RETRIED, Retry, input_required, retry_of, with_retry
+from host.protocol.server_requests import ELICIT, ServerRequestRejected, adapt, server_request_of, stateless_form
+from host.protocol.stateless import Envelope, complete_result, discovery, with_server_info
 from host.router import EXPIRED_STATE_MESSAGE, Router, failed_call
 from host.seal import InvalidSeal, Seal
 from host.version import VERSION
@@ -95,7 +95,7 @@ class _Outlet:
 
     def notify(self, notice: Notification) -> None:
         # Log messages are for requests that ask for them (2026-07-28, "Logging").
-        if notice.method != LOGGED or (self._level is not None and passes(notice, self._level)):
+        if notice.method != LOGGED or (self._level is not None and is_at_least(notice, self._level)):
             self._tell(notice)
 
     async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
@@ -178,7 +178,7 @@ class Stateless:
             tell: takes what comes before the answer; what comes after it is nobody's.
         """
         work = partial(self._result, params, said, comer, _Outlet(tell, said.level))
-        return await guarded(request, work, self._journal, comer.name, for_stateless)
+        return await guarded(request, work, self._journal, comer.name, as_stateless_error)
 
     async def _result(
         self, params: Mapping[str, Raw], said: Envelope, comer: Comer, outlet: _Outlet, request: Request
@@ -186,12 +186,12 @@ class Stateless:
         method = request.method
         if method == DISCOVER:
             found = discovery(VERSION, self._router.instructions(comer.endpoint))
-            return complete(DISCOVER, found, VERSION)
+            return complete_result(DISCOVER, found, VERSION)
         if method not in ANSWERED:
             raise MethodNotFound(f"there is no method {method[:80]!r} here")
         caller = comer.caller(said.abilities, NoClient())
         if method in IN_EXTENSION:
-            return stamped(self.tasks.ask(request, params, caller), VERSION)
+            return with_server_info(self.tasks.ask(request, params, caller), VERSION)
         turn = self._turn(request, params, caller) if method in RETRIED else None
         if turn is not None and isinstance(turn.at, Answered | InputRequired):
             return self._written(method, turn.at, turn.bound)
@@ -215,7 +215,7 @@ class Stateless:
         if turn is None:
             answer = await self._router.answer(Exchange(request, params, caller, outlet, said.level))
             assert isinstance(answer, Answered)
-            return complete(request.method, answer.result, VERSION, answer.freshness)
+            return complete_result(request.method, answer.result, VERSION, answer.freshness)
         asked, bound, at = turn.asked, turn.bound, turn.at
         assert not isinstance(at, Answered | InputRequired)
         token = progress_token(asked)
@@ -280,7 +280,7 @@ class Stateless:
             return outcome
         ticket = outcome.ticket
         state = self._sealed(["parked", ticket.call, ticket.round], bound, PARKED)
-        return stamped(
+        return with_server_info(
             input_required({key: stateless_form(*each) for key, each in outcome.asked.items()}, state), VERSION
         )
 
@@ -292,8 +292,8 @@ class Stateless:
                 state = self._sealed(["pages", secrets.token_urlsafe(16), answer.server, pages], bound, PARKED)
             else:
                 state = self._sealed(["asked", answer.server, answer.state], bound, STATE_LIFE)
-            return stamped(input_required(questions, state), VERSION)
-        return complete(method, answer.result, VERSION, answer.freshness)
+            return with_server_info(input_required(questions, state), VERSION)
+        return complete_result(method, answer.result, VERSION, answer.freshness)
 
     def _sealed(self, content: list[object], bound: _Bound, life: float) -> str:
         return self._seal.seal("state", bound.digest, bytes(encode(content)), trio.current_time() + life)
@@ -358,10 +358,10 @@ def _refuse_unaskable(asked: Mapping[str, tuple[str, Mapping[str, Raw]]], abilit
     """
     for method, params in asked.values():
         try:
-            question = question_of(method, encode_object(params), identified=False)
+            question = server_request_of(method, encode_object(params), identified=False)
             if question is not None:
-                fit(*question, abilities, "")
-        except CannotAsk as refusal:
-            data = encode({"requiredCapabilities": refusal.lacks or {}})
+                adapt(*question, abilities, "")
+        except ServerRequestRejected as refusal:
+            data = encode({"requiredCapabilities": refusal.missing_capability or {}})
             text = "what is asked now needs a capability that the request does not declare"
             raise MissingAbility(text, data=data) from None

@@ -25,8 +25,8 @@ from host.errors import ColonnadeError, HeaderMismatch, MethodNotFound, MissingA
 from host.jsonrpc.messages import Failure, Request, Success, write
 from host.memory import Budget, OverBudget, client_owner
 from host.protocol.methods import CALL, target_of
-from host.protocol.mirror import check, check_params, check_version
-from host.protocol.stateless import Envelope, envelope, stated
+from host.protocol.param_headers import check, check_params, check_version
+from host.protocol.stateless import Envelope, envelope, read_stated
 from host.protocol.subscriptions import LISTEN, Filter, farewell
 from host.router import Router
 
@@ -77,7 +77,7 @@ class StatelessHttp:
         refused by whoever answers."""
         try:
             params = params_of(request)
-            found = stated(params)
+            found = read_stated(params)
             check_version(found.version, visit.headers.all)
             check(request.method, params, visit.headers.all)
             said = envelope(found)

@@ -20,7 +20,7 @@ from host.exchange import NoClient
 from host.jsonrpc.conversation import cancelled
 from host.jsonrpc.messages import Failure, Id, Message, Notification, Request, Success
 from host.protocol.abilities import NO_ABILITIES, Abilities
-from host.protocol.stateless import Envelope, envelope, stated
+from host.protocol.stateless import Envelope, envelope, read_stated
 from host.protocol.subscriptions import LISTEN, Filter, farewell, tagged
 from host.router import Router
 
@@ -65,7 +65,7 @@ class StatelessStdio:
             return
         try:
             params = params_of(request)
-            said = envelope(stated(params))
+            said = envelope(read_stated(params))
             wanted = wanted_of(params, said.abilities) if request.method == LISTEN else None
         except ColonnadeError as error:
             self._session.serving.end(request.id, scope)

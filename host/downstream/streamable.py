@@ -44,9 +44,9 @@ from host.jsonrpc.messages import (
     write,
 )
 from host.memory import Budget, OverBudget
-from host.protocol.ladder import Way, way_over_http
+from host.protocol.era import Era, era_over_http
 from host.protocol.methods import INITIALIZE
-from host.protocol.mirror import METHOD_HEADER
+from host.protocol.param_headers import METHOD_HEADER
 from host.protocol.stateless import version_of
 from host.protocol.versions import LEGACY, MODERN
 from host.router import Router
@@ -108,7 +108,7 @@ class StreamableFace:
             raise Rejected(refusal)
         received = await read_message(visit.receive, self._reader, visit.charge, visit.identity)
         message = received.message
-        if _way(visit, message) is Way.STATELESS:
+        if _way(visit, message) is Era.STATELESS:
             await self._serve_stateless(visit, message)
             return
         if isinstance(message, Request) and message.method == INITIALIZE and not visit.headers.all(SESSION):
@@ -286,7 +286,7 @@ class StreamableFace:
         return session_id, session
 
 
-def _way(visit: Visit, message: Message | Malformed) -> Way:
+def _way(visit: Visit, message: Message | Malformed) -> Era:
     """Whether the message belongs to a session, or stands for itself.
 
     Raises:
@@ -296,12 +296,12 @@ def _way(visit: Visit, message: Message | Malformed) -> Way:
         # A header that no session can have been opened with: whether one is named beside it does not matter.
         if any(version not in LEGACY for version in visit.headers.all(VERSION)):
             raise _unusable(message)
-        return Way.SESSION
+        return Era.SESSION
     method = None if isinstance(message, Success | Failure) else message.method
     envelope = None if isinstance(message, Success | Failure) else version_of(message.opened)
     headers = visit.headers
     try:
-        return way_over_http(
+        return era_over_http(
             method,
             headers.all(VERSION),
             session=bool(headers.all(SESSION)),

@@ -21,10 +21,10 @@ from host.jsonrpc.messages import ErrorBody, Notification, Request
 from host.jsonrpc.raw import encode
 from host.outstanding import BrokenAnswer, PeerError
 from host.protocol.abilities import TASKS_EXTENSION, Abilities
-from host.protocol.codes import for_stateless
+from host.protocol.codes import as_stateless_error
 from host.protocol.methods import CALL, target_of
-from host.protocol.questions import stateless_form
-from host.protocol.stateless import stamped
+from host.protocol.server_requests import stateless_form
+from host.protocol.stateless import with_server_info
 from host.protocol.tasks import (
     ACKNOWLEDGEMENT,
     TASKS_CANCEL,
@@ -36,16 +36,16 @@ from host.protocol.tasks import (
     Task,
     created_in_extension,
     created_in_handshake,
-    detailed,
     input_responses_of,
-    listed,
-    notice_in_extension,
-    notice_in_handshake,
-    outcome,
-    related,
+    notification_in_extension,
+    notification_in_handshake,
+    status_in_extension,
     status_in_handshake,
+    status_of_result,
     task_id_of,
+    task_list,
     task_wanted,
+    with_related_task,
 )
 from host.router import Router
 from host.version import VERSION
@@ -86,7 +86,7 @@ class Tasks:
             return answer.result
 
         def told(job: Job) -> None:
-            caller.client.notify(notice_in_handshake(_in_handshake(job)))
+            caller.client.notify(notification_in_handshake(_in_handshake(job)))
 
         job = self._hosted.start(
             caller.owner,
@@ -112,7 +112,7 @@ class Tasks:
         if method == TASKS_LIST:
             if caller.identity is None:  # whose tasks they are could not be told
                 raise MethodNotFound("tasks are listed only for clients that have a token")
-            return listed([_in_handshake(job) for job in self._hosted.of(caller.owner)])
+            return task_list([_in_handshake(job) for job in self._hosted.of(caller.owner)])
         job = self._hosted.find(caller.owner, task_id_of(exchange.params))
         if method == TASKS_RESULT:
             return await self._result(job, exchange.client)
@@ -132,7 +132,7 @@ class Tasks:
             raise copy_of(job.error)
         if job.result is None:
             raise InvalidRequest("the task was cancelled")
-        return related(job.result, job.id)
+        return with_related_task(job.result, job.id)
 
     async def _put(self, job: Job, key: str, outlet: ClientHandle) -> None:
         """Ask the client one of the task's questions, for as long as that is open."""
@@ -172,7 +172,7 @@ class Tasks:
         )
         job.before_task = outlet  # which the work itself must not hold: a task outlives its request
         if await job.first():
-            return stamped(created_in_extension(job.task), VERSION)
+            return with_server_info(created_in_extension(job.task), VERSION)
         if job.error is not None:
             raise copy_of(job.error)
         assert job.result is not None
@@ -218,7 +218,7 @@ class Tasks:
     def _told(self, job: Job) -> None:
         watchers = self._watchers.get(job.id)
         if watchers:
-            notice = notice_in_extension(job.task, inputs=_inputs(job), result=job.result, error=_error(job))
+            notice = notification_in_extension(job.task, inputs=_inputs(job), result=job.result, error=_error(job))
             for tell in list(watchers):
                 tell(notice)
 
@@ -243,11 +243,11 @@ def _in_handshake(job: Job) -> Task:
     """The task as the handshake dialect has it: there a result that is an error is a failure."""
     if job.result is None:
         return job.task
-    return replace(job.task, status=outcome(job.result, extension=False))
+    return replace(job.task, status=status_of_result(job.result, extension=False))
 
 
 def _detailed(job: Job) -> Raw:
-    return detailed(job.task, inputs=_inputs(job), result=job.result, error=_error(job))
+    return status_in_extension(job.task, inputs=_inputs(job), result=job.result, error=_error(job))
 
 
 def _inputs(job: Job) -> _Asked | None:
@@ -258,4 +258,4 @@ def _inputs(job: Job) -> _Asked | None:
 
 
 def _error(job: Job) -> ErrorBody | None:
-    return None if job.error is None else for_stateless(job.error)
+    return None if job.error is None else as_stateless_error(job.error)

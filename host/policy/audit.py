@@ -36,10 +36,10 @@ import msgspec
 from msgspec import Raw
 
 from host.errors import AuditUnavailable
-from host.hygiene import visible
 from host.jsonrpc.raw import is_object, members, pick
 from host.jsonrpc.raw import value as json_value
 from host.jsonrpc.strict import tokens
+from host.sanitize import visible
 
 VERSION = 1
 ROTATE_AT = 64 * 1024 * 1024

@@ -27,7 +27,7 @@ from host.policy.definitions import KINDS, Definitions
 from host.policy.fingerprint import arguments_digest
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.policy.policies import Policies
-from host.protocol.questions import Question
+from host.protocol.server_requests import ServerRequest
 
 MAX_RENEWALS = 10
 """Times that a server may have a call sent again that a person has agreed to once."""
@@ -162,11 +162,11 @@ class Authorizer:
             if not self._definitions.is_visible(access.server, kind, access.name):
                 return False
             decision = rules.evaluate(kind, access.name, access.arguments)
-        elif access.kind == Question.ROOTS.value:
+        elif access.kind == ServerRequest.ROOTS.value:
             return rules.has_rule(access.rule, access.kind)
         else:
-            request = Question(access.kind)
-            decision = rules.evaluate_server_request(request, access.name if request is Question.URL else None)
+            request = ServerRequest(access.kind)
+            decision = rules.evaluate_server_request(request, access.name if request is ServerRequest.URL else None)
         return decision.verdict is Verdict.ASK and decision.rule == access.rule
 
 

@@ -21,11 +21,11 @@ from msgspec import Raw
 from config import AskSpec, Channel, Condition, Trust
 from host.errors import AuditUnavailable, Forbidden, StaleApproval, TooManyRequests, Unconfirmed
 from host.exchange import ClientHandle
-from host.hygiene import visible
 from host.jsonrpc.raw import encode, members, string
 from host.outstanding import BrokenAnswer, PeerError
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
-from host.protocol.questions import ELICIT
+from host.protocol.server_requests import ELICIT
+from host.sanitize import visible
 from host.wire.link import LinkLost
 
 MAX_OF_SERVER = 10

@@ -19,7 +19,6 @@ from msgspec import Raw
 
 from host.errors import AuditUnavailable, ColonnadeError
 from host.exchange import Caller
-from host.hygiene import visible
 from host.journal import (
     AuditFailed,
     ConfirmationRequested,
@@ -35,6 +34,7 @@ from host.policy.confirmations import PendingConfirmation, describe_access
 from host.policy.grants import Grant
 from host.policy.pins import Change, PinStatus
 from host.policy.rules import RuleDecision
+from host.sanitize import visible
 from host.slices import Steps
 
 

@@ -18,7 +18,6 @@ from msgspec import Raw
 from config import ServerSpec, Trust
 from config.globs import MAX_LENGTH
 from host.errors import StaleApproval
-from host.hygiene import clean_json, is_light
 from host.jsonrpc.raw import encode, members
 from host.names import matching_templates
 from host.policy.decision_log import ChangeSummary, DecisionLog, summarize
@@ -30,6 +29,7 @@ from host.policy.server_request_checks import MAX_TEXT
 from host.policy.uris import TooManyVariants, is_plain, uri_variants
 from host.protocol.links import PAGE, without_page
 from host.protocol.methods import Kind
+from host.sanitize import is_light, sanitize_json
 from host.slices import Steps, in_worker, run_inline
 
 MAX_HELD_URIS = 500
@@ -123,8 +123,8 @@ class Definitions:
         if not self._policies.sanitizes(server):
             return definition
         if is_light(definition):
-            return clean_json(definition, limit=MAX_TEXT)
-        cleaned: bytes = yield from in_worker(partial(clean_json, limit=MAX_TEXT), definition)
+            return sanitize_json(definition, limit=MAX_TEXT)
+        cleaned: bytes = yield from in_worker(partial(sanitize_json, limit=MAX_TEXT), definition)
         return cleaned
 
     def observe_instructions(self, server: str, text: str | None) -> Steps[None]:

@@ -12,7 +12,6 @@ from msgspec import Raw
 
 from config import Verdict
 from host.catalog import Catalog
-from host.hygiene import visible
 from host.jsonrpc.raw import EMPTY_OBJECT
 from host.policy.conditions import decode_arguments
 from host.policy.fingerprint import Diff, difference, pretty
@@ -21,6 +20,7 @@ from host.policy.grants import Grant, Scope
 from host.policy.pins import Held, PinStatus
 from host.policy.rules import RuleDecision, conditions_text
 from host.protocol.methods import Kind
+from host.sanitize import visible
 from host.slices import Steps
 
 LONGEST_KEPT = 32 * 1024

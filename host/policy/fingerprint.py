@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import rfc8785
 
 from config import HttpServer, ServerSpec
-from host.hygiene import visible
+from host.sanitize import visible
 from host.wire.process import child_environment
 
 Diff = list[tuple[str, str]]

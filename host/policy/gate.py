@@ -17,7 +17,6 @@ from msgspec import Raw
 from config import ServerSpec, Trust, Verdict
 from host.errors import Forbidden
 from host.exchange import Caller, Exchange, NoClient
-from host.hygiene import visible
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT
 from host.policy.authorizer import Authorizer, digest_of
@@ -32,6 +31,7 @@ from host.policy.policies import Policies
 from host.policy.rules import RuleDecision
 from host.policy.server_requests import ServerRequests
 from host.protocol.methods import CALL, TARGETED, Kind
+from host.sanitize import visible
 
 
 class Gate:

@@ -14,7 +14,7 @@ from host.exchange import Caller, Exchange
 from host.policy.grants import AccessRequest, Grant
 from host.policy.rules import RuleDecision
 from host.protocol.methods import Kind
-from host.protocol.questions import Question
+from host.protocol.server_requests import ServerRequest
 
 ISSUER = object()
 
@@ -52,7 +52,7 @@ class ServerRequestPermit(_Permit):
     """Proof that this request of a server may be put to this client."""
 
     server: str
-    request: Question
+    request: ServerRequest
     raw_arguments: Raw
     caller: Caller
     decision: RuleDecision

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from msgspec import Raw
 
 from config import ServerSpec, Trust
-from host.hygiene import clean, clean_json
 from host.policy.limits import Meter
 from host.policy.rules import Rules
 from host.policy.server_request_checks import MAX_TEXT
+from host.sanitize import sanitize, sanitize_json
 
 
 class Policies:
@@ -98,11 +98,11 @@ class Policies:
 
     def sanitize(self, server: str, raw: Raw) -> Raw:
         """A short text of a server as it may reach a model or a terminal."""
-        return Raw(clean_json(bytes(raw))) if self.sanitizes(server) else raw
+        return Raw(sanitize_json(bytes(raw))) if self.sanitizes(server) else raw
 
     def sanitize_text(self, server: str, text: str) -> str:
         """The same for a text that is not JSON."""
-        return clean(text, limit=MAX_TEXT) if self.sanitizes(server) else text
+        return sanitize(text, limit=MAX_TEXT) if self.sanitizes(server) else text
 
 
 def _rules(spec: ServerSpec, former: Rules | None) -> Rules:

@@ -22,7 +22,7 @@ from host.policy.conditions import UNREADABLE as UNREADABLE
 from host.policy.conditions import conditions_hold, display_path, explain_conditions, parse_address
 from host.policy.uris import TooManyVariants, UriVariant, uri_variants
 from host.protocol.methods import Kind
-from host.protocol.questions import Question
+from host.protocol.server_requests import ServerRequest
 from host.slices import Steps
 
 MAX_CACHED_NAMES = 40_000
@@ -88,8 +88,8 @@ class Rules:
         self._https_pages_only = trust is not Trust.TRUSTED
         self._visibility_cache: dict[tuple[Kind, str], bool] = {}
         self._most_permissive = {
-            Question.URL: self._pages.most_permissive(),
-            Question.ROOTS: self._roots.most_permissive(),
+            ServerRequest.URL: self._pages.most_permissive(),
+            ServerRequest.ROOTS: self._roots.most_permissive(),
         }
 
     def compiled_from(self, consent: Consent, trust: Trust) -> bool:
@@ -125,20 +125,20 @@ class Rules:
         """Every rule of the kind beside a request, in the order deny, ask, allow, and what is for the rest."""
         return self._by_kind[kind].explain(name, arguments)
 
-    def evaluate_server_request(self, request: Question, uri: str | None = None) -> RuleDecision:
+    def evaluate_server_request(self, request: ServerRequest, uri: str | None = None) -> RuleDecision:
         """What becomes of a question that the server asks. `uri` is the page it wants visited, or the root it would be
         told; without it, what the most welcome one would come to."""
-        if request is Question.SAMPLING:
+        if request is ServerRequest.SAMPLING:
             return self._sampling
-        if request is Question.FORM:
+        if request is ServerRequest.FORM:
             return self._form
         if uri is None:
             return self._most_permissive[request]
-        if request is Question.URL and self._https_pages_only and not _is_safe_page(uri):
+        if request is ServerRequest.URL and self._https_pages_only and not _is_safe_page(uri):
             return RuleDecision(Verdict.DENY, HTTPS_PAGES_ONLY, False)
-        return (self._pages if request is Question.URL else self._roots).evaluate(uri, None)
+        return (self._pages if request is ServerRequest.URL else self._roots).evaluate(uri, None)
 
-    def allows_server_request(self, request: Question) -> bool:
+    def allows_server_request(self, request: ServerRequest) -> bool:
         """Whether any such question of the server could come out other than denied."""
         return self.evaluate_server_request(request).verdict is not Verdict.DENY
 
@@ -151,8 +151,8 @@ class Rules:
         """Whether a person may still be asked because of the rule of this text. `kind` is that of an entry or of a
         question: the same words may stand for several. None: for any."""
         lists = {each.value: some for each, some in self._by_kind.items()}
-        lists |= {Question.URL.value: self._pages, Question.ROOTS.value: self._roots}
-        words = {Question.SAMPLING.value: self._sampling, Question.FORM.value: self._form}
+        lists |= {ServerRequest.URL.value: self._pages, ServerRequest.ROOTS.value: self._roots}
+        words = {ServerRequest.SAMPLING.value: self._sampling, ServerRequest.FORM.value: self._form}
         found = [each for of, some in lists.items() if kind in (None, of) for each in some.decisions()]
         found += [each for of, each in words.items() if kind in (None, of)]
         return any(each.rule == rule and each.verdict is Verdict.ASK for each in found)

@@ -17,7 +17,7 @@ from msgspec import Raw
 from config import Trust
 from host.jsonrpc.messages import INVALID_PARAMS
 from host.jsonrpc.raw import encode, members, string
-from host.protocol.questions import CannotAsk, Question
+from host.protocol.server_requests import ServerRequest, ServerRequestRejected
 
 MAX_TEXT = 4096
 """Characters of one text of a definition or a question of an untrusted server; the rest is cut off."""
@@ -63,7 +63,7 @@ _SECRETS = frozenset(
 _INNOCENT = frozenset({("max", "token"), ("max", "tokens"), ("token", "count"), ("token", "limit")})
 
 
-def check_server_request(request: Question, params: Mapping[str, Raw], trust: Trust) -> dict[str, Raw]:
+def check_server_request(request: ServerRequest, params: Mapping[str, Raw], trust: Trust) -> dict[str, Raw]:
     """The params of a question of a server that is trusted so far, as they may be passed on.
 
     Raises:
@@ -73,20 +73,20 @@ def check_server_request(request: Question, params: Mapping[str, Raw], trust: Tr
     if trust is Trust.TRUSTED:
         return found
     if sum(len(each) for each in found.values()) > MAX_SERVER_REQUEST:
-        raise CannotAsk(INVALID_PARAMS, f"a question is at most {MAX_SERVER_REQUEST} bytes")
-    if request is Question.SAMPLING:
+        raise ServerRequestRejected(INVALID_PARAMS, f"a question is at most {MAX_SERVER_REQUEST} bytes")
+    if request is ServerRequest.SAMPLING:
         if "tools" in found or "toolChoice" in found:
-            raise CannotAsk(INVALID_PARAMS, "its trust level does not let it give the client's model tools")
-    elif request is Question.FORM:
+            raise ServerRequestRejected(INVALID_PARAMS, "its trust level does not let it give the client's model tools")
+    elif request is ServerRequest.FORM:
         field = _secret_field(found)
         if field is not None:
             why = f"a form may not ask for secrets, as the field {field[:40]!r} does; a page (mode url) may"
-            raise CannotAsk(INVALID_PARAMS, why)
-    elif request is Question.URL:
+            raise ServerRequestRejected(INVALID_PARAMS, why)
+    elif request is ServerRequest.URL:
         try:
             found["message"] = encode(_with_address(string(found["message"]), string(found["url"])))
         except (KeyError, ValueError):
-            raise CannotAsk(INVALID_PARAMS, "the address of the page cannot be read") from None
+            raise ServerRequestRejected(INVALID_PARAMS, "the address of the page cannot be read") from None
     return found
 
 

@@ -15,7 +15,6 @@ from msgspec import Raw
 from config import Trust, Verdict
 from host.errors import ColonnadeError, Forbidden, ProtocolViolation
 from host.exchange import Caller
-from host.hygiene import clean_json, is_light
 from host.jsonrpc.messages import INVALID_PARAMS
 from host.jsonrpc.raw import encode, encode_object, items, members, string, value
 from host.policy.authorizer import Authorizer, digest_of
@@ -29,7 +28,8 @@ from host.policy.policies import Policies
 from host.policy.rules import RuleDecision
 from host.policy.server_request_checks import MAX_TEXT, check_server_request
 from host.protocol.abilities import Abilities
-from host.protocol.questions import CannotAsk, Question
+from host.protocol.server_requests import ServerRequest, ServerRequestRejected
+from host.sanitize import is_light, sanitize_json
 
 MAX_TOKENS = 10**9
 """Tokens that a question to a model may ask for; what asks for more, or for none, counts as asking for all of them."""
@@ -49,7 +49,7 @@ class ServerRequests:
         self._authorizer = authorizer
         self._decision_log = decision_log
 
-    def allows(self, server: str, request: Question) -> bool:
+    def allows(self, server: str, request: ServerRequest) -> bool:
         """Whether the server may ask clients for anything of the kind at all."""
         rules = self._policies.rules_of(server)
         return rules is not None and rules.allows_server_request(request)
@@ -58,15 +58,15 @@ class ServerRequests:
         """What of a client's abilities the server may use."""
         return replace(
             abilities,
-            roots=abilities.roots and self.allows(server, Question.ROOTS),
-            sampling=abilities.sampling and self.allows(server, Question.SAMPLING),
+            roots=abilities.roots and self.allows(server, ServerRequest.ROOTS),
+            sampling=abilities.sampling and self.allows(server, ServerRequest.SAMPLING),
             sampling_tools=abilities.sampling_tools and self._policies.trust(server) is Trust.TRUSTED,
-            form=abilities.form and self.allows(server, Question.FORM),
-            url=abilities.url and self.allows(server, Question.URL),
+            form=abilities.form and self.allows(server, ServerRequest.FORM),
+            url=abilities.url and self.allows(server, ServerRequest.URL),
             apps=abilities.apps and self._policies.shows_apps(server),
         )
 
-    def check(self, server: str, request: Question, params: dict[str, Raw]) -> dict[str, Raw]:
+    def check(self, server: str, request: ServerRequest, params: dict[str, Raw]) -> dict[str, Raw]:
         """The params of a server's question as they may be passed on.
 
         Raises:
@@ -78,33 +78,33 @@ class ServerRequests:
             return found
         said = bytes(encode_object(found))
         if not is_light(said):
-            raise CannotAsk(INVALID_PARAMS, "it is long and holds characters that nobody would see")
-        return members(clean_json(said, limit=MAX_TEXT))
+            raise ServerRequestRejected(INVALID_PARAMS, "it is long and holds characters that nobody would see")
+        return members(sanitize_json(said, limit=MAX_TEXT))
 
-    def evaluate(self, server: str, request: Question, uri: str | None = None) -> RuleDecision:
+    def evaluate(self, server: str, request: ServerRequest, uri: str | None = None) -> RuleDecision:
         return self._policies.rules(server).evaluate_server_request(request, uri)
 
     async def admit(
-        self, server: str, request: Question, params: Mapping[str, Raw], caller: Caller
+        self, server: str, request: ServerRequest, params: Mapping[str, Raw], caller: Caller
     ) -> ServerRequestPermit:
         """The permit to put a server's question to a client; a person is asked if the rules say so.
 
         Raises:
             Forbidden, Unanswered, Crowded, Changed: it may not be put.
         """
-        uri = string(params["url"]) if request is Question.URL else None
+        uri = string(params["url"]) if request is ServerRequest.URL else None
         if not self._policies.has_server(server):
             raise Forbidden(server, "this server is not served any more")
         if not self.allows(server, request):
             raise Forbidden(server, NOT_ALLOWED_MESSAGE)
         decision = self.evaluate(server, request, uri)
-        if request is Question.ROOTS:  # each of them is judged when they are known
+        if request is ServerRequest.ROOTS:  # each of them is judged when they are known
             decision = replace(decision, verdict=Verdict.ALLOW)
         if decision.verdict is Verdict.DENY:
             raise Forbidden(server, NOT_ALLOWED_MESSAGE)
         # The id of a page is ours, and another one each time.
         raw_arguments = encode_object({name: each for name, each in params.items() if name != "elicitationId"})
-        if request is Question.SAMPLING:
+        if request is ServerRequest.SAMPLING:
             self._policies.meter(server).charge_sampling(_tokens(params))
         if decision.verdict is Verdict.ALLOW:
             return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision)
@@ -113,7 +113,7 @@ class ServerRequests:
         return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision, access, grant)
 
     def _access_request(
-        self, server: str, request: Question, name: str, raw_arguments: Raw, caller: Caller, decision: RuleDecision
+        self, server: str, request: ServerRequest, name: str, raw_arguments: Raw, caller: Caller, decision: RuleDecision
     ) -> AccessRequest:
         return AccessRequest(
             caller=caller.identity,
@@ -175,7 +175,7 @@ class ServerRequests:
 
     def _root_verdict(self, server: str, uri: str) -> Verdict:
         rules = self._policies.rules_of(server)
-        return Verdict.DENY if rules is None else rules.evaluate_server_request(Question.ROOTS, uri).verdict
+        return Verdict.DENY if rules is None else rules.evaluate_server_request(ServerRequest.ROOTS, uri).verdict
 
     async def _roots_allowed(self, server: str, roots: list[Raw], caller: Caller) -> bool:
         """Whether a person lets the server know these."""
@@ -183,13 +183,16 @@ class ServerRequests:
         decision = next(
             decision
             for root in roots
-            if (decision := self.evaluate(server, Question.ROOTS, string(members(root)["uri"]))).verdict is Verdict.ASK
+            if (decision := self.evaluate(server, ServerRequest.ROOTS, string(members(root)["uri"]))).verdict
+            is Verdict.ASK
         )
-        access = self._access_request(server, Question.ROOTS, Question.ROOTS.value, raw_arguments, caller, decision)
+        access = self._access_request(
+            server, ServerRequest.ROOTS, ServerRequest.ROOTS.value, raw_arguments, caller, decision
+        )
         try:
             grant = await self._authorizer.authorize(access, self._context(server, raw_arguments), None)
             with self.dispatch(
-                ServerRequestPermit(ISSUER, server, Question.ROOTS, raw_arguments, caller, decision, access, grant)
+                ServerRequestPermit(ISSUER, server, ServerRequest.ROOTS, raw_arguments, caller, decision, access, grant)
             ) as trace:
                 trace.outcome = "told"
         except ColonnadeError:

@@ -37,7 +37,7 @@ def means_not_found(refusal: ServerErrorResponse, uri: str) -> bool:
     return refusal.code in (_NO_CODE, INTERNAL_ERROR) and _NOT_FOUND.search(refusal.message) is not None
 
 
-def relayed(refusal: ServerErrorResponse) -> ServerErrorResponse:
+def as_relayed(refusal: ServerErrorResponse) -> ServerErrorResponse:
     """The refusal as a client of a session may have it: what it says about the hop behind us becomes an internal error,
     with the data that says what it was."""
     if refusal.code in _HOP_LOCAL:
@@ -45,7 +45,7 @@ def relayed(refusal: ServerErrorResponse) -> ServerErrorResponse:
     return refusal
 
 
-def for_stateless(error: ColonnadeError) -> ErrorBody:
+def as_stateless_error(error: ColonnadeError) -> ErrorBody:
     """An error as a client of the stateless revision may have it. What a server says in codes that this revision has no
     place for, or that would be about us, becomes an internal error whose data holds the server's code (`upstreamCode`)
     and data (`upstream`)."""

@@ -13,17 +13,17 @@ from msgspec import Raw
 from host.errors import InvalidParams
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, is_object, members, string
 from host.protocol.abilities import APPS_EXTENSION, TASKS_EXTENSION, Abilities, abilities_of
-from host.protocol.identity import ourselves, who
+from host.protocol.identity import display_name, implementation_info
 from host.protocol.methods import COMPLETION_CAPABILITY, LOGGING_CAPABILITY
-from host.protocol.offer import ServerOffer, offer_of
-from host.protocol.versions import LATEST_LEGACY, LEGACY, MAX_SHOWN, Revision, settled_with
+from host.protocol.negotiated import NegotiatedServer, negotiated_server
+from host.protocol.versions import LATEST_LEGACY, LEGACY, MAX_SHOWN, Revision, negotiated_revision
 
 APP_PAGES = "text/html;profile=mcp-app"
 """The type of the pages that are passed on to clients which show them (MCP Apps, "Client Capabilities")."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class InitializeRequest:
     """What a client said in `initialize`."""
 
     revision: Revision
@@ -34,11 +34,11 @@ class Opening:
     """What revision and capabilities come to."""
 
 
-class WrongRevision(ValueError):
+class UnsupportedRevision(ValueError):
     """The server answered with a revision that Colonnade does not speak."""
 
 
-def opening(params: Raw | Mapping[str, Raw] | None) -> Opening:
+def read_initialize(params: Raw | Mapping[str, Raw] | None) -> InitializeRequest:
     """What the client's `initialize` asks for.
 
     Raises:
@@ -55,11 +55,11 @@ def opening(params: Raw | Mapping[str, Raw] | None) -> Opening:
     info = found.get("clientInfo", EMPTY_OBJECT)
     if not is_object(info):
         raise InvalidParams("clientInfo is not an object")
-    revision = settled_with(asked)
-    return Opening(revision, who(info), abilities_of(revision, capabilities))
+    revision = negotiated_revision(asked)
+    return InitializeRequest(revision, display_name(info), abilities_of(revision, capabilities))
 
 
-def opening_answer(
+def initialize_result(
     settled: Revision,
     version: str,
     instructions: str | None,
@@ -92,14 +92,16 @@ def opening_answer(
     answer: dict[str, object] = {
         "protocolVersion": settled.name,
         "capabilities": capabilities,
-        "serverInfo": ourselves(version),
+        "serverInfo": implementation_info(version),
     }
     if instructions:
         answer["instructions"] = instructions
     return encode(answer)
 
 
-def declared(askable: Abilities, *, roots_change: bool, apps: bool = False, tasks: bool = False) -> dict[str, object]:
+def client_capabilities(
+    usable: Abilities, *, roots_change: bool, apps: bool = False, tasks: bool = False
+) -> dict[str, object]:
     """The capabilities that Colonnade declares to a server: what whoever is behind it may be asked for. For a server
     that several clients share that is the most that any of them may be; what the one that is then meant can is decided
     for each question (`questions.fit`).
@@ -113,12 +115,12 @@ def declared(askable: Abilities, *, roots_change: bool, apps: bool = False, task
         tasks: it may make a task of a call. Only for a stateless server: others are told so in each call.
     """
     asks: dict[str, object] = {}
-    if askable.roots:
+    if usable.roots:
         asks["roots"] = {"listChanged": True} if roots_change else {}
-    if askable.form or askable.url:
-        asks["elicitation"] = ({"form": {}} if askable.form else {}) | ({"url": {}} if askable.url else {})
-    if askable.sampling:
-        asks["sampling"] = {"tools": {}} if askable.sampling_tools else {}
+    if usable.form or usable.url:
+        asks["elicitation"] = ({"form": {}} if usable.form else {}) | ({"url": {}} if usable.url else {})
+    if usable.sampling:
+        asks["sampling"] = {"tools": {}} if usable.sampling_tools else {}
     extensions: dict[str, object] = {}
     if apps:
         extensions[APPS_EXTENSION] = {"mimeTypes": [APP_PAGES]}
@@ -129,19 +131,19 @@ def declared(askable: Abilities, *, roots_change: bool, apps: bool = False, task
     return asks
 
 
-def greeting(version: str, asks: Mapping[str, object] | None = None) -> Raw:
+def initialize_params(version: str, asks: Mapping[str, object] | None = None) -> Raw:
     """The params of the `initialize` that Colonnade sends to a server: the latest revision, and `asks` (see `declared`)
     as the capabilities; none at all without it."""
     return encode(
         {
             "protocolVersion": LATEST_LEGACY.name,
             "capabilities": dict(asks or {}),
-            "clientInfo": ourselves(version),
+            "clientInfo": implementation_info(version),
         }
     )
 
 
-def offer(result: Raw) -> ServerOffer:
+def read_initialize_result(result: Raw) -> NegotiatedServer:
     """What the server answered.
 
     Raises:
@@ -153,8 +155,8 @@ def offer(result: Raw) -> ServerOffer:
         raise ValueError("the answer to initialize has no protocolVersion")
     version = string(found["protocolVersion"])
     if version not in LEGACY:
-        raise WrongRevision(version[:MAX_SHOWN])
-    return offer_of(
+        raise UnsupportedRevision(version[:MAX_SHOWN])
+    return negotiated_server(
         LEGACY[version],
         found.get("capabilities", EMPTY_OBJECT),
         found.get("instructions"),

@@ -13,12 +13,12 @@ MAX_PART = 80
 """Characters of a name or a version that are shown."""
 
 
-def ourselves(version: str) -> dict[str, str]:
+def implementation_info(version: str) -> dict[str, str]:
     """What Colonnade calls itself to clients and servers."""
     return {"name": "colonnade", "title": "Colonnade", "version": version}
 
 
-def who(info: Raw | None) -> str:
+def display_name(info: Raw | None) -> str:
     """Name and version as the other side gives them; empty if it gives none that can be shown. Never raises."""
     try:
         said = members(info or b"")

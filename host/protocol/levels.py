@@ -13,7 +13,7 @@ from host.jsonrpc.raw import encode, encode_object, members, string
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _RANKS = {level: rank for rank, level in enumerate(LEVELS)}
 
-UNASKED = "info"
+DEFAULT_LEVEL = "info"
 """The level of a client that has set none: the server may then choose (2025-11-25, "Setting Log Level")."""
 
 
@@ -37,7 +37,7 @@ def most_verbose(levels: Iterable[str]) -> str | None:
     return min(levels, key=_RANKS.__getitem__, default=None)
 
 
-def passes(notice: Notification, level: str) -> bool:
+def is_at_least(notice: Notification, level: str) -> bool:
     """Whether a log message is as severe as `level`, or more. One without a known severity passes: nobody can tell."""
     try:
         severity = string(members(notice.params or b"")["level"])
@@ -46,7 +46,7 @@ def passes(notice: Notification, level: str) -> bool:
     return _RANKS.get(severity, len(LEVELS)) >= _RANKS[level]
 
 
-def named(notice: Notification, server: str) -> Notification:
+def with_server_name(notice: Notification, server: str) -> Notification:
     """The same message with the server's id before the name of its logger. What is no object stays as it is."""
     try:
         found = members(notice.params or b"")

@@ -132,10 +132,10 @@ def without_pages(result: Raw, places: tuple[tuple[str, ...], ...]) -> Raw:
         ValueError: it is not an object.
     """
     result = without_page(result)
-    return _at(result, places[0], _unless_page) if may_spell(result, _URI) else result
+    return _at(result, places[0], _without_page_blocks) if may_spell(result, _URI) else result
 
 
-def _unless_page(content: Raw) -> Raw:
+def _without_page_blocks(content: Raw) -> Raw:
     try:
         found = members(content)
         named = [members(found["resource"])] if "resource" in found else [found]

@@ -40,7 +40,7 @@ def progress_token(params: Mapping[str, Raw]) -> Id | None:
     raise InvalidParams("the progress token is neither a string nor an integer")
 
 
-def for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
+def prepare_for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
     """Make `params` fit for the server: its own progress token (or none), and nothing of the hop it came from.
 
     Raises:
@@ -55,13 +55,13 @@ def for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
         raise InvalidParams("_meta is not an object")
     if token is None and not may_spell(meta, TOKEN, HOP_PREFIX):
         return
-    kept = crossing(params)
+    kept = end_to_end_fields(params)
     if token is not None:
         kept[TOKEN] = encode(token)
     params[META] = encode_object(kept)
 
 
-def without_hop(params: Mapping[str, Raw]) -> dict[str, Raw]:
+def without_hop_fields(params: Mapping[str, Raw]) -> dict[str, Raw]:
     """The params of a question for a client that is asked outside of any request of the server's: without what belongs
     to that request, and without a `_meta` that holds nothing else.
 
@@ -69,13 +69,13 @@ def without_hop(params: Mapping[str, Raw]) -> dict[str, Raw]:
         InvalidParams: `_meta` is no object.
     """
     fitted = dict(params)
-    for_next_hop(fitted, None)
+    prepare_for_next_hop(fitted, None)
     if META in fitted and not members(fitted[META]):
         del fitted[META]
     return fitted
 
 
-def crossing(params: Mapping[str, Raw]) -> dict[str, Raw]:
+def end_to_end_fields(params: Mapping[str, Raw]) -> dict[str, Raw]:
     """The members of `_meta` that do not end with the hop they came on.
 
     Raises:

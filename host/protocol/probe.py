@@ -17,8 +17,8 @@ from msgspec import Raw
 
 from host.errors import HeaderMismatch, MissingAbility, UnsupportedVersion
 from host.jsonrpc.raw import items, members, string
-from host.protocol.offer import ServerOffer
-from host.protocol.stateless import discovered
+from host.protocol.negotiated import NegotiatedServer
+from host.protocol.stateless import read_discovery
 from host.protocol.versions import LEGACY, MAX_SHOWN, MODERN, SERVED, Revision
 
 MAX_NAMES = 8
@@ -29,11 +29,11 @@ MAX_NAMES = 8
 class Stateless:
     """It is met: every request says of itself what is needed."""
 
-    offer: ServerOffer
+    offer: NegotiatedServer
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RetryWith:
     """It has to be asked once more, in this revision."""
 
     revision: Revision
@@ -51,13 +51,13 @@ class Incompatible:
     why: str
 
 
-Verdict: TypeAlias = Stateless | Again | Handshake | Incompatible
+Verdict: TypeAlias = Stateless | RetryWith | Handshake | Incompatible
 
 
-def judge_answer(result: Raw) -> Verdict:
+def verdict_of_result(result: Raw) -> Verdict:
     """What a result means."""
     try:
-        found = discovered(result)
+        found = read_discovery(result)
     except ValueError:
         return Handshake()
     if found.offer is not None:
@@ -66,7 +66,7 @@ def judge_answer(result: Raw) -> Verdict:
     return _without_envelope(found.versions) if found.versions else Handshake()
 
 
-def judge_error(code: int, data: Raw | None, *, asked: str, again: bool = True) -> Verdict:
+def verdict_of_error(code: int, data: Raw | None, *, asked: str, again: bool = True) -> Verdict:
     """What an error means.
 
     Args:
@@ -82,7 +82,7 @@ def judge_error(code: int, data: Raw | None, *, asked: str, again: bool = True) 
             return _without_envelope(versions)
         if not again:
             return Incompatible(f"it refuses {asked}, which it says it speaks")
-        return Again(MODERN[next((name for name in shared if name != asked), shared[0])])
+        return RetryWith(MODERN[next((name for name in shared if name != asked), shared[0])])
     if code == HeaderMismatch.code:
         return Incompatible("it refuses the headers of a server/discover that are as they should be")
     if code == MissingAbility.code:

@@ -18,12 +18,12 @@ from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
 from host.jsonrpc.raw import encode, encode_object, is_object, items, may_spell, members, string, value
 from host.protocol.abilities import APPS_EXTENSION, TASKS_EXTENSION, Abilities, abilities_of
-from host.protocol.identity import ourselves
+from host.protocol.identity import implementation_info
 from host.protocol.levels import level_of
-from host.protocol.meta import HOP_PREFIX, META, TOKEN, crossing
+from host.protocol.meta import HOP_PREFIX, META, TOKEN, end_to_end_fields
 from host.protocol.methods import COMPLETION_CAPABILITY, DISCOVER, LISTING_BY_METHOD, LOGGING_CAPABILITY, READ
-from host.protocol.offer import ServerOffer, offer_of
-from host.protocol.versions import MODERN, SERVED, Revision, unserved
+from host.protocol.negotiated import NegotiatedServer, negotiated_server
+from host.protocol.versions import MODERN, SERVED, Revision, unsupported_version
 
 VERSION = f"{HOP_PREFIX}protocolVersion"
 CAPABILITIES = f"{HOP_PREFIX}clientCapabilities"
@@ -55,7 +55,7 @@ MAX_TTL = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StatedEnvelope:
     """What a request says in its `_meta`, and nothing is judged yet."""
 
     version: str
@@ -72,7 +72,7 @@ class Envelope:
     """The least severe log message that the request wants to hear of; None for none at all."""
 
 
-def states(params: Raw | Mapping[str, Raw] | None) -> bool:
+def has_envelope(params: Raw | Mapping[str, Raw] | None) -> bool:
     """Whether a request says of which revision it is, rightly or wrongly. Never raises."""
     return _version_in(params) is not None
 
@@ -85,7 +85,7 @@ def version_of(params: Raw | Mapping[str, Raw] | None) -> str | None:
         return None
 
 
-def stated(params: Mapping[str, Raw]) -> Stated:
+def read_stated(params: Mapping[str, Raw]) -> StatedEnvelope:
     """What a request says of itself.
 
     Raises:
@@ -106,10 +106,10 @@ def stated(params: Mapping[str, Raw]) -> Stated:
         raise InvalidParams(f"{VERSION} is not a string") from None
     if not is_object(meta[CAPABILITIES]):
         raise InvalidParams(f"{CAPABILITIES} is not an object")
-    return Stated(version, meta[CAPABILITIES], meta.get(LEVEL))
+    return StatedEnvelope(version, meta[CAPABILITIES], meta.get(LEVEL))
 
 
-def envelope(found: Stated) -> Envelope:
+def envelope(found: StatedEnvelope) -> Envelope:
     """What the statement of a request comes to.
 
     Raises:
@@ -118,12 +118,12 @@ def envelope(found: Stated) -> Envelope:
     """
     revision = MODERN.get(found.version)
     if revision is None:
-        raise unserved(found.version)
+        raise unsupported_version(found.version)
     level = None if found.level is None else level_of({"level": found.level})
     return Envelope(abilities_of(revision, found.capabilities), level)
 
 
-def enveloped(
+def with_envelope(
     params: dict[str, Raw],
     revision: Revision,
     capabilities: Mapping[str, object],
@@ -146,14 +146,14 @@ def enveloped(
     meta: dict[str, object] = {
         VERSION: revision.name,
         CAPABILITIES: capabilities,
-        CLIENT: ourselves(client_version),
+        CLIENT: implementation_info(client_version),
     }
     if level is not None:
         meta[LEVEL] = level
     if token is not None:
         meta[TOKEN] = token
     ours = {name: encode(each) for name, each in meta.items()}
-    return {**params, META: encode_object({**ours, **crossing(params)})}
+    return {**params, META: encode_object({**ours, **end_to_end_fields(params)})}
 
 
 _VERSION_WORD = VERSION.rpartition("/")[2]
@@ -214,7 +214,7 @@ def _value(found: Mapping[str, Raw], name: str) -> object:
 # What a result carries
 
 
-def complete(method: str, result: Raw, version: str, freshness: Freshness = STALE) -> Raw:
+def complete_result(method: str, result: Raw, version: str, freshness: Freshness = STALE) -> Raw:
     """The result of `method`, an object in the form of the inside, for a stateless client.
 
     Args:
@@ -224,16 +224,16 @@ def complete(method: str, result: Raw, version: str, freshness: Freshness = STAL
     Raises:
         ValueError: it is no object, or nested too deep to be opened.
     """
-    return _behind(_head(freshness if method in CACHEABLE else None, version), result)
+    return _insert_head(_head(freshness if method in CACHEABLE else None, version), result)
 
 
-def stamped(result: Raw, version: str) -> Raw:
+def with_server_info(result: Raw, version: str) -> Raw:
     """The same result, an object that says itself of what kind it is, with our name on it.
 
     Raises:
         ValueError: it is no object, or nested too deep to be opened.
     """
-    return _behind(_stamp(version), result)
+    return _insert_head(_server_info_head(version), result)
 
 
 def kind_of(result: Raw) -> str:
@@ -249,7 +249,7 @@ def kind_of(result: Raw) -> str:
         return ""
 
 
-def bare(result: Raw) -> Raw:
+def strip_hop_fields(result: Raw) -> Raw:
     """A server's complete result, an object, in the form of the inside: without what belongs to one hop. Not for tasks,
     whose `ttlMs` is their own. Itself if it has nothing of that, or cannot be opened."""
     try:
@@ -274,7 +274,7 @@ class _Head:
 
     def __init__(self, found: Mapping[str, object], version: str) -> None:
         self.found = {name: encode(each) for name, each in found.items()}
-        self.stamp = encode(ourselves(version))
+        self.stamp = encode(implementation_info(version))
         self.names = frozenset((*found, META))
         self.text = bytes(encode_object({**self.found, META: encode_object({SERVER: self.stamp})}))[:-1]
 
@@ -288,11 +288,11 @@ def _head(freshness: Freshness | None, version: str) -> _Head:
 
 
 @lru_cache(maxsize=1)
-def _stamp(version: str) -> _Head:
+def _server_info_head(version: str) -> _Head:
     return _Head({}, version)
 
 
-def _behind(head: _Head, result: Raw) -> Raw:
+def _insert_head(head: _Head, result: Raw) -> Raw:
     """The result behind the members of `head`, which replace its own of the same names; of `_meta` only our stamp is
     replaced."""
     found = members(result)
@@ -318,7 +318,7 @@ def _opened(meta: Raw | None) -> dict[str, Raw]:
 class Discovery:
     """What a server answered to `server/discover`."""
 
-    offer: ServerOffer | None
+    offer: NegotiatedServer | None
     """In the newest stateless revision that it shares with us; None if it shares none."""
     versions: tuple[str, ...]
     """All that it says it speaks."""
@@ -342,15 +342,15 @@ def discovery(version: str, instructions: str | None) -> Raw:
     answer: dict[str, object] = {"supportedVersions": SERVED, "capabilities": capabilities}
     if instructions:
         answer["instructions"] = instructions
-    return stamped(encode(answer), version)
+    return with_server_info(encode(answer), version)
 
 
 def discover_params(revision: Revision, capabilities: Mapping[str, object], client_version: str) -> dict[str, Raw]:
     """The params of the `server/discover` that Colonnade sends."""
-    return enveloped({}, revision, capabilities, level=None, client_version=client_version, token=None)
+    return with_envelope({}, revision, capabilities, level=None, client_version=client_version, token=None)
 
 
-def discovered(result: Raw) -> Discovery:
+def read_discovery(result: Raw) -> Discovery:
     """What the server answered.
 
     Raises:
@@ -368,4 +368,4 @@ def discovered(result: Raw) -> Discovery:
     if shared is None:
         return Discovery(None, versions)
     server = _opened(found.get(META)).get(SERVER)
-    return Discovery(offer_of(shared, capabilities, found.get("instructions"), server), versions)
+    return Discovery(negotiated_server(shared, capabilities, found.get("instructions"), server), versions)

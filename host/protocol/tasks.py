@@ -24,7 +24,7 @@ from host.errors import InvalidParams
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, may_spell, members, string, value
 from host.protocol.meta import HOP_PREFIX, META
-from host.protocol.rounds import input_required, more_input, retry_of
+from host.protocol.mrtr import input_required, read_input_required, retry_of
 from host.protocol.stateless import COMPLETE, KIND, TASK
 
 TASKS_GET = "tasks/get"
@@ -42,7 +42,7 @@ TASKS_NOTIFIED = "notifications/tasks"
 
 RELATED = f"{HOP_PREFIX}related-task"
 
-_MOST = 2**53 - 1
+_MAX_MILLISECONDS = 2**53 - 1
 _TTL, _POLL = "ttl", "pollInterval"
 _TTL_MS, _POLL_MS = "ttlMs", "pollIntervalMs"
 
@@ -57,7 +57,7 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
     @property
-    def over(self) -> bool:
+    def is_final(self) -> bool:
         return self not in (Status.WORKING, Status.INPUT_REQUIRED)
 
 
@@ -87,7 +87,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TaskRequest:
     """A client's wish that its call be a task."""
 
     ttl_ms: int | None
@@ -95,7 +95,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressing:
+class TaskState:
     """What a server said of a task. Only the extension says more than the task itself."""
 
     task: Task
@@ -108,12 +108,12 @@ class Progressing:
     """Of a FAILED task."""
 
 
-def moment(seconds: float) -> str:
+def iso_timestamp(seconds: float) -> str:
     """A time as tasks have it, in UTC and to the millisecond. `seconds` since 1970."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def outcome(result: Raw, *, extension: bool) -> Status:
+def status_of_result(result: Raw, *, extension: bool) -> Status:
     """The status of a task whose call ended in this result. What a tool itself calls an error is FAILED in the
     handshake dialect ("Task Execution Errors"); in the extension only JSON-RPC errors are."""
     if extension:
@@ -130,24 +130,24 @@ def outcome(result: Raw, *, extension: bool) -> Status:
 
 def created_in_handshake(task: Task) -> Raw:
     """The result of a call that became a task."""
-    return encode({"task": _said_in_handshake(task)})
+    return encode({"task": _as_handshake_json(task)})
 
 
 def status_in_handshake(task: Task) -> Raw:
     """The result of TASKS_GET, and of TASKS_CANCEL."""
-    return encode(_said_in_handshake(task))
+    return encode(_as_handshake_json(task))
 
 
-def listed(tasks: Iterable[Task]) -> Raw:
+def task_list(tasks: Iterable[Task]) -> Raw:
     """The result of TASKS_LIST: all of them, on one page."""
-    return encode({"tasks": [_said_in_handshake(task) for task in tasks]})
+    return encode({"tasks": [_as_handshake_json(task) for task in tasks]})
 
 
-def notice_in_handshake(task: Task) -> Notification:
+def notification_in_handshake(task: Task) -> Notification:
     return Notification(TASK_STATUS, status_in_handshake(task))
 
 
-def related(holder: Raw, id: str) -> Raw:
+def with_related_task(holder: Raw, id: str) -> Raw:
     """Params or a result that belong to a task and do not name it elsewhere: `_meta` says which one, in the place of
     any other that it said; the other members keep their bytes. An empty `_meta` takes the place of one that is no
     object. `holder` is an object, else ValueError."""
@@ -167,10 +167,10 @@ ACKNOWLEDGEMENT = encode({KIND: COMPLETE})
 
 def created_in_extension(task: Task) -> Raw:
     """The result of a call that became a task."""
-    return encode({KIND: TASK, **_said_in_extension(task)})
+    return encode({KIND: TASK, **_as_extension_json(task)})
 
 
-def detailed(
+def status_in_extension(
     task: Task,
     *,
     inputs: Mapping[str, tuple[str, Mapping[str, Raw]]] | None = None,
@@ -189,7 +189,7 @@ def detailed(
     return encode({KIND: COMPLETE, **_detail(task, inputs, result, error)})
 
 
-def notice_in_extension(
+def notification_in_extension(
     task: Task,
     *,
     inputs: Mapping[str, tuple[str, Mapping[str, Raw]]] | None = None,
@@ -204,7 +204,7 @@ def notice_in_extension(
 # What our clients ask
 
 
-def task_wanted(params: Mapping[str, Raw]) -> Wanted | None:
+def task_wanted(params: Mapping[str, Raw]) -> TaskRequest | None:
     """Whether a call in the handshake dialect wants to be a task. For other revisions the member means nothing.
 
     Raises:
@@ -218,11 +218,11 @@ def task_wanted(params: Mapping[str, Raw]) -> Wanted | None:
     except ValueError:
         raise InvalidParams("task is not an object") from None
     if ttl is None or bytes(ttl) == b"null":
-        return Wanted(None)
+        return TaskRequest(None)
     wanted = _milliseconds(ttl)
     if wanted is None:
         raise InvalidParams("the ttl of the task is not a whole number of milliseconds")
-    return Wanted(wanted)
+    return TaskRequest(wanted)
 
 
 def task_id_of(params: Mapping[str, Raw]) -> str:
@@ -332,7 +332,7 @@ def read_created(result: Raw, *, extension: bool) -> Task:
     return _task(members(found["task"]), _TTL, _POLL)
 
 
-def read_status(result: Raw, *, extension: bool) -> Progressing:
+def read_status(result: Raw, *, extension: bool) -> TaskState:
     """What the result of TASKS_GET says, or the params of a notice (or, in the handshake dialect, the result of
     TASKS_CANCEL).
 
@@ -342,22 +342,22 @@ def read_status(result: Raw, *, extension: bool) -> Progressing:
     """
     found = members(result)
     if not extension:
-        return Progressing(_task(found, _TTL, _POLL))
+        return TaskState(_task(found, _TTL, _POLL))
     # Examples of the extension say "task" here, its text "complete"; a notice says neither.
     if _text(found, KIND) not in (None, COMPLETE, TASK):
         raise ValueError("the result is neither of type complete nor of type task")
     task = _task(found, _TTL_MS, _POLL_MS)
     if task.status is Status.INPUT_REQUIRED:
         _called_for(found, "inputRequests", task)
-        return Progressing(task, inputs=more_input(result).requests)
+        return TaskState(task, inputs=read_input_required(result).requests)
     if task.status is Status.COMPLETED:
-        return Progressing(task, result=_called_for(found, "result", task))
+        return TaskState(task, result=_called_for(found, "result", task))
     if task.status is Status.FAILED:
-        return Progressing(task, error=_error(_called_for(found, "error", task)))
-    return Progressing(task)
+        return TaskState(task, error=_error(_called_for(found, "error", task)))
+    return TaskState(task)
 
 
-def related_to(params: Raw | None) -> str | None:
+def related_task_of(params: Raw | None) -> str | None:
     """The task that a server's request or notice says it belongs to; None if it says none."""
     if params is None or not may_spell(params, RELATED):
         return None
@@ -367,7 +367,7 @@ def related_to(params: Raw | None) -> str | None:
         return None
 
 
-def unrelated(holder: Raw) -> Raw:
+def without_related_task(holder: Raw) -> Raw:
     """The same without the task it says it belongs to, for whoever does not know that task; itself, not a copy, if it
     says none."""
     if not may_spell(holder, RELATED):
@@ -386,15 +386,15 @@ def unrelated(holder: Raw) -> Raw:
 # Writing
 
 
-def _said_in_handshake(task: Task) -> dict[str, object]:
-    return _said(task, _TTL, _POLL)
+def _as_handshake_json(task: Task) -> dict[str, object]:
+    return _as_json(task, _TTL, _POLL)
 
 
-def _said_in_extension(task: Task) -> dict[str, object]:
-    return _said(task, _TTL_MS, _POLL_MS)
+def _as_extension_json(task: Task) -> dict[str, object]:
+    return _as_json(task, _TTL_MS, _POLL_MS)
 
 
-def _said(task: Task, ttl: str, poll: str) -> dict[str, object]:
+def _as_json(task: Task, ttl: str, poll: str) -> dict[str, object]:
     found: dict[str, object] = {
         "taskId": task.id,
         "status": task.status.value,
@@ -415,7 +415,7 @@ def _detail(
     result: Raw | None,
     error: ErrorBody | None,
 ) -> dict[str, object]:
-    found = _said_in_extension(task)
+    found = _as_extension_json(task)
     called_for = {
         Status.INPUT_REQUIRED: ("inputRequests", None if inputs is None else _asked(inputs)),
         Status.COMPLETED: ("result", result),
@@ -486,4 +486,4 @@ def _milliseconds(raw: Raw | None) -> int | None:
         return None
     if type(number) is float and number.is_integer():
         number = int(number)
-    return min(number, _MOST) if type(number) is int and number >= 0 else None
+    return min(number, _MAX_MILLISECONDS) if type(number) is int and number >= 0 else None

@@ -120,13 +120,13 @@ SERVED: tuple[str, ...] = (*reversed(MODERN), *reversed(LEGACY))
 """The names of all of them, the newest first, as clients are told them."""
 
 
-def settled_with(asked: str) -> Revision:
+def negotiated_revision(asked: str) -> Revision:
     """The revision a server answers `initialize` with: the client's if served, else the latest
     (2025-11-25, "Version Negotiation")."""
     return LEGACY.get(asked, LATEST_LEGACY)
 
 
-def unserved(asked: str) -> UnsupportedVersion:
+def unsupported_version(asked: str) -> UnsupportedVersion:
     """What a request of the revision `asked` is refused with (2026-07-28, "UnsupportedProtocolVersionError")."""
     shown = asked[:MAX_SHOWN]
     trouble = "begins with initialize" if asked in LEGACY else "is not served"

@@ -6,10 +6,10 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-FIRST = 0.25
+FIRST_DELAY = 0.25
 FACTOR = 2.0
-LONGEST = 60.0
-HEALTHY = 10.0
+MAX_DELAY = 60.0
+HEALTHY_AFTER = 10.0
 """Seconds a server must have been ready for its earlier failures to be forgotten."""
 
 
@@ -24,14 +24,14 @@ class Backoff:
 
     def failed(self, ready_for: float, jitter: float) -> float:
         """Seconds to wait. `ready_for`: how long the server had been ready; `jitter`: from 0 to 1, by chance."""
-        if ready_for >= HEALTHY:
+        if ready_for >= HEALTHY_AFTER:
             self.failures = 0
-        delay = min(FIRST * FACTOR**self.failures, LONGEST)
+        delay = min(FIRST_DELAY * FACTOR**self.failures, MAX_DELAY)
         self.failures = min(self.failures + 1, 32)
         return delay * (0.8 + 0.4 * jitter)
 
 
-MOST_STARTS = 5
+MAX_STARTS = 5
 WINDOW = 60.0
 """The restart intensity: so many starts are made within so many seconds. With more, something is broken that another
 start does not mend."""
@@ -45,7 +45,7 @@ class Restarts:
     than MOST_STARTS within WINDOW, however long the server was ready in between."""
 
     failures: int = 0
-    starts: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_STARTS))
+    starts: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_STARTS))
     """The times of the last ones."""
 
     def started(self, now: float) -> None:
@@ -54,30 +54,30 @@ class Restarts:
 
     def within_intensity(self, now: float) -> bool:
         """Whether fewer than MOST_STARTS were made within WINDOW."""
-        return len(self.starts) < MOST_STARTS or now - self.starts[0] >= WINDOW
+        return len(self.starts) < MAX_STARTS or now - self.starts[0] >= WINDOW
 
     def may_start(self, now: float) -> bool:
         """Whether one more start is within the intensity. Of a server that failed again and again, only the one each
         minute is."""
-        return self.failures < MOST_STARTS and self.within_intensity(now)
+        return self.failures < MAX_STARTS and self.within_intensity(now)
 
     def failed(self, ready_for: float, jitter: float, now: float) -> float:
         """Seconds to wait before the next start; see `Backoff.failed`."""
-        if ready_for >= HEALTHY:
+        if ready_for >= HEALTHY_AFTER:
             self.failures = 0
-        delay = min(FIRST * RESTART_FACTOR**self.failures, LONGEST) * (0.8 + 0.4 * jitter)
-        self.failures = min(self.failures + 1, MOST_STARTS)
-        return delay if self.may_start(now + delay) else LONGEST * (1.0 + 0.2 * jitter)
+        delay = min(FIRST_DELAY * RESTART_FACTOR**self.failures, MAX_DELAY) * (0.8 + 0.4 * jitter)
+        self.failures = min(self.failures + 1, MAX_STARTS)
+        return delay if self.may_start(now + delay) else MAX_DELAY * (1.0 + 0.2 * jitter)
 
 
-SETTLE = 0.05
-SLOWEST = 10.0
+MIN_PAUSE = 0.05
+MAX_PAUSE = 10.0
 """Seconds to wait at the most while a server goes on announcing changes of a list that does not change."""
-SHARE = 4.0
+READ_SHARE = 4.0
 """Once it was read, a list is left alone for so many times as long as that took."""
-CALM = 5.0
+CALM_AFTER = 5.0
 """Changes that cost no waiting."""
-SLOWEST_FLAPPING = 300.0
+MAX_FLAPPING_PAUSE = 300.0
 """Seconds to wait at the most while a list goes on changing."""
 HALF_LIFE = 900.0
 """Seconds after which half of the changes are forgotten."""
@@ -90,7 +90,7 @@ class Pace:
     long with each change that is not forgotten: those that flap for ever are read some thirty times an hour. It is the
     server's, not the connection's: otherwise a server would only have to end to be read at once again."""
 
-    wait: float = SETTLE
+    wait: float = MIN_PAUSE
     changes: float = 0.0
     counted: float = 0.0
     last: float = -math.inf
@@ -100,17 +100,17 @@ class Pace:
         """Seconds to wait now: at the least, where somebody waits for the lists, and otherwise. `took`: how long it
         took to read them last."""
         quiet = now - self.last > 2 * self.wait + 1.0
-        self.wait = SETTLE if quiet else min(self.wait * 2, SLOWEST)
-        least = max(SETTLE, min(took * SHARE, SLOWEST) - (now - self.last))
+        self.wait = MIN_PAUSE if quiet else min(self.wait * 2, MAX_PAUSE)
+        least = max(MIN_PAUSE, min(took * READ_SHARE, MAX_PAUSE) - (now - self.last))
         return least, max(self.wait, self.rest(now), least)
 
     def rest(self, now: float) -> float:
         """Seconds for which lists that flap are to be left alone from now on; none, or less than that, if they may be
         read at once."""
         changes = self._remembered(now)
-        if changes <= CALM:
+        if changes <= CALM_AFTER:
             return 0.0
-        flapping: float = min(2.0 ** (changes - CALM), SLOWEST_FLAPPING)
+        flapping: float = min(2.0 ** (changes - CALM_AFTER), MAX_FLAPPING_PAUSE)
         return flapping - (now - self.last)
 
     def read(self, now: float, *, changed: bool) -> None:

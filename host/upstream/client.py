@@ -25,7 +25,6 @@ from host.errors import (
     UpstreamError,
 )
 from host.exchange import Answer, Answered, ClientHandle, MrtrRound
-from host.hygiene import is_light
 from host.jsonrpc.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -41,28 +40,29 @@ from host.peer import Peer
 from host.policy.gate import Gate
 from host.policy.permits import CallPermit
 from host.protocol.abilities import ALL_ABILITIES, Abilities
-from host.protocol.handshake import declared
-from host.protocol.meta import TOKEN, for_next_hop, progress_token
+from host.protocol.handshake import client_capabilities
+from host.protocol.meta import TOKEN, prepare_for_next_hop, progress_token
 from host.protocol.methods import CALL, PROGRESS, Kind, with_target
-from host.protocol.mirror import Mirror, headers_for
-from host.protocol.offer import ServerOffer
-from host.protocol.questions import URL_REQUIRED, fit_elicitations
-from host.protocol.rounds import RETRIED, with_retry
+from host.protocol.mrtr import RETRIED, with_retry
+from host.protocol.negotiated import NegotiatedServer
+from host.protocol.param_headers import ParamHeader, headers_for
+from host.protocol.server_requests import URL_REQUIRED, fit_elicitations
 from host.protocol.stateless import (
     COMPLETE,
     INPUT_REQUIRED,
     STALE,
     TASK,
-    bare,
-    enveloped,
     freshness_of,
     kind_of,
+    strip_hop_fields,
+    with_envelope,
 )
 from host.protocol.tasks import TASKS_CANCEL, Support, is_created, read_created, task_params, with_task
-from host.upstream.begin import ask, other_now, still_shakes_hands, still_stateless
+from host.sanitize import is_light
 from host.upstream.call import CallDeadline, UpstreamCall
-from host.upstream.levels import Tuning
+from host.upstream.log_levels import LogLevelSync
 from host.upstream.mrtr import MrtrDriver
+from host.upstream.negotiate import ask, check_still_handshake, check_still_stateless, era_change_in
 from host.upstream.results import is_heavy_result, prepare_result
 from host.upstream.server_requests import ServerMessages
 from host.upstream.tasks import TASK_TTL, SendTaskRequest, TaskCall
@@ -70,9 +70,9 @@ from host.version import VERSION
 from host.wire.link import LinkLost, NoMemory
 from host.worker import WorkerTimeout, run_in_worker
 
-REPORTS_A_SECOND = 20.0
+REPORTS_PER_SECOND = 20.0
 """Progress reports that are passed on for one call, after the first BURST; a server that sends more is heard less."""
-BURST = 100.0
+REPORT_BURST = 100.0
 MAX_REPORT = 8 * 1024
 """Bytes of a report; of a longer one only the numbers are passed on."""
 DEFINED_BY = {
@@ -82,11 +82,11 @@ DEFINED_BY = {
     Kind.TEMPLATE: (Kind.TEMPLATE,),
 }
 """The lists that have the definition of an entry."""
-DOUBT_PAUSE = 5.0
+ERA_CHECK_PAUSE = 5.0
 """Seconds before a server may be doubted again."""
-DOUBTFUL = (UnsupportedVersion.code, INVALID_REQUEST, -32000, -32001)
+ERA_DOUBT_CODES = (UnsupportedVersion.code, INVALID_REQUEST, -32000, -32001)
 """What servers of sessions say to a request without one, besides what a stateless server says that has changed."""
-NEEDS_TASK = (METHOD_NOT_FOUND, INVALID_REQUEST)
+TASK_REQUIRED_CODES = (METHOD_NOT_FOUND, INVALID_REQUEST)
 """What a server says whose tool must be called as a task (2025-11-25, "Tasks", which names the one for the tool and the
 other for the type of request). Nothing was carried out then."""
 
@@ -112,7 +112,7 @@ class Client:
         self,
         server: str,
         peer: Peer[UpstreamCall],
-        offer: ServerOffer,
+        offer: NegotiatedServer,
         timeout: float,
         voice: ServerMessages,
         gate: Gate,
@@ -132,15 +132,15 @@ class Client:
         self._orphaned = trio.Event()
         self.doubted = trio.Event()
         """Set when the server answers as one of the other kind would: it is then asked by ourselves."""
-        self.tuning: Tuning | None = None
+        self.tuning: LogLevelSync | None = None
         """Of its log messages, where it has a level for the connection."""
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until it works on no request of anybody."""
         while self._calls:
             await self._called.park()
 
-    async def stay_met(self) -> None:
+    async def detect_era_change(self) -> None:
         """Ask the server again who it is when there is doubt, until cancelled. One that has become another is lost; a
         stateless one that cannot be reached is, too, once it works on nothing: it may still answer what it has."""
         while True:
@@ -148,17 +148,17 @@ class Client:
             self.doubted = trio.Event()
             problem: LinkLost | None
             if self.offer.revision.stateless:
-                problem = await still_stateless(self.peer, self._asks)
+                problem = await check_still_stateless(self.peer, self._asks)
             else:
-                problem = await still_shakes_hands(self.peer)
+                problem = await check_still_handshake(self.peer)
             if problem is not None and (problem.answered or not self._calls):
                 self.peer.connection_lost(problem)
                 return
             if problem is not None:
                 self.doubted.set()
-            await trio.sleep(DOUBT_PAUSE)
+            await trio.sleep(ERA_CHECK_PAUSE)
 
-    async def call_off_orphans(self) -> None:
+    async def cancel_orphaned_tasks(self) -> None:
         """Call off the tasks that the server made of calls which were called off before it named them, until cancelled
         (2025-11-25, "Cancellation": a task is cancelled as a task)."""
         while True:
@@ -198,7 +198,7 @@ class Client:
             if waiting.cancelled_caught:
                 raise TimedOut(self.server, f"{self.server} did not list anew what it says has changed")
         if self.tuning is not None:
-            await self.tuning.told()
+            await self.tuning.apply()
         origin = UpstreamCall(exchange, CallDeadline(self._timeout))
         self._calls += 1
         try:
@@ -207,7 +207,7 @@ class Client:
                     answer = await self._reported(permit, params, origin, token)
                     trace.size = len(answer.result) if isinstance(answer, Answered) else 0
                     return answer
-                raise too_late(self.server, trio.current_time() - started)
+                raise timed_out(self.server, trio.current_time() - started)
         finally:
             self._calls -= 1
             self._called.unpark_all()
@@ -241,15 +241,17 @@ class Client:
         """The answer of the server, over all rounds that it takes."""
         method = permit.exchange.request.method
         if not self.offer.revision.stateless:
-            for_next_hop(params, token)
+            prepare_for_next_hop(params, token)
             # What only stateless revisions know of is not for this server, whoever said it.
             result = await self._tasked(method, with_retry(params, None, None), origin)
             if origin.missing_capabilities is not None and _is_error(result):
-                raise _missing(self.server, origin.missing_capabilities)
+                raise _missing_capability(self.server, origin.missing_capabilities)
             return Answered(result)
         exchange = origin.exchange
         asks = self._declared(exchange.caller.abilities, tasks=self.offer.runs_tasks and method == CALL.name)
-        stated = enveloped(params, self.offer.revision, asks, level=exchange.level, client_version=VERSION, token=token)
+        stated = with_envelope(
+            params, self.offer.revision, asks, level=exchange.level, client_version=VERSION, token=token
+        )
         send = partial(self._send, permit, stated, origin)
         rounds = MrtrDriver(self.server, self._voice, origin)
         # Whoever repeats requests goes through the rounds alone, and nothing is kept here in between.
@@ -266,7 +268,7 @@ class Client:
             return Answered(await self._see_through(result, origin, partial(self._send_about, origin, asks)))
         if kind != COMPLETE:
             raise ProtocolViolation(self.server, f"{self.server} sent a result of a type that has no place here")
-        return Answered(bare(result), STALE if _is_retried(at) else freshness_of(result))
+        return Answered(strip_hop_fields(result), STALE if _is_retried(at) else freshness_of(result))
 
     async def _told(self, at: MrtrRound, origin: UpstreamCall) -> Mapping[str, Raw] | None:
         """The answers that the caller brings, with those of its roots that the server may know: nothing else that it is
@@ -292,7 +294,7 @@ class Client:
                 try:
                     return await self._request(method, params, origin)
                 except ServerErrorResponse as refusal:
-                    if refusal.code not in NEEDS_TASK:
+                    if refusal.code not in TASK_REQUIRED_CODES:
                         raise
             params = with_task(params, TASK_TTL)
         result = await self._request(method, params, origin)
@@ -312,7 +314,7 @@ class Client:
     async def _send_about(
         self, origin: UpstreamCall, asks: Mapping[str, object], method: str, params: dict[str, Raw]
     ) -> Raw:
-        stated = enveloped(params, self.offer.revision, asks, level=None, client_version=VERSION, token=None)
+        stated = with_envelope(params, self.offer.revision, asks, level=None, client_version=VERSION, token=None)
         return await self._request(method, stated, origin, self._headers(method, stated))
 
     async def _send(
@@ -342,7 +344,7 @@ class Client:
         mirrors = self._mirrors(params) if method == CALL.name else ()
         return tuple(headers_for(method, params, self.offer.revision, mirrors))
 
-    def _mirrors(self, params: Mapping[str, Raw]) -> tuple[Mirror, ...]:
+    def _mirrors(self, params: Mapping[str, Raw]) -> tuple[ParamHeader, ...]:
         tool = self._listed.tool(_name(params))
         return () if tool is None else tool.param_headers or ()
 
@@ -350,7 +352,7 @@ class Client:
         """What the server is told that a caller with these abilities can be asked. That a call may become a task is
         said for every caller: who takes none waits, and we look after it."""
         asked = self._gate.server_requests.usable_abilities(self.server, abilities)
-        return declared(asked, roots_change=False, apps=asked.apps, tasks=tasks)
+        return client_capabilities(asked, roots_change=False, apps=asked.apps, tasks=tasks)
 
     async def _request(
         self, method: str, params: dict[str, Raw], origin: UpstreamCall, headers: tuple[tuple[str, str], ...] = ()
@@ -361,11 +363,11 @@ class Client:
         except (PeerError, BrokenAnswer, LinkLost) as problem:
             if _raises_doubt(problem, stateless=self.offer.revision.stateless):
                 self.doubted.set()
-            failed = failure(self.server, problem)
+            failed = as_upstream_error(self.server, problem)
             failed.message = self._gate.policies.sanitize_text(self.server, failed.message)
             failed.data = None if failed.data is None else self._fit_data(failed.data)
             if origin.missing_capabilities is not None and isinstance(failed, ServerErrorResponse):
-                raise _missing(self.server, origin.missing_capabilities) from None
+                raise _missing_capability(self.server, origin.missing_capabilities) from None
             if failed.code == URL_REQUIRED:
                 caller = origin.exchange.caller
                 # Who repeats requests knows no ids: nothing is kept for the notice that a visit is done.
@@ -412,10 +414,10 @@ class Client:
                 return await run_in_worker(partial(prepare_result, sanitizes=cleans), result, fall_back_to_thread=False)
             except WorkerTimeout:
                 return "to look through it took too long", None
-        raise failure(self.server, NoMemory())
+        raise as_upstream_error(self.server, NoMemory())
 
 
-def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:
+def as_upstream_error(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:
     """What became of a request to a server, for whoever asked."""
     if isinstance(problem, PeerError):
         return ServerErrorResponse(server, problem.error.code, problem.error.message, problem.error.data)
@@ -428,7 +430,7 @@ def failure(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> Upstre
     return Unavailable(server, f"{server} was lost while it worked on this: {problem}")
 
 
-def too_late(server: str, seconds: float) -> TimedOut:
+def timed_out(server: str, seconds: float) -> TimedOut:
     return TimedOut(server, f"{server} did not answer within {seconds:.0f} s")
 
 
@@ -436,13 +438,13 @@ def _raises_doubt(problem: PeerError | BrokenAnswer | LinkLost, *, stateless: bo
     """Whether the server may have been replaced by one of the other kind, or a stateless one is about to end: then it
     is asked by ourselves, which costs little. The answer to a call alone must not end the connection of all clients."""
     if not stateless:
-        return isinstance(problem, PeerError) and other_now(problem) is not None
+        return isinstance(problem, PeerError) and era_change_in(problem) is not None
     if isinstance(problem, PeerError):
-        return problem.error.code in DOUBTFUL
+        return problem.error.code in ERA_DOUBT_CODES
     return isinstance(problem, LinkLost) and (problem.answered or problem.nothing_begun)
 
 
-def _missing(server: str, lacks: Mapping[str, object]) -> ColonnadeError:
+def _missing_capability(server: str, lacks: Mapping[str, object]) -> ColonnadeError:
     """For a caller that can say more of itself and try again (2026-07-28, "Error Codes")."""
     text = f"{server} had to ask the client, which the request declares no capability for: {', '.join(lacks)}"
     return MissingAbility(text, data=encode({"requiredCapabilities": lacks}))
@@ -470,7 +472,7 @@ class _Relay:
         self._patience = patience
         self._last: float | None = None
         self._held: dict[str, Raw] | None = None
-        self._allowance = BURST
+        self._allowance = REPORT_BURST
         self._counted = trio.current_time()
 
     def report(self, found: dict[str, Raw]) -> None:
@@ -488,7 +490,7 @@ class _Relay:
         if sum(map(len, found.values())) > MAX_REPORT:
             found = {name: found[name] for name in ("progress", "total") if name in found}
         now = trio.current_time()
-        self._allowance = min(self._allowance + (now - self._counted) * REPORTS_A_SECOND, BURST)
+        self._allowance = min(self._allowance + (now - self._counted) * REPORTS_PER_SECOND, REPORT_BURST)
         self._counted = now
         self._held = found
         if self._allowance >= 1:

@@ -20,7 +20,7 @@ from host.wire.stdio import CHUNK, StdioLink
 from host.wire.turns import Turn, Turns
 
 STDERR_LINE = 64 * 1024
-SHORTEST_SECRET = 6
+MIN_SECRET_LENGTH = 6
 """Characters; shorter values are words like `UTC` and `true`, and would leave little of any text."""
 STOP_GRACE = 2.0
 """Seconds between the steps of stopping a child: its input closed, TERM, KILL."""
@@ -59,7 +59,7 @@ async def open_http_link(
     """
     limit = spec.limits.message
     async with open_http(
-        spec.url.reveal(), _headers(spec), _dropped(spec, journal), turns=turns, max_message=limit, hold=hold
+        spec.url.reveal(), _headers(spec), _drop_reporter(spec, journal), turns=turns, max_message=limit, hold=hold
     ) as link:
         yield link
 
@@ -75,7 +75,7 @@ async def open_sse_link(
     """
     limit = spec.limits.message
     async with open_sse(
-        spec.url.reveal(), _headers(spec), _dropped(spec, journal), turns=turns, max_message=limit, hold=hold
+        spec.url.reveal(), _headers(spec), _drop_reporter(spec, journal), turns=turns, max_message=limit, hold=hold
     ) as link:
         yield link
 
@@ -84,7 +84,7 @@ def _headers(spec: HttpServer) -> dict[str, str]:
     return {name: value.reveal() for name, value in spec.headers.items()}
 
 
-def _dropped(spec: HttpServer, journal: Journal) -> Callable[[str, str], None]:
+def _drop_reporter(spec: HttpServer, journal: Journal) -> Callable[[str, str], None]:
     return lambda what, detail: journal.note(MessageDropped(spec.id, what, detail))
 
 
@@ -97,7 +97,7 @@ async def _stdio(
     try:
         async with keeper.open_child(argv, env=env, cwd=str(spec.cwd), grace=STOP_GRACE) as child:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_hear, spec, child, journal, turns.turn())
+                nursery.start_soon(_read_stderr, spec, child, journal, turns.turn())
                 yield StdioLink(
                     child.stdout,
                     child.stdin_fd,
@@ -116,7 +116,7 @@ def redactor(spec: ServerSpec) -> Callable[[str], str]:
     errors."""
     told = spec.headers if isinstance(spec, HttpServer) else spec.env
     values = (value.reveal() for value in told.values())
-    secrets = sorted((value for value in values if len(value) >= SHORTEST_SECRET), key=len, reverse=True)
+    secrets = sorted((value for value in values if len(value) >= MIN_SECRET_LENGTH), key=len, reverse=True)
 
     def redact(text: str) -> str:
         for secret in secrets:
@@ -131,7 +131,7 @@ async def _end(child: Child) -> str:
     return f"it was ended by signal {-status}" if status < 0 else f"it exited with status {status}"
 
 
-async def _hear(spec: StdioServer, child: Child, journal: Journal, turn: Turn) -> None:
+async def _read_stderr(spec: StdioServer, child: Child, journal: Journal, turn: Turn) -> None:
     """Read the child's standard error to the end, whatever it is: a child must never wait for us to read."""
     lines = LineSplitter(STDERR_LINE)
     redact = redactor(spec)

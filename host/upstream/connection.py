@@ -18,14 +18,14 @@ from host.outstanding import BrokenAnswer, PeerError
 from host.peer import Peer, open_peer
 from host.policy.gate import Gate
 from host.protocol.abilities import Abilities
-from host.protocol.handshake import WrongRevision, declared
+from host.protocol.handshake import UnsupportedRevision, client_capabilities
 from host.protocol.methods import PING
-from host.upstream.begin import Manner, begin, other_now
 from host.upstream.call import UpstreamCall
+from host.upstream.change_stream import ChangeStream
 from host.upstream.client import Client, Listed
 from host.upstream.connect import redactor
-from host.upstream.levels import Levels, Tuning
-from host.upstream.listening import Listening
+from host.upstream.log_levels import LogLevels, LogLevelSync
+from host.upstream.negotiate import Dialect, era_change_in, negotiate
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.server_requests import ServerMessages
 from host.wire.link import Link, LinkLost
@@ -40,19 +40,19 @@ class OpenLink(Protocol):
         """
 
 
-PING_EVERY = 30.0
-PING_PATIENCE = 10.0
+PING_INTERVAL = 30.0
+PING_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class UpstreamLease:
     """Where a request is carried out."""
 
     client: Client
     watches: ResourceWatches
 
 
-FAILURES = (LinkLost, PeerError, BrokenAnswer, WrongRevision, trio.TooSlowError)
+CONNECT_FAILURES = (LinkLost, PeerError, BrokenAnswer, UnsupportedRevision, trio.TooSlowError)
 """What a server may do to its connection. Anything else is our own mistake."""
 
 
@@ -62,7 +62,7 @@ async def open_client(
     link: AbstractAsyncContextManager[Link],
     voice: ServerMessages,
     gate: Gate,
-    manner: Manner,
+    manner: Dialect,
     listed: Listed,
     askable: Abilities,
     *,
@@ -77,69 +77,69 @@ async def open_client(
     Raises:
         FAILURES: it did not come to that, or the connection ended.
     """
-    asks = declared(
+    asks = client_capabilities(
         gate.server_requests.usable_abilities(spec.id, askable),
         roots_change=roots_change,
         apps=gate.policies.shows_apps(spec.id),
     )
     async with link as opened, open_peer(opened, voice) as peer:
         voice.disconnect = peer.connection_lost
-        offered = await begin(opened, peer, asks, manner, exits=isinstance(spec, StdioServer))
+        offered = await negotiate(opened, peer, asks, manner, exits=isinstance(spec, StdioServer))
         voice.revision = offered.revision
         yield Client(spec.id, peer, offered, spec.timeout, voice, gate, listed)
 
 
-def keep_in_step(
+def follow_changes(
     nursery: trio.Nursery,
     client: Client,
     voice: ServerMessages,
-    levels: Levels,
+    levels: LogLevels,
     watches: ResourceWatches,
     caller: Caller | None,
 ) -> None:
     """Start what keeps a connection alive, and the server at what `caller`, or (None) everybody, wants of it."""
     offer = client.offer
-    nursery.start_soon(client.stay_met)
+    nursery.start_soon(client.detect_era_change)
     if offer.runs_tasks:
-        nursery.start_soon(client.call_off_orphans)
+        nursery.start_soon(client.cancel_orphaned_tasks)
     if offer.revision.stateless:
-        listening = voice.change_stream = Listening(client, watches, voice.on_lists_changed)
+        listening = voice.change_stream = ChangeStream(client, watches, voice.on_lists_changed)
         nursery.start_soon(listening.run)
         return
-    nursery.start_soon(stay_awake, client.peer)
-    if offer.logs:
-        client.tuning = Tuning(levels, client.server, client.peer, caller)
+    nursery.start_soon(keep_alive, client.peer)
+    if offer.has_logging:
+        client.tuning = LogLevelSync(levels, client.server, client.peer, caller)
         nursery.start_soon(client.tuning.run)
     if offer.subscribes:
         nursery.start_soon(watches.run, client.peer)
 
 
-async def stay_awake(peer: Peer[UpstreamCall]) -> None:
+async def keep_alive(peer: Peer[UpstreamCall]) -> None:
     """Ask a silent server for a sign of life (2025-11-25, "Ping"). A server that works for us is not asked."""
     while True:
-        await trio.sleep(PING_EVERY)
-        if peer.outstanding_count or trio.current_time() - peer.last_received_at < PING_EVERY:
+        await trio.sleep(PING_INTERVAL)
+        if peer.outstanding_count or trio.current_time() - peer.last_received_at < PING_INTERVAL:
             continue
-        with trio.move_on_after(PING_PATIENCE):
+        with trio.move_on_after(PING_TIMEOUT):
             with suppress(BrokenAnswer):
                 try:
                     await peer.request(PING)
                 except PeerError as refusal:  # a sign of life too, but perhaps of another server by now
-                    if (lost := other_now(refusal)) is not None:
+                    if (lost := era_change_in(refusal)) is not None:
                         peer.connection_lost(lost)
                         return
             continue
-        peer.connection_lost(LinkLost(f"it did not answer a ping within {PING_PATIENCE:.0f} s"))
+        peer.connection_lost(LinkLost(f"it did not answer a ping within {PING_TIMEOUT:.0f} s"))
         return
 
 
-def reason(spec: ServerSpec, group: BaseExceptionGroup[BaseException]) -> str:
+def failure_reason(spec: ServerSpec, group: BaseExceptionGroup[BaseException]) -> str:
     """Why a connection ended, in words that hold nothing secret."""
     return redactor(spec)(_reason(first_exception(group)))
 
 
 def _reason(problem: BaseException) -> str:
-    if isinstance(problem, WrongRevision):
+    if isinstance(problem, UnsupportedRevision):
         return f"no protocol revision in common: {excerpt(str(problem))}"
     if isinstance(problem, trio.TooSlowError):
         return "it did not finish its start in time (start_timeout)"

@@ -25,19 +25,19 @@ from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import Kind
 from host.slices import Steps
-from host.upstream.backoff import MOST_STARTS, WINDOW, Restarts
-from host.upstream.begin import Manner
+from host.upstream.backoff import MAX_STARTS, WINDOW, Restarts
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client, Listed
-from host.upstream.connection import FAILURES, Seat, keep_in_step, open_client, reason
-from host.upstream.levels import Levels
+from host.upstream.connection import CONNECT_FAILURES, UpstreamLease, failure_reason, follow_changes, open_client
+from host.upstream.log_levels import LogLevels
+from host.upstream.negotiate import Dialect
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.server_requests import ServerMessages
 from host.wire.link import Link, LinkLost
 
-FORGOTTEN = 120.0
+INSTANCE_TTL = 120.0
 """Seconds after which failed starts count no more."""
-ENDING = 10.0
+END_TIMEOUT = 10.0
 """Seconds that a call waits for an instance that is ending, where there may be no more of them."""
 
 
@@ -61,7 +61,7 @@ class _Instance:
         return 0.0 if in_use else trio.current_time() - self.last_used
 
 
-class _Setback:
+class _FailureRecord:
     """How the instances of one caller have failed. Only those that failed are counted as starts: of the others there
     may be as many as there are calls."""
 
@@ -77,11 +77,11 @@ class Instances:
     def __init__(
         self,
         spec: ServerSpec,
-        open_link: Callable[[Manner], AbstractAsyncContextManager[Link]],
-        manner: Callable[[], Manner],
+        open_link: Callable[[Dialect], AbstractAsyncContextManager[Link]],
+        manner: Callable[[], Dialect],
         listed: Listed,
         gate: Gate,
-        levels: Levels,
+        levels: LogLevels,
         journal: Journal,
         nursery: trio.Nursery,
     ) -> None:
@@ -98,15 +98,15 @@ class Instances:
         """By `Caller.instance`; those of one call, which have no key, are not in it."""
         self._live: set[_Instance] = set()
         self._gone = trio.lowlevel.ParkingLot()
-        self._setbacks: dict[Hashable | None, _Setback] = {}
+        self._setbacks: dict[Hashable | None, _FailureRecord] = {}
         """By `_culprit`."""
-        self._failures: deque[float] = deque(maxlen=MOST_STARTS * spec.max_instances)
+        self._failures: deque[float] = deque(maxlen=MAX_STARTS * spec.max_instances)
         """The times at which instances failed to come up, of any caller, since one last came up."""
 
     def __len__(self) -> int:
         return len(self._live)
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no instance is used."""
         while any(instance.waiting_calls for instance in self._live):
             await self._gone.park()
@@ -122,7 +122,7 @@ class Instances:
             instance.life.cancel("the configuration has another in its place, or none")
 
     @asynccontextmanager
-    async def lease(self, exchange: Exchange) -> AsyncIterator[Seat]:
+    async def lease(self, exchange: Exchange) -> AsyncIterator[UpstreamLease]:
         """A seat for the exchange, for the block.
 
         Raises:
@@ -141,7 +141,7 @@ class Instances:
             await instance.tried.wait()
             if instance.client is None:
                 raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {instance.why}")
-            yield Seat(instance.client, instance.watches)
+            yield UpstreamLease(instance.client, instance.watches)
             if instance.client is not None:
                 self._succeeded(exchange.caller)
         finally:
@@ -171,13 +171,13 @@ class Instances:
             instance.watches.forget(caller)
             instance.life.cancel("its client is gone")
 
-    def _setback(self, caller: Caller) -> _Setback:
+    def _setback(self, caller: Caller) -> _FailureRecord:
         """How the starts for this caller went: what fails for one may work for another."""
-        culprit = _culprit(caller)
+        culprit = _blamed_key(caller)
         if culprit not in self._setbacks:
             now = trio.current_time()
-            self._setbacks = {key: each for key, each in self._setbacks.items() if each.until + FORGOTTEN > now}
-            self._setbacks[culprit] = _Setback()
+            self._setbacks = {key: each for key, each in self._setbacks.items() if each.until + INSTANCE_TTL > now}
+            self._setbacks[culprit] = _FailureRecord()
         return self._setbacks[culprit]
 
     def _succeeded(self, caller: Caller) -> None:
@@ -202,7 +202,7 @@ class Instances:
 
     async def _room(self, key: Hashable | None) -> None:
         """Wait while there is no room for another instance, and one that is ending will soon make some."""
-        with trio.move_on_after(ENDING):
+        with trio.move_on_after(END_TIMEOUT):
             while (
                 len(self._live) >= self.spec.max_instances
                 and key not in self._of_client
@@ -220,7 +220,7 @@ class Instances:
             text = f"{self.spec.id} serves as many clients of its own as it may (max_instances: {len(self._live)})"
             self._journal.note(InstanceFailed(self.spec.id, "one more is wanted than max_instances allows"))
             raise TooManyResources(self.spec.id, f"{text}; try again later")
-        if setback.restarts.failures >= MOST_STARTS:  # one attempt shows whether it works again
+        if setback.restarts.failures >= MAX_STARTS:  # one attempt shows whether it works again
             setback.until = now + WINDOW
         instance = _Instance(caller, key, ResourceWatches(self.spec.id, self.spec.timeout, self._shows))
         self._live.add(instance)
@@ -260,8 +260,8 @@ class Instances:
         why, instance.pause = "the connection ended", 0.0
         try:
             await self._connect(instance)
-        except* FAILURES as group:
-            why = reason(self.spec, group)
+        except* CONNECT_FAILURES as group:
+            why = failure_reason(self.spec, group)
         except* Exception as group:  # noqa: BLE001 - our own mistakes, too, stay with the one instance
             self._journal.note(InternalError(self.spec.id, group))
             why = "of an internal error"
@@ -314,7 +314,7 @@ class Instances:
         with trio.fail_after(spec.start_timeout) as patience:
             async with opening as client, trio.open_nursery() as nursery:
                 patience.deadline = float("inf")
-                keep_in_step(nursery, client, voice, self._levels, instance.watches, caller)
+                follow_changes(nursery, client, voice, self._levels, instance.watches, caller)
                 instance.client = client
                 instance.tried.set()
                 self._failures.clear()
@@ -340,7 +340,7 @@ class Instances:
                 instance.life.cancel("nobody uses it")
 
 
-def _culprit(caller: Caller) -> Hashable | None:
+def _blamed_key(caller: Caller) -> Hashable | None:
     """Who is held back when instances fail. A token may have any number of sessions; without one a session stands for
     itself, and all requests without a session count together."""
     return caller.session if caller.identity is None else caller.identity

@@ -17,8 +17,8 @@ from host.errors import Forbidden, ProtocolViolation, ServerErrorResponse
 from host.exchange import InputRequired
 from host.jsonrpc.raw import encode
 from host.outstanding import PeerError
-from host.protocol.questions import ELICIT, CannotAsk, Question, question_of
-from host.protocol.rounds import MoreInput, elicitation_cancelled, more_input
+from host.protocol.mrtr import InputRequests, elicitation_cancelled, read_input_required
+from host.protocol.server_requests import ELICIT, ServerRequest, ServerRequestRejected, server_request_of
 from host.protocol.stateless import INPUT_REQUIRED, kind_of
 from host.upstream.call import UpstreamCall
 from host.upstream.server_requests import ServerMessages
@@ -99,9 +99,9 @@ class MrtrDriver:
             result = await send(answers if more.has_requests else None, more.state)
         return result
 
-    def _read(self, result: Raw) -> MoreInput:
+    def _read(self, result: Raw) -> InputRequests:
         try:
-            return more_input(result)
+            return read_input_required(result)
         except ValueError as problem:
             why = f"{self._server} sent an unfinished answer that is none: {problem}"
             raise ProtocolViolation(self._server, why) from None
@@ -111,11 +111,11 @@ class MrtrDriver:
             return method, self._server_messages.adapt_request(
                 self._parse_request(method, params), self._call.exchange.caller
             )
-        except CannotAsk as refusal:
+        except ServerRequestRejected as refusal:
             raise Forbidden(self._server, f"{self._server} asks for what it may not: {refusal.why}") from None
 
-    def _parse_request(self, method: str, params: Raw | None) -> tuple[Question, dict[str, Raw]]:
-        parsed = question_of(method, params, identified=False)
+    def _parse_request(self, method: str, params: Raw | None) -> tuple[ServerRequest, dict[str, Raw]]:
+        parsed = server_request_of(method, params, identified=False)
         if parsed is None:
             raise ProtocolViolation(
                 self._server, f"{self._server} asks with a method that is no question: {method[:80]}"
@@ -154,8 +154,8 @@ class MrtrDriver:
 
 
 def _is_url_elicitation(request: tuple[str, Raw | None]) -> bool:
-    found = question_of(*request, identified=False)
-    return found is not None and found[0] is Question.URL
+    found = server_request_of(*request, identified=False)
+    return found is not None and found[0] is ServerRequest.URL
 
 
 def _answer_key(request: tuple[str, Raw | None]) -> tuple[str, bytes]:

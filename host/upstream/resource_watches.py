@@ -23,7 +23,7 @@ from host.policy.permits import CallPermit
 from host.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
 from host.slices import Steps
 from host.upstream.call import CallDeadline, UpstreamCall, internal_call
-from host.upstream.client import failure, too_late
+from host.upstream.client import as_upstream_error, timed_out
 from host.wire.link import LinkLost
 
 NotifyWatcher = Callable[[str, dict[str, Raw]], None]
@@ -180,7 +180,9 @@ class ResourceWatches:
                     await self._wake.wait()
         finally:
             self._subscribed, self._due = set(), {}
-            self._fail_pending(frozenset(self._outcomes), failure(self._server, LinkLost("the connection ended")))
+            self._fail_pending(
+                frozenset(self._outcomes), as_upstream_error(self._server, LinkLost("the connection ended"))
+            )
 
     async def run_listening(self, agree: Callable[[frozenset[str]], Awaitable[frozenset[str]]]) -> None:
         """The same for a server that is told of everything at once, until cancelled. `agree` has it listen for these
@@ -221,7 +223,9 @@ class ResourceWatches:
                     )
         finally:
             self._subscribed, self._due = set(), {}
-            self._fail_pending(frozenset(self._outcomes), failure(self._server, LinkLost("the connection ended")))
+            self._fail_pending(
+                frozenset(self._outcomes), as_upstream_error(self._server, LinkLost("the connection ended"))
+            )
 
     def on_stream_lost(self) -> None:
         """Nothing is listened to any more, for now: see `follow`. What is agreed to next counts as changed."""
@@ -284,9 +288,9 @@ class ResourceWatches:
             try:
                 await peer.request(method, encode({"uri": uri}), call)
             except (PeerError, BrokenAnswer, LinkLost) as problem:
-                return failure(self._server, problem)
+                return as_upstream_error(self._server, problem)
             return None
-        return too_late(self._server, self._timeout)
+        return timed_out(self._server, self._timeout)
 
 
 def _not_registered(uri: str, notice: dict[str, Raw]) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from host.hygiene import clean_json, is_light
 from host.jsonrpc.raw import encode_object, items, members, pick
 from host.jsonrpc.readable import why_unreadable_result
 from host.jsonrpc.strict import has_more_tokens, is_heavy, structure
+from host.sanitize import is_light, sanitize_json
 
 MAX_UNSTRUCTURED_TOKENS = 10_000
 """Structural characters of a result besides `structuredContent`, which nobody here opens."""
@@ -40,7 +40,7 @@ def prepare_result(result: Raw, *, sanitizes: bool) -> tuple[str | None, bytes |
     if why is not None or not sanitizes:
         return why, None
     try:
-        fit = clean_json(bytes(result))
+        fit = sanitize_json(bytes(result))
     except ValueError as problem:
         return str(problem), None
     return None, None if fit == bytes(result) else fit

@@ -39,27 +39,27 @@ from host.peer import InFlight, Peer
 from host.policy.gate import Gate
 from host.policy.server_requests import NOT_ALLOWED_MESSAGE
 from host.protocol.abilities import NO_ABILITIES
-from host.protocol.levels import named
+from host.protocol.levels import with_server_name
 from host.protocol.links import rename_in_result
 from host.protocol.meta import TOKEN, progress_token
 from host.protocol.methods import LISTINGS, LOGGED, PING, PROGRESS, UPDATED, Kind
-from host.protocol.questions import (
+from host.protocol.mrtr import RETRIED, elicitation_cancelled
+from host.protocol.server_requests import (
     COMPLETE_NOTICE,
     ELICIT,
     SAMPLED_LINKS,
-    CannotAsk,
-    Question,
+    ServerRequest,
+    ServerRequestRejected,
+    adapt,
     completed_id,
     completion,
     elicitation_id,
-    fit,
-    question_of,
-    refuse_unspoken,
+    refuse_unsupported,
+    server_request_of,
     with_elicitation_id,
 )
-from host.protocol.rounds import RETRIED, elicitation_cancelled
 from host.protocol.subscriptions import ACKNOWLEDGED, untagged
-from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFIED, related_to
+from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFIED, related_task_of
 from host.protocol.versions import LATEST_LEGACY, Revision
 from host.upstream.call import PendingServerRequest, UpstreamCall
 from host.wire.link import LinkLost
@@ -252,7 +252,7 @@ class ServerMessages:
 
     def _send_log(self, notice: Notification, caller: Caller, client: ClientHandle) -> None:
         # At a server's own endpoint nothing is renamed.
-        client.notify(named(notice, self._server) if caller.endpoint is None else notice)
+        client.notify(with_server_name(notice, self._server) if caller.endpoint is None else notice)
 
     def _handle_elicitation_complete(self, notice: Notification) -> None:
         id = completed_id(notice.params)
@@ -270,48 +270,50 @@ class ServerMessages:
         if self.revision.stateless:
             self._charge_noise()
             # Its questions stand in its answers, where it is certain whose they are.
-            return partial(_refuse, CannotAsk(METHOD_NOT_FOUND, f"{self.revision.name} has no requests to clients"))
+            return partial(
+                _refuse, ServerRequestRejected(METHOD_NOT_FOUND, f"{self.revision.name} has no requests to clients")
+            )
         try:
-            parsed = question_of(request.method, request.params)
+            parsed = server_request_of(request.method, request.params)
             if parsed is None:
                 self._charge_noise()
-                raise CannotAsk(METHOD_NOT_FOUND, "this client does not offer that method")
+                raise ServerRequestRejected(METHOD_NOT_FOUND, "this client does not offer that method")
             server_request, params = parsed
-            refuse_unspoken(server_request, self.revision)
+            refuse_unsupported(server_request, self.revision)
             if not self._gate.server_requests.allows(self._server, server_request):
-                code = INVALID_PARAMS if server_request is Question.URL else METHOD_NOT_FOUND
+                code = INVALID_PARAMS if server_request is ServerRequest.URL else METHOD_NOT_FOUND
                 raise self._refused(server_request, code, NOT_ALLOWED_MESSAGE)
             return self._route_request(peer, request, server_request, params, in_flight)
-        except CannotAsk as refusal:
+        except ServerRequestRejected as refusal:
             return partial(_refuse, refusal)
 
     def _route_request(
         self,
         peer: Peer[UpstreamCall],
         request: Request,
-        server_request: Question,
+        server_request: ServerRequest,
         params: dict[str, Raw],
         in_flight: InFlight[UpstreamCall],
     ) -> Callable[[], Awaitable[Raw]]:
         """Find the client that is meant. From now on the question ends with what it belongs to."""
-        task_call = self.task_calls.get(related_to(request.params) or "")
+        task_call = self.task_calls.get(related_task_of(request.params) or "")
         calls = self._possible_calls(in_flight) if task_call is None else [task_call]
         owner = self._owner()
         if len(calls) > 1 and any(origin.exchange.caller.abilities.retries for origin in calls):
-            if server_request is Question.ROOTS:
+            if server_request is ServerRequest.ROOTS:
                 return _no_roots
             # Such a client is asked by the answer to one of its requests: in that of another the question would be put
             # under the wrong name, and hold up a call that it has nothing to do with.
             raise self._refused(server_request, INVALID_PARAMS, AMBIGUOUS_CALL)
         if calls:
             caller = calls[-1].exchange.caller
-        elif server_request is Question.ROOTS and owner is not None and owner.abilities is NO_ABILITIES:
+        elif server_request is ServerRequest.ROOTS and owner is not None and owner.abilities is NO_ABILITIES:
             return _no_roots  # there is nobody to be asked outside a request
         elif owner is not None and (
-            server_request is Question.ROOTS or not (in_flight.abandoned_owners or in_flight.is_over)
+            server_request is ServerRequest.ROOTS or not (in_flight.abandoned_owners or in_flight.is_over)
         ):
             caller = owner  # it may be asked out of the blue, but not for a request that is over or just called off
-        elif server_request is Question.ROOTS:
+        elif server_request is ServerRequest.ROOTS:
             return _no_roots  # servers ask as soon as they are greeted, when there is no client yet
         else:
             raise self._refused(server_request, INVALID_PARAMS, self._why_uncertain(in_flight))
@@ -324,12 +326,12 @@ class ServerMessages:
             adapted = self._adapt(server_request, params, caller)
             token = progress_token(params)
         except InvalidParams as problem:
-            raise CannotAsk(INVALID_PARAMS, problem.message) from None
-        except CannotAsk as refusal:
+            raise ServerRequestRejected(INVALID_PARAMS, problem.message) from None
+        except ServerRequestRejected as refusal:
             if calls and caller.abilities.retries:
-                calls[-1].missing_capabilities = refusal.lacks
+                calls[-1].missing_capabilities = refusal.missing_capability
             raise
-        if server_request is Question.URL:
+        if server_request is ServerRequest.URL:
             adapted = with_elicitation_id(adapted, self.elicitations.make_client_id(caller, elicitation_id(adapted)))
         retries = bool(calls) and _client_retries(calls[-1])
 
@@ -340,7 +342,7 @@ class ServerMessages:
         pending = PendingServerRequest(calls, caller.client)
         send_outside_call = None
         if (
-            server_request is Question.ROOTS
+            server_request is ServerRequest.ROOTS
             and calls
             and owner is not None
             and task_call is None
@@ -350,7 +352,7 @@ class ServerMessages:
             send_outside_call = None if caller.abilities.retries else sender(PendingServerRequest([], owner.client))
         return partial(self._while_pending, pending, sender(pending), send_outside_call)
 
-    def adapt_request(self, parsed: tuple[Question, dict[str, Raw]], caller: Caller) -> dict[str, Raw]:
+    def adapt_request(self, parsed: tuple[ServerRequest, dict[str, Raw]], caller: Caller) -> dict[str, Raw]:
         """The params of a question in an unfinished answer, as the caller may get them.
 
         Raises:
@@ -360,11 +362,11 @@ class ServerMessages:
         if not self._gate.server_requests.allows(self._server, server_request):
             raise self._refused(server_request, INVALID_PARAMS, NOT_ALLOWED_MESSAGE)
         adapted = self._adapt(server_request, params, caller)
-        if server_request is Question.URL and not caller.abilities.retries:  # who repeats requests knows no ids
+        if server_request is ServerRequest.URL and not caller.abilities.retries:  # who repeats requests knows no ids
             adapted = with_elicitation_id(adapted, secrets.token_urlsafe(12))
         return adapted
 
-    async def admit(self, server_request: Question, params: dict[str, Raw], caller: Caller) -> None:
+    async def admit(self, server_request: ServerRequest, params: dict[str, Raw], caller: Caller) -> None:
         """Return once a question in an unfinished answer, fitted for the caller, may be handed to it. What it answers
         does not come by here.
 
@@ -376,7 +378,9 @@ class ServerMessages:
         ) as trace:
             trace.outcome = "handed on"
 
-    async def forward(self, call: UpstreamCall, server_request: Question, method: str, params: dict[str, Raw]) -> Raw:
+    async def forward(
+        self, call: UpstreamCall, server_request: ServerRequest, method: str, params: dict[str, Raw]
+    ) -> Raw:
         """Have the origin's client answer a question that was fitted for it: its answer as it came. While it is asked,
         the origin's clock stands still.
 
@@ -390,7 +394,7 @@ class ServerMessages:
         )
 
     async def _admit_and_send(
-        self, server_request: Question, params: dict[str, Raw], caller: Caller, send: Callable[[], Awaitable[Raw]]
+        self, server_request: ServerRequest, params: dict[str, Raw], caller: Caller, send: Callable[[], Awaitable[Raw]]
     ) -> Raw:
         """The client's answer, once the question may be put to it: of its roots, those that the server may know."""
         try:
@@ -400,7 +404,7 @@ class ServerMessages:
                 answer = await send()
             return (
                 answer
-                if server_request is not Question.ROOTS
+                if server_request is not ServerRequest.ROOTS
                 else await self._gate.server_requests.filter_roots(self._server, answer, caller)
             )
         except ColonnadeError as refusal:
@@ -409,10 +413,10 @@ class ServerMessages:
             )
             raise PeerError(ErrorBody(refusal.code, refusal.message, refusal.data)) from None
 
-    def _adapt(self, server_request: Question, params: dict[str, Raw], caller: Caller) -> dict[str, Raw]:
+    def _adapt(self, server_request: ServerRequest, params: dict[str, Raw], caller: Caller) -> dict[str, Raw]:
         checked = self._gate.server_requests.check(self._server, server_request, params)
-        adapted = fit(server_request, checked, caller.abilities, self.title)
-        if server_request is Question.SAMPLING and caller.endpoint is None:
+        adapted = adapt(server_request, checked, caller.abilities, self.title)
+        if server_request is ServerRequest.SAMPLING and caller.endpoint is None:
             return _with_outward_links(adapted, self._server)
         return adapted
 
@@ -439,9 +443,9 @@ class ServerMessages:
             return "no client's request is in flight"
         return "it is not certain which client is meant (with isolation: per-client it would be)"
 
-    def _refused(self, server_request: Question, code: int, why: str) -> CannotAsk:
+    def _refused(self, server_request: ServerRequest, code: int, why: str) -> ServerRequestRejected:
         self._journal.note(ServerRequestRefused(self._server, f"{server_request.value} question", why))
-        return CannotAsk(code, why)
+        return ServerRequestRejected(code, why)
 
     async def _while_pending(
         self,
@@ -490,7 +494,7 @@ async def _no_roots() -> Raw:
     return NO_ROOTS
 
 
-async def _refuse(refusal: CannotAsk) -> Raw:
+async def _refuse(refusal: ServerRequestRejected) -> Raw:
     raise PeerError(ErrorBody(refusal.code, refusal.why))
 
 

@@ -26,13 +26,20 @@ from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import LISTINGS, Kind
-from host.protocol.offer import ServerOffer
-from host.upstream.backoff import HEALTHY, Pace, Restarts
-from host.upstream.begin import Manner, ShakesHandsOnly, StatelessOnly
+from host.protocol.negotiated import NegotiatedServer
+from host.upstream.backoff import HEALTHY_AFTER, Pace, Restarts
+from host.upstream.catalog_sync import CatalogSync
 from host.upstream.client import Client, Listed
-from host.upstream.connection import FAILURES, OpenLink, Seat, keep_in_step, open_client, reason
-from host.upstream.levels import Levels
-from host.upstream.listing import Lister
+from host.upstream.connection import (
+    CONNECT_FAILURES,
+    OpenLink,
+    UpstreamLease,
+    failure_reason,
+    follow_changes,
+    open_client,
+)
+from host.upstream.log_levels import LogLevels
+from host.upstream.negotiate import Dialect, HandshakeOnly, StatelessOnly
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.server_requests import ServerMessages
 from host.wire.link import LinkLost
@@ -86,7 +93,7 @@ class Upstream:
         spec: ServerSpec,
         catalog: Catalog,
         gate: Gate,
-        log_levels: Levels,
+        log_levels: LogLevels,
         journal: Journal,
         sole_caller: Callable[[], Caller | None],
         *,
@@ -106,7 +113,7 @@ class Upstream:
         """How it is to be spoken to when it is connected next."""
         self.last_dialect = self.dialect
         """How it was spoken to when it was connected last."""
-        self.negotiated: ServerOffer | None = None
+        self.negotiated: NegotiatedServer | None = None
         """What the server offered when it was connected last."""
         self._catalog = catalog
         self._gate = gate
@@ -116,7 +123,7 @@ class Upstream:
         self._single_client = single_client
         self._restarts = Restarts()
         self._pace = Pace()
-        self._lister: Lister | None = None
+        self._lister: CatalogSync | None = None
         self._did_connect = False
         """Whether the present connection came about in this `manner`."""
 
@@ -136,11 +143,11 @@ class Upstream:
     async def idle(self) -> None:
         """Wait until it works on nothing for anybody."""
         if isinstance(self.state, Ready):
-            await self.state.client.idle()
+            await self.state.client.wait_idle()
 
-    def lease(self) -> Seat:
+    def lease(self) -> UpstreamLease:
         """Where requests of everybody are carried out; raises as `ready` does."""
-        return Seat(self.ready_client(), self.watches)
+        return UpstreamLease(self.ready_client(), self.watches)
 
     @property
     def listed(self) -> Listed:
@@ -155,7 +162,7 @@ class Upstream:
 
     async def _wait_until_read(self, kinds: Iterable[Kind]) -> None:
         if self._lister is not None:
-            await self._lister.until_read(kinds)
+            await self._lister.wait_until_read(kinds)
 
     @property
     def left_out(self) -> list[str]:
@@ -180,7 +187,7 @@ class Upstream:
     def refresh(self, kind: Kind) -> None:
         """Somebody asked for an entry that is not listed, or for a list that is past its time: perhaps it is old."""
         if self._lister is not None:
-            self._lister.mark((kind,))
+            self._lister.mark_changed((kind,))
 
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
@@ -191,8 +198,8 @@ class Upstream:
                 self.attempts += 1
                 self._restarts.started(trio.current_time())
                 await self._connect(open_link)
-            except* FAILURES as group:
-                retry_at_once, why = self._switch_dialect(first_exception(group)), reason(self.spec, group)
+            except* CONNECT_FAILURES as group:
+                retry_at_once, why = self._switch_dialect(first_exception(group)), failure_reason(self.spec, group)
                 if not retry_at_once:
                     self._mark_failed(why)
             except* Exception as group:  # noqa: BLE001 - one server's trouble, our own mistakes included, stays with it
@@ -223,7 +230,7 @@ class Upstream:
         """Whether it failed in a way that says how it wants to be spoken to instead: then that is tried at once."""
         if not isinstance(self.state, Connecting):
             return False
-        if isinstance(problem, ShakesHandsOnly):
+        if isinstance(problem, HandshakeOnly):
             self.dialect = replace(self.dialect, may_be_stateless=False)
             return True
         if isinstance(problem, StatelessOnly):
@@ -232,7 +239,7 @@ class Upstream:
         # The transport of old (2025-11-25, "Transports / Backwards Compatibility").
         if self.dialect.older or not (isinstance(problem, LinkLost) and problem.may_be_older):
             return False
-        self.dialect = Manner(may_be_stateless=False, older=True)
+        self.dialect = Dialect(may_be_stateless=False, older=True)
         return True
 
     def _mark_failed(self, why: str, *, ended: bool = False) -> Failed:
@@ -244,7 +251,7 @@ class Upstream:
         now = trio.current_time()
         ready_for = now - state.since if isinstance(state, Ready) else 0.0
         delay = self._restarts.failed(ready_for, random.random(), now)
-        if ended and ready_for >= HEALTHY:
+        if ended and ready_for >= HEALTHY_AFTER:
             delay = 0.0
         failed = self.state = Failed(now, why, now + delay)
         for kind in Kind:
@@ -288,8 +295,8 @@ class Upstream:
                     self._journal.note(EntryOmitted(self.spec.id, text, "instructions"))
                 observing = self._gate.definitions.observe_instructions(self.spec.id, client.offer.instructions)
                 await self._catalog.slices.run(observing)
-                lister = Lister(client, self._catalog, self._gate, self._journal, self._pace)
-                server_messages.on_lists_changed = lister.mark
+                lister = CatalogSync(client, self._catalog, self._gate, self._journal, self._pace)
+                server_messages.on_lists_changed = lister.mark_changed
                 await lister.begin()
                 if client.peer.ended.is_set():
                     raise client.peer.lost
@@ -304,7 +311,7 @@ class Upstream:
                 )
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(lister.run)
-                    keep_in_step(nursery, client, server_messages, self._log_levels, self.watches, None)
+                    follow_changes(nursery, client, server_messages, self._log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # At once: to end what is left of a child may take seconds, and calls must not wait for that.
                     self._mark_failed(str(client.peer.lost), ended=client.peer.lost.ended_session)
@@ -315,9 +322,9 @@ class Upstream:
         return describe_counts(counted)
 
 
-def configured_dialect(spec: ServerSpec) -> Manner:
+def configured_dialect(spec: ServerSpec) -> Dialect:
     """What the configuration says of how the server wants to be spoken to."""
-    return Manner(
+    return Dialect(
         may_be_stateless=spec.protocol is not Protocol.LEGACY, may_shake_hands=spec.protocol is not Protocol.MODERN
     )
 

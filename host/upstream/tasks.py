@@ -17,20 +17,20 @@ from host.errors import ColonnadeError, ProtocolViolation, ServerErrorResponse, 
 from host.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS
 from host.jsonrpc.raw import members
 from host.outstanding import CANCEL_SEND_GRACE
-from host.protocol.stateless import bare
+from host.protocol.stateless import strip_hop_fields
 from host.protocol.tasks import (
     TASKS_CANCEL,
     TASKS_GET,
     TASKS_RESULT,
     TASKS_UPDATE,
-    Progressing,
     Status,
     Task,
+    TaskState,
     read_created,
     read_status,
     task_params,
-    unrelated,
     update_params,
+    without_related_task,
 )
 from host.upstream.call import UpstreamCall
 from host.upstream.mrtr import MrtrDriver
@@ -118,10 +118,10 @@ class TaskCall:
             task = (await self._status(task)).task
         outcome: Raw | ColonnadeError
         async with trio.open_nursery() as nursery:
-            if not task.status.over:
+            if not task.status.is_final:
                 nursery.start_soon(self._poll_status, task)
             try:
-                outcome = unrelated(await self._send_about(TASKS_RESULT, task))
+                outcome = without_related_task(await self._send_about(TASKS_RESULT, task))
                 self._is_over = True
             except ColonnadeError as problem:
                 outcome = problem
@@ -133,7 +133,7 @@ class TaskCall:
     async def _poll_status(self, task: Task) -> None:
         """Have the server say now and then that it is at work, while its result is waited for."""
         with suppress(ColonnadeError):  # the result will tell
-            while not task.status.over:
+            while not task.status.is_final:
                 await self._pause(task)
                 task = (await self._status(task)).task
 
@@ -157,12 +157,12 @@ class TaskCall:
             reported = await self._status(task)
             task = reported.task
             if task.status is Status.COMPLETED and reported.result is not None:
-                return bare(reported.result)
+                return strip_hop_fields(reported.result)
             if task.status is Status.FAILED and reported.error is not None:
                 raise ServerErrorResponse(
                     self._server, reported.error.code, reported.error.message, reported.error.data
                 )
-            if task.status.over:
+            if task.status.is_final:
                 text = f"{self._server} has called its task off" + (f": {task.message}" if task.message else "")
                 raise ServerErrorResponse(self._server, INTERNAL_ERROR, text[:500], None)
             self._request_inputs(task, reported.inputs, nursery)
@@ -192,7 +192,7 @@ class TaskCall:
             polling.cancel("what it asks for cannot be had")
         self._poll_now.set()
 
-    async def _status(self, task: Task) -> Progressing:
+    async def _status(self, task: Task) -> TaskState:
         answer: Raw | None = None
         with trio.move_on_after(STATUS_TIMEOUT):
             answer = await self._send_about(TASKS_GET, task)
@@ -204,7 +204,7 @@ class TaskCall:
             reported = read_status(answer, extension=self._extension)
         except ValueError as problem:
             raise self._unreadable(problem) from None
-        self._is_over = self._is_over or reported.task.status.over
+        self._is_over = self._is_over or reported.task.status.is_final
         return reported
 
     async def _send_about(self, method: str, task: Task) -> Raw:

@@ -17,11 +17,11 @@ from host.policy.gate import Gate
 from host.policy.permits import CallPermit
 from host.protocol.methods import ROOTS_CHANGED
 from host.slices import Steps
-from host.upstream.begin import Manner
 from host.upstream.client import Client
-from host.upstream.connection import OpenLink, Seat
+from host.upstream.connection import OpenLink, UpstreamLease
 from host.upstream.instances import Instances
-from host.upstream.levels import Levels
+from host.upstream.log_levels import LogLevels
+from host.upstream.negotiate import Dialect
 from host.upstream.resource_watches import NotifyWatcher
 from host.upstream.supervisor import Disabled, Ready, Upstream
 from host.wire.link import Link, LinkLost
@@ -47,7 +47,7 @@ class Upstreams:
         single_client: bool,
     ) -> None:
         self._sole_caller: Caller | None = None
-        self.log_levels = Levels()
+        self.log_levels = LogLevels()
         self.by_id: Mapping[str, Upstream] = {}
         self.instances: Mapping[str, Instances] = {}
         self._grace_ends = trio.current_time() + start_grace
@@ -148,7 +148,7 @@ class Upstreams:
         with trio.move_on_after(DRAIN_TIMEOUT):
             await upstream.idle()
             if instances is not None:
-                await instances.idle()
+                await instances.wait_idle()
         if instances is not None:
             instances.end()
         upstream.supervision.cancel("the configuration has another in its place, or none")
@@ -188,7 +188,7 @@ class Upstreams:
         """The client that keeps the server's lists; raises Unavailable if it is not connected."""
         return self._get(server).ready_client()
 
-    def lease(self, server: str, exchange: Exchange) -> AbstractAsyncContextManager[Seat]:
+    def lease(self, server: str, exchange: Exchange) -> AbstractAsyncContextManager[UpstreamLease]:
         """Where the exchange is carried out, by the isolation of the server: the shared client, or a dedicated one.
 
         Raises, here or on entering:
@@ -271,11 +271,11 @@ class Upstreams:
             instances.forget(caller)
 
 
-def _open_instance_link(open_link: OpenLink, spec: ServerSpec, dialect: Manner) -> AbstractAsyncContextManager[Link]:
+def _open_instance_link(open_link: OpenLink, spec: ServerSpec, dialect: Dialect) -> AbstractAsyncContextManager[Link]:
     return open_link(spec, older=dialect.older)
 
 
-def _last_dialect(upstream: Upstream) -> Manner:
+def _last_dialect(upstream: Upstream) -> Dialect:
     return upstream.last_dialect
 
 

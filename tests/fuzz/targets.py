@@ -18,7 +18,6 @@ from msgspec import Raw
 
 import config
 from config import Consent, KindConsent, Rule, Trust, Verdict
-from host.hygiene import clean_json, is_clean, visible
 from host.jsonrpc.messages import Malformed, read, read_batch_strictly, read_each, read_strictly, write
 from host.jsonrpc.raw import items, members, string, value
 from host.names import template_matches
@@ -26,7 +25,8 @@ from host.policy.fingerprint import difference, fingerprint, pretty
 from host.policy.rules import Rules
 from host.protocol.links import without_page
 from host.protocol.methods import Kind
-from host.protocol.mirror import mirrors
+from host.protocol.param_headers import param_headers_of
+from host.sanitize import needs_no_sanitizing, sanitize_json, visible
 from host.wire.framing import LineTooLong, MessageSplitter
 from host.wire.head import MAX_HEAD, head_of, refuse
 from host.wire.sse import Event, EventParser, EventTooLong
@@ -160,13 +160,13 @@ def definitions(data: bytes) -> None:
     if fingerprint(data) == fingerprint(data + b" "):  # it has a canonical form
         assert fingerprint(json.dumps(json.loads(data), indent=1).encode()) == fingerprint(data)
     without_page(Raw(data))
-    cleaned = clean_json(data)
+    cleaned = sanitize_json(data)
     assert len(members(cleaned)) == len(found)
-    assert clean_json(cleaned) == cleaned
+    assert sanitize_json(cleaned) == cleaned
     for name in found:
-        assert is_clean(visible(name))
+        assert needs_no_sanitizing(visible(name))
     try:
-        mirrors(found.get("inputSchema", Raw(b"{}")))
+        param_headers_of(found.get("inputSchema", Raw(b"{}")))
     except ValueError:
         return
 

@@ -33,7 +33,7 @@ from host.jsonrpc.raw import encode
 from host.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.methods import RESOURCES_CHANGED, Kind
-from host.protocol.rounds import MAX_KEYS
+from host.protocol.mrtr import MAX_KEYS
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.upstream.mrtr import MAX_STATE
 from tests.kit.gates import kind

@@ -11,7 +11,7 @@ from host.errors import InvalidParams, ResourceNotFound, Unavailable
 from host.journal import Event, InternalError, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, Request, Success
 from host.jsonrpc.raw import encode
-from host.protocol.codes import for_stateless
+from host.protocol.codes import as_stateless_error
 
 REQUEST = Request("id", "tools/call", Raw(b'{"name":"x"}'))
 
@@ -56,9 +56,9 @@ async def test_an_error_is_said_as_it_is_or_as_the_revision_has_it(journal: Jour
 
     data = Raw(b'{"uri":"x"}')
     assert await guarded(REQUEST, missing, journal, "me") == Failure(ErrorBody(-32002, "none", data), "id")
-    answer = await guarded(REQUEST, missing, journal, "me", for_stateless)
+    answer = await guarded(REQUEST, missing, journal, "me", as_stateless_error)
     assert answer == Failure(ErrorBody(-32602, "none", data), "id")
-    for body_of in (as_it_is, for_stateless):
+    for body_of in (as_it_is, as_stateless_error):
         assert await guarded(REQUEST, away, journal, "me", body_of) == Failure(ErrorBody(503, "a is away"), "id")
     assert events == []
 

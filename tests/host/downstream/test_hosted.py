@@ -324,7 +324,7 @@ async def test_it_is_updated_when_its_status_changes(
     start: Start, server: Server, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     begin = trio.current_time()
-    monkeypatch.setattr(module, "moment", lambda seconds: f"{trio.current_time() - begin:.0f}")
+    monkeypatch.setattr(module, "iso_timestamp", lambda seconds: f"{trio.current_time() - begin:.0f}")
     job = await start()
     seen = [job.task]
     for step in (server.asks(job), server.asks(job)):
@@ -920,7 +920,7 @@ class Machine:
         for played in self.played:
             task = played.job.task
             assert (task.status is Status.INPUT_REQUIRED) == bool(played.job.questions)
-            assert task.status.over == played.job.is_over
+            assert task.status.is_final == played.job.is_over
             if not played.job.is_task:
                 assert played.job.questions == {}
 
@@ -1044,7 +1044,7 @@ class Machine:
             assert first is job.is_task
         else:
             assert played.leaves
-        over = [status for status in played.statuses if status.over]
+        over = [status for status in played.statuses if status.is_final]
         assert over == played.statuses[-1:] == ([job.task.status] if job.is_task else [])
         if played.was_cancelled:
             assert job.task.status is Status.CANCELLED

@@ -10,7 +10,7 @@ import host
 from host.jsonrpc.raw import EMPTY_OBJECT
 from host.policy.permits import CallPermit, ServerRequestPermit
 from host.protocol.methods import Kind
-from host.protocol.questions import Question
+from host.protocol.server_requests import ServerRequest
 
 from .servers import DESK, call, gate
 
@@ -24,7 +24,7 @@ async def test_nobody_else_makes_a_permit(forged: object) -> None:
     with pytest.raises(TypeError, match="only the policy"):
         CallPermit(forged, call(), "strict", Kind.TOOL, "delete", judgement, 0)
     with pytest.raises(TypeError, match="only the policy"):
-        ServerRequestPermit(forged, "strict", Question.URL, EMPTY_OBJECT, DESK, judgement)
+        ServerRequestPermit(forged, "strict", ServerRequest.URL, EMPTY_OBJECT, DESK, judgement)
 
 
 def test_two_files_issue_them() -> None:

@@ -20,7 +20,7 @@ from config.globs import MAX_LENGTH, Globs
 from host.policy import rules as module
 from host.policy.rules import HTTPS_PAGES_ONLY, UNREADABLE, RuleDecision, Rules
 from host.protocol.methods import Kind
-from host.protocol.questions import Question
+from host.protocol.server_requests import ServerRequest
 from host.slices import run_inline
 from tests import reference
 from tests.kit.cost import assert_costs_less
@@ -378,14 +378,14 @@ PAGE = "https://example.com/login"
 @pytest.mark.parametrize(
     ("question", "trusted", "standard", "untrusted"),
     [
-        (Question.SAMPLING, ALLOW, ASK, DENY),
-        (Question.FORM, ALLOW, ALLOW, DENY),
-        (Question.URL, ALLOW, ASK, DENY),
-        (Question.ROOTS, ALLOW, ALLOW, DENY),
+        (ServerRequest.SAMPLING, ALLOW, ASK, DENY),
+        (ServerRequest.FORM, ALLOW, ALLOW, DENY),
+        (ServerRequest.URL, ALLOW, ASK, DENY),
+        (ServerRequest.ROOTS, ALLOW, ALLOW, DENY),
     ],
 )
 def test_what_a_server_may_ask_goes_by_trust(
-    question: Question, trusted: Verdict, standard: Verdict, untrusted: Verdict
+    question: ServerRequest, trusted: Verdict, standard: Verdict, untrusted: Verdict
 ) -> None:
     expected = {Trust.TRUSTED: trusted, Trust.STANDARD: standard, Trust.UNTRUSTED: untrusted}
     for uri in (None, PAGE):
@@ -398,9 +398,11 @@ def test_what_a_server_may_ask_goes_by_trust(
 
 def test_a_word_replaces_the_trust_level() -> None:
     judge = Rules(Consent(sampling=ALLOW, form=DENY, url=KindConsent(default=ALLOW)), Trust.UNTRUSTED)
-    assert judge.evaluate_server_request(Question.SAMPLING) == RuleDecision(ALLOW, "sampling: allow", False)
-    assert judge.evaluate_server_request(Question.FORM) == RuleDecision(DENY, "elicitation.form: deny", False)
-    assert judge.evaluate_server_request(Question.URL, PAGE) == RuleDecision(ALLOW, "elicitation.url.default", False)
+    assert judge.evaluate_server_request(ServerRequest.SAMPLING) == RuleDecision(ALLOW, "sampling: allow", False)
+    assert judge.evaluate_server_request(ServerRequest.FORM) == RuleDecision(DENY, "elicitation.form: deny", False)
+    assert judge.evaluate_server_request(ServerRequest.URL, PAGE) == RuleDecision(
+        ALLOW, "elicitation.url.default", False
+    )
 
 
 NO_PAGES = [
@@ -430,13 +432,13 @@ def test_nobody_is_sent_to_what_is_no_safe_page(uri: str) -> None:
             KindConsent(allow=listed("**")),
             KindConsent(listed(uri)),
         ):
-            assert Rules(Consent(url=lists), trust).evaluate_server_request(Question.URL, uri) == RuleDecision(
+            assert Rules(Consent(url=lists), trust).evaluate_server_request(ServerRequest.URL, uri) == RuleDecision(
                 DENY, HTTPS_PAGES_ONLY, False
             )
-    assert Rules(Consent(), Trust.TRUSTED).evaluate_server_request(Question.URL, uri).verdict is ALLOW
+    assert Rules(Consent(), Trust.TRUSTED).evaluate_server_request(ServerRequest.URL, uri).verdict is ALLOW
     if uri and len(uri) <= MAX_LENGTH:
         denied = Rules(Consent(url=KindConsent(deny=listed(uri))), Trust.TRUSTED).evaluate_server_request(
-            Question.URL, uri
+            ServerRequest.URL, uri
         )
         assert denied.verdict is DENY
 
@@ -461,8 +463,12 @@ def test_nobody_is_sent_to_what_is_no_safe_page(uri: str) -> None:
     ],
 )
 def test_a_page_may_be_asked_for(uri: str) -> None:
-    assert Rules(Consent()).evaluate_server_request(Question.URL, uri) == RuleDecision(ASK, "trust: standard", False)
-    assert Rules(Consent(url=KindConsent(default=ALLOW))).evaluate_server_request(Question.URL, uri).verdict is ALLOW
+    assert Rules(Consent()).evaluate_server_request(ServerRequest.URL, uri) == RuleDecision(
+        ASK, "trust: standard", False
+    )
+    assert (
+        Rules(Consent(url=KindConsent(default=ALLOW))).evaluate_server_request(ServerRequest.URL, uri).verdict is ALLOW
+    )
 
 
 @pytest.mark.parametrize(
@@ -483,8 +489,8 @@ def test_a_page_may_be_asked_for(uri: str) -> None:
 )
 def test_no_spelling_leads_to_another_page(uri: str) -> None:
     judge = Rules(Consent(url=KindConsent(allow=listed("https://*.example.com/ok/**", "https://*.example.com/"))))
-    assert judge.evaluate_server_request(Question.URL, "https://api.example.com/ok/x").verdict is ALLOW
-    assert judge.evaluate_server_request(Question.URL, uri).verdict is DENY
+    assert judge.evaluate_server_request(ServerRequest.URL, "https://api.example.com/ok/x").verdict is ALLOW
+    assert judge.evaluate_server_request(ServerRequest.URL, uri).verdict is DENY
 
 
 def test_pages_and_roots_are_judged_by_their_patterns() -> None:
@@ -495,13 +501,13 @@ def test_pages_and_roots_are_judged_by_their_patterns() -> None:
         )
     )
     assert (
-        judge.evaluate_server_request(Question.URL, "https://a.example/x").rule
+        judge.evaluate_server_request(ServerRequest.URL, "https://a.example/x").rule
         == "elicitation.url.allow: https://a.example/**"
     )
-    assert judge.evaluate_server_request(Question.URL, "https://a.example/admin/x").verdict is DENY
-    assert judge.evaluate_server_request(Question.URL, "https://a.example/%61dmin/x").verdict is DENY
+    assert judge.evaluate_server_request(ServerRequest.URL, "https://a.example/admin/x").verdict is DENY
+    assert judge.evaluate_server_request(ServerRequest.URL, "https://a.example/%61dmin/x").verdict is DENY
     found = [
-        judge.evaluate_server_request(Question.ROOTS, f"file:///home/me/{name}").verdict
+        judge.evaluate_server_request(ServerRequest.ROOTS, f"file:///home/me/{name}").verdict
         for name in ("project", "x", "x/y")
     ]
     assert found == [ASK, ASK, DENY]
@@ -522,8 +528,8 @@ def test_pages_and_roots_are_judged_by_their_patterns() -> None:
 )
 def test_without_a_page_it_is_the_one_that_pleases_most(lists: KindConsent, verdict: Verdict) -> None:
     judge = Rules(Consent(url=lists))
-    assert judge.evaluate_server_request(Question.URL).verdict is verdict
-    assert judge.allows_server_request(Question.URL) is (verdict is not DENY)
+    assert judge.evaluate_server_request(ServerRequest.URL).verdict is verdict
+    assert judge.allows_server_request(ServerRequest.URL) is (verdict is not DENY)
 
 
 def test_roots_are_told_apart_by_rules_alone() -> None:
@@ -535,10 +541,10 @@ def test_roots_are_told_apart_by_rules_alone() -> None:
 
 KINDS = {"tools": Kind.TOOL, "prompts": Kind.PROMPT, "resources": Kind.RESOURCE}
 QUESTIONS = {
-    "sampling": Question.SAMPLING,
-    "form": Question.FORM,
-    "url": Question.URL,
-    "roots": Question.ROOTS,
+    "sampling": ServerRequest.SAMPLING,
+    "form": ServerRequest.FORM,
+    "url": ServerRequest.URL,
+    "roots": ServerRequest.ROOTS,
 }
 TITLES = {"form": "elicitation.form", "url": "elicitation.url"}
 STRICTEST_FIRST = (DENY, ASK, ALLOW)
@@ -843,18 +849,18 @@ def test_pages_and_roots_may_end_in_a_slash() -> None:
         )
     )
     for page in ("https://h/ok/", "https://h/ok/#top", "https://h/ok/a/?b=c", "https://h/cb?code=1"):
-        assert judge.evaluate_server_request(Question.URL, page).verdict is ALLOW
+        assert judge.evaluate_server_request(ServerRequest.URL, page).verdict is ALLOW
     for page in ("https://h/ok/admin/", "https://h/ok/admin?x", "https://h/ok/admin/.#y", "https://h/ok/x/..%2fadmin"):
-        assert judge.evaluate_server_request(Question.URL, page).verdict is DENY
+        assert judge.evaluate_server_request(ServerRequest.URL, page).verdict is DENY
     for root in ("file:///home/me/", "file:///home/me/project/", "file:///home/me/project"):
-        assert judge.evaluate_server_request(Question.ROOTS, root).verdict is ALLOW
+        assert judge.evaluate_server_request(ServerRequest.ROOTS, root).verdict is ALLOW
     for root in (
         "file:///home/me/.ssh/",
         "file:///home/me/.ssh?",
         "file://x/home/me/.ssh",
         "file:///home/me/a/../.ssh/.",
     ):
-        assert judge.evaluate_server_request(Question.ROOTS, root).verdict is DENY
+        assert judge.evaluate_server_request(ServerRequest.ROOTS, root).verdict is DENY
 
 
 def test_a_uri_that_can_be_read_in_too_many_ways_is_denied() -> None:

@@ -19,14 +19,14 @@ from host.jsonrpc.raw import encode
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.server_requests import MAX_ROOTS
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
-from host.protocol.questions import CannotAsk, Question
+from host.protocol.server_requests import ServerRequest, ServerRequestRejected
 from tests.kit.gates import auto_answering, kind
 
 from .servers import DESK, SERVERS, gate, spec, with_server
 
 
-@pytest.mark.parametrize("question", list(Question))
-async def test_an_untrusted_server_may_ask_nothing_and_any_other_perhaps(question: Question) -> None:
+@pytest.mark.parametrize("question", list(ServerRequest))
+async def test_an_untrusted_server_may_ask_nothing_and_any_other_perhaps(question: ServerRequest) -> None:
     with gate() as opened:
         for server in ("open", "strict", "trusted"):
             assert opened.server_requests.allows(server, question)
@@ -38,8 +38,8 @@ async def test_an_untrusted_server_may_ask_nothing_and_any_other_perhaps(questio
             assert asked == []
 
 
-@pytest.mark.parametrize("question", list(Question))
-async def test_consent_says_what_a_server_may_ask_whatever_its_trust(question: Question) -> None:
+@pytest.mark.parametrize("question", list(ServerRequest))
+async def test_consent_says_what_a_server_may_ask_whatever_its_trust(question: ServerRequest) -> None:
     closed = Consent(sampling=Verdict.DENY, form=Verdict.DENY, url=kind(default="deny"), roots=kind(default="deny"))
     opening = Consent(sampling=Verdict.ASK, form=Verdict.ASK, url=kind(ask=["**"]), roots=kind(allow=["file:///x"]))
     servers = {"a": spec("a", closed, Trust.TRUSTED), "b": spec("b", opening, Trust.UNTRUSTED)}
@@ -56,10 +56,10 @@ PAGE = {"message": Raw(b'"m"'), "url": Raw(b'"https://x/1"')}
 
 @pytest.mark.parametrize(
     ("question", "params", "free"),
-    [(Question.SAMPLING, SAMPLE, False), (Question.URL, PAGE, False), (Question.FORM, {}, True)],
+    [(ServerRequest.SAMPLING, SAMPLE, False), (ServerRequest.URL, PAGE, False), (ServerRequest.FORM, {}, True)],
 )
 async def test_what_costs_something_a_person_must_have_agreed_to_before_it_is_put(
-    question: Question, params: dict[str, Raw], free: bool
+    question: ServerRequest, params: dict[str, Raw], free: bool
 ) -> None:
     with gate() as opened:
         for server in ("open", "trusted"):
@@ -84,13 +84,13 @@ async def test_what_costs_something_a_person_must_have_agreed_to_before_it_is_pu
 async def test_pages_are_judged_by_their_address() -> None:
     consent = Consent(url=kind(allow=["https://good/**"], default="deny"))
     with gate({"s": spec("s", consent)}) as opened:
-        assert opened.server_requests.allows("s", Question.URL)
+        assert opened.server_requests.allows("s", ServerRequest.URL)
         good = {**PAGE, "url": Raw(b'"https://good/in"')}
-        with opened.server_requests.dispatch(await opened.server_requests.admit("s", Question.URL, good, DESK)):
+        with opened.server_requests.dispatch(await opened.server_requests.admit("s", ServerRequest.URL, good, DESK)):
             pass
         for url in (b'"https://evil/in"', b'"https://good/../evil"', b'"https://good.evil/in"'):
             with pytest.raises(Forbidden):
-                await opened.server_requests.admit("s", Question.URL, {**PAGE, "url": Raw(url)}, DESK)
+                await opened.server_requests.admit("s", ServerRequest.URL, {**PAGE, "url": Raw(url)}, DESK)
 
 
 async def test_of_a_clients_roots_a_server_is_told_those_that_it_may_know() -> None:
@@ -136,10 +136,12 @@ async def test_of_a_clients_abilities_a_server_may_use_what_it_may_perhaps_ask_f
 async def test_an_untrusted_servers_question_is_passed_on_without_what_nobody_sees() -> None:
     params = {"message": Raw(b'"a\\u202eb"'), "requestedSchema": Raw(b"{}")}
     with gate() as opened:
-        assert opened.server_requests.check("open", Question.FORM, params) == params
-        assert json.loads(bytes(opened.server_requests.check("untrusted", Question.FORM, params)["message"])) == "ab"
-        with pytest.raises(CannotAsk):
-            opened.server_requests.check("open", Question.SAMPLING, {**SAMPLE, "tools": Raw(b"[]")})
+        assert opened.server_requests.check("open", ServerRequest.FORM, params) == params
+        assert (
+            json.loads(bytes(opened.server_requests.check("untrusted", ServerRequest.FORM, params)["message"])) == "ab"
+        )
+        with pytest.raises(ServerRequestRejected):
+            opened.server_requests.check("open", ServerRequest.SAMPLING, {**SAMPLE, "tools": Raw(b"[]")})
 
 
 async def test_the_id_that_we_give_a_page_is_not_part_of_what_is_agreed_to() -> None:
@@ -153,10 +155,12 @@ async def test_the_id_that_we_give_a_page_is_not_part_of_what_is_agreed_to() -> 
         ]
         for page in pages[:2]:
             with pytest.raises(Unconfirmed):
-                await opened.server_requests.admit("a", Question.URL, page, DESK)
+                await opened.server_requests.admit("a", ServerRequest.URL, page, DESK)
             (matter,) = opened.authorizer.confirmations.list_all()
             ids.append(matter.id)
         assert ids[0] == ids[1]
         opened.authorizer.confirmations.answer(ids[0], ConfirmationAnswer.ONCE, Channel.CONSOLE)
-        with opened.server_requests.dispatch(await opened.server_requests.admit("a", Question.URL, pages[2], DESK)):
+        with opened.server_requests.dispatch(
+            await opened.server_requests.admit("a", ServerRequest.URL, pages[2], DESK)
+        ):
             pass

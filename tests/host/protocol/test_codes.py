@@ -18,7 +18,7 @@ from host.errors import (
     UnknownEntry,
     UnsupportedVersion,
 )
-from host.protocol.codes import for_stateless, means_not_found, relayed, uri_in
+from host.protocol.codes import as_relayed, as_stateless_error, means_not_found, uri_in
 
 URI = "memo:one"
 
@@ -72,21 +72,21 @@ def test_what_says_something_else_is_something_else(code: int, message: str, dat
 def test_what_a_server_says_of_its_hop_is_an_internal_error_to_the_client(code: int) -> None:
     """Words and data say what it was."""
     before = refusal(code, "the header is missing", b'{"n":1.50}')
-    after = relayed(before)
+    after = as_relayed(before)
     assert (after.server, after.code, after.message) == ("a", -32603, "the header is missing")
     assert after.data is not None
     assert bytes(after.data) == b'{"n":1.50}'
 
 
 def test_a_client_of_a_session_still_learns_which_capability_a_server_missed() -> None:
-    after = relayed(refusal(-32021, "no sampling", b'{"requiredCapabilities":{"sampling":{}}}'))
+    after = as_relayed(refusal(-32021, "no sampling", b'{"requiredCapabilities":{"sampling":{}}}'))
     assert (after.code, bytes(after.data or b"")) == (-32603, b'{"requiredCapabilities":{"sampling":{}}}')
 
 
 @pytest.mark.parametrize("code", [0, 1, -1, 404, 2**40, -32000, -32019, -32030, -32042, -32099, -32601, -32603, -32700])
 def test_every_other_refusal_is_the_servers_own(code: int) -> None:
     before = refusal(code)
-    assert relayed(before) is before
+    assert as_relayed(before) is before
     assert before.code == code
 
 
@@ -114,7 +114,7 @@ def test_the_uri_that_an_error_names(data: bytes | None, uri: str | None) -> Non
 
 
 def body(error: ColonnadeError) -> tuple[int, str, bytes | None]:
-    found = for_stateless(error)
+    found = as_stateless_error(error)
     return found.code, found.message, None if found.data is None else bytes(found.data)
 
 

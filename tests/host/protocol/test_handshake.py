@@ -12,7 +12,14 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES, Abilities, abilities_of
-from host.protocol.handshake import WrongRevision, declared, greeting, offer, opening, opening_answer
+from host.protocol.handshake import (
+    UnsupportedRevision,
+    client_capabilities,
+    initialize_params,
+    initialize_result,
+    read_initialize,
+    read_initialize_result,
+)
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST_LEGACY, LEGACY, Revision
 
@@ -27,14 +34,14 @@ def params(**found: object) -> Raw:
 
 
 def test_an_opening_settles_the_revision_and_tells_who_it_is() -> None:
-    found = opening(params(capabilities={"sampling": {}}, clientInfo={"name": "desk", "version": "1.0"}))
+    found = read_initialize(params(capabilities={"sampling": {}}, clientInfo={"name": "desk", "version": "1.0"}))
     assert found.revision.name == "2025-06-18"
     assert found.abilities.sampling
     assert found.client == "desk 1.0"
 
 
 def test_an_opening_may_be_bare() -> None:
-    found = opening(params())
+    found = read_initialize(params())
     assert found.client == ""
     assert found.abilities == abilities_of(found.revision, Raw(b"{}"))
 
@@ -42,14 +49,14 @@ def test_an_opening_may_be_bare() -> None:
 def test_abilities_are_those_of_the_revision_that_was_settled() -> None:
     """An unknown one settles with the latest, and the client is taken at that word."""
     capabilities: dict[str, object] = {"elicitation": {"url": {}}, "roots": {}}
-    found = opening(params(protocolVersion="2099-01-01", capabilities=capabilities)).abilities
+    found = read_initialize(params(protocolVersion="2099-01-01", capabilities=capabilities)).abilities
     assert (found.roots, found.form, found.url) == (True, False, True)
-    found = opening(params(capabilities=capabilities)).abilities
+    found = read_initialize(params(capabilities=capabilities)).abilities
     assert (found.roots, found.form, found.url) == (True, True, False)
 
 
 def test_an_unknown_revision_settles_with_the_latest() -> None:
-    assert opening(params(protocolVersion="2099-01-01")).revision is LATEST_LEGACY
+    assert read_initialize(params(protocolVersion="2099-01-01")).revision is LATEST_LEGACY
 
 
 @pytest.mark.parametrize(
@@ -63,7 +70,7 @@ def test_an_unknown_revision_settles_with_the_latest() -> None:
     ],
 )
 def test_a_client_is_called_by_what_can_be_shown(info: object, client: str) -> None:
-    assert opening(params(clientInfo=info)).client == client
+    assert read_initialize(params(clientInfo=info)).client == client
 
 
 @pytest.mark.parametrize(
@@ -85,11 +92,11 @@ def test_a_client_is_called_by_what_can_be_shown(info: object, client: str) -> N
 )
 def test_what_is_no_opening_is_the_callers_mistake(text: bytes | None) -> None:
     with pytest.raises(InvalidParams):
-        opening(None if text is None else Raw(text))
+        read_initialize(None if text is None else Raw(text))
 
 
 def test_the_answer_promises_what_is_always_served() -> None:
-    found = json.loads(bytes(opening_answer(LATEST_LEGACY, "1.2", "Be kind.")))
+    found = json.loads(bytes(initialize_result(LATEST_LEGACY, "1.2", "Be kind.")))
     assert found == {
         "protocolVersion": LATEST_LEGACY.name,
         "capabilities": {
@@ -105,7 +112,7 @@ def test_the_answer_promises_what_is_always_served() -> None:
 
 
 def promised(revision: Revision, **more: bool) -> Any:
-    return json.loads(bytes(opening_answer(revision, "1.2", None, **more)))["capabilities"]
+    return json.loads(bytes(initialize_result(revision, "1.2", None, **more)))["capabilities"]
 
 
 @pytest.mark.parametrize("revision", LEGACY.values())
@@ -128,21 +135,21 @@ def test_pages_of_tools_are_promised_to_those_that_show_them(revision: Revision)
 
 
 def test_the_first_revision_knows_no_completions_capability() -> None:
-    found = json.loads(bytes(opening_answer(FIRST, "1.2", None)))
+    found = json.loads(bytes(initialize_result(FIRST, "1.2", None)))
     assert found["protocolVersion"] == FIRST.name
     assert "completions" not in found["capabilities"]
 
 
 @pytest.mark.parametrize("nothing", [None, ""])
 def test_without_instructions_the_member_is_missing(nothing: str | None) -> None:
-    assert "instructions" not in json.loads(bytes(opening_answer(LATEST_LEGACY, "1", nothing)))
+    assert "instructions" not in json.loads(bytes(initialize_result(LATEST_LEGACY, "1", nothing)))
 
 
 # The server's side
 
 
 def test_a_server_is_greeted_with_the_latest_revision_and_no_promises() -> None:
-    found = json.loads(bytes(greeting("1.2")))
+    found = json.loads(bytes(initialize_params("1.2")))
     assert (found["protocolVersion"], found["capabilities"]) == (LATEST_LEGACY.name, {})
     assert found["clientInfo"]["version"] == "1.2"
 
@@ -169,18 +176,18 @@ def test_a_server_is_told_what_may_be_asked(
     askable: Abilities, roots_change: bool, expected: dict[str, object]
 ) -> None:
     """Never tasks, and never the context of other servers (rule 10)."""
-    asks = declared(askable, roots_change=roots_change)
-    found = mcp.types.InitializeRequestParams.model_validate_json(bytes(greeting("1.2", asks)), by_name=False)
+    asks = client_capabilities(askable, roots_change=roots_change)
+    found = mcp.types.InitializeRequestParams.model_validate_json(bytes(initialize_params("1.2", asks)), by_name=False)
     assert found.capabilities.model_dump(mode="json", by_alias=True, exclude_none=True) == expected
-    assert json.loads(bytes(greeting("1.2", asks)))["capabilities"] == expected
+    assert json.loads(bytes(initialize_params("1.2", asks)))["capabilities"] == expected
 
 
 def test_a_server_is_told_what_is_done_with_its_answers() -> None:
     apps = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}
     tasks: dict[str, object] = {"io.modelcontextprotocol/tasks": {}}
-    assert declared(NO_ABILITIES, roots_change=False, apps=True) == {"extensions": apps}
-    assert declared(NO_ABILITIES, roots_change=False, tasks=True) == {"extensions": tasks}
-    both = declared(replace(NO_ABILITIES, roots=True), roots_change=False, apps=True, tasks=True)
+    assert client_capabilities(NO_ABILITIES, roots_change=False, apps=True) == {"extensions": apps}
+    assert client_capabilities(NO_ABILITIES, roots_change=False, tasks=True) == {"extensions": tasks}
+    both = client_capabilities(replace(NO_ABILITIES, roots=True), roots_change=False, apps=True, tasks=True)
     assert both == {"roots": {}, "extensions": {**apps, **tasks}}
 
 
@@ -189,7 +196,7 @@ def answered(**found: object) -> Raw:
 
 
 def test_an_offer_is_read() -> None:
-    found = offer(
+    found = read_initialize_result(
         answered(
             capabilities={"tools": {"listChanged": True}, "resources": {"listChanged": False}, "logging": {}},
             serverInfo={"name": "gh", "version": "3"},
@@ -212,8 +219,8 @@ def test_an_offer_is_read() -> None:
     ],
 )
 def test_an_offer_names_the_kinds_that_can_be_listed(capabilities: object, kinds: set[Kind]) -> None:
-    found = offer(answered(capabilities=capabilities))
-    assert {kind for kind in Kind if found.offers(kind)} == kinds
+    found = read_initialize_result(answered(capabilities=capabilities))
+    assert {kind for kind in Kind if found.has_capability(kind)} == kinds
 
 
 @pytest.mark.parametrize(
@@ -229,44 +236,44 @@ def test_an_offer_names_the_kinds_that_can_be_listed(capabilities: object, kinds
     ],
 )
 def test_an_offer_says_whether_single_resources_can_be_watched(resources: object, subscribes: bool) -> None:
-    assert offer(answered(capabilities={"resources": resources})).subscribes is subscribes
-    assert not offer(answered()).subscribes
+    assert read_initialize_result(answered(capabilities={"resources": resources})).subscribes is subscribes
+    assert not read_initialize_result(answered()).subscribes
 
 
 @pytest.mark.parametrize(("capabilities", "logs"), [({"logging": {}}, True), ({"logging": True}, False), ({}, False)])
 def test_an_offer_says_whether_there_is_a_log(capabilities: object, logs: bool) -> None:
-    assert offer(answered(capabilities=capabilities)).logs is logs
+    assert read_initialize_result(answered(capabilities=capabilities)).has_logging is logs
 
 
 def test_completions_are_tried_where_they_cannot_be_declared() -> None:
-    assert offer(answered(protocolVersion=FIRST.name)).completes
-    assert not offer(answered()).completes
-    assert offer(answered(capabilities={"completions": {}})).completes
+    assert read_initialize_result(answered(protocolVersion=FIRST.name)).has_completions
+    assert not read_initialize_result(answered()).has_completions
+    assert read_initialize_result(answered(capabilities={"completions": {}})).has_completions
 
 
 def test_missing_members_of_an_offer_are_empty() -> None:
-    found = offer(answered())
+    found = read_initialize_result(answered())
     assert (found.capabilities, found.instructions, found.server) == (frozenset(), None, "")
-    assert offer(answered(serverInfo="gh")).server == ""
+    assert read_initialize_result(answered(serverInfo="gh")).server == ""
 
 
 @pytest.mark.parametrize("instructions", ["null", "1", '"\\ud83d"', "{}"])
 def test_instructions_that_are_no_text_are_none(instructions: str) -> None:
     """Half an emoji in them must not turn the whole server away."""
     text = f'{{"protocolVersion":"{LATEST_LEGACY.name}","instructions":{instructions}}}'
-    assert offer(Raw(text.encode())).instructions is None
+    assert read_initialize_result(Raw(text.encode())).instructions is None
 
 
 @pytest.mark.parametrize("version", ["2099-01-01", "2026-07-28", "", "2025-06-18 "])
 def test_a_revision_that_is_not_spoken_is_said_so(version: str) -> None:
-    with pytest.raises(WrongRevision) as caught:
-        offer(answered(protocolVersion=version))
+    with pytest.raises(UnsupportedRevision) as caught:
+        read_initialize_result(answered(protocolVersion=version))
     assert str(caught.value) == version
 
 
 def test_a_long_revision_is_cut() -> None:
-    with pytest.raises(WrongRevision) as caught:
-        offer(answered(protocolVersion="x" * 1000))
+    with pytest.raises(UnsupportedRevision) as caught:
+        read_initialize_result(answered(protocolVersion="x" * 1000))
     assert len(str(caught.value)) == 40
 
 
@@ -283,5 +290,5 @@ def test_a_long_revision_is_cut() -> None:
 )
 def test_what_is_no_offer_is_a_value_error(text: bytes) -> None:
     with pytest.raises(ValueError) as caught:
-        offer(Raw(text))
-    assert not isinstance(caught.value, WrongRevision)
+        read_initialize_result(Raw(text))
+    assert not isinstance(caught.value, UnsupportedRevision)

@@ -7,11 +7,11 @@ import json
 import pytest
 from msgspec import Raw
 
-from host.protocol.identity import ourselves, who
+from host.protocol.identity import display_name, implementation_info
 
 
 def test_we_have_one_name() -> None:
-    assert ourselves("1.2") == {"name": "colonnade", "title": "Colonnade", "version": "1.2"}
+    assert implementation_info("1.2") == {"name": "colonnade", "title": "Colonnade", "version": "1.2"}
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ def test_we_have_one_name() -> None:
 )
 def test_others_are_called_by_what_can_be_shown(info: object, shown: str) -> None:
     """(rule 11)"""
-    assert who(Raw(json.dumps(info).encode())) == shown
+    assert display_name(Raw(json.dumps(info).encode())) == shown
 
 
 def test_who_says_nothing_has_no_name() -> None:
-    assert who(None) == ""
+    assert display_name(None) == ""

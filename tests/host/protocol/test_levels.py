@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Notification
-from host.protocol.levels import LEVELS, UNASKED, level_of, most_verbose, named, passes
+from host.protocol.levels import DEFAULT_LEVEL, LEVELS, is_at_least, level_of, most_verbose, with_server_name
 
 ORDER = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -52,22 +52,22 @@ def test_the_most_verbose_is_the_lowest_of_those_wanted() -> None:
 
 def test_a_message_passes_from_the_wanted_level_up() -> None:
     for wanted, level in enumerate(ORDER):
-        assert [passes(at(each), level) for each in ORDER] == [n >= wanted for n in range(len(ORDER))]
+        assert [is_at_least(at(each), level) for each in ORDER] == [n >= wanted for n in range(len(ORDER))]
 
 
 @pytest.mark.parametrize("odd", ["Debug", "trace", "", 0, None, ["debug"], {}])
 def test_a_message_of_unknown_severity_passes(odd: object) -> None:
     """Nobody can tell how bad it is; and none is made up (rule 84)."""
-    assert passes(at(odd), "emergency")
+    assert is_at_least(at(odd), "emergency")
 
 
 @pytest.mark.parametrize("params", [None, b"", b"[]", b"5", b"{}", b'{"data":"debug"}'])
 def test_a_message_without_a_severity_passes(params: bytes | None) -> None:
-    assert passes(logged(params), "emergency")
+    assert is_at_least(logged(params), "emergency")
 
 
 def test_who_never_asked_gets_everything_but_debugging() -> None:
-    assert [level for level in ORDER if passes(at(level), UNASKED)] == ORDER[1:]
+    assert [level for level in ORDER if is_at_least(at(level), DEFAULT_LEVEL)] == ORDER[1:]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_who_never_asked_gets_everything_but_debugging() -> None:
 )
 def test_a_logger_is_named_after_its_server_and_the_rest_is_untouched(before: bytes, after: bytes) -> None:
     """(rule 84)"""
-    found = named(logged(before), "gh")
+    found = with_server_name(logged(before), "gh")
     assert found.method == "notifications/message"
     assert bytes(found.params or b"") == after
 
@@ -95,4 +95,4 @@ def test_a_logger_is_named_after_its_server_and_the_rest_is_untouched(before: by
 @pytest.mark.parametrize("params", [None, b"[1]", b"5", b'"gh"', b"{"])
 def test_what_is_no_object_has_no_logger(params: bytes | None) -> None:
     notice = logged(params)
-    assert named(notice, "gh") == notice
+    assert with_server_name(notice, "gh") == notice

@@ -12,7 +12,7 @@ from msgspec import Raw
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
 from host.jsonrpc.raw import encode_object, members
-from host.protocol.meta import crossing, for_next_hop, progress_token, without_hop
+from host.protocol.meta import end_to_end_fields, prepare_for_next_hop, progress_token, without_hop_fields
 
 
 def token(meta: bytes) -> Id | None:
@@ -21,7 +21,7 @@ def token(meta: bytes) -> Id | None:
 
 def sent_on(params: bytes, own: Id | None = None) -> bytes:
     found = members(params)
-    for_next_hop(found, own)
+    prepare_for_next_hop(found, own)
     return bytes(encode_object(found))
 
 
@@ -104,11 +104,11 @@ def test_everything_else_crosses_byte_for_byte(meta: bytes) -> None:
 def test_what_crosses_can_be_had_alone() -> None:
     """(rules 51, 53)"""
     meta = b'{"progressToken":1,"io.modelcontextprotocol/x":{},"a": 1.0,"traceparent":"00"}'
-    found = crossing(members(b'{"_meta":' + meta + b"}"))
+    found = end_to_end_fields(members(b'{"_meta":' + meta + b"}"))
     assert {name: bytes(each) for name, each in found.items()} == {"a": b"1.0", "traceparent": b'"00"'}
-    assert crossing({}) == {}
+    assert end_to_end_fields({}) == {}
     with pytest.raises(InvalidParams, match="_meta"):
-        crossing(members(b'{"_meta":null}'))
+        end_to_end_fields(members(b'{"_meta":null}'))
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_what_crosses_can_be_had_alone() -> None:
 )
 def test_without_its_hop_a_question_keeps_no_empty_meta(params: bytes, left: bytes) -> None:
     before = members(params)
-    assert bytes(encode_object(without_hop(before))) == left
+    assert bytes(encode_object(without_hop_fields(before))) == left
     assert bytes(encode_object(before)) == params, "what it was made of is unchanged"
 
 
 def test_a_question_whose_meta_is_no_object_is_refused() -> None:
     with pytest.raises(InvalidParams, match="_meta"):
-        without_hop({"_meta": Raw(b"[]")})
+        without_hop_fields({"_meta": Raw(b"[]")})
 
 
 def test_a_member_named_by_half_an_emoji_crosses_too() -> None:

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from host.protocol import probe
-from host.protocol.probe import Again, Handshake, Incompatible, Stateless, Verdict, judge_answer, judge_error
+from host.protocol.probe import (
+    Handshake,
+    Incompatible,
+    RetryWith,
+    Stateless,
+    Verdict,
+    verdict_of_error,
+    verdict_of_result,
+)
 from host.protocol.stateless import discovery
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN
 
@@ -24,11 +32,11 @@ def raw(thing: object) -> Raw:
 
 
 def answered(*versions: object, **found: object) -> Verdict:
-    return judge_answer(raw({"supportedVersions": versions, "capabilities": {"tools": {}}, **found}))
+    return verdict_of_result(raw({"supportedVersions": versions, "capabilities": {"tools": {}}, **found}))
 
 
 def refused(*versions: object, asked: str = NEW) -> Verdict:
-    return judge_error(-32022, raw({"supported": versions, "requested": asked}), asked=asked)
+    return verdict_of_error(-32022, raw({"supported": versions, "requested": asked}), asked=asked)
 
 
 def test_a_version_that_both_speak_is_the_end_of_asking() -> None:
@@ -40,7 +48,7 @@ def test_a_version_that_both_speak_is_the_end_of_asking() -> None:
 
 
 def test_colonnade_would_find_itself() -> None:
-    verdict = judge_answer(discovery("1.2", None))
+    verdict = verdict_of_result(discovery("1.2", None))
     assert isinstance(verdict, Stateless)
     assert verdict.offer.server == "colonnade 1.2"
 
@@ -76,13 +84,13 @@ def test_a_server_of_the_future_is_not_forced_into_a_handshake() -> None:
     ],
 )
 def test_an_answer_that_is_no_discovery_leads_to_a_handshake(result: object) -> None:
-    assert judge_answer(raw(result)) == Handshake()
+    assert verdict_of_result(raw(result)) == Handshake()
 
 
 @pytest.mark.parametrize("code", [-32601, -32602, -32600, -32000, -32603, -32001, -32700, 0, 1, -32023])
 @pytest.mark.parametrize("data", [None, b"{}", b'{"supported":["2026-07-28"]}'])
 def test_any_other_error_leads_to_a_handshake(code: int, data: bytes | None) -> None:
-    assert judge_error(code, None if data is None else Raw(data), asked=NEW) == Handshake()
+    assert verdict_of_error(code, None if data is None else Raw(data), asked=NEW) == Handshake()
 
 
 def test_a_version_that_both_speak_is_asked_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,38 +98,38 @@ def test_a_version_that_both_speak_is_asked_in(monkeypatch: pytest.MonkeyPatch) 
     newer = replace(LATEST, name=UNKNOWN)
     monkeypatch.setitem(MODERN, UNKNOWN, newer)
     monkeypatch.setattr(probe, "SERVED", (UNKNOWN, NEW, OLD))
-    assert refused(NEW, asked=UNKNOWN) == Again(LATEST)
-    assert refused(OLD, NEW, UNKNOWN, asked=UNKNOWN) == Again(LATEST)
-    assert refused(OLD, NEW, UNKNOWN, asked=NEW) == Again(newer)
+    assert refused(NEW, asked=UNKNOWN) == RetryWith(LATEST)
+    assert refused(OLD, NEW, UNKNOWN, asked=UNKNOWN) == RetryWith(LATEST)
+    assert refused(OLD, NEW, UNKNOWN, asked=NEW) == RetryWith(newer)
 
 
 def test_a_server_that_refuses_what_it_names_is_asked_in_it_once_more() -> None:
     """Servers that are just starting do. It is for whoever asks not to do so for ever."""
-    assert refused(NEW) == Again(LATEST)
-    assert refused(NEW, OLD) == Again(LATEST)
+    assert refused(NEW) == RetryWith(LATEST)
+    assert refused(NEW, OLD) == RetryWith(LATEST)
     supported = raw({"supported": [NEW]})
-    assert judge_error(-32022, supported, asked=NEW, again=False) == Incompatible(
+    assert verdict_of_error(-32022, supported, asked=NEW, again=False) == Incompatible(
         "it refuses 2026-07-28, which it says it speaks"
     )
-    assert judge_error(-32022, raw({"supported": [NEW, OLD]}), asked=NEW, again=False) == Handshake()
+    assert verdict_of_error(-32022, raw({"supported": [NEW, OLD]}), asked=NEW, again=False) == Handshake()
 
 
 @pytest.mark.parametrize("data", [None, b"{}", b"[]", b"1", b'{"supported":"2025-11-25"}', b'{"supported":[1]}'])
 def test_a_refusal_that_names_nothing_is_the_end(data: bytes | None) -> None:
     """It is still one that only a stateless server answers with."""
-    verdict = judge_error(-32022, None if data is None else Raw(data), asked=NEW)
+    verdict = verdict_of_error(-32022, None if data is None else Raw(data), asked=NEW)
     assert verdict == Incompatible("it refuses 2026-07-28 and does not say which versions it speaks")
 
 
 def test_other_refusals_of_a_stateless_server_say_what_it_refuses() -> None:
-    verdict = judge_error(-32020, None, asked=NEW)
+    verdict = verdict_of_error(-32020, None, asked=NEW)
     assert isinstance(verdict, Incompatible)
     assert "headers" in verdict.why
-    verdict = judge_error(-32021, raw({"requiredCapabilities": {"sampling": {}, "roots": {}}}), asked=NEW)
+    verdict = verdict_of_error(-32021, raw({"requiredCapabilities": {"sampling": {}, "roots": {}}}), asked=NEW)
     assert isinstance(verdict, Incompatible)
     assert "'sampling', 'roots'" in verdict.why
     for data in (None, raw([]), raw({"requiredCapabilities": 1})):
-        verdict = judge_error(-32021, data, asked=NEW)
+        verdict = verdict_of_error(-32021, data, asked=NEW)
         assert isinstance(verdict, Incompatible)
         assert "some capability" in verdict.why
 
@@ -132,7 +140,7 @@ def test_what_a_server_says_is_cut_before_it_is_shown() -> None:
     assert len(verdict.why) < 1000
     assert verdict.why.isprintable()
     assert "and more" in verdict.why
-    verdict = judge_error(-32021, Raw(b'{"requiredCapabilities":{"\\ud800":{}}}'), asked=NEW)
+    verdict = verdict_of_error(-32021, Raw(b'{"requiredCapabilities":{"\\ud800":{}}}'), asked=NEW)
     assert isinstance(verdict, Incompatible)
     assert verdict.why.isascii()
 
@@ -145,13 +153,13 @@ VERSIONS = st.sampled_from([NEW, OLD, UNKNOWN, ""])
 def test_only_a_stateless_servers_own_errors_keep_a_handshake_away(
     code: int, versions: list[str] | None, asked: str
 ) -> None:
-    verdict = judge_error(code, None if versions is None else raw({"supported": versions}), asked=asked)
+    verdict = verdict_of_error(code, None if versions is None else raw({"supported": versions}), asked=asked)
     if code not in (-32020, -32021, -32022):
         assert verdict == Handshake()
     elif verdict == Handshake():
         assert OLD in (versions or [])
         assert NEW not in (versions or [])
-    elif isinstance(verdict, Again):
+    elif isinstance(verdict, RetryWith):
         assert verdict.revision.name in (versions or [])
     else:
         assert isinstance(verdict, Incompatible)

@@ -19,21 +19,21 @@ from host.protocol.stateless import (
     MAX_TTL,
     STALE,
     Freshness,
-    Stated,
-    bare,
-    complete,
+    StatedEnvelope,
+    complete_result,
     discover_params,
-    discovered,
     discovery,
     envelope,
-    enveloped,
     freshest_common,
     freshness_of,
+    has_envelope,
     kind_of,
-    stamped,
-    stated,
-    states,
+    read_discovery,
+    read_stated,
+    strip_hop_fields,
     version_of,
+    with_envelope,
+    with_server_info,
 )
 from host.protocol.versions import LATEST, LEGACY, SERVED
 
@@ -81,16 +81,16 @@ def read(raw: Raw) -> Any:
     ],
 )
 def test_an_envelope_is_seen_however_it_is_spelled(text: bytes, there: bool) -> None:
-    assert states(Raw(text)) is there
+    assert has_envelope(Raw(text)) is there
     try:
         opened = members(text)
     except ValueError:
         return
-    assert states(opened) is there
+    assert has_envelope(opened) is there
 
 
 def test_without_params_there_is_no_envelope() -> None:
-    assert not states(None)
+    assert not has_envelope(None)
     assert version_of(None) is None
 
 
@@ -110,8 +110,8 @@ def test_an_envelope_without_a_version_has_none() -> None:
 
 def test_a_request_says_what_it_is_and_who_it_is_from() -> None:
     meta = {**META, CLIENT: {"name": "desk", "version": "1.0"}, LEVEL: "warning", "progressToken": 1}
-    found = stated(params(_meta=meta, name="x"))
-    assert found == Stated(LATEST.name, Raw(b"{}"), Raw(b'"warning"'))
+    found = read_stated(params(_meta=meta, name="x"))
+    assert found == StatedEnvelope(LATEST.name, Raw(b"{}"), Raw(b'"warning"'))
     opened = envelope(found)
     assert opened.level == "warning"
     assert opened.abilities == abilities_of(LATEST, Raw(b"{}"))
@@ -120,20 +120,20 @@ def test_a_request_says_what_it_is_and_who_it_is_from() -> None:
 def test_what_a_request_may_be_asked_is_what_it_declares() -> None:
     """Nothing is known of it from before (rules 11, 26)."""
     declared: dict[str, object] = {"roots": {}, "elicitation": {}, "extensions": {f"{IO}tasks": {}}}
-    found = envelope(stated(params(_meta={**META, CAPABILITIES: declared}))).abilities
+    found = envelope(read_stated(params(_meta={**META, CAPABILITIES: declared}))).abilities
     assert (found.roots, found.form, found.url, found.sampling, found.tasks) == (True, True, False, False, True)
     assert found.retries
 
 
 def test_without_a_level_there_is_no_log() -> None:
     """(rule 83)"""
-    assert envelope(stated(params(_meta=META))).level is None
+    assert envelope(read_stated(params(_meta=META))).level is None
 
 
 @pytest.mark.parametrize("info", [None, 1, "desk", [], {}, {"name": 1}, {"name": "\ud800"}])
 def test_nobody_has_to_say_who_they_are(info: object) -> None:
     """Nor rightly (rule 11)."""
-    assert stated(params(_meta={**META, CLIENT: info})) == stated(params(_meta=META))
+    assert read_stated(params(_meta={**META, CLIENT: info})) == read_stated(params(_meta=META))
 
 
 @pytest.mark.parametrize(
@@ -155,20 +155,20 @@ def test_nobody_has_to_say_who_they_are(info: object) -> None:
 )
 def test_an_envelope_that_lacks_something_is_the_callers_mistake(found: dict[str, object], why: str) -> None:
     with pytest.raises(InvalidParams, match=why):
-        stated(params(**found))
+        read_stated(params(**found))
 
 
 @pytest.mark.parametrize("version", ["2099-01-01", "", "2026-07-28 ", *LEGACY])
 def test_a_version_that_needs_a_handshake_or_is_not_known_is_not_served(version: str) -> None:
     with pytest.raises(UnsupportedVersion) as caught:
-        envelope(stated(params(_meta={**META, VERSION: version})))
+        envelope(read_stated(params(_meta={**META, VERSION: version})))
     assert caught.value.data is not None
     assert read(caught.value.data) == {"supported": list(SERVED), "requested": version}
 
 
 @pytest.mark.parametrize("level", ["trace", "INFO", "", 1, None, ["info"]])
 def test_a_level_that_there_is_not_is_the_callers_mistake(level: object) -> None:
-    found = stated(params(_meta={**META, LEVEL: level}))
+    found = read_stated(params(_meta={**META, LEVEL: level}))
     with pytest.raises(InvalidParams, match="expected a level"):
         envelope(found)
 
@@ -178,7 +178,7 @@ def test_a_level_that_there_is_not_is_the_callers_mistake(level: object) -> None
 
 def wrapped(found: dict[str, Raw], **more: Any) -> Any:
     given = {"level": None, "client_version": "1.2", "token": None, **more}
-    return read(encode_object(enveloped(found, LATEST, {"roots": {}}, **given)))
+    return read(encode_object(with_envelope(found, LATEST, {"roots": {}}, **given)))
 
 
 def test_our_requests_say_what_is_required() -> None:
@@ -227,7 +227,7 @@ def test_nothing_of_one_hop_is_said_on_the_next() -> None:
 def test_other_params_keep_their_bytes() -> None:
     """(rules 3, 4)"""
     found = members(b'{"arguments":{"a": 1.0,"b":"\\/","c":1e400},"_meta":{"x": 1.0,"\\ud83d":1}}')
-    sent = enveloped(found, LATEST, {}, level=None, client_version="1", token=None)
+    sent = with_envelope(found, LATEST, {}, level=None, client_version="1", token=None)
     assert sent["arguments"] == found["arguments"]
     assert b'"x":1.0' in bytes(sent["_meta"])
     assert b'"\\ud83d":1' in bytes(sent["_meta"])
@@ -235,7 +235,7 @@ def test_other_params_keep_their_bytes() -> None:
 
 def test_meta_that_is_no_object_goes_nowhere() -> None:
     with pytest.raises(InvalidParams, match="_meta"):
-        enveloped(params(_meta=1), LATEST, {}, level=None, client_version="1", token=None)
+        with_envelope(params(_meta=1), LATEST, {}, level=None, client_version="1", token=None)
 
 
 @settings(max_examples=100)
@@ -248,10 +248,10 @@ def test_what_we_send_is_what_we_would_take(meta: dict[str, int], escaped: bool)
         text = json.dumps({"_meta": meta}, ensure_ascii=escaped).encode()
     except UnicodeEncodeError:
         text = json.dumps({"_meta": meta}).encode()
-    sent = enveloped(members(text), LATEST, {}, level="error", client_version="1", token=5)
-    assert states(sent)
-    assert states(encode_object(sent))
-    opened = envelope(stated(sent))
+    sent = with_envelope(members(text), LATEST, {}, level="error", client_version="1", token=5)
+    assert has_envelope(sent)
+    assert has_envelope(encode_object(sent))
+    opened = envelope(read_stated(sent))
     assert opened.level == "error"
     kept = {name: each for name, each in meta.items() if name in ("b", "é", "\ud800")}
     assert {name: each for name, each in read(sent["_meta"]).items() if name in ("b", "é", "\ud800")} == kept
@@ -319,11 +319,11 @@ def test_a_completed_result_keeps_its_bytes(result: bytes, whole: bytes) -> None
     """(rules 3, 4)"""
     stamp = b'"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"colonnade","title":"Colonnade","version":"1.2"}}'
     head = b'"resultType":"complete",'
-    assert bytes(complete("tools/call", Raw(result), "1.2")) == whole.replace(b"%s", head + stamp)
+    assert bytes(complete_result("tools/call", Raw(result), "1.2")) == whole.replace(b"%s", head + stamp)
     hints = b'"ttlMs":7,"cacheScope":"public",'
-    listed = complete("tools/list", Raw(result), "1.2", Freshness(7, True))
+    listed = complete_result("tools/list", Raw(result), "1.2", Freshness(7, True))
     assert bytes(listed) == whole.replace(b"%s", head + hints + stamp)
-    assert bytes(stamped(Raw(result), "1.2")) == whole.replace(b"%s", stamp)
+    assert bytes(with_server_info(Raw(result), "1.2")) == whole.replace(b"%s", stamp)
 
 
 def test_a_stamp_of_another_is_replaced_and_the_rest_kept() -> None:
@@ -337,19 +337,19 @@ def test_a_stamp_of_another_is_replaced_and_the_rest_kept() -> None:
             "cacheScope": "public",
         }
     )
-    assert read(complete("resources/read", result, "1.2")) == {
+    assert read(complete_result("resources/read", result, "1.2")) == {
         "resultType": "complete",
         "ttlMs": 0,
         "cacheScope": "private",
         "_meta": {SERVER: US, "com.example/x": 1},
         "content": [],
     }
-    assert read(stamped(result, "1.2"))["resultType"] == "partial"
+    assert read(with_server_info(result, "1.2"))["resultType"] == "partial"
 
 
 def test_what_only_looks_like_a_hint_stays() -> None:
     result = raw({"content": [], "ttlMs": 5, "_meta": 1})
-    assert read(complete("tools/call", result, "1.2")) == {
+    assert read(complete_result("tools/call", result, "1.2")) == {
         "resultType": "complete",
         "_meta": {SERVER: US},
         "content": [],
@@ -359,7 +359,7 @@ def test_what_only_looks_like_a_hint_stays() -> None:
 
 @pytest.mark.parametrize("result", [b'{"\\u005fmeta":{"a":1}}', b'{"result\\u0054ype":"x","_meta":{"a":1}}'])
 def test_no_member_is_there_twice_however_it_is_spelled(result: bytes) -> None:
-    pairs = json.loads(bytes(complete("tools/call", Raw(result), "1.2")), object_pairs_hook=list)
+    pairs = json.loads(bytes(complete_result("tools/call", Raw(result), "1.2")), object_pairs_hook=list)
     assert [name for name, _ in pairs] == ["resultType", "_meta"]
     assert [name for name, _ in pairs[1][1]] == ["a", SERVER]
 
@@ -401,7 +401,7 @@ def test_the_kind_of_a_result(result: bytes, kind: str) -> None:
 )
 def test_on_the_inside_a_result_carries_nothing_of_that(result: bytes, inside: bytes) -> None:
     """(rules 4, 51, 54)"""
-    assert read(bare(Raw(result))) == json.loads(inside)
+    assert read(strip_hop_fields(Raw(result))) == json.loads(inside)
 
 
 MEMBERS = st.dictionaries(
@@ -427,12 +427,12 @@ def test_what_is_put_on_comes_off_again(
         text = json.dumps(found, ensure_ascii=escaped).encode()
     except UnicodeEncodeError:
         text = json.dumps(found).encode()
-    whole = complete(method, Raw(text), "1.2", Freshness(5, True))
+    whole = complete_result(method, Raw(text), "1.2", Freshness(5, True))
     assert next(iter(read(whole))) == "resultType"
     assert read(whole)["_meta"] == {**(meta or {}), SERVER: US}
     assert kind_of(whole) == "complete"
     assert freshness_of(whole) == (Freshness(5, True) if method in CACHEABLE else STALE)
-    assert read(bare(whole)) == found
+    assert read(strip_hop_fields(whole)) == found
 
 
 # What a server is
@@ -440,7 +440,7 @@ def test_what_is_put_on_comes_off_again(
 
 def test_colonnade_says_what_it_is() -> None:
     """(rule 14)"""
-    whole = read(complete("server/discover", discovery("1.2", "Be kind."), "1.2"))
+    whole = read(complete_result("server/discover", discovery("1.2", "Be kind."), "1.2"))
     assert whole == {
         "resultType": "complete",
         "ttlMs": 0,
@@ -475,7 +475,7 @@ def test_we_ask_as_it_is_meant() -> None:
 
 
 def test_a_discovery_is_an_offer() -> None:
-    found = discovered(
+    found = read_discovery(
         raw(
             {
                 "resultType": "complete",
@@ -490,12 +490,12 @@ def test_a_discovery_is_an_offer() -> None:
     assert found.offer is not None
     assert (found.offer.revision, found.offer.server, found.offer.instructions) == (LATEST, "gh 3", "Read first.")
     assert found.offer.runs_tasks
-    assert not found.offer.completes
+    assert not found.offer.has_completions
     assert found.offer.announces == {"tools"}
 
 
 def test_a_discovery_without_a_shared_version_is_none() -> None:
-    found = discovered(raw({"supportedVersions": ["2025-11-25"], "capabilities": {}}))
+    found = read_discovery(raw({"supportedVersions": ["2025-11-25"], "capabilities": {}}))
     assert (found.offer, found.versions) == (None, ("2025-11-25",))
 
 
@@ -515,4 +515,4 @@ def test_a_discovery_without_a_shared_version_is_none() -> None:
 )
 def test_what_is_no_discovery_is_a_value_error(result: object) -> None:
     with pytest.raises(ValueError):
-        discovered(raw(result))
+        read_discovery(raw(result))

@@ -20,36 +20,36 @@ from pydantic import BaseModel
 from host.errors import InvalidParams
 from host.jsonrpc.messages import ErrorBody, write
 from host.jsonrpc.raw import members
-from host.protocol.rounds import MAX_KEYS
+from host.protocol.mrtr import MAX_KEYS
 from host.protocol.tasks import (
     ACKNOWLEDGEMENT,
-    Progressing,
     Status,
     Support,
     Task,
-    Wanted,
+    TaskRequest,
+    TaskState,
     created_in_extension,
     created_in_handshake,
-    detailed,
     input_responses_of,
     is_created,
-    listed,
-    moment,
-    notice_in_extension,
-    notice_in_handshake,
-    outcome,
+    iso_timestamp,
+    notification_in_extension,
+    notification_in_handshake,
     read_created,
     read_status,
-    related,
-    related_to,
+    related_task_of,
+    status_in_extension,
     status_in_handshake,
+    status_of_result,
     task_id_of,
+    task_list,
     task_params,
     task_support,
     task_wanted,
-    unrelated,
     update_params,
+    with_related_task,
     with_task,
+    without_related_task,
 )
 
 FULL = Task(
@@ -141,13 +141,13 @@ def valid(model: type[BaseModel], raw: Raw | bytes | None) -> None:
 
 
 def test_three_states_are_final() -> None:
-    assert [status for status in Status if status.over] == [Status.COMPLETED, Status.FAILED, Status.CANCELLED]
+    assert [status for status in Status if status.is_final] == [Status.COMPLETED, Status.FAILED, Status.CANCELLED]
 
 
 def test_a_moment_is_in_utc_and_to_the_millisecond() -> None:
-    assert moment(0) == "1970-01-01T00:00:00.000Z"
-    assert moment(1764066600.1239) == "2025-11-25T10:30:00.123Z"
-    read = datetime.fromisoformat(moment(1764066600.5))
+    assert iso_timestamp(0) == "1970-01-01T00:00:00.000Z"
+    assert iso_timestamp(1764066600.1239) == "2025-11-25T10:30:00.123Z"
+    read = datetime.fromisoformat(iso_timestamp(1764066600.5))
     assert read.utcoffset() == timedelta(0)
     assert read.timestamp() == 1764066600.5
 
@@ -165,8 +165,8 @@ def test_a_moment_is_in_utc_and_to_the_millisecond() -> None:
     ],
 )
 def test_what_a_tool_calls_an_error_is_a_failed_task_in_one_dialect_only(result: bytes, in_handshake: Status) -> None:
-    assert outcome(Raw(result), extension=False) is in_handshake
-    assert outcome(Raw(result), extension=True) is Status.COMPLETED
+    assert status_of_result(Raw(result), extension=False) is in_handshake
+    assert status_of_result(Raw(result), extension=True) is Status.COMPLETED
 
 
 # What clients of the handshake dialect get
@@ -178,9 +178,9 @@ def test_what_the_handshake_dialect_gets_is_what_its_schema_says(task: Task, sta
     valid(mcp.types.CreateTaskResult, created_in_handshake(task))
     valid(mcp.types.GetTaskResult, status_in_handshake(task))
     valid(mcp.types.CancelTaskResult, status_in_handshake(task))
-    valid(mcp.types.TaskStatusNotificationParams, notice_in_handshake(task).params)
-    valid(mcp.types.ListTasksResult, listed([task, BARE]))
-    notice = mcp.types.TaskStatusNotification.model_validate_json(write(notice_in_handshake(task)), by_name=False)
+    valid(mcp.types.TaskStatusNotificationParams, notification_in_handshake(task).params)
+    valid(mcp.types.ListTasksResult, task_list([task, BARE]))
+    notice = mcp.types.TaskStatusNotification.model_validate_json(write(notification_in_handshake(task)), by_name=False)
     assert notice.params.status == status
 
 
@@ -195,8 +195,8 @@ def test_the_handshake_dialect_in_its_own_words() -> None:
         "statusMessage": 'half "done" é',
     }
     assert said(created_in_handshake(FULL)) == {"task": said(status_in_handshake(FULL))}
-    assert said(notice_in_handshake(FULL).params) == said(status_in_handshake(FULL))
-    assert notice_in_handshake(FULL).method == "notifications/tasks/status"
+    assert said(notification_in_handshake(FULL).params) == said(status_in_handshake(FULL))
+    assert notification_in_handshake(FULL).method == "notifications/tasks/status"
 
 
 def test_kept_for_ever_is_said_and_the_rest_is_left_out() -> None:
@@ -207,9 +207,11 @@ def test_kept_for_ever_is_said_and_the_rest_is_left_out() -> None:
 
 def test_a_list_of_tasks_and_of_none() -> None:
     """(rule 93)"""
-    assert said(listed([FULL, BARE])) == {"tasks": [said(status_in_handshake(FULL)), said(status_in_handshake(BARE))]}
-    assert said(listed([])) == {"tasks": []}
-    valid(mcp.types.ListTasksResult, listed([]))
+    assert said(task_list([FULL, BARE])) == {
+        "tasks": [said(status_in_handshake(FULL)), said(status_in_handshake(BARE))]
+    }
+    assert said(task_list([])) == {"tasks": []}
+    valid(mcp.types.ListTasksResult, task_list([]))
 
 
 @pytest.mark.parametrize(
@@ -229,17 +231,17 @@ def test_a_list_of_tasks_and_of_none() -> None:
 )
 def test_what_belongs_to_a_task_names_it(holder: bytes, expected: bytes) -> None:
     """In the place of whatever it named before, and nothing else is touched (rule 52)."""
-    found = related(Raw(holder), "t")
+    found = with_related_task(Raw(holder), "t")
     assert bytes(found) == expected
-    assert related_to(found) == "t"
+    assert related_task_of(found) == "t"
 
 
 @pytest.mark.parametrize("holder", [b"[]", b"5", b"", b"{"])
 def test_what_is_no_object_can_belong_to_no_task(holder: bytes) -> None:
     with pytest.raises(ValueError):
-        related(Raw(holder), "t")
-    assert related_to(Raw(holder)) is None
-    assert bytes(unrelated(Raw(holder))) == holder
+        with_related_task(Raw(holder), "t")
+    assert related_task_of(Raw(holder)) is None
+    assert bytes(without_related_task(Raw(holder))) == holder
 
 
 # What clients of the extension get
@@ -252,9 +254,9 @@ def test_what_the_extension_gets_is_what_its_schema_says(task: Task, status: Sta
     payload = PAYLOADS.get(status, {})
     created = said(created_in_extension(task))
     jsonschema.Draft202012Validator(extension_schema(status, "task")).validate(created)
-    full = said(detailed(task, inputs={"k": ("roots/list", {})}, result=RESULT, error=ERROR))
+    full = said(status_in_extension(task, inputs={"k": ("roots/list", {})}, result=RESULT, error=ERROR))
     jsonschema.Draft202012Validator(extension_schema(status, "complete", **payload)).validate(full)
-    notice = notice_in_extension(task, inputs={"k": ("roots/list", {})}, result=RESULT, error=ERROR)
+    notice = notification_in_extension(task, inputs={"k": ("roots/list", {})}, result=RESULT, error=ERROR)
     assert notice.method == "notifications/tasks"
     jsonschema.Draft202012Validator(extension_schema(status, None, **payload)).validate(said(notice.params))
     assert {**said(notice.params), "resultType": "complete"} == full
@@ -276,14 +278,14 @@ def test_the_extension_in_its_own_words() -> None:
 
 
 def test_a_result_and_an_error_keep_their_bytes() -> None:
-    done = detailed(at(Status.COMPLETED), result=RESULT)
+    done = status_in_extension(at(Status.COMPLETED), result=RESULT)
     assert bytes(RESULT) in bytes(done)
-    assert said(detailed(at(Status.FAILED), error=ERROR))["error"] == {
+    assert said(status_in_extension(at(Status.FAILED), error=ERROR))["error"] == {
         "code": -32000,
         "message": "no more quota",
         "data": {"left": 0.0},
     }
-    assert "data" not in said(detailed(at(Status.FAILED), error=ErrorBody(1, "m")))["error"]
+    assert "data" not in said(status_in_extension(at(Status.FAILED), error=ErrorBody(1, "m")))["error"]
 
 
 def test_what_a_task_asks_for_stands_under_its_keys() -> None:
@@ -291,7 +293,7 @@ def test_what_a_task_asks_for_stands_under_its_keys() -> None:
         "1": ("elicitation/create", members(FORM)),
         "2": ("roots/list", {}),
     }
-    found = members(detailed(at(Status.INPUT_REQUIRED), inputs=inputs))["inputRequests"]
+    found = members(status_in_extension(at(Status.INPUT_REQUIRED), inputs=inputs))["inputRequests"]
     params = b'{"message":"\\u00e9","requestedSchema":{"type":"object","properties":{}}}'
     assert bytes(found) == (
         b'{"1":{"method":"elicitation/create","params":' + params + b'},"2":{"method":"roots/list"}}'
@@ -300,13 +302,13 @@ def test_what_a_task_asks_for_stands_under_its_keys() -> None:
 
 def test_a_task_may_wait_for_nothing_more() -> None:
     """Everything is answered, and it has not gone on yet."""
-    assert said(detailed(at(Status.INPUT_REQUIRED), inputs={}))["inputRequests"] == {}
+    assert said(status_in_extension(at(Status.INPUT_REQUIRED), inputs={}))["inputRequests"] == {}
 
 
 def test_a_key_that_only_an_escape_can_spell_is_written_as_it_came() -> None:
     """A server chooses its keys, and a client must see the same one again."""
     key = next(iter(members(b'{"\\ud83d":1}')))
-    found = bytes(detailed(at(Status.INPUT_REQUIRED), inputs={key: ("roots/list", {})}))
+    found = bytes(status_in_extension(at(Status.INPUT_REQUIRED), inputs={key: ("roots/list", {})}))
     assert b'{"\\ud83d":{"method":"roots/list"}}' in found
     assert bytes(update_params("t", {key: Raw(b"{}")})) == b'{"taskId":"t","inputResponses":{"\\ud83d":{}}}'
 
@@ -314,9 +316,9 @@ def test_a_key_that_only_an_escape_can_spell_is_written_as_it_came() -> None:
 @pytest.mark.parametrize("status", [Status.INPUT_REQUIRED, Status.COMPLETED, Status.FAILED])
 def test_a_status_without_what_it_calls_for_is_not_written(status: Status) -> None:
     with pytest.raises(ValueError, match=f"that is {status} needs its"):
-        detailed(at(status))
+        status_in_extension(at(status))
     with pytest.raises(ValueError, match=f"that is {status} needs its"):
-        notice_in_extension(at(status))
+        notification_in_extension(at(status))
 
 
 # What clients ask
@@ -326,15 +328,15 @@ def test_a_status_without_what_it_calls_for_is_not_written(status: Status) -> No
     ("task", "expected"),
     [
         (None, None),
-        (b"{}", Wanted(None)),
-        (b'{"ttl":60000,"x":1}', Wanted(60000)),
-        (b'{"ttl":0}', Wanted(0)),
-        (b'{"ttl":6e4}', Wanted(60000)),
-        (b'{"ttl":null}', Wanted(None)),
-        (b'{"ttl":1e300}', Wanted(2**53 - 1)),
+        (b"{}", TaskRequest(None)),
+        (b'{"ttl":60000,"x":1}', TaskRequest(60000)),
+        (b'{"ttl":0}', TaskRequest(0)),
+        (b'{"ttl":6e4}', TaskRequest(60000)),
+        (b'{"ttl":null}', TaskRequest(None)),
+        (b'{"ttl":1e300}', TaskRequest(2**53 - 1)),
     ],
 )
-def test_a_call_says_whether_it_wants_to_be_a_task(task: bytes | None, expected: Wanted | None) -> None:
+def test_a_call_says_whether_it_wants_to_be_a_task(task: bytes | None, expected: TaskRequest | None) -> None:
     assert task_wanted(raws(name=b'"t"') if task is None else raws(task=task)) == expected
 
 
@@ -383,7 +385,7 @@ def test_a_call_is_sent_as_a_task() -> None:
     sent = with_task(params, 60000)
     assert sent == {**params, "task": Raw(b'{"ttl":60000}')}
     assert with_task(raws(name=b'"t"'), None) == raws(name=b'"t"', task=b"{}")
-    assert task_wanted(sent) == Wanted(60000)
+    assert task_wanted(sent) == TaskRequest(60000)
     valid(mcp.types.CallToolRequestParams, json.dumps({name: said(each) for name, each in sent.items()}).encode())
 
 
@@ -436,8 +438,8 @@ def test_a_result_says_whether_the_call_became_a_task(result: bytes, in_handshak
 def test_what_we_write_we_can_read(task: Task) -> None:
     assert read_created(created_in_handshake(task), extension=False) == task
     assert read_created(created_in_extension(task), extension=True) == task
-    assert read_status(status_in_handshake(task), extension=False) == Progressing(task)
-    assert read_status(notice_in_handshake(task).params or Raw(), extension=False) == Progressing(task)
+    assert read_status(status_in_handshake(task), extension=False) == TaskState(task)
+    assert read_status(notification_in_handshake(task).params or Raw(), extension=False) == TaskState(task)
 
 
 @pytest.mark.parametrize(
@@ -462,20 +464,20 @@ def test_the_extension_says_with_a_status_what_it_calls_for(
         + b',"error":{"code":-32000,"message":"no more quota","data":{"left": 0.0}}}'
     )
     found = read_status(Raw(stamps[:-1] + payload), extension=True)
-    assert found == Progressing(at(status), **expected)
+    assert found == TaskState(at(status), **expected)
 
 
 def test_a_server_that_says_little_is_understood() -> None:
     """A task is an id and a status."""
     little = Raw(b'{"taskId":"x","status":"working"}')
     task = Task("x", Status.WORKING, created="", updated="", ttl_ms=None, poll_ms=None, message=None)
-    assert read_status(little, extension=False) == read_status(little, extension=True) == Progressing(task)
+    assert read_status(little, extension=False) == read_status(little, extension=True) == TaskState(task)
     assert read_created(Raw(b'{"task":%b}' % bytes(little)), extension=False) == task
     odd = Raw(
         b'{"taskId":"x","status":"working","createdAt":5,"lastUpdatedAt":null,"statusMessage":{},'
         b'"ttl":"1","ttlMs":-1,"pollInterval":0.5,"pollIntervalMs":true}'
     )
-    assert read_status(odd, extension=False) == read_status(odd, extension=True) == Progressing(task)
+    assert read_status(odd, extension=False) == read_status(odd, extension=True) == TaskState(task)
 
 
 def test_numbers_are_read_however_they_are_spelled_and_never_too_large() -> None:
@@ -570,7 +572,7 @@ def test_a_task_cannot_ask_for_everything_at_a_time() -> None:
 )
 def test_a_server_says_which_task_something_belongs_to(params: bytes | None, expected: str | None) -> None:
     """(rule 71)"""
-    assert related_to(None if params is None else Raw(params)) == expected
+    assert related_task_of(None if params is None else Raw(params)) == expected
 
 
 @pytest.mark.parametrize(
@@ -589,7 +591,7 @@ def test_a_server_says_which_task_something_belongs_to(params: bytes | None, exp
 def test_who_does_not_know_a_task_does_not_hear_of_it(holder: bytes, expected: bytes | None) -> None:
     """(rule 52)"""
     raw = Raw(holder)
-    found = unrelated(raw)
+    found = without_related_task(raw)
     if expected is None:
         assert found is raw
     else:

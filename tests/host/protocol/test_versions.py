@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED, settled_with, unserved
+from host.protocol.versions import (
+    LATEST,
+    LATEST_LEGACY,
+    LEGACY,
+    MODERN,
+    SERVED,
+    negotiated_revision,
+    unsupported_version,
+)
 
 
 def test_the_handshake_revisions_are_these_four() -> None:
@@ -28,14 +36,14 @@ def test_the_newest_is_named_first() -> None:
 
 
 def test_what_is_not_served_is_told_what_is() -> None:
-    refusal = unserved("2099-01-01")
+    refusal = unsupported_version("2099-01-01")
     assert refusal.code == -32022
     assert all(name in refusal.message for name in (*SERVED, "2099-01-01"))
     assert json.loads(bytes(refusal.data or b"")) == {"supported": list(SERVED), "requested": "2099-01-01"}
 
 
 def test_a_version_that_somebody_made_up_is_cut() -> None:
-    refusal = unserved("\x1b" * 1000)
+    refusal = unsupported_version("\x1b" * 1000)
     assert len(refusal.message) < 300
     assert refusal.message.isprintable()
     assert json.loads(bytes(refusal.data or b""))["requested"] == "\x1b" * 40
@@ -43,12 +51,12 @@ def test_a_version_that_somebody_made_up_is_cut() -> None:
 
 @pytest.mark.parametrize("name", LEGACY)
 def test_a_revision_that_is_served_is_settled(name: str) -> None:
-    assert settled_with(name).name == name
+    assert negotiated_revision(name).name == name
 
 
 @pytest.mark.parametrize("name", ["", "2099-01-01", "2025-11-25 ", "2026-07-28", "latest", "\0"])
 def test_any_other_is_answered_with_the_latest(name: str) -> None:
-    assert settled_with(name) is LATEST_LEGACY
+    assert negotiated_revision(name) is LATEST_LEGACY
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.upstream.backoff import (
-    CALM,
-    FIRST,
+    CALM_AFTER,
+    FIRST_DELAY,
     HALF_LIFE,
-    HEALTHY,
-    LONGEST,
-    MOST_STARTS,
-    SETTLE,
-    SHARE,
-    SLOWEST,
+    HEALTHY_AFTER,
+    MAX_DELAY,
+    MAX_PAUSE,
+    MAX_STARTS,
+    MIN_PAUSE,
+    READ_SHARE,
     WINDOW,
     Backoff,
     Pace,
@@ -26,7 +26,7 @@ from host.upstream.backoff import (
 
 MIDDLE = 0.5
 """The jitter that changes nothing."""
-MOST = LONGEST * 1.2 + 1e-9
+MOST = MAX_DELAY * 1.2 + 1e-9
 """The longest wait with the most jitter, and what floats may add."""
 
 
@@ -37,19 +37,19 @@ def test_the_wait_doubles_up_to_a_minute() -> None:
 
 
 def test_jitter_is_a_fifth_either_way() -> None:
-    assert Backoff().failed(0, 0) == pytest.approx(FIRST * 0.8)
-    assert Backoff().failed(0, 1) == pytest.approx(FIRST * 1.2)
+    assert Backoff().failed(0, 0) == pytest.approx(FIRST_DELAY * 0.8)
+    assert Backoff().failed(0, 1) == pytest.approx(FIRST_DELAY * 1.2)
 
 
 def test_whoever_was_ready_long_enough_begins_anew() -> None:
     backoff = Backoff(failures=9)
-    assert backoff.failed(HEALTHY, MIDDLE) == pytest.approx(FIRST)
+    assert backoff.failed(HEALTHY_AFTER, MIDDLE) == pytest.approx(FIRST_DELAY)
     assert backoff.failures == 1
 
 
 def test_whoever_was_ready_too_shortly_does_not() -> None:
     backoff = Backoff(failures=3)
-    assert backoff.failed(HEALTHY - 0.01, MIDDLE) == pytest.approx(2)
+    assert backoff.failed(HEALTHY_AFTER - 0.01, MIDDLE) == pytest.approx(2)
     assert backoff.failures == 4
 
 
@@ -65,7 +65,7 @@ def test_failing_for_ever_neither_overflows_nor_waits_longer() -> None:
 def test_every_wait_is_within_bounds(failures: list[tuple[float, float]]) -> None:
     backoff = Backoff()
     for ready_for, jitter in failures:
-        assert FIRST * 0.8 <= backoff.failed(ready_for, jitter) <= MOST
+        assert FIRST_DELAY * 0.8 <= backoff.failed(ready_for, jitter) <= MOST
 
 
 # Restarts
@@ -78,7 +78,7 @@ def test_five_starts_are_spread_over_half_a_minute_and_then_there_is_one_a_minut
         restarts.started(now)
         now += restarts.failed(0, MIDDLE, now)
     assert starts[:5] == pytest.approx([0, 0.25, 1.25, 5.25, 21.25])
-    assert all(LONGEST <= later - former <= 1.2 * LONGEST for former, later in pairwise(starts[4:]))
+    assert all(MAX_DELAY <= later - former <= 1.2 * MAX_DELAY for former, later in pairwise(starts[4:]))
 
 
 @settings(max_examples=100)
@@ -89,14 +89,14 @@ def test_no_minute_sees_more_than_five_starts_however_long_each_lasts(lives: lis
         starts.append(now)
         restarts.started(now)
         now += life + restarts.failed(life, jitter, now + life)
-    for at in range(len(starts) - MOST_STARTS):
-        assert starts[at + MOST_STARTS] - starts[at] >= WINDOW - 1e-6
+    for at in range(len(starts) - MAX_STARTS):
+        assert starts[at + MAX_STARTS] - starts[at] >= WINDOW - 1e-6
 
 
 def test_a_server_that_was_ready_for_a_while_is_started_again_soon() -> None:
     restarts = Restarts(failures=5)
     restarts.started(0)
-    assert restarts.failed(HEALTHY, MIDDLE, HEALTHY) == pytest.approx(FIRST)
+    assert restarts.failed(HEALTHY_AFTER, MIDDLE, HEALTHY_AFTER) == pytest.approx(FIRST_DELAY)
 
 
 @pytest.mark.parametrize(("starts", "since", "may"), [(4, 1.0, True), (5, WINDOW - 0.1, False), (5, WINDOW, True)])
@@ -113,8 +113,8 @@ def waits(pace: Pace, now: float = 1e6, *, since_last: float, took: float = 0.0)
 
 
 def test_a_first_change_is_read_almost_at_once() -> None:
-    assert waits(Pace(), since_last=1e9) == SETTLE
-    assert waits(Pace(), since_last=1.2) == SETTLE
+    assert waits(Pace(), since_last=1e9) == MIN_PAUSE
+    assert waits(Pace(), since_last=1.2) == MIN_PAUSE
 
 
 def test_a_server_that_goes_on_announcing_is_read_ever_slower() -> None:
@@ -122,13 +122,13 @@ def test_a_server_that_goes_on_announcing_is_read_ever_slower() -> None:
     waited = [waits(pace, since_last=0) for _ in range(12)]
     assert waited[:3] == pytest.approx([0.1, 0.2, 0.4])
     assert waited == sorted(waited)
-    assert waited[-1] == SLOWEST
+    assert waited[-1] == MAX_PAUSE
 
 
 def test_quiet_is_longer_the_slower_the_pace() -> None:
-    pace = Pace(wait=SLOWEST)
-    assert waits(pace, since_last=2 * SLOWEST + 1.0) == SLOWEST
-    assert waits(pace, since_last=2 * SLOWEST + 1.1) == SETTLE
+    pace = Pace(wait=MAX_PAUSE)
+    assert waits(pace, since_last=2 * MAX_PAUSE + 1.0) == MAX_PAUSE
+    assert waits(pace, since_last=2 * MAX_PAUSE + 1.1) == MIN_PAUSE
 
 
 @pytest.mark.parametrize("every", [0.1, 1.2, 10.0, 60.0])
@@ -141,13 +141,13 @@ def test_a_list_that_flaps_for_ever_is_read_some_thirty_times_an_hour(every: flo
         read += 1
         pace.read(now, changed=True)
     assert read <= 10 * 35 + 20
-    assert waits(pace, now + 3 * HALF_LIFE, since_last=3 * HALF_LIFE) == SETTLE
+    assert waits(pace, now + 3 * HALF_LIFE, since_last=3 * HALF_LIFE) == MIN_PAUSE
 
 
 def test_a_few_changes_in_a_row_wait_for_nothing() -> None:
     pace = Pace()
-    for number in range(int(CALM)):
-        assert waits(pace, now=2.0 * number, since_last=2.0) == SETTLE
+    for number in range(int(CALM_AFTER)):
+        assert waits(pace, now=2.0 * number, since_last=2.0) == MIN_PAUSE
         assert pace.rest(2.0 * number) <= 0
         pace.read(2.0 * number, changed=True)
 
@@ -163,13 +163,13 @@ def test_only_what_changed_is_counted_and_the_first_reading_is_no_change() -> No
 
 
 def test_a_list_that_takes_long_to_read_is_left_alone_for_longer_whoever_waits() -> None:
-    assert Pace(last=0.0).next(0.0, took=0.0)[0] == SETTLE
+    assert Pace(last=0.0).next(0.0, took=0.0)[0] == MIN_PAUSE
     least, wait = Pace(last=0.0).next(0.0, took=2.0)
-    assert least == wait == 2.0 * SHARE
-    assert Pace(last=0.0).next(0.0, took=1000.0)[0] == SLOWEST
+    assert least == wait == 2.0 * READ_SHARE
+    assert Pace(last=0.0).next(0.0, took=1000.0)[0] == MAX_PAUSE
 
 
 def test_the_time_since_a_list_was_read_counts_as_time_that_it_was_left_alone() -> None:
-    assert Pace(last=0.0).next(3.0, took=2.0)[0] == 2.0 * SHARE - 3.0
-    assert Pace(last=0.0).next(25.0, took=2.0) == (SETTLE, SETTLE)
-    assert Pace(last=0.0).next(SLOWEST, took=1000.0)[0] == SETTLE
+    assert Pace(last=0.0).next(3.0, took=2.0)[0] == 2.0 * READ_SHARE - 3.0
+    assert Pace(last=0.0).next(25.0, took=2.0) == (MIN_PAUSE, MIN_PAUSE)
+    assert Pace(last=0.0).next(MAX_PAUSE, took=1000.0)[0] == MIN_PAUSE

@@ -20,7 +20,7 @@ from host.jsonrpc.strict import LIGHT_BYTES
 from host.outstanding import AnswerTooLong, PeerError
 from host.protocol.versions import LATEST
 from host.upstream import client as module
-from host.upstream.client import BURST, REPORTS_A_SECOND, failure
+from host.upstream.client import REPORT_BURST, REPORTS_PER_SECOND, as_upstream_error
 from host.wire.http_transport import OverLimit
 from host.wire.link import NoMemory
 from host.worker import WorkerTimeout
@@ -123,12 +123,12 @@ async def test_reports_that_come_too_fast_are_heard_less_and_still_put_the_deadl
         for n in range(1000):
             await server.notifies("notifications/progress", {"progressToken": token, "progress": n})
         await wait_all_tasks_blocked()
-        assert [params["progress"] for _, params in client.notifications] == list(range(int(BURST)))
+        assert [params["progress"] for _, params in client.notifications] == list(range(int(REPORT_BURST)))
         for n in range(1000, 1400):
             await trio.sleep(0.01)
             await server.notifies("notifications/progress", {"progressToken": token, "progress": n})
         told = [params["progress"] for _, params in client.notifications]
-        assert len(told) == pytest.approx(BURST + 4 * REPORTS_A_SECOND, abs=2)
+        assert len(told) == pytest.approx(REPORT_BURST + 4 * REPORTS_PER_SECOND, abs=2)
         assert told == sorted(set(told))
         await trio.sleep(4)
         server.hears_nothing_more()
@@ -159,7 +159,7 @@ async def test_of_reports_that_come_all_at_once_the_newest_is_heard_before_the_a
             )
         server.says(asked["id"], {"content": []})
     (heard,) = heard_by_then
-    assert heard == [*range(int(BURST)), 299]
+    assert heard == [*range(int(REPORT_BURST)), 299]
     assert len(client.notifications) == len(heard)
 
 
@@ -489,10 +489,10 @@ async def test_a_client_is_idle_once_it_works_on_no_request() -> None:
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
         connected = world.upstreams.ready_client("a")
-        await connected.idle()
+        await connected.wait_idle()
         first, second = (later(nursery, client.call, "a__x") for _ in range(2))
         heard = [await server.hears("tools/call") for _ in range(2)]
-        idle = later(nursery, connected.idle)
+        idle = later(nursery, connected.wait_idle)
         server.says(heard[0]["id"], COMPLETE)
         await trio.testing.wait_all_tasks_blocked()
         assert not idle.done
@@ -504,14 +504,14 @@ async def test_a_client_is_idle_once_it_works_on_no_request() -> None:
 
 @pytest.mark.parametrize("problem", [AnswerTooLong("it is too long"), OverLimit("it is too long")])
 def test_an_answer_over_the_limit_says_that_the_call_was_carried_out(problem: AnswerTooLong | OverLimit) -> None:
-    found = failure("a", problem)
+    found = as_upstream_error("a", problem)
     assert isinstance(found, TooLarge)
     assert found.message == "a carried this out, but its answer cannot be passed on: it is too long"
     assert found.code == 413
 
 
 def test_an_answer_without_memory_fails_its_call_and_says_that_it_was_carried_out() -> None:
-    error = failure("a", NoMemory())
+    error = as_upstream_error("a", NoMemory())
     assert (type(error), error.code) == (TooLarge, 413)
     assert error.message.startswith("a carried this out")
 

@@ -19,10 +19,10 @@ from host.journal import Event, Journal, ServerFailed
 from host.jsonrpc.messages import ErrorBody
 from host.outstanding import BrokenAnswer, PeerError
 from host.peer import open_peer
-from host.protocol.handshake import WrongRevision
+from host.protocol.handshake import UnsupportedRevision
 from host.protocol.stateless import STALE
 from host.protocol.versions import LATEST, LATEST_LEGACY
-from host.upstream.connection import PING_EVERY, PING_PATIENCE, reason, stay_awake
+from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT, failure_reason, keep_alive
 from host.upstream.supervisor import Ready
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
@@ -40,7 +40,7 @@ CHILD = StdioServer(id="a", program=Secret("x"), args=(), cwd=Path("/"), env={"T
     [
         (LinkLost("it exited with status 3"), "it exited with status 3"),
         (LinkLost(f"HTTP 500: {SECRET} is wrong"), "HTTP 500: *** is wrong"),
-        (WrongRevision("it speaks 1999-01-01"), "no protocol revision in common: it speaks 1999-01-01"),
+        (UnsupportedRevision("it speaks 1999-01-01"), "no protocol revision in common: it speaks 1999-01-01"),
         (trio.TooSlowError(), "it did not finish its start in time (start_timeout)"),
         (PeerError(ErrorBody(-1, f"bad {SECRET}\n")), "it refused the handshake: bad ***\\n"),
         (BrokenAnswer("no result"), "it answered the handshake with something else: no result"),
@@ -49,7 +49,7 @@ CHILD = StdioServer(id="a", program=Secret("x"), args=(), cwd=Path("/"), env={"T
 )
 def test_the_end_of_a_connection_in_words_without_secrets(problem: Exception, said: str) -> None:
     group = ExceptionGroup("", [ExceptionGroup("", [problem]), LinkLost("another")])
-    assert reason(CHILD, group) == said
+    assert failure_reason(CHILD, group) == said
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ async def test_any_answer_is_a_sign_of_life(answer: bytes, autojump_clock: MockC
     """(rule 16)"""
     near, far = memory_links()
     async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
-        nursery.start_soon(stay_awake, peer)
+        nursery.start_soon(keep_alive, peer)
         for number in range(1, 4):
             data, _ = await far._incoming.receive()
             assert b'"ping"' in data
-            assert trio.current_time() >= number * PING_EVERY - 1
+            assert trio.current_time() >= number * PING_INTERVAL - 1
             far.write_bytes(b'{"jsonrpc":"2.0","id":%d,%b}' % (number, answer))
-        await trio.sleep(PING_PATIENCE + 1)
+        await trio.sleep(PING_TIMEOUT + 1)
         assert not peer.ended.is_set()
         nursery.cancel_scope.cancel()
 
@@ -74,9 +74,9 @@ async def test_whoever_says_anything_at_all_is_not_asked(autojump_clock: MockClo
     """(rule 16)"""
     near, far = memory_links()
     async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
-        nursery.start_soon(stay_awake, peer)
+        nursery.start_soon(keep_alive, peer)
         for _ in range(10):
-            await trio.sleep(PING_EVERY - 1)
+            await trio.sleep(PING_INTERVAL - 1)
             far.write_bytes(b'{"jsonrpc":"2.0","method":"notifications/x"}')
         with pytest.raises(trio.WouldBlock):
             far._incoming.receive_nowait()
@@ -88,8 +88,8 @@ async def test_without_a_sign_of_life_the_connection_is_given_up(autojump_clock:
     near, _far = memory_links()
     async with open_peer(near, NullHandler()) as peer:
         began = trio.current_time()
-        await stay_awake(peer)
-        assert trio.current_time() - began == pytest.approx(PING_EVERY + PING_PATIENCE)
+        await keep_alive(peer)
+        assert trio.current_time() - began == pytest.approx(PING_INTERVAL + PING_TIMEOUT)
         assert str(peer.lost) == "it did not answer a ping within 10 s"
 
 

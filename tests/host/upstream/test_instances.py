@@ -19,7 +19,7 @@ from host.downstream.sessions import Session
 from host.errors import Unavailable
 from host.journal import InstanceFailed, InternalError
 from host.jsonrpc.messages import Id, Notification, Request, Success, write
-from host.upstream.backoff import MOST_STARTS
+from host.upstream.backoff import MAX_STARTS
 from host.wire.link import Link, LinkLost
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
@@ -558,7 +558,7 @@ async def test_instances_that_crash_for_many_clients_are_bounded_together(autoju
         before = server.connections
         for client in clients:
             await fails(client)
-        assert server.connections - before <= MOST_STARTS * 4
+        assert server.connections - before <= MAX_STARTS * 4
 
 
 @pytest.mark.parametrize("identity", ["alice", None])
@@ -588,7 +588,7 @@ async def test_a_caller_whose_calls_end_instances_is_held_back_and_no_other(
             await says(newcomer)
             newcomer.session.end()
             await trio.sleep(0.5)
-        assert crashed == MOST_STARTS
+        assert crashed == MAX_STARTS
         await trio.sleep(80)
         await says(caller)
 
@@ -602,7 +602,7 @@ async def test_an_instance_that_comes_up_makes_up_for_those_that_did_not(autojum
             return {}
 
         for working in (False, True, False):
-            clients = [await world.client() for _ in range(MOST_STARTS * 4 - 1)]
+            clients = [await world.client() for _ in range(MAX_STARTS * 4 - 1)]
             if working:
                 del server.answers["initialize"]
                 await says(clients[0])

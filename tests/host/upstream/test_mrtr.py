@@ -20,7 +20,7 @@ from host.jsonrpc.messages import Notification, Request
 from host.jsonrpc.raw import encode, encode_object
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.abilities import ALL_ABILITIES
-from host.protocol.rounds import MAX_KEYS
+from host.protocol.mrtr import MAX_KEYS
 from host.protocol.versions import LATEST
 from host.upstream.call import MAX_CALL_SECONDS
 from host.upstream.mrtr import INITIAL_PAUSE, MAX_PAUSE, MAX_ROUNDS, MAX_STATE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from host import hygiene
+from host import sanitize
 from host.jsonrpc.strict import is_heavy
 from host.upstream.results import (
     MAX_PAGE_REST,
@@ -106,7 +106,7 @@ def test_which_pages_are_heavy() -> None:
 @pytest.mark.parametrize(("more", "reason"), [(0, None), (1, "more than 50 texts of it hold characters")])
 def test_only_so_many_texts_of_a_result_are_cleaned(more: int, reason: str | None, monkeypatch: Any) -> None:
     """Each takes some 20 microseconds, and a result may hold a million of them."""
-    monkeypatch.setattr(hygiene, "MAX_CHANGED", 50)
+    monkeypatch.setattr(sanitize, "MAX_CHANGED", 50)
     result = raw({"content": [], "structuredContent": ["a", *["\u200b"] * (50 + more)]})
     why, fit = prepare_result(result, sanitizes=True)
     assert (why or "")[: len(reason or "")] == (reason or "")

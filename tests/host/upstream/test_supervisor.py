@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Secret, Trust
 from host.errors import Unavailable
 from host.journal import InternalError, ServerFailed, ServerReady
-from host.upstream.connection import PING_EVERY, PING_PATIENCE
+from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT
 from host.upstream.supervisor import Failed, Held, Ready, describe_state
 from host.wire.link import Link
 from tests.kit.memory import MemoryLink
@@ -294,7 +294,7 @@ async def test_a_silent_server_is_asked_for_a_sign_of_life_and_let_go_without_on
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
-        await trio.sleep(3 * PING_EVERY + 1)
+        await trio.sleep(3 * PING_INTERVAL + 1)
         assert server.asked.count("ping") in (2, 3)
         assert failures(world) == []
 
@@ -302,7 +302,7 @@ async def test_a_silent_server_is_asked_for_a_sign_of_life_and_let_go_without_on
             await trio.sleep_forever()
 
         server.answers["ping"] = hang
-        await trio.sleep(2 * PING_EVERY + PING_PATIENCE)
+        await trio.sleep(2 * PING_INTERVAL + PING_TIMEOUT)
         assert failures(world)[0] == "it did not answer a ping within 10 s"
 
 

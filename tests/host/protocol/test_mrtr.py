@@ -15,14 +15,14 @@ from pydantic import TypeAdapter
 
 from host.errors import InvalidParams
 from host.jsonrpc.raw import encode_object, members
-from host.protocol.rounds import (
+from host.protocol.mrtr import (
     MAX_KEYS,
     RETRIED,
-    MoreInput,
+    InputRequests,
     Retry,
     elicitation_cancelled,
     input_required,
-    more_input,
+    read_input_required,
     retry_of,
     with_retry,
 )
@@ -44,7 +44,7 @@ def test_the_questions_of_a_server_are_read() -> None:
         b'{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":%b},'
         b'"\\u00e9":{"method":"roots/list"}},"requestState":"s\\u00e9=="}' % FORM
     )
-    found = more_input(Raw(result))
+    found = read_input_required(Raw(result))
     assert found.state == "sé=="
     assert found.has_requests
     assert list(found.requests) == ["a", "é"]
@@ -56,15 +56,15 @@ def test_the_questions_of_a_server_are_read() -> None:
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        (b'{"requestState":"s"}', MoreInput({}, "s", has_requests=False)),
-        (b'{"requestState":""}', MoreInput({}, "", has_requests=False)),
-        (b'{"inputRequests":{}}', MoreInput({}, None, has_requests=True)),
-        (b'{"inputRequests":{},"requestState":"s","later":1}', MoreInput({}, "s", has_requests=True)),
+        (b'{"requestState":"s"}', InputRequests({}, "s", has_requests=False)),
+        (b'{"requestState":""}', InputRequests({}, "", has_requests=False)),
+        (b'{"inputRequests":{}}', InputRequests({}, None, has_requests=True)),
+        (b'{"inputRequests":{},"requestState":"s","later":1}', InputRequests({}, "s", has_requests=True)),
     ],
 )
-def test_a_state_alone_and_no_questions_at_all_are_not_the_same(result: bytes, expected: MoreInput) -> None:
+def test_a_state_alone_and_no_questions_at_all_are_not_the_same(result: bytes, expected: InputRequests) -> None:
     """(rule 79)"""
-    assert more_input(Raw(result)) == expected
+    assert read_input_required(Raw(result)) == expected
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_a_state_alone_and_no_questions_at_all_are_not_the_same(result: bytes, e
 )
 def test_a_result_that_asks_for_nothing_that_can_be_read_is_refused(result: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        more_input(Raw(result))
+        read_input_required(Raw(result))
 
 
 def test_questions_have_a_bound() -> None:
     def asking(count: int) -> Raw:
         return input_required({str(key): ("roots/list", {}) for key in range(count)}, None)
 
-    assert len(more_input(asking(MAX_KEYS)).requests) == MAX_KEYS
+    assert len(read_input_required(asking(MAX_KEYS)).requests) == MAX_KEYS
     with pytest.raises(ValueError, match="more than 32"):
-        more_input(asking(MAX_KEYS + 1))
+        read_input_required(asking(MAX_KEYS + 1))
 
 
 # What we ask for
@@ -145,7 +145,7 @@ PARAMS = st.dictionaries(st.text(max_size=4), st.integers().map(lambda number: R
 )
 def test_what_we_ask_for_is_what_is_read(requests: dict[str, tuple[str, dict[str, Raw]]], state: str) -> None:
     """(rule 79)"""
-    found = more_input(input_required(requests, state))
+    found = read_input_required(input_required(requests, state))
     assert found.state == state
     assert found.has_requests == bool(requests)
     assert list(found.requests) == list(requests)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from host.protocol.methods import Kind
-from host.protocol.offer import ServerOffer, offer_of
+from host.protocol.negotiated import NegotiatedServer, negotiated_server
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, Revision
 
 FIRST = LEGACY["2024-11-05"]
@@ -21,20 +21,22 @@ def raw(thing: object) -> Raw:
     return Raw(json.dumps(thing).encode())
 
 
-def offered(capabilities: object, revision: Revision = LATEST_LEGACY) -> ServerOffer:
-    return offer_of(revision, raw(capabilities), None, None)
+def offered(capabilities: object, revision: Revision = LATEST_LEGACY) -> NegotiatedServer:
+    return negotiated_server(revision, raw(capabilities), None, None)
 
 
 def test_an_offer_is_read() -> None:
-    found = offer_of(LATEST, raw({"tools": {}, "logging": {}}), raw("Read first."), raw({"name": "gh", "version": "3"}))
-    assert found == ServerOffer(LATEST, frozenset({"tools", "logging"}), "Read first.", "gh 3", subscribes=False)
-    assert found.logs
-    assert [kind for kind in Kind if found.offers(kind)] == [Kind.TOOL]
+    found = negotiated_server(
+        LATEST, raw({"tools": {}, "logging": {}}), raw("Read first."), raw({"name": "gh", "version": "3"})
+    )
+    assert found == NegotiatedServer(LATEST, frozenset({"tools", "logging"}), "Read first.", "gh 3", subscribes=False)
+    assert found.has_logging
+    assert [kind for kind in Kind if found.has_capability(kind)] == [Kind.TOOL]
 
 
 @pytest.mark.parametrize("instructions", [None, b"null", b"1", b'"\\ud83d"', b"{}"])
 def test_what_cannot_be_passed_on_is_left_out(instructions: bytes | None) -> None:
-    found = offer_of(LATEST, raw({}), None if instructions is None else Raw(instructions), raw(["gh"]))
+    found = negotiated_server(LATEST, raw({}), None if instructions is None else Raw(instructions), raw(["gh"]))
     assert (found.instructions, found.server) == (None, "")
 
 
@@ -59,8 +61,8 @@ def test_changes_are_announced_by_those_that_say_so(revision: Revision) -> None:
 
 def test_completions_are_tried_where_they_cannot_be_declared() -> None:
     """(rule 70)"""
-    assert [offered({}, revision).completes for revision in ALL] == [True, False, False, False, False]
-    assert all(offered({"completions": {}}, revision).completes for revision in ALL)
+    assert [offered({}, revision).has_completions for revision in ALL] == [True, False, False, False, False]
+    assert all(offered({"completions": {}}, revision).has_completions for revision in ALL)
 
 
 def tasks(capabilities: object, revision: Revision) -> tuple[bool, bool]:

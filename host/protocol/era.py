@@ -13,10 +13,10 @@ from enum import Enum
 
 from host.errors import HeaderMismatch, InvalidParams
 from host.protocol.methods import INITIALIZE, PING
-from host.protocol.versions import LEGACY, SERVED, unserved
+from host.protocol.versions import LEGACY, SERVED, unsupported_version
 
 
-class Way(Enum):
+class Era(Enum):
     """What judges a message from here on."""
 
     SESSION = "session"
@@ -25,9 +25,9 @@ class Way(Enum):
     """What it says of itself."""
 
 
-def way_over_http(
+def era_over_http(
     method: str | None, versions: Sequence[str], *, session: bool, names_method: bool, envelope: str | None
-) -> Way:
+) -> Era:
     """The way of a message that was posted.
 
     Args:
@@ -47,23 +47,23 @@ def way_over_http(
     if named <= LEGACY.keys():
         if envelope is not None and named != {envelope}:
             raise HeaderMismatch("the body is of another protocol version than its MCP-Protocol-Version header")
-        return Way.SESSION  # which also refuses two different ones
+        return Era.SESSION  # which also refuses two different ones
     if len(named) > 1:
         raise HeaderMismatch("expected one MCP-Protocol-Version header")
     (version,) = named
     if version not in SERVED:
         if envelope is not None and envelope != version:
             raise HeaderMismatch("the body is of another protocol version than its MCP-Protocol-Version header")
-        raise unserved(version)
-    return Way.SESSION if _opens_session(method, envelope) else Way.STATELESS
+        raise unsupported_version(version)
+    return Era.SESSION if _opens_session(method, envelope) else Era.STATELESS
 
 
-def _unnamed(method: str | None, session: bool, names_method: bool, envelope: str | None) -> Way:
+def _unnamed(method: str | None, session: bool, names_method: bool, envelope: str | None) -> Era:
     if session or _opens_session(method, envelope):
-        return Way.SESSION
+        return Era.SESSION
     if envelope is not None or names_method:
         raise HeaderMismatch("the MCP-Protocol-Version header is missing")
-    return Way.SESSION
+    return Era.SESSION
 
 
 def _opens_session(method: str | None, envelope: str | None) -> bool:
@@ -71,7 +71,7 @@ def _opens_session(method: str | None, envelope: str | None) -> bool:
     return method == INITIALIZE and envelope is None
 
 
-def way_over_stdio(method: str, *, envelope: bool, greeted: bool) -> Way:
+def era_over_stdio(method: str, *, envelope: bool, initialized: bool) -> Era:
     """The way of a request that came over stdio.
 
     Args:
@@ -82,11 +82,11 @@ def way_over_stdio(method: str, *, envelope: bool, greeted: bool) -> Way:
         InvalidParams: it says of no revision, and there was no handshake that would.
     """
     if method == INITIALIZE:
-        return Way.SESSION
+        return Era.SESSION
     if envelope:
-        return Way.STATELESS
-    if greeted or method == PING:
-        return Way.SESSION
+        return Era.STATELESS
+    if initialized or method == PING:
+        return Era.SESSION
     raise InvalidParams(
         "send initialize first, or say in _meta of which protocol version the request is; "
         f"served are {', '.join(SERVED)}"

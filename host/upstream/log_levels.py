@@ -17,12 +17,12 @@ from host.protocol.methods import SET_LEVEL
 from host.upstream.call import UpstreamCall, internal_call
 from host.wire.link import LinkLost
 
-PATIENCE = 30.0
-LATELY = 60.0
+SET_LEVEL_TIMEOUT = 30.0
+RECENT = 60.0
 """Seconds for which the level of a request counts after it: whoever asks request by request is likely to ask again."""
 
 
-class Levels:
+class LogLevels:
     """The levels that callers have set, for the whole host."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Levels:
         if level is None:
             return
         if caller.abilities.retries:
-            self._lately[caller.endpoint, level] = trio.current_time() + LATELY
+            self._lately[caller.endpoint, level] = trio.current_time() + RECENT
         self._move()
 
     def _move(self) -> None:
@@ -75,11 +75,11 @@ class Levels:
         return found
 
 
-class Tuning:
+class LogLevelSync:
     """Keeps a server at the level that `caller`, or (None) the most demanding of all who hear of it, wants. When nobody
     wants anything any more, it stays as it is."""
 
-    def __init__(self, levels: Levels, server: str, peer: Peer[UpstreamCall], caller: Caller | None) -> None:
+    def __init__(self, levels: LogLevels, server: str, peer: Peer[UpstreamCall], caller: Caller | None) -> None:
         self._levels = levels
         self._server = server
         self._peer = peer
@@ -102,13 +102,13 @@ class Tuning:
                         await self._levels.changed()
                     continue
                 asked, self._seen = level, None
-                with trio.move_on_after(PATIENCE), suppress(PeerError, BrokenAnswer, LinkLost):
+                with trio.move_on_after(SET_LEVEL_TIMEOUT), suppress(PeerError, BrokenAnswer, LinkLost):
                     await self._peer.request(SET_LEVEL, encode({"level": level}), internal_call())
         finally:
             self._seen = None
             self._told.unpark_all()
 
-    async def told(self) -> None:
+    async def apply(self) -> None:
         """Until the level that is wanted now is on its way: what is sent after that comes after it, where the transport
         has an order. Nobody waits for the server to agree, nor to a level before."""
         while self._seen not in (None, self._levels.version):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.errors import HeaderMismatch, InvalidParams, UnsupportedVersion
-from host.protocol.ladder import Way, way_over_http, way_over_stdio
+from host.protocol.era import Era, era_over_http, era_over_stdio
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED
 
 OLD, NEW = LATEST_LEGACY.name, LATEST.name
@@ -24,8 +24,8 @@ def way(
     session: bool = False,
     names_method: bool = False,
     envelope: str | None = None,
-) -> Way:
-    return way_over_http(method, versions, session=session, names_method=names_method, envelope=envelope)
+) -> Era:
+    return era_over_http(method, versions, session=session, names_method=names_method, envelope=envelope)
 
 
 # HTTP: initialize
@@ -35,8 +35,8 @@ def way(
 @pytest.mark.parametrize("session", [False, True])
 def test_a_handshake_opens_a_session_under_any_version_that_is_served(versions: tuple[str, ...], session: bool) -> None:
     """(rules 8, 21)"""
-    assert way(*versions, method="initialize", session=session) is Way.SESSION
-    assert way(*versions, method="initialize", session=session, names_method=True) is Way.SESSION
+    assert way(*versions, method="initialize", session=session) is Era.SESSION
+    assert way(*versions, method="initialize", session=session, names_method=True) is Era.SESSION
 
 
 def test_a_handshake_under_a_version_that_is_not_served_is_refused() -> None:
@@ -46,7 +46,7 @@ def test_a_handshake_under_a_version_that_is_not_served_is_refused() -> None:
 
 
 def test_a_handshake_with_an_envelope_is_a_request_like_any_other() -> None:
-    assert way(NEW, method="initialize", envelope=NEW) is Way.STATELESS
+    assert way(NEW, method="initialize", envelope=NEW) is Era.STATELESS
     with pytest.raises(HeaderMismatch, match="missing"):
         way(method="initialize", envelope=NEW)
     with pytest.raises(HeaderMismatch):
@@ -62,14 +62,14 @@ def test_a_handshake_with_an_envelope_is_a_request_like_any_other() -> None:
 def test_a_version_with_a_handshake_belongs_to_a_session(name: str) -> None:
     """Whether there is one is not judged here."""
     for session in (False, True):
-        assert way(name, session=session) is Way.SESSION
-        assert way(name, session=session, method=None) is Way.SESSION
-        assert way(name, session=session, names_method=True) is Way.SESSION
+        assert way(name, session=session) is Era.SESSION
+        assert way(name, session=session, method=None) is Era.SESSION
+        assert way(name, session=session, names_method=True) is Era.SESSION
 
 
 def test_an_envelope_of_the_same_version_means_nothing_to_a_session() -> None:
-    assert way(OLD, envelope=OLD, session=True) is Way.SESSION
-    assert way(FIRST, envelope=FIRST) is Way.SESSION
+    assert way(OLD, envelope=OLD, session=True) is Era.SESSION
+    assert way(FIRST, envelope=FIRST) is Era.SESSION
 
 
 @pytest.mark.parametrize("envelope", [NEW, FIRST, UNKNOWN, ""])
@@ -86,7 +86,7 @@ def test_under_a_stateless_version_the_message_speaks_for_itself(
     method: str | None, envelope: str | None, session: bool
 ) -> None:
     """With or without an envelope, and with whatever session it names; what it lacks is told it there (rule 26)."""
-    assert way(NEW, method=method, envelope=envelope, session=session) is Way.STATELESS
+    assert way(NEW, method=method, envelope=envelope, session=session) is Era.STATELESS
 
 
 @pytest.mark.parametrize("version", [UNKNOWN, "", "latest", "2025-11-25x", f"{NEW}, {NEW}"])
@@ -107,10 +107,10 @@ def test_that_body_and_header_differ_is_said_before_that_neither_is_served() -> 
 
 def test_without_the_header_a_session_decides() -> None:
     """Clients of the first revisions never send it (rule 21)."""
-    assert way(session=True) is Way.SESSION
-    assert way(session=True, method=None) is Way.SESSION
-    assert way() is Way.SESSION
-    assert way(session=True, envelope=NEW, names_method=True) is Way.SESSION
+    assert way(session=True) is Era.SESSION
+    assert way(session=True, method=None) is Era.SESSION
+    assert way() is Era.SESSION
+    assert way(session=True, envelope=NEW, names_method=True) is Era.SESSION
 
 
 def test_what_can_only_be_stateless_must_have_the_header() -> None:
@@ -122,8 +122,8 @@ def test_what_can_only_be_stateless_must_have_the_header() -> None:
 
 
 def test_blanks_around_a_value_are_none_of_it() -> None:
-    assert way(f" {NEW}\t") is Way.STATELESS
-    assert way(f"\t{OLD} ") is Way.SESSION
+    assert way(f" {NEW}\t") is Era.STATELESS
+    assert way(f"\t{OLD} ") is Era.SESSION
     with pytest.raises(UnsupportedVersion):
         way(f"\xa0{NEW}")
 
@@ -136,7 +136,7 @@ def test_two_versions_are_none(versions: tuple[str, ...], method: str) -> None:
 
 
 def test_two_versions_of_sessions_are_for_the_session_to_refuse() -> None:
-    assert way(OLD, FIRST, session=True) is Way.SESSION
+    assert way(OLD, FIRST, session=True) is Era.SESSION
     with pytest.raises(HeaderMismatch):
         way(OLD, FIRST, session=True, envelope=OLD)
 
@@ -157,7 +157,7 @@ def test_every_message_has_one_way_or_one_reason(
 ) -> None:
     """(rules 26, 27)"""
     try:
-        found = way_over_http(method, versions, session=session, names_method=names_method, envelope=envelope)
+        found = era_over_http(method, versions, session=session, names_method=names_method, envelope=envelope)
     except UnsupportedVersion:
         assert set(versions) - set(SERVED)
         return
@@ -167,7 +167,7 @@ def test_every_message_has_one_way_or_one_reason(
         assert versions or not session
         return
     assert set(versions) <= set(SERVED)
-    if found is Way.STATELESS:
+    if found is Era.STATELESS:
         assert len(set(versions)) == 1
         assert versions[0] in MODERN
     else:
@@ -183,23 +183,23 @@ def test_every_message_has_one_way_or_one_reason(
 @pytest.mark.parametrize("greeted", [False, True])
 def test_a_handshake_is_always_taken_over_stdio(envelope: bool, greeted: bool) -> None:
     """A client whose probe came too late finds the door open (rule 114)."""
-    assert way_over_stdio("initialize", envelope=envelope, greeted=greeted) is Way.SESSION
+    assert era_over_stdio("initialize", envelope=envelope, initialized=greeted) is Era.SESSION
 
 
 @pytest.mark.parametrize("greeted", [False, True])
 def test_both_doors_stay_open_over_stdio(greeted: bool) -> None:
-    assert way_over_stdio(CALL, envelope=True, greeted=greeted) is Way.STATELESS
-    assert way_over_stdio("ping", envelope=True, greeted=greeted) is Way.STATELESS
-    assert way_over_stdio("ping", envelope=False, greeted=greeted) is Way.SESSION
+    assert era_over_stdio(CALL, envelope=True, initialized=greeted) is Era.STATELESS
+    assert era_over_stdio("ping", envelope=True, initialized=greeted) is Era.STATELESS
+    assert era_over_stdio("ping", envelope=False, initialized=greeted) is Era.SESSION
 
 
 def test_after_a_handshake_a_request_needs_no_envelope() -> None:
-    assert way_over_stdio(CALL, envelope=False, greeted=True) is Way.SESSION
+    assert era_over_stdio(CALL, envelope=False, initialized=True) is Era.SESSION
 
 
 @pytest.mark.parametrize("method", [CALL, "server/discover", "tools/list", ""])
 def test_a_request_that_nothing_went_before_must_say_what_it_is_of(method: str) -> None:
     """And is told what can be said (rule 12)."""
     with pytest.raises(InvalidParams) as caught:
-        way_over_stdio(method, envelope=False, greeted=False)
+        era_over_stdio(method, envelope=False, initialized=False)
     assert all(version in caught.value.message for version in SERVED)

@@ -13,16 +13,16 @@ from msgspec import Raw
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members, string
 from host.jsonrpc.readable import why_unreadable
 from host.protocol.abilities import TASKS_EXTENSION, objects
-from host.protocol.identity import who
+from host.protocol.identity import display_name
 from host.protocol.methods import COMPLETION_CAPABILITY, LISTINGS, LOGGING_CAPABILITY, Kind
 from host.protocol.versions import Revision
 
-LISTED = frozenset(row.capability for row in LISTINGS.values())
+LIST_CAPABILITIES = frozenset(row.capability for row in LISTINGS.values())
 """The capabilities whose lists may change."""
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOffer:
+class NegotiatedServer:
     """What a server said of itself when it was met."""
 
     revision: Revision
@@ -40,20 +40,22 @@ class ServerOffer:
     unreadable: bool = False
     """Whether its instructions hold what no client could read, and are left out for that."""
 
-    def offers(self, kind: Kind) -> bool:
+    def has_capability(self, kind: Kind) -> bool:
         return LISTINGS[kind].capability in self.capabilities
 
     @property
-    def completes(self) -> bool:
+    def has_completions(self) -> bool:
         # 2024-11-05 has the method but no way to declare it: it is tried, and -32601 means no.
         return COMPLETION_CAPABILITY in self.capabilities or not self.revision.has_completions_capability
 
     @property
-    def logs(self) -> bool:
+    def has_logging(self) -> bool:
         return LOGGING_CAPABILITY in self.capabilities
 
 
-def offer_of(revision: Revision, capabilities: Raw, instructions: Raw | None, server_info: Raw | None) -> ServerOffer:
+def negotiated_server(
+    revision: Revision, capabilities: Raw, instructions: Raw | None, server_info: Raw | None
+) -> NegotiatedServer:
     """The offer of a server that is met in `revision`. What cannot be read of it is not offered.
 
     Raises:
@@ -61,13 +63,13 @@ def offer_of(revision: Revision, capabilities: Raw, instructions: Raw | None, se
     """
     found = {name: each for name, each in members(capabilities).items() if is_object(each)}
     runs_tasks, cancels_tasks = _tasks(revision, found)
-    return ServerOffer(
+    return NegotiatedServer(
         revision=revision,
         capabilities=frozenset(found),
         instructions=_text(instructions),
-        server=who(server_info),
+        server=display_name(server_info),
         subscribes=_is_true(found, "resources", "subscribe"),
-        announces=frozenset(name for name in LISTED if _is_true(found, name, "listChanged")),
+        announces=frozenset(name for name in LIST_CAPABILITIES if _is_true(found, name, "listChanged")),
         runs_tasks=runs_tasks,
         cancels_tasks=cancels_tasks,
         unreadable=instructions is not None and why_unreadable(bytes(instructions)) is not None,

@@ -134,16 +134,16 @@ def _numbered(char: str) -> str:
     return f"⟨U+{ord(char):04X}⟩"
 
 
-def is_clean(text: str) -> bool:
+def needs_no_sanitizing(text: str) -> bool:
     """Whether `clean` would leave the text as it is."""
-    return not _may_change(text) or _cleaned(text) == text
+    return not _may_change(text) or _sanitized(text) == text
 
 
-def clean(text: str, *, limit: int | None = None) -> str:
+def sanitize(text: str, *, limit: int | None = None) -> str:
     """The text for models, without what nobody would see, and of at most `limit` characters, the last of them an
     ellipsis if it was cut. Line ends of other kinds become line feeds. To clean it again changes nothing."""
     if _may_change(text):
-        text = _cleaned(text)
+        text = _sanitized(text)
     if limit is None or len(text) <= limit:
         return text
     # A cut in the middle of an emoji leaves a joiner at the end.
@@ -156,7 +156,7 @@ def _may_change(text: str) -> bool:
     return _ODD.search(text) is not None or _ODD_BEYOND.search(text) is not None
 
 
-def _cleaned(text: str) -> str:
+def _sanitized(text: str) -> str:
     return _STRAY.sub("", _NEVER.sub("", _LINE_END.sub("\n", _TERMINAL.sub("", text))))
 
 
@@ -198,7 +198,7 @@ _writer = json.JSONEncoder(ensure_ascii=False)
 _Span = tuple[int, int]
 
 
-def clean_json(raw: bytes, *, limit: int | None = None) -> bytes:
+def sanitize_json(raw: bytes, *, limit: int | None = None) -> bytes:
     """JSON text whose every string, names of members included, is cleaned and cut as by `clean`. All else is kept byte
     for byte; if nothing is to do, the same object comes back. Base64 is never cut.
 
@@ -236,7 +236,7 @@ def clean_json(raw: bytes, *, limit: int | None = None) -> bytes:
         while place < stop:
             place = next(ahead)
     if names:
-        _tell_apart(raw, names, changes, limit)
+        _make_names_unique(raw, names, changes, limit)
     return _changed(raw, changes)
 
 
@@ -258,8 +258,8 @@ def _odd_places(raw: bytes) -> Iterator[int]:
 
 
 def _fit(text: str, limit: int | None) -> str:
-    fit = clean(text)
-    return fit if limit is None or len(fit) <= limit or _DATA.fullmatch(fit) else clean(fit, limit=limit)
+    fit = sanitize(text)
+    return fit if limit is None or len(fit) <= limit or _DATA.fullmatch(fit) else sanitize(fit, limit=limit)
 
 
 def _decoded(string: bytes) -> str:
@@ -281,7 +281,7 @@ def _changed(raw: bytes, changes: dict[_Span, str]) -> bytes:
     return b"".join((*pieces, raw[end:]))
 
 
-def _tell_apart(raw: bytes, names: set[_Span], changes: dict[_Span, str], limit: int | None) -> None:
+def _make_names_unique(raw: bytes, names: set[_Span], changes: dict[_Span, str], limit: int | None) -> None:
     """Numbers those of the changed names that another member of their object has."""
     left = len(names)
     objects: list[list[_Span]] = []  # the names of each that is open
@@ -309,6 +309,6 @@ def _number(changed: list[_Span], taken: set[str], changes: dict[_Span, str], li
         while name in taken:
             numbers[fit] = numbers.get(fit, 1) + 1
             number = f"~{numbers[fit]}"
-            name = (fit if limit is None else clean(fit, limit=max(limit - len(number), 0))) + number
+            name = (fit if limit is None else sanitize(fit, limit=max(limit - len(number), 0))) + number
         taken.add(name)
         changes[span] = name

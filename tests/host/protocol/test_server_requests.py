@@ -16,26 +16,26 @@ from pydantic import TypeAdapter
 from host.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, write
 from host.jsonrpc.raw import encode, encode_object
 from host.protocol.abilities import NO_ABILITIES, Abilities, abilities_of
-from host.protocol.questions import (
+from host.protocol.server_requests import (
     COMPLETE_NOTICE,
     ELICIT,
     LIST_ROOTS,
     METHODS,
     SAMPLE,
-    CannotAsk,
-    Question,
+    ServerRequest,
+    ServerRequestRejected,
+    adapt,
     capability_of,
     completed_id,
     completion,
     elicitation_id,
-    fit,
+    elicitation_params_of,
     fit_elicitations,
-    pages_of,
-    question_of,
+    server_request_of,
     stateless_form,
-    unidentified,
     urls_required,
     with_elicitation_id,
+    without_elicitation_id,
 )
 from host.protocol.versions import LEGACY
 
@@ -52,14 +52,14 @@ LATEST_REVISION = LEGACY["2025-11-25"]
 
 def asked(method: str, params: bytes | None, abilities: Abilities, asker: str = "GitHub") -> bytes:
     """The params that a client gets."""
-    found = question_of(method, None if params is None else Raw(params))
+    found = server_request_of(method, None if params is None else Raw(params))
     assert found is not None
     question, opened = found
-    return bytes(encode_object(fit(question, opened, abilities, asker)))
+    return bytes(encode_object(adapt(question, opened, abilities, asker)))
 
 
 def refusal(method: str, params: bytes | None, abilities: Abilities = LATEST) -> tuple[int, str]:
-    with pytest.raises(CannotAsk) as caught:
+    with pytest.raises(ServerRequestRejected) as caught:
         asked(method, params, abilities)
     return caught.value.code, caught.value.why
 
@@ -75,17 +75,17 @@ SAMPLING = b'{"messages":[{"role":"user","content":{"type":"text","text":"Hi"}}]
 @pytest.mark.parametrize(
     ("method", "params", "question"),
     [
-        (SAMPLE, SAMPLING, Question.SAMPLING),
-        (SAMPLE, b'{"messages":[],"maxTokens":1e2}', Question.SAMPLING),
-        (ELICIT, FORM, Question.FORM),
-        (ELICIT, FORM[:-1] + b',"mode":"f\\u006frm"}', Question.FORM),
-        (ELICIT, PAGE, Question.URL),
-        (LIST_ROOTS, None, Question.ROOTS),
-        (LIST_ROOTS, b"{}", Question.ROOTS),
+        (SAMPLE, SAMPLING, ServerRequest.SAMPLING),
+        (SAMPLE, b'{"messages":[],"maxTokens":1e2}', ServerRequest.SAMPLING),
+        (ELICIT, FORM, ServerRequest.FORM),
+        (ELICIT, FORM[:-1] + b',"mode":"f\\u006frm"}', ServerRequest.FORM),
+        (ELICIT, PAGE, ServerRequest.URL),
+        (LIST_ROOTS, None, ServerRequest.ROOTS),
+        (LIST_ROOTS, b"{}", ServerRequest.ROOTS),
     ],
 )
-def test_a_question_is_recognised(method: str, params: bytes | None, question: Question) -> None:
-    found = question_of(method, None if params is None else Raw(params))
+def test_a_question_is_recognised(method: str, params: bytes | None, question: ServerRequest) -> None:
+    found = server_request_of(method, None if params is None else Raw(params))
     assert found is not None
     assert found[0] is question
     assert question in METHODS[method]
@@ -93,7 +93,7 @@ def test_a_question_is_recognised(method: str, params: bytes | None, question: Q
 
 @pytest.mark.parametrize("method", ["ping", "tools/call", "", "roots/List", "notifications/roots/list_changed"])
 def test_any_other_method_is_no_question(method: str) -> None:
-    assert question_of(method, Raw(b"[")) is None
+    assert server_request_of(method, Raw(b"[")) is None
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_any_other_method_is_no_question(method: str) -> None:
     ],
 )
 def test_params_that_the_method_cannot_use_are_the_servers_mistake(method: str, params: bytes | None) -> None:
-    with pytest.raises(CannotAsk) as caught:
-        question_of(method, None if params is None else Raw(params))
+    with pytest.raises(ServerRequestRejected) as caught:
+        server_request_of(method, None if params is None else Raw(params))
     assert caught.value.code == INVALID_PARAMS
 
 
@@ -163,9 +163,9 @@ def test_no_elicitation_before_there_was_any(abilities: Abilities) -> None:
 
 
 def lacking(method: str, params: bytes | None, abilities: Abilities) -> dict[str, object] | None:
-    with pytest.raises(CannotAsk) as caught:
+    with pytest.raises(ServerRequestRejected) as caught:
         asked(method, params, abilities)
-    return caught.value.lacks
+    return caught.value.missing_capability
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_refusal_says_what_the_client_would_have_to_declare(
 ) -> None:
     """And once it does, it is asked (rule 74)."""
     assert lacking(method, params, NO_ABILITIES) == lacks
-    found = question_of(method, None if params is None else Raw(params))
+    found = server_request_of(method, None if params is None else Raw(params))
     assert found is not None
     assert capability_of(*found) == lacks
     asked(method, params, abilities_of(LATEST_REVISION, Raw(json.dumps(lacks).encode())))
@@ -200,9 +200,9 @@ def test_a_mode_or_tools_that_the_client_lacks_are_named() -> None:
 def test_where_declaring_more_would_not_help_nothing_is_named() -> None:
     assert lacking(SAMPLE, sampling(AUDIO), FIRST) is None
     assert lacking(ELICIT, fields(field={"type": "array"}), JUNE) is None
-    with pytest.raises(CannotAsk) as caught:
-        question_of(ELICIT, Raw(b"[]"))
-    assert caught.value.lacks is None
+    with pytest.raises(ServerRequestRejected) as caught:
+        server_request_of(ELICIT, Raw(b"[]"))
+    assert caught.value.missing_capability is None
 
 
 # Sampling
@@ -281,8 +281,8 @@ def test_a_question_for_roots_is_as_it_came() -> None:
 def test_what_is_nested_too_deep_is_refused_and_nothing_breaks() -> None:
     deep = Raw(b"[" * 100_000 + b"]" * 100_000)
     params = {"messages": deep, "maxTokens": Raw(b"1")}
-    with pytest.raises(CannotAsk) as caught:
-        fit(Question.SAMPLING, params, FIRST, "x")
+    with pytest.raises(ServerRequestRejected) as caught:
+        adapt(ServerRequest.SAMPLING, params, FIRST, "x")
     assert caught.value.code == INVALID_PARAMS
 
 
@@ -459,7 +459,7 @@ def test_a_client_that_knows_the_form_gets_its_very_bytes(properties: dict[str, 
 
 def test_a_page_is_known_by_another_id() -> None:
     """(rule 76)"""
-    found = question_of(ELICIT, Raw(PAGE))
+    found = server_request_of(ELICIT, Raw(PAGE))
     assert found is not None
     params = found[1]
     assert elicitation_id(params) == "e1"
@@ -499,18 +499,18 @@ def test_a_notice_is_made_with_the_clients_id() -> None:
 def test_a_page_needs_no_id_where_there_are_none() -> None:
     """(rule 76)"""
     bare = PAGE.replace(b',"elicitationId":"e1"', b"")
-    with pytest.raises(CannotAsk, match="'elicitationId'"):
-        question_of(ELICIT, Raw(bare))
+    with pytest.raises(ServerRequestRejected, match="'elicitationId'"):
+        server_request_of(ELICIT, Raw(bare))
     for page in (bare, PAGE, PAGE.replace(b'"e1"', b"5")):
-        found = question_of(ELICIT, Raw(page), identified=False)
+        found = server_request_of(ELICIT, Raw(page), identified=False)
         assert found is not None
-        assert found[0] is Question.URL
-        assert bytes(encode_object(unidentified(found[1]))) == bare
-        assert stateless_form(ELICIT, found[1]) == (ELICIT, unidentified(found[1]))
+        assert found[0] is ServerRequest.URL
+        assert bytes(encode_object(without_elicitation_id(found[1]))) == bare
+        assert stateless_form(ELICIT, found[1]) == (ELICIT, without_elicitation_id(found[1]))
     params = {"elicitationId": encode("x")}
     assert stateless_form(SAMPLE, params) == (SAMPLE, params)
-    with pytest.raises(CannotAsk, match="http or https"):
-        question_of(ELICIT, Raw(bare.replace(b"https:", b"file:")), identified=False)
+    with pytest.raises(ServerRequestRejected, match="http or https"):
+        server_request_of(ELICIT, Raw(bare.replace(b"https:", b"file:")), identified=False)
 
 
 REQUIRED = (
@@ -550,8 +550,8 @@ def test_a_refusal_of_another_shape_is_not_renamed(data: bytes | None) -> None:
 def test_a_person_is_sent_to_pages_only(url: bytes) -> None:
     """Other schemes run programs, or read files."""
     page = PAGE.replace(b"https://x.example/", url)
-    with pytest.raises(CannotAsk, match="http or https"):
-        question_of(ELICIT, Raw(page))
+    with pytest.raises(ServerRequestRejected, match="http or https"):
+        server_request_of(ELICIT, Raw(page))
     assert fit_elicitations(Raw(REQUIRED % page), str.upper, "gh") is None
 
 
@@ -568,16 +568,16 @@ def test_the_pages_of_a_refusal_in_prose() -> None:
 
 def test_the_pages_of_a_refusal_as_questions() -> None:
     """Without ids, which the stateless revision does not know; everything else is kept (rule 76)."""
-    pages = pages_of(Raw(REQUIRED % PAGE.replace(b'"mode":"url",', b"")))
+    pages = elicitation_params_of(Raw(REQUIRED % PAGE.replace(b'"mode":"url",', b"")))
     assert pages is not None
     assert [bytes(encode_object(page)) for page in pages] == [
         b'{"mode":"url","message":"Sign in","url":"https://x.example/"}',
         b'{"mode":"url","url":"http://u.2","message":"m","n":1.00}',
     ]
     for page in pages:
-        found = question_of(ELICIT, encode_object(page), identified=False)
+        found = server_request_of(ELICIT, encode_object(page), identified=False)
         assert found is not None
-        assert found[0] is Question.URL
+        assert found[0] is ServerRequest.URL
         assert found[1] == page
 
 
@@ -593,4 +593,4 @@ def test_the_pages_of_a_refusal_as_questions() -> None:
     ],
 )
 def test_a_refusal_of_another_shape_asks_nothing(data: bytes | None) -> None:
-    assert pages_of(None if data is None else Raw(data)) is None
+    assert elicitation_params_of(None if data is None else Raw(data)) is None

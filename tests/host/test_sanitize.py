@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.hygiene import ELLIPSIS, clean, clean_json, is_clean, visible
+from host.sanitize import ELLIPSIS, needs_no_sanitizing, sanitize, sanitize_json, visible
 from tests.kit.cost import assert_costs_less, least_cost
 
 EVERY = [chr(code) for code in range(0x110000)]
@@ -138,46 +138,46 @@ def test_every_character_alone_reaches_models_or_does_not() -> None:
             wanted = ""
         else:
             wanted = char
-        assert clean(char) == wanted
-        assert is_clean(char) == (wanted == char)
+        assert sanitize(char) == wanted
+        assert needs_no_sanitizing(char) == (wanted == char)
 
 
 @pytest.mark.slow
 def test_every_character_that_is_taken_out_alone_is_taken_out_of_words() -> None:
     for char in EVERY:
-        if clean(char) == "":
-            assert clean(f"a{char}b") == "ab" or char in "\x1b\x9b", hex(ord(char))
+        if sanitize(char) == "":
+            assert sanitize(f"a{char}b") == "ab" or char in "\x1b\x9b", hex(ord(char))
 
 
 @pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
 def test_what_shapes_its_neighbours_stays_there(text: str) -> None:
-    assert clean(text) == text
-    assert clean(f"x {text} y") == f"x {text} y"
-    assert is_clean(text)
+    assert sanitize(text) == text
+    assert sanitize(f"x {text} y") == f"x {text} y"
+    assert needs_no_sanitizing(text)
 
 
 @pytest.mark.parametrize(("text", "left"), TAKEN_OUT.values(), ids=TAKEN_OUT)
 def test_what_no_reader_would_have_seen_is_taken_out(text: str, left: str) -> None:
-    assert clean(text) == left
-    assert not is_clean(text)
-    assert is_clean(left)
+    assert sanitize(text) == left
+    assert not needs_no_sanitizing(text)
+    assert needs_no_sanitizing(left)
 
 
 @given(odd_text, st.none() | st.integers(0, 20))
 def test_to_clean_again_changes_nothing(text: str, limit: int | None) -> None:
-    once = clean(text, limit=limit)
-    assert clean(once, limit=limit) == once
-    assert is_clean(once)
-    assert is_clean(text) == (clean(text) == text)
+    once = sanitize(text, limit=limit)
+    assert sanitize(once, limit=limit) == once
+    assert needs_no_sanitizing(once)
+    assert needs_no_sanitizing(text) == (sanitize(text) == text)
     assert limit is None or len(once) <= limit
 
 
 def test_what_is_too_long_is_cut() -> None:
-    assert clean("abcd", limit=4) == "abcd"
-    assert clean("abcde", limit=4) == "abc" + ELLIPSIS
-    assert clean("a\u200bbcd", limit=4) == "abcd"
-    assert clean(FAMILY, limit=3) == FAMILY[0] + ELLIPSIS
-    assert [clean("abc", limit=limit) for limit in (0, 1)] == ["", ELLIPSIS]
+    assert sanitize("abcd", limit=4) == "abcd"
+    assert sanitize("abcde", limit=4) == "abc" + ELLIPSIS
+    assert sanitize("a\u200bbcd", limit=4) == "abcd"
+    assert sanitize(FAMILY, limit=3) == FAMILY[0] + ELLIPSIS
+    assert [sanitize("abc", limit=limit) for limit in (0, 1)] == ["", ELLIPSIS]
 
 
 def test_hostile_text_takes_no_longer_than_any_other() -> None:
@@ -191,7 +191,7 @@ def test_hostile_text_takes_no_longer_than_any_other() -> None:
         "\u0645\u200c",
         "\U0001f3f4\U000e0067",
     ):
-        assert_costs_less(partial(clean, piece * (200_000 // len(piece))), 2)
+        assert_costs_less(partial(sanitize, piece * (200_000 // len(piece))), 2)
 
 
 # Once as JavaScript writes it, once as Python does.
@@ -204,7 +204,7 @@ def test_every_string_in_json_is_cleaned(text: str, left: str, ascii_only: bool)
     if not ascii_only and any("\ud800" <= char <= "\udfff" for char in text):
         return
     raw = json.dumps({"a": [text, {text: 1}], "n": 1}, ensure_ascii=ascii_only).encode()
-    done = clean_json(raw)
+    done = sanitize_json(raw)
     assert json.loads(done) == {"a": [left, {left: 1}], "n": 1}
     if text == left:
         assert done is raw
@@ -212,12 +212,12 @@ def test_every_string_in_json_is_cleaned(text: str, left: str, ascii_only: bool)
 
 def test_every_character_is_found_in_json() -> None:
     for char in (*EVERY[:0xE000], *EVERY[0xE000:0xF900:97], *EVERY[0xF900:0xE1000], *EVERY[0xE1000::97], EVERY[-1]):
-        if not is_clean(char):
+        if not needs_no_sanitizing(char):
             spelled = json.dumps(char).encode()
-            assert clean_json(spelled) != spelled, hex(ord(char))
+            assert sanitize_json(spelled) != spelled, hex(ord(char))
             if not "\ud800" <= char <= "\udfff":
                 plain = json.dumps(char, ensure_ascii=False).encode()
-                assert clean_json(plain) != plain, hex(ord(char))
+                assert sanitize_json(plain) != plain, hex(ord(char))
 
 
 def test_all_else_in_json_stays_byte_for_byte() -> None:
@@ -225,21 +225,21 @@ def test_all_else_in_json_stays_byte_for_byte() -> None:
         b' { "n" : 1.0e+2,\r\n\t"big":12345678901234567890123, "s":"\\u0041\\/\\ud83d\\ude00", "bad" : "x\\u202Ey" ,'
         b' "path":"C:\\\\bin\\\\users", "zero":-0.0, "dup":1,"dup":2} '
     )
-    assert clean_json(raw) == raw.replace(b"x\\u202Ey", b"xy")
+    assert sanitize_json(raw) == raw.replace(b"x\\u202Ey", b"xy")
     for same in (b"{}", b"[]", b'""', b"null", b'"a"', b'{"a\\\\b":"c\\"d\\u00e9\\n"}', b'"\\\\u202e"'):
-        assert clean_json(same) is same
+        assert sanitize_json(same) is same
 
 
 def test_what_looks_like_an_escape_is_not_one() -> None:
     """A backslash before the letter is text if it has one before itself."""
-    assert clean_json(rb'["\\u202e", "\\\u202e", "\\\\u202e"]') == rb'["\\u202e", "\\", "\\\\u202e"]'
+    assert sanitize_json(rb'["\\u202e", "\\\u202e", "\\\\u202e"]') == rb'["\\u202e", "\\", "\\\\u202e"]'
 
 
 def test_names_that_become_equal_are_told_apart() -> None:
     """What had the name by itself keeps it, wherever it stands."""
     raw = rb'{"a\u200b":1, "a":2, "\u202ea" :3, "b\u200b":4, "in":{"a\u200b":5, "deep":[{"a":6}]}, "a~2":7}'
-    assert clean_json(raw) == rb'{"a~3":1, "a":2, "a~4" :3, "b":4, "in":{"a":5, "deep":[{"a":6}]}, "a~2":7}'
-    assert clean_json(rb'[{"\u200b":{"\u200c":1},"":2}]') == rb'[{"~2":{"":1},"":2}]'
+    assert sanitize_json(raw) == rb'{"a~3":1, "a":2, "a~4" :3, "b":4, "in":{"a":5, "deep":[{"a":6}]}, "a~2":7}'
+    assert sanitize_json(rb'[{"\u200b":{"\u200c":1},"":2}]') == rb'[{"~2":{"":1},"":2}]'
 
 
 names = st.text("ab\u200b\u202e\x1b~2", max_size=4)
@@ -253,7 +253,7 @@ json_values = st.recursive(
 def cleaned_by_hand(value: object) -> object:
     """What values come to where the order of members is kept and no two names become one."""
     if isinstance(value, str):
-        return clean(value)
+        return sanitize(value)
     if isinstance(value, list):
         return [cleaned_by_hand(item) for item in value]
     if isinstance(value, dict):
@@ -280,12 +280,12 @@ def test_json_in_general(value: object, ascii_only: bool, indent: int | None) ->
     except UnicodeEncodeError:
         raw = json.dumps(value, indent=indent).encode()
     value = json.loads(raw)  # two halves that stood side by side are a whole character there
-    done = clean_json(raw)
+    done = sanitize_json(raw)
     found = json.loads(done)
     assert members_only(found) == cleaned_by_hand(value)  # nothing is lost to a name that another one has
-    assert all(is_clean(name) for name in all_names(found))
-    assert set(all_names(found)) >= {name for name in all_names(value) if is_clean(name)}
-    assert clean_json(done) is done
+    assert all(needs_no_sanitizing(name) for name in all_names(found))
+    assert set(all_names(found)) >= {name for name in all_names(value) if needs_no_sanitizing(name)}
+    assert sanitize_json(done) is done
 
 
 @pytest.mark.slow
@@ -293,7 +293,7 @@ def test_json_in_general(value: object, ascii_only: bool, indent: int | None) ->
 def test_json_with_a_limit(value: object, limit: int) -> None:
     raw = json.dumps(value).encode()
     value = json.loads(raw)
-    done = clean_json(raw, limit=limit)
+    done = sanitize_json(raw, limit=limit)
     found = json.loads(done)
     assert len(all_names(found)) == len(all_names(value))
 
@@ -309,33 +309,33 @@ def test_json_with_a_limit(value: object, limit: int) -> None:
 def test_long_strings_are_cut_and_data_is_not() -> None:
     data = base64.b64encode(bytes(range(256)) * 8).decode()
     raw = json.dumps({"text": "word " * 100, "data": data, "icon": f"data:image/png;base64,{data}"}).encode()
-    done = json.loads(clean_json(raw, limit=20))
+    done = json.loads(sanitize_json(raw, limit=20))
     assert done == {"text": "word word word word" + ELLIPSIS, "data": data, "icon": f"data:image/png;base64,{data}"}
     assert len(done["text"]) == 20
     exact = json.dumps(["x" * 7 + " " + "\xe9" * 12]).encode()
-    assert clean_json(exact, limit=20) is exact
-    assert json.loads(clean_json(exact, limit=19)) == ["x" * 7 + " " + "\xe9" * 10 + ELLIPSIS]
+    assert sanitize_json(exact, limit=20) is exact
+    assert json.loads(sanitize_json(exact, limit=19)) == ["x" * 7 + " " + "\xe9" * 10 + ELLIPSIS]
     longer = b'{"nnnn nnnn":1,"nnnn mmmm":2}'
-    assert clean_json(longer, limit=6) == '{"nnnn …":1,"nnn…~2":2}'.encode()
+    assert sanitize_json(longer, limit=6) == '{"nnnn …":1,"nnn…~2":2}'.encode()
 
 
 @given(st.binary(max_size=3000))
 def test_base64_is_never_harmed(content: bytes) -> None:
     for encoded in (base64.b64encode(content), base64.urlsafe_b64encode(content)):
         raw = b'{"blob":"' + encoded + b'","t":"\\u200b"}'
-        assert clean_json(raw, limit=1) == b'{"blob":"' + encoded + b'","t":""}'
+        assert sanitize_json(raw, limit=1) == b'{"blob":"' + encoded + b'","t":""}'
         slashed = b'{"blob":"' + encoded.replace(b"/", b"\\/") + b'"}'  # as PHP writes it
-        assert clean_json(slashed) is slashed
+        assert sanitize_json(slashed) is slashed
 
 
 def test_hostile_json_takes_no_longer_than_its_length() -> None:
     short, long = (b"[" + b'{"a\\u200b":1,"a":2},' * (size // 20) + b"{}]" for size in (20_000, 160_000))
-    assert_costs_less(lambda: clean_json(long), 24 * least_cost(lambda: clean_json(short)))
+    assert_costs_less(lambda: sanitize_json(long), 24 * least_cost(lambda: sanitize_json(short)))
     deep = b'{"\\u200b":' * 10_000 + b"1" + b"}" * 10_000
-    assert clean_json(deep) == b'{"":' * 10_000 + b"1" + b"}" * 10_000
+    assert sanitize_json(deep) == b'{"":' * 10_000 + b"1" + b"}" * 10_000
 
 
 def test_the_quick_case_is_quick() -> None:
     raw = json.dumps({"content": [{"type": "text", "text": "hello world\n" * 80}]}).encode()
-    assert clean_json(raw) is raw
-    assert least_cost(lambda: clean_json(raw), attempts=50) < 100e-6  # some 3 where nothing else runs
+    assert sanitize_json(raw) is raw
+    assert least_cost(lambda: sanitize_json(raw), attempts=50) < 100e-6  # some 3 where nothing else runs

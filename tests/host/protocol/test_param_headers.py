@@ -22,20 +22,20 @@ from msgspec import Raw
 
 from host.errors import HeaderMismatch, InvalidParams
 from host.jsonrpc.raw import members
-from host.protocol.mirror import (
+from host.protocol.param_headers import (
     METHOD_HEADER,
     NAME_HEADER,
     PARAM_PREFIX,
     VERSION_HEADER,
-    Mirror,
+    ParamHeader,
     check,
     check_params,
     check_version,
+    decode_header,
+    encode_header,
     headers_for,
-    mirrors,
     name_of,
-    spelled,
-    unspelled,
+    param_headers_of,
 )
 from host.protocol.versions import LATEST
 
@@ -69,12 +69,12 @@ def params(**found: object) -> dict[str, Raw]:
 @given(TEXT | TRICKY)
 def test_every_text_comes_back_from_a_header(text: str) -> None:
     """And is spelled as the SDK does, but where its pattern takes no line ends or overlapping marks."""
-    header = spelled(text)
+    header = encode_header(text)
     assert header.isascii()
     assert header.isprintable() or header == ""
     assert header == header.strip()
-    assert unspelled(header) == text
-    assert unspelled(f" \t{header} ") == text
+    assert decode_header(header) == text
+    assert decode_header(f" \t{header} ") == text
     assert decode_header_value(header) == text
     if text != "=?base64?=":
         assert header == encode_header_value(text) or text.strip() != text.strip(" \t")
@@ -97,15 +97,15 @@ def test_every_text_comes_back_from_a_header(text: str) -> None:
 )
 def test_only_what_a_header_cannot_hold_is_in_base64(text: str, header: str) -> None:
     """Or what would be taken for base64 (rule 35)."""
-    assert spelled(text) == header
-    assert unspelled(header) == text
+    assert encode_header(text) == header
+    assert decode_header(header) == text
 
 
 def test_two_marks_that_overlap_mark_nothing() -> None:
     """Still they are sent in base64: not every reader knows that."""
-    assert unspelled("=?base64?=") == "=?base64?="
-    assert spelled("=?base64?=") == "=?base64?PT9iYXNlNjQ/PQ==?="
-    assert unspelled("=?base64??=") == ""
+    assert decode_header("=?base64?=") == "=?base64?="
+    assert encode_header("=?base64?=") == "=?base64?PT9iYXNlNjQ/PQ==?="
+    assert decode_header("=?base64??=") == ""
 
 
 @pytest.mark.parametrize(
@@ -129,12 +129,12 @@ def test_two_marks_that_overlap_mark_nothing() -> None:
 def test_a_broken_spelling_is_refused(header: str) -> None:
     """(rule 27)"""
     with pytest.raises(ValueError):
-        unspelled(header)
+        decode_header(header)
 
 
 def test_half_an_emoji_has_no_spelling() -> None:
     with pytest.raises(ValueError, match="surrogates"):
-        spelled("\ud83d")
+        encode_header("\ud83d")
 
 
 # Annotations
@@ -154,10 +154,10 @@ def test_annotations_are_found_where_plain_properties_lead_to_them() -> None:
         b={"type": "object", "properties": {"c": {"type": "boolean", "x-mcp-header": "X-1"}}},
         **{"": {"type": "integer", "x-mcp-header": "n!"}},
     )
-    assert mirrors(schema) == (
-        Mirror("mcp-param-region", "Mcp-Param-Region", ("a",), "string"),
-        Mirror("mcp-param-n!", "Mcp-Param-n!", ("",), "integer"),
-        Mirror("mcp-param-x-1", "Mcp-Param-X-1", ("b", "c"), "boolean"),
+    assert param_headers_of(schema) == (
+        ParamHeader("mcp-param-region", "Mcp-Param-Region", ("a",), "string"),
+        ParamHeader("mcp-param-n!", "Mcp-Param-n!", ("",), "integer"),
+        ParamHeader("mcp-param-x-1", "Mcp-Param-X-1", ("b", "c"), "boolean"),
     )
 
 
@@ -176,12 +176,12 @@ def test_annotations_are_found_where_plain_properties_lead_to_them() -> None:
     ],
 )
 def test_what_only_looks_like_an_annotation_is_none(schema: bytes) -> None:
-    assert mirrors(Raw(schema)) == ()
+    assert param_headers_of(Raw(schema)) == ()
 
 
 def test_an_annotation_is_read_however_it_is_spelled() -> None:
     schema = b'{"properties":{"a":{"type":"str\\u0069ng","x\\u002dmcp-header":"\\u0052egion","maximum":1e400}}}'
-    assert [mirror.header for mirror in mirrors(Raw(schema))] == ["mcp-param-region"]
+    assert [mirror.header for mirror in param_headers_of(Raw(schema))] == ["mcp-param-region"]
 
 
 INVALID: list[tuple[object, str]] = [
@@ -211,21 +211,21 @@ def test_an_invalid_annotation_is_named(schema: object, why: str) -> None:
     """(rule 36)"""
     for _ in range(2):  # refusals are not forgotten, though they are not kept
         with pytest.raises(ValueError, match=why):
-            mirrors(raw(schema))
+            param_headers_of(raw(schema))
     assert find_invalid_x_mcp_header(schema) is not None or isinstance(schema.get("items"), list)  # type: ignore[attr-defined]
 
 
 def test_a_schema_nested_too_deep_to_be_searched_is_refused() -> None:
     deep = b'{"not":' * 100_000 + b'{"x-mcp-header":"A"}' + b"}" * 100_000
     with pytest.raises(ValueError, match="too deep"):
-        mirrors(Raw(deep))
+        param_headers_of(Raw(deep))
 
 
 def test_a_long_chain_of_properties_is_walked() -> None:
     schema, argument = b'{"type":"string","x-mcp-header":"A"}', b'"v"'
     for _ in range(200):
         schema, argument = b'{"properties":{"p":%b}}' % schema, b'{"p":%b}' % argument
-    (mirror,) = mirrors(Raw(schema))
+    (mirror,) = param_headers_of(Raw(schema))
     assert mirror.path == ("p",) * 200
     called = {"name": Raw(b'"t"'), "arguments": Raw(argument)}
     assert headers_for("tools/call", called, LATEST, [mirror])[-1] == ("Mcp-Param-A", "v")
@@ -234,7 +234,7 @@ def test_a_long_chain_of_properties_is_walked() -> None:
 def test_a_large_schema_is_read_too() -> None:
     """It is not kept."""
     schema = of(a=STRING, b={"description": "x" * 70_000})
-    assert mirrors(schema) == mirrors(schema) == mirrors(of(a=STRING))
+    assert param_headers_of(schema) == param_headers_of(schema) == param_headers_of(of(a=STRING))
 
 
 NAMES = st.sampled_from(["a", "b", "x-mcp-header"])
@@ -262,11 +262,11 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 def test_annotations_are_judged_as_the_sdk_judges_them(schema: Any) -> None:
     """(rule 36)"""
     if find_invalid_x_mcp_header(schema) is None:
-        found = {mirror.path: mirror.spelling.removeprefix("Mcp-Param-") for mirror in mirrors(raw(schema))}
+        found = {mirror.path: mirror.spelling.removeprefix("Mcp-Param-") for mirror in param_headers_of(raw(schema))}
         assert found == x_mcp_header_map(schema)
     else:
         with pytest.raises(ValueError, match="x-mcp-header"):
-            mirrors(raw(schema))
+            param_headers_of(raw(schema))
 
 
 # Standard headers
@@ -292,7 +292,7 @@ def test_the_name_that_a_request_is_for(method: str, found: Mapping[str, object]
     assert name_of(method, params(**found)) == name
     sent = headers_for(method, params(**found), LATEST)
     assert sent[:2] == [("MCP-Protocol-Version", LATEST.name), ("Mcp-Method", method)]
-    assert [value for key, value in sent if key == "Mcp-Name"] == ([] if name is None else [spelled(name)])
+    assert [value for key, value in sent if key == "Mcp-Name"] == ([] if name is None else [encode_header(name)])
     check(method, params(**found), headers(*sent))
     check_version(LATEST.name, headers(*sent))
 
@@ -320,7 +320,7 @@ METHOD = ("mcp-method", "tools/call")
         ([METHOD, ("mcp-name", "t"), ("mcp-name", "t")], "Mcp-Name is repeated"),
         ([("mcp-method", "tools/Call"), ("mcp-name", "t")], "Mcp-Method does not say"),
         ([("mcp-method", ""), ("mcp-name", "t")], "Mcp-Method does not say"),
-        ([("mcp-method", spelled("tools/call\n")), ("mcp-name", "t")], "Mcp-Method does not say"),
+        ([("mcp-method", encode_header("tools/call\n")), ("mcp-name", "t")], "Mcp-Method does not say"),
         ([("mcp-method", "=?base64?dG9vbHMvY2FsbA==?="), ("mcp-name", "t")], "Mcp-Method does not say"),
         ([METHOD, ("mcp-name", "T")], "Mcp-Name does not say"),
         ([METHOD, ("mcp-name", "t, t")], "Mcp-Name does not say"),
@@ -365,7 +365,7 @@ SCHEMA = of(
     flag={"type": "boolean", "x-mcp-header": "Flag"},
     deep={"type": "object", "properties": {"inner": {"type": "string", "x-mcp-header": "Inner"}}},
 )
-MIRRORS = mirrors(SCHEMA)
+MIRRORS = param_headers_of(SCHEMA)
 
 
 def call(arguments: bytes) -> dict[str, Raw]:
@@ -452,7 +452,7 @@ def test_a_header_that_says_the_same_in_other_words_is_taken(arguments: bytes, p
         (b'{"count":1}', [("mcp-param-count", "1.5")], "Mcp-Param-Count does not say"),
         (b'{"count":10}', [("mcp-param-count", "1e1")], "Mcp-Param-Count does not say"),
         (b'{"count":1}', [("mcp-param-count", "\u0661")], "Mcp-Param-Count is malformed"),
-        (b'{"count":1}', [("mcp-param-count", spelled("\u0661"))], "Mcp-Param-Count does not say"),
+        (b'{"count":1}', [("mcp-param-count", encode_header("\u0661"))], "Mcp-Param-Count does not say"),
         (b'{"count":true}', [("mcp-param-count", "1")], "Mcp-Param-Count does not say"),
         (b'{"count":1e99999999999999999999}', [("mcp-param-count", "1")], "Mcp-Param-Count does not say"),
         (b"{}", [("mcp-param-text", "a")], "Mcp-Param-Text repeats an argument that is not there"),
@@ -521,4 +521,4 @@ def test_two_values_are_never_taken_for_one(body: Any, other: Any) -> None:
 
 
 def test_base64_is_the_standard_one() -> None:
-    assert spelled("\u00ff\u00ff\u00ff>") == f"=?base64?{base64.b64encode('ÿÿÿ>'.encode()).decode()}?="
+    assert encode_header("\u00ff\u00ff\u00ff>") == f"=?base64?{base64.b64encode('ÿÿÿ>'.encode()).decode()}?="

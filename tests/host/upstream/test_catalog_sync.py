@@ -26,7 +26,7 @@ from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
-from host.upstream import listing
+from host.upstream import catalog_sync
 from tests.kit.gates import kind
 from tests.kit.passes import ATTEMPTS, assert_loop_responsive, measure_passes
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
@@ -116,7 +116,7 @@ async def test_an_endless_list_is_cut_and_said_to_be() -> None:
 
     async with open_world(ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})) as world:
         await world.settled()
-        assert len(names(world)) == listing.MAX_ENTRIES
+        assert len(names(world)) == catalog_sync.MAX_ENTRIES
         assert "the rest is left out" in complaints(world)[0]
 
 
@@ -133,7 +133,7 @@ def large(size: int, pages: int, name: str = "t") -> ScriptedServer:
 
 @pytest.mark.parametrize(("pages", "kept"), [(3, 3), (4, 3), (50, 3)])
 async def test_a_list_has_so_many_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch, pages: int, kept: int) -> None:
-    monkeypatch.setattr(listing, "MAX_BYTES", 3500)
+    monkeypatch.setattr(catalog_sync, "MAX_BYTES", 3500)
     server = large(1000, pages)
     async with open_world(server) as world:
         await world.settled()
@@ -262,7 +262,7 @@ async def test_a_list_that_gives_way_while_it_is_made_is_not_published(autojump_
 
 
 async def test_entries_that_cannot_be_exported_are_left_out_and_the_others_stay() -> None:
-    huge = tool("huge", description="x" * listing.MAX_DEFINITION)
+    huge = tool("huge", description="x" * catalog_sync.MAX_DEFINITION)
     odd: list[Any] = [tool("a"), {}, 5, None, {"name": 7}, tool(""), huge, tool("twice"), tool("b"), tool("twice")]
 
     async def answer(params: dict[str, Any]) -> object:
@@ -703,7 +703,7 @@ async def changed(world: World, big: Renaming, turn: int) -> None:
 async def test_a_server_that_renames_all_its_tools_holds_nobody_up(tmp_path: Path) -> None:
     """From the second turn on more is offered than is kept of a server: each new name was once held against all. A turn
     is one record in the audit, with the count, the first names and a digest; it was 4 MB."""
-    big = Renaming(listing.MAX_ENTRIES)
+    big = Renaming(catalog_sync.MAX_ENTRIES)
     for turn in range(1, 2 * ATTEMPTS + 1):
         big.make(turn)
     good, state = ScriptedServer("good", tools=["x"]), tmp_path / "state"
@@ -723,7 +723,7 @@ async def test_a_server_that_renames_all_its_tools_holds_nobody_up(tmp_path: Pat
         grown = sum(path.stat().st_size for path in files(state / "audit")) - before
         assert 0 < grown < turns * 20_000
         *_, last = records(state / "audit", kind="definitions")
-        assert (last["server"], last["prim"], last["counts"]) == ("big", "tool", {"new": listing.MAX_ENTRIES})
+        assert (last["server"], last["prim"], last["counts"]) == ("big", "tool", {"new": catalog_sync.MAX_ENTRIES})
         assert last["items"] == [f"t{turns}_{number}" for number in range(20)]
     assert [verify(path).soundness for path in files(state / "audit")] == ["ok"]
 
@@ -803,19 +803,21 @@ async def test_no_page_takes_a_list_beyond_its_limit(pages: int) -> None:
 
     async with open_world(ScriptedServer("big", tools=["x"], answers={"tools/list": answer})) as world:
         await world.settled()
-        assert len(listed(world)) == listing.MAX_ENTRIES
+        assert len(listed(world)) == catalog_sync.MAX_ENTRIES
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [listing.MAX_ENTRIES - 1, listing.MAX_ENTRIES, listing.MAX_ENTRIES + 1])
+@pytest.mark.parametrize(
+    "count", [catalog_sync.MAX_ENTRIES - 1, catalog_sync.MAX_ENTRIES, catalog_sync.MAX_ENTRIES + 1]
+)
 async def test_a_list_is_cut_at_its_limit_and_not_before(count: int) -> None:
     async def answer(params: dict[str, Any]) -> Raw:
         return Raw(f'{{"tools":[{",".join(f"""{{"name":"t{number}"}}""" for number in range(count))}]}}'.encode())
 
     async with open_world(ScriptedServer("big", tools=["x"], answers={"tools/list": answer})) as world:
         await world.settled()
-        assert len(listed(world)) == min(count, listing.MAX_ENTRIES)
-        assert any("the rest is left out" in str(event) for event in world.events) == (count > listing.MAX_ENTRIES)
+        assert len(listed(world)) == min(count, catalog_sync.MAX_ENTRIES)
+        assert any("the rest is left out" in str(event) for event in world.events) == (count > catalog_sync.MAX_ENTRIES)
 
 
 def denying(world: World, pattern: str) -> None:
@@ -828,7 +830,7 @@ def denying(world: World, pattern: str) -> None:
 @pytest.mark.slow
 async def test_other_rules_for_long_lists_hold_nobody_up() -> None:
     """Each list took 0.2 s. Who asks for a list meanwhile waits, and is shown what the new rules leave of it."""
-    big, other = Renaming(listing.MAX_ENTRIES - 1), Renaming(listing.MAX_ENTRIES - 1)
+    big, other = Renaming(catalog_sync.MAX_ENTRIES - 1), Renaming(catalog_sync.MAX_ENTRIES - 1)
     other.make(0)
     second = ScriptedServer("other", tools=["x"], answers={"tools/list": other.answer}, start_timeout=600.0)
     async with open_world(big.server(start_timeout=600.0), second) as world:
@@ -840,7 +842,7 @@ async def test_other_rules_for_long_lists_hold_nobody_up() -> None:
             number = next(denied)
             denying(world, f"t0_{number}")
             view = await world.router.view(caller, Kind.TOOL)
-            assert len(view.definitions) == 2 * (listing.MAX_ENTRIES - 2)
+            assert len(view.definitions) == 2 * (catalog_sync.MAX_ENTRIES - 2)
             assert not any(b'__t0_%d"' % number in each for each in view.definitions)
 
         await world.router.view(caller, Kind.TOOL)
@@ -1017,7 +1019,7 @@ async def test_an_honest_server_is_heard_at_once(autojump_clock: MockClock) -> N
 @pytest.mark.slow
 async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
     """Ten thousand held definitions, shown, explained and compared with a thousand rules that match none of them."""
-    big = Renaming(listing.MAX_ENTRIES - 1)
+    big = Renaming(catalog_sync.MAX_ENTRIES - 1)
     rules = Consent(tools=KindConsent(deny=tuple(Rule(f"t*x{number}*y") for number in range(RULES))))
     async with open_world(big.server(trust=Trust.UNTRUSTED, start_timeout=600.0, consent=rules)) as world:
         await world.settled()

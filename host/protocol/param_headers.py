@@ -60,7 +60,7 @@ _CACHED_BYTES = 65_536
 # How a value is spelled
 
 
-def spelled(text: str) -> str:
+def encode_header(text: str) -> str:
     """The text as the value of `Mcp-Name` or `Mcp-Param-*`: itself if a header can hold it, else in base64.
 
     Raises:
@@ -72,7 +72,7 @@ def spelled(text: str) -> str:
     return f"{_OPENS}{b64encode(text.encode()).decode()}{_CLOSES}"
 
 
-def unspelled(header: str) -> str:
+def decode_header(header: str) -> str:
     """What a value of `Mcp-Name` or `Mcp-Param-*` says.
 
     Raises:
@@ -96,7 +96,7 @@ def unspelled(header: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Mirror:
+class ParamHeader:
     """One parameter of a tool that is repeated in a header."""
 
     header: str
@@ -109,7 +109,7 @@ class Mirror:
     """Its type: "string", "integer" or "boolean"."""
 
 
-def mirrors(schema: Raw) -> tuple[Mirror, ...]:
+def param_headers_of(schema: Raw) -> tuple[ParamHeader, ...]:
     """The annotations of an `inputSchema`. It costs little where there are none.
 
     Raises:
@@ -121,13 +121,13 @@ def mirrors(schema: Raw) -> tuple[Mirror, ...]:
     return _read(text) if len(text) > _CACHED_BYTES else _read_once(text)
 
 
-def _read(text: bytes) -> tuple[Mirror, ...]:
-    found: dict[str, Mirror] = {}
+def _read(text: bytes) -> tuple[ParamHeader, ...]:
+    found: dict[str, ParamHeader] = {}
     for path, annotated in _annotated(_decoded(text)):
-        mirror = _mirror(path, annotated)
+        mirror = _param_header(path, annotated)
         if mirror.header in found:
             other = found[mirror.header].path
-            raise ValueError(f"{ANNOTATION} of {_shown(path)} is the same as that of {_shown(other)}")
+            raise ValueError(f"{ANNOTATION} of {_path_text(path)} is the same as that of {_path_text(other)}")
         found[mirror.header] = mirror
     return tuple(found.values())
 
@@ -147,14 +147,16 @@ def _no_number(text: str) -> None:
 
 
 # The keywords, of JSON Schema 2020-12 and of earlier drafts, that hold one schema, several, or one for each name.
-_ONE = frozenset(
+_SUBSCHEMA = frozenset(
     (
         *("items", "additionalItems", "unevaluatedItems", "contains", "propertyNames", "contentSchema"),
         *("additionalProperties", "unevaluatedProperties", "not", "if", "then", "else"),
     )
 )
-_SEVERAL = frozenset(("items", "prefixItems", "allOf", "anyOf", "oneOf"))
-_BY_NAME = frozenset(("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"))
+_SUBSCHEMA_LISTS = frozenset(("items", "prefixItems", "allOf", "anyOf", "oneOf"))
+_SUBSCHEMA_MAPS = frozenset(
+    ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
+)
 
 _Path = tuple[str, ...] | None
 """The properties that lead to a schema; None once anything else lies on the way."""
@@ -175,27 +177,29 @@ def _annotated(root: object) -> Iterator[tuple[_Path, dict[str, object]]]:
 
 
 def _inside(path: _Path, keyword: str, inner: object) -> Iterator[tuple[_Path, object]]:
-    if isinstance(inner, dict) and keyword in _BY_NAME:
+    if isinstance(inner, dict) and keyword in _SUBSCHEMA_MAPS:
         for name, each in inner.items():
             yield ((*path, name) if path is not None and keyword == "properties" else None), each
-    elif isinstance(inner, dict) and keyword in _ONE:
+    elif isinstance(inner, dict) and keyword in _SUBSCHEMA:
         yield None, inner
-    elif isinstance(inner, list) and keyword in _SEVERAL:
+    elif isinstance(inner, list) and keyword in _SUBSCHEMA_LISTS:
         yield from ((None, each) for each in inner)
 
 
-def _mirror(path: _Path, annotated: dict[str, object]) -> Mirror:
+def _param_header(path: _Path, annotated: dict[str, object]) -> ParamHeader:
     if not path:
         raise ValueError(f"{ANNOTATION} stands where no plain property is")
     name, kind = annotated[ANNOTATION], annotated.get("type")
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        raise ValueError(f"{ANNOTATION} of {_shown(path)} is no name that a header can have")
+        raise ValueError(f"{ANNOTATION} of {_path_text(path)} is no name that a header can have")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"{ANNOTATION} of {_shown(path)} is on something else than a string, an integer or a boolean")
-    return Mirror(PARAM_PREFIX + name.lower(), _PARAM + name, path, kind)
+        raise ValueError(
+            f"{ANNOTATION} of {_path_text(path)} is on something else than a string, an integer or a boolean"
+        )
+    return ParamHeader(PARAM_PREFIX + name.lower(), _PARAM + name, path, kind)
 
 
-def _shown(path: _Path) -> str:
+def _path_text(path: _Path) -> str:
     return f"{'.'.join(path or ())[:80]!a}"
 
 
@@ -220,7 +224,7 @@ def name_of(method: str, params: Mapping[str, Raw]) -> str | None:
 
 
 def headers_for(
-    method: str, params: Mapping[str, Raw], revision: Revision, mirrors: Iterable[Mirror] = ()
+    method: str, params: Mapping[str, Raw], revision: Revision, param_headers: Iterable[ParamHeader] = ()
 ) -> list[tuple[str, str]]:
     """The headers of a request that we send. `mirrors` are those of the tool that it calls.
 
@@ -230,11 +234,11 @@ def headers_for(
     made = [(_VERSION, revision.name), (_METHOD, method)]
     name = name_of(method, params)
     if name is not None:
-        made.append((_NAME, spelled(name)))
-    for mirror, argument in _arguments(params, mirrors):
-        said = None if argument is None else _said(argument, mirror)
+        made.append((_NAME, encode_header(name)))
+    for mirror, argument in _arguments(params, param_headers):
+        said = None if argument is None else _header_text(argument, mirror)
         if said is not None:
-            made.append((mirror.spelling, spelled(said)))
+            made.append((mirror.spelling, encode_header(said)))
     return made
 
 
@@ -247,7 +251,7 @@ def check_version(version: str, header: Header) -> None:
     Raises:
         HeaderMismatch: it is missing, repeated, or says something else.
     """
-    if _only(_VERSION, header) != version:
+    if _single_value(_VERSION, header) != version:
         raise _mismatch(_VERSION)
 
 
@@ -258,14 +262,14 @@ def check(method: str, params: Mapping[str, Raw], header: Header) -> None:
         HeaderMismatch: one of them is missing, repeated, malformed, or says something else.
         InvalidParams: the body lacks the name that the method needs.
     """
-    if _only(_METHOD, header) != method:
+    if _single_value(_METHOD, header) != method:
         raise _mismatch(_METHOD)
     name = name_of(method, params)
-    if name is not None and _unspelled(_NAME, _only(_NAME, header)) != name:
+    if name is not None and _decoded_header(_NAME, _single_value(_NAME, header)) != name:
         raise _mismatch(_NAME)
 
 
-def check_params(params: Mapping[str, Raw], mirrors: Iterable[Mirror], header: Header) -> None:
+def check_params(params: Mapping[str, Raw], param_headers: Iterable[ParamHeader], header: Header) -> None:
     """Compare the `Mcp-Param-*` headers of a tool call with its arguments. Headers that no annotation names are none of
     our business, and neither are arguments that no header can say: whether those are lawful is the server's to judge.
 
@@ -274,17 +278,17 @@ def check_params(params: Mapping[str, Raw], mirrors: Iterable[Mirror], header: H
             malformed, or says something else.
         InvalidParams: an argument that must be repeated is no text, or beside too much with a lone surrogate.
     """
-    for mirror, argument in _arguments(params, mirrors):
-        said = None if argument is None else _said(argument, mirror)
+    for mirror, argument in _arguments(params, param_headers):
+        said = None if argument is None else _header_text(argument, mirror)
         if said is not None:
-            value = _unspelled(mirror.spelling, _only(mirror.spelling, header))
-            if not _same(value, said, mirror.kind):
+            value = _decoded_header(mirror.spelling, _single_value(mirror.spelling, header))
+            if not _equal_values(value, said, mirror.kind):
                 raise _mismatch(mirror.spelling)
         elif header(mirror.header):
             raise HeaderMismatch(f"the header {mirror.spelling} repeats an argument that is not there")
 
 
-def _only(spelling: str, header: Header) -> str:
+def _single_value(spelling: str, header: Header) -> str:
     values = header(spelling.lower())
     if not values:
         raise HeaderMismatch(f"the header {spelling} is missing")
@@ -293,9 +297,9 @@ def _only(spelling: str, header: Header) -> str:
     return values[0].strip(_BLANK)
 
 
-def _unspelled(spelling: str, value: str) -> str:
+def _decoded_header(spelling: str, value: str) -> str:
     try:
-        return unspelled(value)
+        return decode_header(value)
     except ValueError:
         raise HeaderMismatch(f"the header {spelling} is malformed") from None
 
@@ -307,10 +311,12 @@ def _mismatch(spelling: str) -> HeaderMismatch:
 # Arguments
 
 
-def _arguments(params: Mapping[str, Raw], mirrors: Iterable[Mirror]) -> Iterator[tuple[Mirror, Raw | None]]:
+def _arguments(
+    params: Mapping[str, Raw], param_headers: Iterable[ParamHeader]
+) -> Iterator[tuple[ParamHeader, Raw | None]]:
     """Every mirror with the argument at its path, None if there is none. Each object on the way is opened once."""
     wanted: dict[tuple[str, ...], set[str]] = {}
-    known = tuple(mirrors)
+    known = tuple(param_headers)
     for mirror in known:
         for depth, name in enumerate(mirror.path):
             wanted.setdefault(mirror.path[:depth], set()).add(name)
@@ -345,14 +351,14 @@ def _opened(raw: Raw | None, names: frozenset[str]) -> dict[str, Raw]:
             return {}
 
 
-def _said(argument: Raw, mirror: Mirror) -> str | None:
+def _header_text(argument: Raw, mirror: ParamHeader) -> str | None:
     """What a header says of an argument; None for null, arrays and objects, of which it says nothing."""
     text = bytes(argument).strip(b" \t\r\n")
     if text[:1] == b'"':
         try:
             return string(text)
         except ValueError:
-            raise InvalidParams(f"the argument {_shown(mirror.path)} is no text that a header could hold") from None
+            raise InvalidParams(f"the argument {_path_text(mirror.path)} is no text that a header could hold") from None
     if text in (b"true", b"false"):
         return text.decode()
     if text[:1] not in (b"n", b"[", b"{"):
@@ -367,7 +373,7 @@ def _integer(text: str) -> str:
     return str(int(number)) if whole and number is not None else text
 
 
-def _same(value: str, said: str, kind: str) -> bool:
+def _equal_values(value: str, said: str, kind: str) -> bool:
     if value == said:
         return True
     # Plain decimals alone: not every reader takes an exponent for a number.

@@ -22,30 +22,38 @@ from host.jsonrpc.raw import encode_object, members
 from host.jsonrpc.strict import has_more_tokens
 from host.outstanding import BrokenAnswer, PeerError
 from host.peer import MAX_TOKENS, Peer
-from host.protocol.handshake import WrongRevision, greeting, offer
+from host.protocol.handshake import UnsupportedRevision, initialize_params, read_initialize_result
 from host.protocol.methods import DISCOVER, INITIALIZE, INITIALIZED, PING
-from host.protocol.mirror import Mirror, headers_for
-from host.protocol.offer import ServerOffer
-from host.protocol.probe import Again, Handshake, Incompatible, Stateless, Verdict, judge_answer, judge_error
-from host.protocol.stateless import discover_params, enveloped
+from host.protocol.negotiated import NegotiatedServer
+from host.protocol.param_headers import ParamHeader, headers_for
+from host.protocol.probe import (
+    Handshake,
+    Incompatible,
+    RetryWith,
+    Stateless,
+    Verdict,
+    verdict_of_error,
+    verdict_of_result,
+)
+from host.protocol.stateless import discover_params, with_envelope
 from host.protocol.versions import LATEST, Revision
 from host.version import VERSION
 from host.wire.link import Link, LinkLost
 
 T = TypeVar("T")
 
-SILENCE = 2.0
+PROBE_TIMEOUT = 2.0
 """Seconds after which a program that has said nothing is greeted, whatever it may answer later."""
-LATE = 5.0
+LATE_PROBE_TIMEOUT = 5.0
 """Seconds that a program which refuses the handshake may still take to answer what it was asked before."""
 MAX_ANSWER = 1024 * 1024
 """Bytes of the answer to a greeting, or to `server/discover`: instructions, and perhaps icons."""
-LATE_GREETING = 1.0
+LATE_INITIALIZE_WAIT = 1.0
 """Seconds that a program which was greeted, and then turned out to be stateless, still has to take the greeting."""
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class Dialect:
     """How a server wants to be spoken to, as far as that is known; kept from one connection to the next.
 
     `may_be_stateless` and `may_shake_hands` are what is still possible; of a server that may do both it is found out.
@@ -59,7 +67,7 @@ class Manner:
     """Whether it turned out to speak the transport of old (HTTP+SSE)."""
 
 
-class ShakesHandsOnly(LinkLost):
+class HandshakeOnly(LinkLost):
     """The server ended when it was asked before the handshake; another one that is not asked may serve."""
 
 
@@ -67,7 +75,9 @@ class StatelessOnly(LinkLost):
     """The server said that it is stateless, but ended because it was greeted; another one that is not may serve."""
 
 
-async def begin(link: Link, peer: Peer[T], asks: Mapping[str, object], manner: Manner, *, exits: bool) -> ServerOffer:
+async def negotiate(
+    link: Link, peer: Peer[T], asks: Mapping[str, object], dialect: Dialect, *, exits: bool
+) -> NegotiatedServer:
     """Open the conversation with a server, which may ask for `asks`, and settle the link on its revision.
 
     Args:
@@ -79,68 +89,72 @@ async def begin(link: Link, peer: Peer[T], asks: Mapping[str, object], manner: M
         PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
         WrongRevision: it speaks only revisions that we do not speak.
     """
-    if not manner.may_be_stateless:
-        return await shake_hands(link, peer, asks)
+    if not dialect.may_be_stateless:
+        return await initialize(link, peer, asks)
     probe = _Probe(peer, asks)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(probe.run)
-        impatient = exits and manner.may_shake_hands and manner.greets_silence
-        with trio.move_on_after(SILENCE if impatient else float("inf")):
+        impatient = exits and dialect.may_shake_hands and dialect.greets_silence
+        with trio.move_on_after(PROBE_TIMEOUT if impatient else float("inf")):
             await probe.ended.wait()
         try:
-            offered = await _decide(link, peer, asks, manner, probe, exits)
+            offered = await _probe_and_decide(link, peer, asks, dialect, probe, exits)
         finally:
             nursery.cancel_scope.cancel("the server has been found out")
     return offered
 
 
-async def _decide(
-    link: Link, peer: Peer[T], asks: Mapping[str, object], manner: Manner, probe: _Probe, exits: bool
-) -> ServerOffer:
+async def _probe_and_decide(
+    link: Link, peer: Peer[T], asks: Mapping[str, object], manner: Dialect, probe: _Probe, exits: bool
+) -> NegotiatedServer:
     if probe.lost is not None:
         if exits and manner.may_shake_hands:
-            raise ShakesHandsOnly(str(probe.lost)) from probe.lost
+            raise HandshakeOnly(str(probe.lost)) from probe.lost
         raise probe.lost
     verdict = probe.verdict
     if verdict is None:
-        return await _greet_meanwhile(link, peer, asks, probe)
+        return await initialize_while_probing(link, peer, asks, probe)
     if isinstance(verdict, Stateless):
-        return _met(link, verdict)
+        return _settle_stateless(link, verdict)
     if isinstance(verdict, Incompatible) or not manner.may_shake_hands:
-        raise WrongRevision(verdict.why if isinstance(verdict, Incompatible) else "it speaks none that is stateless")
-    return await shake_hands(link, peer, asks)
+        raise UnsupportedRevision(
+            verdict.why if isinstance(verdict, Incompatible) else "it speaks none that is stateless"
+        )
+    return await initialize(link, peer, asks)
 
 
-async def _greet_meanwhile(link: Link, peer: Peer[T], asks: Mapping[str, object], probe: _Probe) -> ServerOffer:
+async def initialize_while_probing(
+    link: Link, peer: Peer[T], asks: Mapping[str, object], probe: _Probe
+) -> NegotiatedServer:
     """Greet a program that has said nothing yet. It shakes hands if it takes the greeting, in time if it is stateless;
     otherwise its answer to the first question counts."""
     answer: Raw | None = None
     problem: PeerError | BrokenAnswer | LinkLost | None = None
     try:
         with probe.patience:
-            answer = await peer.request(INITIALIZE, greeting(VERSION, asks))
+            answer = await peer.request(INITIALIZE, initialize_params(VERSION, asks))
     except (PeerError, BrokenAnswer, LinkLost) as found:
         problem = found
     if answer is not None:
         # Outside the scope of that patience: a handshake that was half made must not end as something else.
-        return await _shaken(link, peer, answer)
-    with trio.move_on_after(LATE):
+        return await _read_initialize_result(link, peer, answer)
+    with trio.move_on_after(LATE_PROBE_TIMEOUT):
         await probe.ended.wait()
     verdict = probe.verdict
     if isinstance(verdict, Stateless):
         if problem is not None and peer.ended.is_set():
             raise StatelessOnly(str(peer.lost)) from problem
-        return _met(link, verdict)
+        return _settle_stateless(link, verdict)
     if isinstance(verdict, Incompatible):
-        raise WrongRevision(verdict.why) from problem
+        raise UnsupportedRevision(verdict.why) from problem
     if isinstance(problem, LinkLost):
         # It was slow to hear the first question, and then exited at it.
-        raise ShakesHandsOnly(str(problem)) from problem
+        raise HandshakeOnly(str(problem)) from problem
     assert problem is not None  # patience ends only with a server that is stateless
     raise probe.lost or problem
 
 
-def _met(link: Link, verdict: Stateless) -> ServerOffer:
+def _settle_stateless(link: Link, verdict: Stateless) -> NegotiatedServer:
     link.settle(verdict.offer.revision)
     return verdict.offer
 
@@ -162,11 +176,11 @@ class _Probe:
     async def run(self) -> None:
         try:
             verdict = await self._ask(LATEST, again=True)
-            if isinstance(verdict, Again):
+            if isinstance(verdict, RetryWith):
                 verdict = await self._ask(verdict.revision, again=False)
             self.verdict = verdict
             if isinstance(verdict, Stateless):
-                self.patience.deadline = trio.current_time() + LATE_GREETING
+                self.patience.deadline = trio.current_time() + LATE_INITIALIZE_WAIT
         except LinkLost as lost:
             self.lost = lost
         self.ended.set()
@@ -175,9 +189,11 @@ class _Probe:
         params = discover_params(revision, self._asks, VERSION)
         headers = tuple(headers_for(DISCOVER, params, revision))
         try:
-            return judge_answer(_small(await self._peer.request(DISCOVER, encode_object(params), headers=headers)))
+            return verdict_of_result(
+                _bounded_result(await self._peer.request(DISCOVER, encode_object(params), headers=headers))
+            )
         except PeerError as refusal:
-            return judge_error(refusal.error.code, refusal.error.data, asked=revision.name, again=again)
+            return verdict_of_error(refusal.error.code, refusal.error.data, asked=revision.name, again=again)
         except BrokenAnswer:
             return Handshake()
         except LinkLost as lost:
@@ -186,57 +202,57 @@ class _Probe:
             raise
 
 
-class OtherNow(LinkLost):
+class EraChanged(LinkLost):
     """The server does not speak any more what it was met in."""
 
     answered = True
 
 
-def other_now(refusal: PeerError) -> OtherNow | None:
+def era_change_in(refusal: PeerError) -> EraChanged | None:
     """Why a handshake server is lost that refuses a ping as only stateless ones do; None for any other refusal. In
     answer to a call such a refusal is only a reason to ping it: the code may be the tool's own."""
     if refusal.error.code not in (UnsupportedVersion.code, HeaderMismatch.code):
         return None
-    return OtherNow("it shakes hands no more: it is another server by now")
+    return EraChanged("it shakes hands no more: it is another server by now")
 
 
-async def still_stateless(peer: Peer[T], asks: Mapping[str, object]) -> LinkLost | None:
+async def check_still_stateless(peer: Peer[T], asks: Mapping[str, object]) -> LinkLost | None:
     """Ask a server that was met as stateless who it is: None if it still is; else why it is lost, OtherNow if it is
     there and is another."""
     probe = _Probe(peer, asks)
     await probe.run()
     if probe.lost is None and not isinstance(probe.verdict, Stateless):
-        return OtherNow("it does not speak the revision any more that it did")
+        return EraChanged("it does not speak the revision any more that it did")
     return probe.lost
 
 
-async def still_shakes_hands(peer: Peer[T]) -> OtherNow | None:
+async def check_still_handshake(peer: Peer[T]) -> EraChanged | None:
     """Ping a handshake server that seems to be another one: None if it still answers as one."""
     try:
         await peer.request(PING)
     except PeerError as refusal:
-        return other_now(refusal)
+        return era_change_in(refusal)
     except (BrokenAnswer, LinkLost):
         pass  # the end of the connection is found out elsewhere
     return None
 
 
-async def shake_hands(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> ServerOffer:
+async def initialize(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> NegotiatedServer:
     """Open the conversation as its client, which may be asked for `asks` (2025-11-25, "Lifecycle / Initialization").
 
     Raises:
         PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
         WrongRevision: it answered with a revision that we do not speak.
     """
-    return await _shaken(link, peer, await peer.request(INITIALIZE, greeting(VERSION, asks)))
+    return await _read_initialize_result(link, peer, await peer.request(INITIALIZE, initialize_params(VERSION, asks)))
 
 
-async def _shaken(link: Link, peer: Peer[T], answer: Raw) -> ServerOffer:
+async def _read_initialize_result(link: Link, peer: Peer[T], answer: Raw) -> NegotiatedServer:
     """Conclude the handshake with a server that has answered the greeting; raises as `shake_hands` does."""
     try:
-        offered = offer(_small(answer))
-    except WrongRevision as problem:
-        raise WrongRevision(f"it speaks {problem}") from None
+        offered = read_initialize_result(_bounded_result(answer))
+    except UnsupportedRevision as problem:
+        raise UnsupportedRevision(f"it speaks {problem}") from None
     except ValueError as problem:
         raise BrokenAnswer(str(problem)) from None
     link.settle(offered.revision)
@@ -244,7 +260,7 @@ async def _shaken(link: Link, peer: Peer[T], answer: Raw) -> ServerOffer:
     return offered
 
 
-def _small(answer: Raw) -> Raw:
+def _bounded_result(answer: Raw) -> Raw:
     """The same answer.
 
     Raises:
@@ -265,7 +281,7 @@ async def ask(
     params: Raw | None,
     *,
     subject: T | None = None,
-    mirrors: Iterable[Mirror] = (),
+    mirrors: Iterable[ParamHeader] = (),
 ) -> Raw:
     """Ask a server for something of its own, on no client's behalf: the result as it came. `asks` is what it may ask
     for meanwhile, `mirrors` what headers repeat of the arguments.
@@ -276,6 +292,6 @@ async def ask(
     if not revision.stateless:
         return await peer.request(method, params, subject)
     found = {} if params is None else members(params)
-    stated = enveloped(found, revision, asks, level=None, client_version=VERSION, token=None)
+    stated = with_envelope(found, revision, asks, level=None, client_version=VERSION, token=None)
     headers = tuple(headers_for(method, stated, revision, mirrors))
     return await peer.request(method, encode_object(stated), subject, headers)

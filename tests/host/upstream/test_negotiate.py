@@ -20,11 +20,20 @@ from host.jsonrpc.messages import ErrorBody, Failure, Id, Message, Notification,
 from host.outstanding import BrokenAnswer, PeerError
 from host.peer import Peer, open_peer
 from host.protocol import probe, stateless
-from host.protocol.handshake import WrongRevision
-from host.protocol.offer import ServerOffer
+from host.protocol.handshake import UnsupportedRevision
+from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED
-from host.upstream.backoff import MOST_STARTS
-from host.upstream.begin import LATE, LATE_GREETING, MAX_ANSWER, SILENCE, Manner, ShakesHandsOnly, StatelessOnly, begin
+from host.upstream.backoff import MAX_STARTS
+from host.upstream.negotiate import (
+    LATE_INITIALIZE_WAIT,
+    LATE_PROBE_TIMEOUT,
+    MAX_ANSWER,
+    PROBE_TIMEOUT,
+    Dialect,
+    HandshakeOnly,
+    StatelessOnly,
+    negotiate,
+)
 from host.upstream.supervisor import Failed, Ready
 from host.wire.http_client import open_http
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
@@ -37,8 +46,8 @@ META = "io.modelcontextprotocol/"
 NEW = LATEST.name
 DISCOVERY = {"resultType": "complete", "supportedVersions": [NEW], "capabilities": {"tools": {}}, "instructions": "Do."}
 GREETING = {"protocolVersion": LATEST_LEGACY.name, "capabilities": {"tools": {}}, "serverInfo": {}}
-HANDSHAKE_ONLY = Manner(may_be_stateless=False)
-STATELESS_ONLY = Manner(may_shake_hands=False)
+HANDSHAKE_ONLY = Dialect(may_be_stateless=False)
+STATELESS_ONLY = Dialect(may_shake_hands=False)
 
 
 class Far:
@@ -94,18 +103,18 @@ class Begun:
 
     def __init__(self, link: MemoryLink) -> None:
         self.link = link
-        self.offer: ServerOffer | None = None
+        self.offer: NegotiatedServer | None = None
         self.problem: BaseException | None = None
         self.ended = trio.Event()
 
-    async def run(self, peer: Peer[Any], manner: Manner, exits: bool) -> None:
+    async def run(self, peer: Peer[Any], manner: Dialect, exits: bool) -> None:
         try:
-            self.offer = await begin(self.link, peer, {"roots": {}}, manner, exits=exits)
+            self.offer = await negotiate(self.link, peer, {"roots": {}}, manner, exits=exits)
         except* (LinkLost, PeerError, BrokenAnswer, ValueError) as group:
             self.problem = first_exception(group)
         self.ended.set()
 
-    async def met(self) -> ServerOffer:
+    async def met(self) -> NegotiatedServer:
         with trio.fail_after(100):
             await self.ended.wait()
         assert self.offer is not None, self.problem
@@ -121,12 +130,12 @@ class Begun:
 
 
 @asynccontextmanager
-async def beginning(manner: Manner | None = None, *, exits: bool = True) -> AsyncIterator[tuple[Far, Begun]]:
+async def beginning(manner: Dialect | None = None, *, exits: bool = True) -> AsyncIterator[tuple[Far, Begun]]:
     near, far = memory_links()
     server, begun = Far(far), Begun(near)
     async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
-        nursery.start_soon(begun.run, peer, manner or Manner(), exits)
+        nursery.start_soon(begun.run, peer, manner or Dialect(), exits)
         yield server, begun
         nursery.cancel_scope.cancel()
 
@@ -219,7 +228,7 @@ async def test_a_refused_version_leads_to_the_handshake_only_if_the_server_names
             server.says(await server.hears("initialize"), GREETING)
             assert (await begun.met()).revision is LATEST_LEGACY
         else:
-            assert isinstance(await begun.fails(), WrongRevision)
+            assert isinstance(await begun.fails(), UnsupportedRevision)
             assert server.more() == []
 
 
@@ -276,7 +285,7 @@ async def test_a_slow_program_of_another_stateless_revision_is_met_in_that(
 async def test_an_error_that_only_stateless_servers_know_never_leads_to_the_handshake(code: int, data: object) -> None:
     async with beginning() as (server, begun):
         server.refuses(await server.hears("server/discover"), code, data)
-        assert isinstance(await begun.fails(), WrongRevision)
+        assert isinstance(await begun.fails(), UnsupportedRevision)
         assert server.more() == []
 
 
@@ -287,21 +296,21 @@ async def test_a_program_that_exits_at_the_question_is_to_be_started_again_witho
     async with beginning() as (server, begun):
         await server.hears("server/discover")
         server.exits()
-        assert isinstance(await begun.fails(), ShakesHandsOnly)
+        assert isinstance(await begun.fails(), HandshakeOnly)
     async with beginning(HANDSHAKE_ONLY) as (server, begun):
         server.says(await server.hears("initialize"), GREETING)
         assert (await begun.met()).revision is LATEST_LEGACY
 
 
-@pytest.mark.parametrize(("manner", "exits"), [(STATELESS_ONLY, True), (Manner(), False), (HANDSHAKE_ONLY, True)])
-async def test_whoever_cannot_be_started_without_the_question_is_just_lost(manner: Manner, exits: bool) -> None:
+@pytest.mark.parametrize(("manner", "exits"), [(STATELESS_ONLY, True), (Dialect(), False), (HANDSHAKE_ONLY, True)])
+async def test_whoever_cannot_be_started_without_the_question_is_just_lost(manner: Dialect, exits: bool) -> None:
     """What is at a URL, what may not shake hands, and what was not asked."""
     async with beginning(manner, exits=exits) as (server, begun):
         await server.hears("initialize" if manner is HANDSHAKE_ONLY else "server/discover")
         server.exits()
         problem = await begun.fails()
         assert isinstance(problem, LinkLost)
-        assert not isinstance(problem, ShakesHandsOnly)
+        assert not isinstance(problem, HandshakeOnly)
 
 
 async def test_a_slow_program_that_exits_only_after_it_was_greeted_is_started_again_too(
@@ -312,7 +321,7 @@ async def test_a_slow_program_that_exits_only_after_it_was_greeted_is_started_ag
         await server.hears("server/discover")
         await server.hears("initialize")
         server.exits()
-        assert isinstance(await begun.fails(), ShakesHandsOnly)
+        assert isinstance(await begun.fails(), HandshakeOnly)
 
 
 # By its silence
@@ -326,11 +335,11 @@ async def test_a_silent_program_is_greeted_and_what_it_says_later_to_the_questio
         began = trio.current_time()
         asked = await server.hears("server/discover")
         id = await server.hears("initialize")
-        assert trio.current_time() - began == pytest.approx(SILENCE)
+        assert trio.current_time() - began == pytest.approx(PROBE_TIMEOUT)
         server.says(id, GREETING)
         offer = await begun.met()
         server.says(asked, DISCOVERY)
-        await trio.sleep(LATE + 1)
+        await trio.sleep(LATE_PROBE_TIMEOUT + 1)
         assert begun.link.revision is offer.revision is LATEST_LEGACY
         assert set(server.more()) == {"notifications/initialized", "notifications/cancelled"}
 
@@ -346,7 +355,7 @@ async def test_a_slow_program_that_refuses_the_handshake_is_met_by_its_late_answ
         await trio.sleep(1)
         if after:
             server.refuses(greeted, -32022, {"supported": [NEW]})
-            await trio.sleep(LATE - 1)
+            await trio.sleep(LATE_PROBE_TIMEOUT - 1)
             assert not begun.ended.is_set()
             server.says(asked, DISCOVERY)
         else:
@@ -365,11 +374,11 @@ async def test_a_slow_program_that_answers_both_has_shaken_hands(autojump_clock:
         greeted = await server.hears("initialize")
         await trio.sleep(3)
         server.says(asked, DISCOVERY)
-        await trio.sleep(LATE_GREETING - 0.1)
+        await trio.sleep(LATE_INITIALIZE_WAIT - 0.1)
         assert not begun.ended.is_set()
         server.says(greeted, GREETING)
         assert (await begun.met()).revision is LATEST_LEGACY
-        await trio.sleep(LATE + LATE_GREETING)
+        await trio.sleep(LATE_PROBE_TIMEOUT + LATE_INITIALIZE_WAIT)
         assert begun.link.revision is LATEST_LEGACY
         assert server.more() == ["notifications/initialized"]
 
@@ -379,7 +388,7 @@ class Stuck(MemoryLink):
 
     async def send(self, parcel: Parcel) -> None:
         if isinstance(parcel.message, Notification):
-            await trio.sleep(LATE_GREETING * 3)
+            await trio.sleep(LATE_INITIALIZE_WAIT * 3)
         await super().send(parcel)
 
 
@@ -390,7 +399,7 @@ async def test_a_handshake_that_was_half_made_in_time_is_made(autojump_clock: Mo
         asked = await server.hears("server/discover")
         greeted = await server.hears("initialize")
         server.says(asked, DISCOVERY)
-        await trio.sleep(LATE_GREETING - 0.1)
+        await trio.sleep(LATE_INITIALIZE_WAIT - 0.1)
         server.says(greeted, GREETING)
         assert (await begun.met()).revision is LATEST_LEGACY
         assert server.more() == ["notifications/initialized"]
@@ -409,7 +418,7 @@ async def test_a_slow_program_that_ignores_the_handshake_is_met_by_its_late_answ
         began = trio.current_time()
         server.says(asked, DISCOVERY)
         assert (await begun.met()).revision is LATEST
-        assert trio.current_time() - began == pytest.approx(LATE_GREETING)
+        assert trio.current_time() - began == pytest.approx(LATE_INITIALIZE_WAIT)
         if late is not None:
             server.says(greeted, late)
         await trio.sleep(10)
@@ -435,12 +444,12 @@ async def test_a_late_refusal_of_the_question_does_not_hurry_the_handshake(autoj
         asked = await server.hears("server/discover")
         greeted = await server.hears("initialize")
         server.refuses(asked, -32601)
-        await trio.sleep(LATE_GREETING + LATE + 10)
+        await trio.sleep(LATE_INITIALIZE_WAIT + LATE_PROBE_TIMEOUT + 10)
         server.says(greeted, GREETING)
         assert (await begun.met()).revision is LATEST_LEGACY
 
 
-@pytest.mark.parametrize("pause", [0.0, LATE_GREETING / 2])
+@pytest.mark.parametrize("pause", [0.0, LATE_INITIALIZE_WAIT / 2])
 async def test_a_slow_program_that_exits_at_the_handshake_is_to_be_started_again_without_it(
     pause: float, autojump_clock: MockClock
 ) -> None:
@@ -476,12 +485,12 @@ async def test_a_slow_program_of_no_revision_in_common_that_exits_at_the_handsha
         await server.hears("initialize")
         server.refuses(asked, -32022, {"supported": ["2099-01-01"]})
         server.exits()
-        assert isinstance(await begun.fails(), WrongRevision)
+        assert isinstance(await begun.fails(), UnsupportedRevision)
 
 
 async def test_a_program_that_was_met_before_is_not_greeted_for_its_silence(autojump_clock: MockClock) -> None:
     """But it is if it says that it does not know the question: it was replaced."""
-    async with beginning(Manner(greets_silence=False)) as (server, begun):
+    async with beginning(Dialect(greets_silence=False)) as (server, begun):
         asked = await server.hears("server/discover")
         await trio.sleep(60)
         assert server.more() == []
@@ -498,13 +507,13 @@ async def test_a_program_that_refuses_the_handshake_and_says_nothing_else_in_tim
         server.refuses(await server.hears("initialize"), -32022)
         began = trio.current_time()
         problem = await begun.fails()
-        assert trio.current_time() - began == pytest.approx(LATE)
+        assert trio.current_time() - began == pytest.approx(LATE_PROBE_TIMEOUT)
         assert isinstance(problem, PeerError)
         assert problem.error.code == -32022
 
 
 @pytest.mark.parametrize(
-    ("code", "data", "kind"), [(-32601, None, PeerError), (-32022, {"supported": ["2099-01-01"]}, WrongRevision)]
+    ("code", "data", "kind"), [(-32601, None, PeerError), (-32022, {"supported": ["2099-01-01"]}, UnsupportedRevision)]
 )
 async def test_a_program_that_refuses_both_late_fails_with_what_tells_most(
     code: int, data: object, kind: type[Exception], autojump_clock: MockClock
@@ -549,7 +558,7 @@ async def test_a_server_that_is_said_to_be_modern_is_never_greeted(autojump_cloc
     async with beginning(STATELESS_ONLY) as (server, begun):
         server.refuses(await server.hears("server/discover"), -32601)
         problem = await begun.fails()
-        assert isinstance(problem, WrongRevision)
+        assert isinstance(problem, UnsupportedRevision)
         assert str(problem) == "it speaks none that is stateless"
         assert server.more() == []
 
@@ -581,7 +590,7 @@ class Answering(MemoryLink):
 
 
 @asynccontextmanager
-async def over_http(problem: LinkLost, manner: Manner | None = None) -> AsyncIterator[tuple[Far, Begun, Answering]]:
+async def over_http(problem: LinkLost, manner: Dialect | None = None) -> AsyncIterator[tuple[Far, Begun, Answering]]:
     near, far = memory_links()
     near.__class__ = Answering
     assert isinstance(near, Answering)
@@ -589,7 +598,7 @@ async def over_http(problem: LinkLost, manner: Manner | None = None) -> AsyncIte
     server, begun = Far(far), Begun(near)
     async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
-        nursery.start_soon(begun.run, peer, manner or Manner(), False)
+        nursery.start_soon(begun.run, peer, manner or Dialect(), False)
         yield server, begun, near
         nursery.cancel_scope.cancel()
 
@@ -626,7 +635,7 @@ async def test_an_outage_says_nothing_of_what_is_spoken(problem: LinkLost) -> No
 
 async def test_a_url_that_is_said_to_be_modern_is_not_greeted_whatever_it_answers() -> None:
     async with over_http(HttpRefused(404, "no"), STATELESS_ONLY) as (_, begun, link):
-        assert isinstance(await begun.fails(), WrongRevision)
+        assert isinstance(await begun.fails(), UnsupportedRevision)
         assert link.asked == ["server/discover"]
 
 
@@ -692,8 +701,8 @@ async def test_what_each_answer_over_http_leads_to(status: int, body: bytes, kin
                 open_http(server.url, {}, lambda what, detail: None) as link,
                 open_peer(link, NullHandler()) as peer,
             ):
-                ended = (await begin(link, peer, {}, Manner(), exits=False)).revision.name
-        except* WrongRevision:
+                ended = (await negotiate(link, peer, {}, Dialect(), exits=False)).revision.name
+        except* UnsupportedRevision:
             ended = "refusal"
         except* HttpRefused:
             ended = "outage"
@@ -764,7 +773,7 @@ class Slow(Examined):
         self.answers["initialize"] = self._greeted
 
     async def _discovered_now(self, params: dict[str, Any]) -> object:
-        await trio.sleep(SILENCE + 1)
+        await trio.sleep(PROBE_TIMEOUT + 1)
         return self._discovery()
 
     async def _greeted(self, params: dict[str, Any]) -> object:
@@ -818,7 +827,7 @@ async def test_a_program_that_exits_though_it_is_not_greeted_any_more_waits_betw
     async def exits_each_other_time(params: dict[str, Any]) -> object:
         link = server.link
         assert link is not None
-        await trio.sleep(SILENCE + 1)
+        await trio.sleep(PROBE_TIMEOUT + 1)
         if server.connections % 2 == 0:
             link.close()
             await trio.sleep_forever()
@@ -829,7 +838,7 @@ async def test_a_program_that_exits_though_it_is_not_greeted_any_more_waits_betw
         await trio.sleep(100)
         assert 2 <= len(failures(world)) < 15
         assert len(failures(world)) <= server.connections <= 2 * len(failures(world)) + 2
-        assert server.connections <= 2 * MOST_STARTS  # in less than two minutes
+        assert server.connections <= 2 * MAX_STARTS  # in less than two minutes
         assert server.began()[:4] == ["server/discover", "initialize", "server/discover", "server/discover"]
 
 

@@ -41,15 +41,15 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_DEFINITION = 1024 * 1024
 MAX_DEFINITION_TOKENS = 50_000
 """Structural characters outside strings: definitions are opened in the event loop."""
-MOST_NAMED = 20
+MAX_NAMED = 20
 """Entries of one list that are named in the log, by what is wrong with them."""
-MAX_SECONDS = 30.0
-FIRST_AGAIN = 2.0
-LAST_AGAIN = 60.0
+READ_TIMEOUT = 30.0
+FIRST_RETRY_DELAY = 2.0
+MAX_RETRY_DELAY = 60.0
 """Seconds until a list that could not be read is tried again: at first, and at the most."""
 
 
-class Lister:
+class CatalogSync:
     """Keeps the lists of one connected server in the catalog, as the gate lets them be seen. `pace` is that of all
     connections of the server."""
 
@@ -72,9 +72,9 @@ class Lister:
         self.left_out: dict[Kind, list[str]] = {}
         """Which definitions of the present lists clients could not read, and why not."""
 
-    def mark(self, kinds: Iterable[Kind]) -> None:
+    def mark_changed(self, kinds: Iterable[Kind]) -> None:
         """These lists may have changed: they are read again soon."""
-        self._mark({kind for kind in kinds if self._offer.offers(kind)})
+        self._mark({kind for kind in kinds if self._offer.has_capability(kind)})
 
     def _mark(self, marked: set[Kind]) -> None:
         self._marked |= marked
@@ -83,7 +83,7 @@ class Lister:
         if self._marked:
             self._wake.set()
 
-    async def until_read(self, kinds: Iterable[Kind]) -> None:
+    async def wait_until_read(self, kinds: Iterable[Kind]) -> None:
         """Wait until lists that are marked now have been read: a request that depends on a definition must not be
         judged by a former one. They are read sooner for that. A list that could not be read stands as it was."""
         for kind in kinds:
@@ -113,7 +113,7 @@ class Lister:
 
     async def run(self) -> None:
         """Read again what was marked, and what could not be read, until cancelled."""
-        took, patience = 0.0, FIRST_AGAIN
+        took, patience = 0.0, FIRST_RETRY_DELAY
         try:
             while True:
                 with trio.move_on_after(patience if self._unread else math.inf):
@@ -135,7 +135,7 @@ class Lister:
                 finally:  # see `begin`
                     self._pace.read(trio.current_time(), changed=changed)
                 took = trio.current_time() - began
-                patience = min(2 * patience, LAST_AGAIN) if again and self._unread else FIRST_AGAIN
+                patience = min(2 * patience, MAX_RETRY_DELAY) if again and self._unread else FIRST_RETRY_DELAY
         finally:  # the connection ends, and nobody waits for its lists any more
             self._over = True
             self._read_one.unpark_all()
@@ -151,7 +151,7 @@ class Lister:
 
     async def _read(self, kind: Kind) -> bool | None:
         listing = LISTINGS[kind]
-        if not self._offer.offers(kind):
+        if not self._offer.has_capability(kind):
             return await self._publish(kind, [], None)
         stateless = self._offer.revision.stateless
         found, hints = list[Raw](), list[Freshness]()
@@ -159,7 +159,7 @@ class Lister:
         reading = trio.CancelScope()
         held = self._catalog.memory.hold(server_owner(self._server), Use.LISTS, drop=lambda: _drop(held, reading))
         try:
-            with trio.fail_after(MAX_SECONDS), held, reading:
+            with trio.fail_after(READ_TIMEOUT), held, reading:
                 await read_list(
                     self._client.ask, listing, found, hints, self._complain, held.grow, cursors_may_be_empty=stateless
                 )
@@ -173,7 +173,7 @@ class Lister:
             self._complain(f"{listing.method} gave no list: {problem}")
             return None
         except trio.TooSlowError:
-            self._complain(f"{listing.method} took longer than {MAX_SECONDS:.0f} s; {len(found)} entries were read")
+            self._complain(f"{listing.method} took longer than {READ_TIMEOUT:.0f} s; {len(found)} entries were read")
             if not found:
                 return None
             hints.append(STALE)  # a part of it is not what the server vouches for
@@ -214,7 +214,7 @@ class Lister:
             f"{LISTINGS[kind].method}: what was listed takes more memory than other servers leave (memory); none of it "
             f"is listed until there is room"
         )
-        self.mark((kind,))
+        self.mark_changed((kind,))
 
     def _made(self, kind: Kind, definitions: list[Definition]) -> Steps[tuple[PreparedListing, ServerEntries]]:
         gate, server = self._gate, self._server
@@ -231,7 +231,7 @@ class Lister:
         return observation, part
 
     def _usable(self, listing: Listing, found: list[Raw]) -> Steps[list[Definition]]:
-        complaints = _Complaints(self._complain)
+        complaints = _Problems(self._complain)
         unreadable: list[str] = []
         definitions: list[Definition] = []
         for raw in found:
@@ -256,14 +256,18 @@ class Lister:
             if self._gate.policies.sanitize_text(self._server, name) != name:
                 complaints.add(f"{what} is left out: its name cannot be seen whole")
                 continue
-            if listing.kind is Kind.TOOL and self._offer.revision.stateless and (why := _unmirrored(raw)) is not None:
+            if (
+                listing.kind is Kind.TOOL
+                and self._offer.revision.stateless
+                and (why := _bad_param_headers(raw)) is not None
+            ):
                 complaints.add(f"{what} is left out: {why}")
                 continue
             definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
         self.left_out[listing.kind] = unreadable
         if unreadable:
-            more = f", and {len(unreadable) - MOST_NAMED} more" if len(unreadable) > MOST_NAMED else ""
-            text = f"left out, since clients could not read it: {', '.join(unreadable[:MOST_NAMED])}{more}"
+            more = f", and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
+            text = f"left out, since clients could not read it: {', '.join(unreadable[:MAX_NAMED])}{more}"
             self._journal.note(EntryOmitted(self._server, text, f"unreadable {listing.kind.value}"))
         named = Counter(definition.name for definition in definitions)
         for name, count in named.items():
@@ -283,7 +287,7 @@ class Lister:
         self._journal.note(EntryOmitted(self._server, what))
 
 
-class _Complaints:
+class _Problems:
     """What is wrong with the entries of one list: so many are told one by one, and the number of the others."""
 
     def __init__(self, complain: Callable[[str], None]) -> None:
@@ -292,12 +296,12 @@ class _Complaints:
 
     def add(self, what: str) -> None:
         self._count += 1
-        if self._count <= MOST_NAMED:
+        if self._count <= MAX_NAMED:
             self._complain(what)
 
     def end(self) -> None:
-        if self._count > MOST_NAMED:
-            self._complain(f"{self._count - MOST_NAMED} more entries of the same list are left out for such reasons")
+        if self._count > MAX_NAMED:
+            self._complain(f"{self._count - MAX_NAMED} more entries of the same list are left out for such reasons")
 
 
 def _unreadable(definition: bytes) -> Steps[str | None]:
@@ -380,7 +384,7 @@ def _drop(held: Holding, reading: trio.CancelScope) -> None:
     reading.cancel("its memory is needed elsewhere")
 
 
-def _unmirrored(definition: Raw) -> str | None:
+def _bad_param_headers(definition: Raw) -> str | None:
     """Why no client could call this tool over HTTP; None if one can (2026-07-28, "Custom Headers from Tool
     Parameters")."""
     try:

@@ -23,39 +23,39 @@ from host.protocol.methods import LISTINGS, Kind
 from host.protocol.subscriptions import ACKNOWLEDGED, LISTEN, Filter, acknowledged, listen_params, subscription_of
 from host.upstream.backoff import Backoff
 from host.upstream.call import UpstreamCall, internal_call
-from host.upstream.client import Client, failure, too_late
+from host.upstream.client import Client, as_upstream_error, timed_out
 from host.upstream.resource_watches import ResourceWatches
 from host.wire.link import LinkLost
 
-ACKNOWLEDGE = 10.0
+ACKNOWLEDGE_TIMEOUT = 10.0
 """Seconds in which a server must acknowledge."""
-OVERLAP = 0.5
+FORMER_GRACE = 0.5
 """Seconds for which a request still counts after another one took its place, where streams are independent."""
 
 
-class _Open:
+class _ListenRequest:
     """One such request: `honoured` once it is acknowledged, `failed` once it is over; either sets `known`."""
 
     def __init__(self, wanted: Filter) -> None:
-        self.wanted = wanted
+        self.requested = wanted
         self.origin = internal_call(listens=True)
         self.scope = trio.CancelScope()
-        self.known = trio.Event()
-        self.honoured: Filter | None = None
+        self.settled = trio.Event()
+        self.acknowledged: Filter | None = None
         self.failed: PeerError | BrokenAnswer | LinkLost | None = None
 
 
-class Listening:
+class ChangeStream:
     """That of one connection, for the lists that `changed` is told of (None: for none) and what `watches` wants."""
 
     def __init__(self, client: Client, watches: ResourceWatches, changed: Callable[[list[Kind]], None] | None) -> None:
         self._client = client
         self._watches = watches
         self._changed = changed
-        self._current: _Open | None = None
-        self._coming: _Open | None = None
+        self._current: _ListenRequest | None = None
+        self._coming: _ListenRequest | None = None
         """What shall take the place of the current one, once it is acknowledged."""
-        self._former: _Open | None = None
+        self._former: _ListenRequest | None = None
         """The one before the current one, for `OVERLAP`."""
         self._missed = True
         """Whether something may have changed while nothing was listened to: since the lists were first read, or since
@@ -77,10 +77,10 @@ class Listening:
         if notice.method == ACKNOWLEDGED:
             coming = self._coming
             if coming is not None and subject is coming.origin:
-                coming.honoured = acknowledged(notice.params)
-                coming.known.set()
-                self._replace(coming, overlap=OVERLAP if in_flight.exact else 0)
-                self._make_good(coming.honoured)
+                coming.acknowledged = acknowledged(notice.params)
+                coming.settled.set()
+                self._replace(coming, overlap=FORMER_GRACE if in_flight.exact else 0)
+                self._make_good(coming.acknowledged)
             return False
         return any(each is not None and subject is each.origin for each in (self._current, self._former))
 
@@ -107,19 +107,19 @@ class Listening:
         if not wanted.lists and not wanted.uris:
             self._replace(None, overlap=0)
             return frozenset()
-        coming = self._coming = _Open(wanted)
+        coming = self._coming = _ListenRequest(wanted)
         self._nursery.start_soon(self._hold, coming)
-        with trio.move_on_after(ACKNOWLEDGE):
-            await coming.known.wait()
-        if coming.honoured is None:
+        with trio.move_on_after(ACKNOWLEDGE_TIMEOUT):
+            await coming.settled.wait()
+        if coming.acknowledged is None:
             self._coming = None
             coming.scope.cancel("it was not acknowledged")
             problem = coming.failed
             server = self._client.server
-            raise too_late(server, ACKNOWLEDGE) if problem is None else failure(server, problem)
-        return frozenset(coming.honoured.uris)
+            raise timed_out(server, ACKNOWLEDGE_TIMEOUT) if problem is None else as_upstream_error(server, problem)
+        return frozenset(coming.acknowledged.uris)
 
-    def _replace(self, coming: _Open | None, *, overlap: float) -> None:
+    def _replace(self, coming: _ListenRequest | None, *, overlap: float) -> None:
         if self._former is not None:
             self._former.scope.cancel("two others took its place")
         former, self._former, self._current, self._coming = self._current, None, coming, None
@@ -136,17 +136,17 @@ class Listening:
             self._changed(kinds)
         self._missed = False
 
-    async def _hold(self, opened: _Open) -> None:
+    async def _hold(self, opened: _ListenRequest) -> None:
         """One such request, to its end."""
         began = trio.current_time()
         with opened.scope:
             try:
-                params = encode_object(listen_params(opened.wanted))
+                params = encode_object(listen_params(opened.requested))
                 await self._client.ask(LISTEN, params, opened.origin)
                 opened.failed = LinkLost("it ended the request")
             except (PeerError, BrokenAnswer, LinkLost) as problem:
                 opened.failed = problem
-        opened.known.set()
+        opened.settled.set()
         if self._former is opened:
             self._former = None
         if self._current is not opened:

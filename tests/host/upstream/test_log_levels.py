@@ -14,7 +14,7 @@ from config import Isolation
 from host.exchange import Caller
 from host.jsonrpc.messages import ErrorBody
 from host.outstanding import PeerError
-from host.upstream.levels import PATIENCE, Levels
+from host.upstream.log_levels import SET_LEVEL_TIMEOUT, LogLevels
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, later, open_world
 
 LOGS: dict[str, Any] = {"tools": {}, "logging": {}}
@@ -173,11 +173,11 @@ async def test_two_clients_at_once_leave_the_server_at_the_most_verbose_level(or
 async def test_a_server_that_does_not_agree_is_left_alone_and_nobody_waits(
     trouble: str, autojump_clock: MockClock
 ) -> None:
-    server = Logger("a", delay=2 * PATIENCE, refuses=trouble == "refuses")
+    server = Logger("a", delay=2 * SET_LEVEL_TIMEOUT, refuses=trouble == "refuses")
     async with open_world(server) as world:
         client = await world.client()
         await wants(client, "error")
-        await trio.sleep(PATIENCE + 1)
+        await trio.sleep(SET_LEVEL_TIMEOUT + 1)
         await wants(client, "debug")
         await trio.sleep(1)
         assert server.levels == ["error", "debug"]
@@ -216,7 +216,7 @@ async def test_a_dedicated_instance_follows_its_own_client() -> None:
 
 
 def test_levels_of_those_who_are_gone_are_forgotten() -> None:
-    levels = Levels()
+    levels = LogLevels()
     callers = [Caller("x", None), Caller("x", "a"), Caller("x", "b")]
     for caller in callers:
         levels.want(caller, "info")
@@ -262,7 +262,7 @@ async def test_a_call_comes_behind_the_level_that_was_wanted_before_it() -> None
 
 
 async def test_no_call_waits_until_a_server_agrees_to_a_level(autojump_clock: MockClock) -> None:
-    server, caller = Logger("a", delay=PATIENCE / 2), Caller("other", None)
+    server, caller = Logger("a", delay=SET_LEVEL_TIMEOUT / 2), Caller("other", None)
     server.answers["tools/call"] = done
     async with open_world(server) as world:
         await world.settled()
@@ -271,6 +271,6 @@ async def test_no_call_waits_until_a_server_agrees_to_a_level(autojump_clock: Mo
             world.router.set_log_level(caller, level)
             await client.call("a__x")
         assert server.asked[-3:] == ["logging/setLevel", "tools/call", "tools/call"]
-        assert trio.current_time() < PATIENCE / 4
-        await trio.sleep(PATIENCE)
+        assert trio.current_time() < SET_LEVEL_TIMEOUT / 4
+        await trio.sleep(SET_LEVEL_TIMEOUT)
         assert server.levels == ["error", "debug"]

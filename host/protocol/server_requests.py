@@ -26,7 +26,7 @@ SAMPLED_LINKS = (("messages", "*", "content", "content", "*"), ("messages", "*",
 a message is one block or an array of them."""
 
 
-class Question(Enum):
+class ServerRequest(Enum):
     """The four things a server may ask for."""
 
     SAMPLING = "sampling"
@@ -39,17 +39,17 @@ SAMPLE = "sampling/createMessage"
 ELICIT = "elicitation/create"
 LIST_ROOTS = "roots/list"
 
-METHODS: dict[str, tuple[Question, ...]] = {
-    SAMPLE: (Question.SAMPLING,),
-    ELICIT: (Question.FORM, Question.URL),
-    LIST_ROOTS: (Question.ROOTS,),
+METHODS: dict[str, tuple[ServerRequest, ...]] = {
+    SAMPLE: (ServerRequest.SAMPLING,),
+    ELICIT: (ServerRequest.FORM, ServerRequest.URL),
+    LIST_ROOTS: (ServerRequest.ROOTS,),
 }
 """The methods of questions, each with the questions that it may turn out to be."""
 
 _SAMPLING_TOOLS: dict[str, object] = {"sampling": {"tools": {}}}
 
 
-class CannotAsk(Exception):
+class ServerRequestRejected(Exception):
     """The question is not passed on. `code` and `why` are the JSON-RPC error for the server that asked; `why` is one
     sentence and holds nothing of the client's but what it can do.
 
@@ -60,10 +60,12 @@ class CannotAsk(Exception):
         super().__init__(why)
         self.code = code
         self.why = why
-        self.lacks = lacks
+        self.missing_capability = lacks
 
 
-def question_of(method: str, params: Raw | None, *, identified: bool = True) -> tuple[Question, dict[str, Raw]] | None:
+def server_request_of(
+    method: str, params: Raw | None, *, identified: bool = True
+) -> tuple[ServerRequest, dict[str, Raw]] | None:
     """What is asked, with the members of its params; None for a method that is no question.
 
     With `identified`, sending the user to a page needs an `elicitationId`; the stateless revision has none.
@@ -75,24 +77,24 @@ def question_of(method: str, params: Raw | None, *, identified: bool = True) -> 
         return None
     found = _opened(method, params)
     if method == LIST_ROOTS:
-        return Question.ROOTS, found
+        return ServerRequest.ROOTS, found
     if method == SAMPLE:
-        _need("messages", _is_array(found.get("messages")), "an array")
-        _need("maxTokens", _is_number(found.get("maxTokens")), "a number")
-        return Question.SAMPLING, found
+        _require("messages", _is_array(found.get("messages")), "an array")
+        _require("maxTokens", _is_number(found.get("maxTokens")), "a number")
+        return ServerRequest.SAMPLING, found
     return _elicitation(found, identified), found
 
 
-def capability_of(question: Question, params: Mapping[str, Raw] | None = None) -> dict[str, object]:
+def capability_of(question: ServerRequest, params: Mapping[str, Raw] | None = None) -> dict[str, object]:
     """What a client must declare to be asked this, as its capabilities spell it. `params` are those of the question."""
-    if question is Question.SAMPLING:
+    if question is ServerRequest.SAMPLING:
         return _SAMPLING_TOOLS if _offers_tools(params or {}) else {"sampling": {}}
-    if question is Question.ROOTS:
+    if question is ServerRequest.ROOTS:
         return {"roots": {}}
     return {"elicitation": {question.value: {}}}
 
 
-def fit(question: Question, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
+def adapt(question: ServerRequest, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
     """The params as a client with these abilities may get them. `params` are those that `question_of` gave.
 
     `asker` is what people call the server: behind Colonnade a client sees one server, so a message to its user begins
@@ -104,18 +106,18 @@ def fit(question: Question, params: Mapping[str, Raw], abilities: Abilities, ask
     """
     _refuse_undeclared(question, params, abilities)
     try:
-        return _fitted(question, params, abilities, asker)
+        return _adapted(question, params, abilities, asker)
     except ValueError:  # what a deep stack cannot open although a shallow one could
-        raise CannotAsk(INVALID_PARAMS, "the params are nested too deep") from None
+        raise ServerRequestRejected(INVALID_PARAMS, "the params are nested too deep") from None
 
 
-def can(abilities: Abilities, question: Question) -> bool:
+def supports(abilities: Abilities, question: ServerRequest) -> bool:
     """Whether a client with these abilities can be asked this at all."""
     return {
-        Question.SAMPLING: abilities.sampling,
-        Question.FORM: abilities.form,
-        Question.URL: abilities.url,
-        Question.ROOTS: abilities.roots,
+        ServerRequest.SAMPLING: abilities.sampling,
+        ServerRequest.FORM: abilities.form,
+        ServerRequest.URL: abilities.url,
+        ServerRequest.ROOTS: abilities.roots,
     }[question]
 
 
@@ -129,14 +131,14 @@ def with_elicitation_id(params: Mapping[str, Raw], id: str) -> dict[str, Raw]:
     return {**params, "elicitationId": encode(id)}
 
 
-def unidentified(params: Mapping[str, Raw]) -> dict[str, Raw]:
+def without_elicitation_id(params: Mapping[str, Raw]) -> dict[str, Raw]:
     """The same params without an id, as the stateless revision has them (2026-07-28, "ElicitRequestURLParams")."""
     return {name: each for name, each in params.items() if name != "elicitationId"}
 
 
 def stateless_form(method: str, params: Mapping[str, Raw]) -> tuple[str, Mapping[str, Raw]]:
     """A question as a stateless client may have it, in a result or in the status of a task."""
-    return method, unidentified(params) if method == ELICIT else params
+    return method, without_elicitation_id(params) if method == ELICIT else params
 
 
 def completed_id(params: Raw | None) -> str | None:
@@ -162,27 +164,27 @@ def fit_elicitations(data: Raw | None, rename: Callable[[str], str], asker: str)
         ids = [elicitation_id(page) for page in pages]
     except (ValueError, KeyError):
         return None
-    if not all(_is_page(_said(page.get("url"))) for page in pages):
+    if not all(_is_page(_text(page.get("url"))) for page in pages):
         return None
     fitted = [with_elicitation_id(page, rename(id)) for page, id in zip(pages, ids, strict=True)]
     for page in fitted:
         if _is_string(page.get("message")):
-            page["message"] = _signed(page["message"], asker)
+            page["message"] = _with_asker_name(page["message"], asker)
     found["elicitations"] = encode([encode_object(page) for page in fitted])
     return encode_object(found)
 
 
-def pages_of(data: Raw | None) -> list[dict[str, Raw]] | None:
+def elicitation_params_of(data: Raw | None) -> list[dict[str, Raw]] | None:
     """The pages that a URL_REQUIRED error names, each as the params of a Question.URL without an id; None if it names
     none, or anything that is no such question."""
     try:
         pages = [members(each) for each in items(members(data or b"")["elicitations"])]
         asked = [_elicitation({"mode": encode("url"), **page}, identified=False) for page in pages]
-    except (ValueError, KeyError, CannotAsk):
+    except (ValueError, KeyError, ServerRequestRejected):
         return None
-    if not pages or any(question is not Question.URL for question in asked):
+    if not pages or any(question is not ServerRequest.URL for question in asked):
         return None
-    return [{"mode": encode("url"), **unidentified(page)} for page in pages]
+    return [{"mode": encode("url"), **without_elicitation_id(page)} for page in pages]
 
 
 def urls_required(data: Raw | None) -> list[tuple[str, str]]:
@@ -191,19 +193,19 @@ def urls_required(data: Raw | None) -> list[tuple[str, str]]:
         pages = [members(each) for each in items(members(data or b"")["elicitations"]) if is_object(each)]
     except (ValueError, KeyError):
         return []
-    return [(_said(page.get("message")) or "", url) for page in pages if (url := _said(page.get("url")))]
+    return [(_text(page.get("message")) or "", url) for page in pages if (url := _text(page.get("url")))]
 
 
-def refuse_unspoken(question: Question, revision: Revision) -> None:
+def refuse_unsupported(question: ServerRequest, revision: Revision) -> None:
     """Refuse a question that does not exist in the revision settled with the server that asks it.
 
     Raises:
         CannotAsk: it does not.
     """
     if question in METHODS[ELICIT] and not revision.has_elicitation:
-        raise CannotAsk(METHOD_NOT_FOUND, f"{revision.name} has no elicitation")
-    if question is Question.URL and not revision.has_url_elicitation:
-        raise CannotAsk(INVALID_PARAMS, f"{revision.name} has no elicitation in mode url")
+        raise ServerRequestRejected(METHOD_NOT_FOUND, f"{revision.name} has no elicitation")
+    if question is ServerRequest.URL and not revision.has_url_elicitation:
+        raise ServerRequestRejected(INVALID_PARAMS, f"{revision.name} has no elicitation in mode url")
 
 
 # Recognising
@@ -215,26 +217,26 @@ def _opened(method: str, params: Raw | None) -> dict[str, Raw]:
     try:
         return members(params or b"")
     except ValueError:
-        raise CannotAsk(INVALID_PARAMS, f"{method} needs params that are an object") from None
+        raise ServerRequestRejected(INVALID_PARAMS, f"{method} needs params that are an object") from None
 
 
-def _elicitation(found: Mapping[str, Raw], identified: bool) -> Question:
-    mode = _said(found["mode"]) if "mode" in found else "form"
-    _need("message", _is_string(found.get("message")), "a string")
+def _elicitation(found: Mapping[str, Raw], identified: bool) -> ServerRequest:
+    mode = _text(found["mode"]) if "mode" in found else "form"
+    _require("message", _is_string(found.get("message")), "a string")
     if mode == "form":
         schema = found.get("requestedSchema")
-        _need("requestedSchema", schema is not None and is_object(schema), "an object")
-        return Question.FORM
+        _require("requestedSchema", schema is not None and is_object(schema), "an object")
+        return ServerRequest.FORM
     if mode == "url":
-        _need("url", _is_page(_said(found.get("url"))), "an http or https URL")
-        _need("elicitationId", not identified or _said(found.get("elicitationId")) is not None, "a string")
-        return Question.URL
-    raise CannotAsk(INVALID_PARAMS, "the mode of an elicitation is form or url")
+        _require("url", _is_page(_text(found.get("url"))), "an http or https URL")
+        _require("elicitationId", not identified or _text(found.get("elicitationId")) is not None, "a string")
+        return ServerRequest.URL
+    raise ServerRequestRejected(INVALID_PARAMS, "the mode of an elicitation is form or url")
 
 
-def _need(member: str, met: bool, shape: str) -> None:
+def _require(member: str, met: bool, shape: str) -> None:
     if not met:
-        raise CannotAsk(INVALID_PARAMS, f"the member {member!r} is missing or not {shape}")
+        raise ServerRequestRejected(INVALID_PARAMS, f"the member {member!r} is missing or not {shape}")
 
 
 def _is_array(raw: Raw | None) -> bool:
@@ -259,7 +261,7 @@ def _head(raw: Raw) -> bytes:
     return bytes(raw).lstrip()[:1]
 
 
-def _said(raw: Raw | None) -> str | None:
+def _text(raw: Raw | None) -> str | None:
     """The text of a member that is a string, else None."""
     try:
         return None if raw is None else string(raw)
@@ -270,50 +272,56 @@ def _said(raw: Raw | None) -> str | None:
 # Fitting
 
 
-def _fitted(question: Question, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
+def _adapted(question: ServerRequest, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
     fitted = {name: each for name, each in params.items() if name != "task"}
-    if question is Question.SAMPLING:
-        _refuse_strange_messages(fitted, abilities)
+    if question is ServerRequest.SAMPLING:
+        _refuse_invalid_messages(fitted, abilities)
         # The client would read "this server" as Colonnade, which is every server.
-        if "includeContext" in fitted and _said(fitted["includeContext"]) != "none":
+        if "includeContext" in fitted and _text(fitted["includeContext"]) != "none":
             fitted["includeContext"] = encode("none")
-    elif question is not Question.ROOTS:
-        fitted["message"] = _signed(fitted["message"], asker)
-    if question is Question.FORM and not abilities.choice_schemas:
+    elif question is not ServerRequest.ROOTS:
+        fitted["message"] = _with_asker_name(fitted["message"], asker)
+    if question is ServerRequest.FORM and not abilities.choice_schemas:
         fitted.pop("mode", None)
         fitted["requestedSchema"] = _plain_form(fitted["requestedSchema"])
     return fitted
 
 
-def _refuse_undeclared(question: Question, params: Mapping[str, Raw], abilities: Abilities) -> None:
-    if can(abilities, question):
+def _refuse_undeclared(question: ServerRequest, params: Mapping[str, Raw], abilities: Abilities) -> None:
+    if supports(abilities, question):
         return
     lacks = capability_of(question, params)
     if question in METHODS[ELICIT]:
         if abilities.form or abilities.url:
-            raise CannotAsk(INVALID_PARAMS, f"the client does not do elicitation in mode {question.value}", lacks)
-        raise CannotAsk(METHOD_NOT_FOUND, "the client does not do elicitation", lacks)
-    raise CannotAsk(METHOD_NOT_FOUND, f"the client does not do {question.value}", lacks)
+            raise ServerRequestRejected(
+                INVALID_PARAMS, f"the client does not do elicitation in mode {question.value}", lacks
+            )
+        raise ServerRequestRejected(METHOD_NOT_FOUND, "the client does not do elicitation", lacks)
+    raise ServerRequestRejected(METHOD_NOT_FOUND, f"the client does not do {question.value}", lacks)
 
 
-def _refuse_strange_messages(params: Mapping[str, Raw], abilities: Abilities) -> None:
+def _refuse_invalid_messages(params: Mapping[str, Raw], abilities: Abilities) -> None:
     """Refuse what this client's revision or its sampling has no words for; nothing is left out in silence."""
     if not abilities.sampling_tools and _offers_tools(params):
-        raise CannotAsk(INVALID_PARAMS, "the client's sampling does not take tools", _SAMPLING_TOOLS)
+        raise ServerRequestRejected(INVALID_PARAMS, "the client's sampling does not take tools", _SAMPLING_TOOLS)
     if abilities.sampling_tools and abilities.audio:
         return
     for content in _contents(params["messages"]):
         if _is_array(content) and not abilities.sampling_arrays:
-            raise CannotAsk(INVALID_PARAMS, "the client's sampling takes one content block in a message, not an array")
+            raise ServerRequestRejected(
+                INVALID_PARAMS, "the client's sampling takes one content block in a message, not an array"
+            )
         for block in items(content) if _is_array(content) else [content]:
-            _refuse_strange_block(_type(block), abilities)
+            _refuse_invalid_block(_type(block), abilities)
 
 
-def _refuse_strange_block(kind: str | None, abilities: Abilities) -> None:
+def _refuse_invalid_block(kind: str | None, abilities: Abilities) -> None:
     if kind in ("tool_use", "tool_result") and not abilities.sampling_tools:
-        raise CannotAsk(INVALID_PARAMS, f"the client's sampling does not take content of type {kind}", _SAMPLING_TOOLS)
+        raise ServerRequestRejected(
+            INVALID_PARAMS, f"the client's sampling does not take content of type {kind}", _SAMPLING_TOOLS
+        )
     if kind == "audio" and not abilities.audio:
-        raise CannotAsk(INVALID_PARAMS, "the client does not take audio")
+        raise ServerRequestRejected(INVALID_PARAMS, "the client does not take audio")
 
 
 def _offers_tools(params: Mapping[str, Raw]) -> bool:
@@ -329,10 +337,10 @@ def _contents(messages: Raw) -> Iterator[Raw]:
 
 
 def _type(raw: Raw) -> str | None:
-    return _said(members(raw).get("type")) if is_object(raw) else None
+    return _text(members(raw).get("type")) if is_object(raw) else None
 
 
-def _signed(message: Raw, asker: str) -> Raw:
+def _with_asker_name(message: Raw, asker: str) -> Raw:
     """The message with who asks before it. Only put before: its own bytes, escapes and all, stay as they are."""
     return Raw(bytes(encode(f"[{asker}] "))[:-1] + bytes(message).lstrip()[1:])
 
@@ -356,9 +364,9 @@ def _plain_field(field: Raw) -> Raw:
         return field
     before = members(field)
     found = dict(before)
-    kind = _said(found.get("type"))
+    kind = _text(found.get("type"))
     if kind == "array":
-        raise CannotAsk(INVALID_PARAMS, "the client's forms have no field for several choices")
+        raise ServerRequestRejected(INVALID_PARAMS, "the client's forms have no field for several choices")
     # Only booleans had defaults; a strict client would turn the whole form away.
     if kind in ("string", "number", "integer"):
         found.pop("default", None)
@@ -373,9 +381,9 @@ def _plain_choice(found: dict[str, Raw]) -> dict[str, Raw]:
         choices = [members(each) for each in items(found["oneOf"])]
         values, names = [each["const"] for each in choices], [each["title"] for each in choices]
     except (ValueError, KeyError):
-        raise CannotAsk(INVALID_PARAMS, "a choice in the form is not made of const and title") from None
+        raise ServerRequestRejected(INVALID_PARAMS, "a choice in the form is not made of const and title") from None
     if not all(map(_is_string, (*values, *names))):
-        raise CannotAsk(INVALID_PARAMS, "a choice in the form is not made of strings")
+        raise ServerRequestRejected(INVALID_PARAMS, "a choice in the form is not made of strings")
     plain: dict[str, Raw] = {}
     for name, each in found.items():
         if name == "oneOf":

@@ -15,7 +15,7 @@ from msgspec import Raw
 from host.errors import InvalidParams
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string
 from host.protocol.methods import CALL, GET, READ
-from host.protocol.questions import LIST_ROOTS
+from host.protocol.server_requests import LIST_ROOTS
 from host.protocol.stateless import INPUT_REQUIRED, KIND
 
 RETRIED = frozenset({CALL.name, READ.name, GET.name})
@@ -28,7 +28,7 @@ _REQUESTS, _RESPONSES, _STATE = "inputRequests", "inputResponses", "requestState
 
 
 @dataclass(frozen=True, slots=True)
-class MoreInput:
+class InputRequests:
     """What a server wants before it goes on."""
 
     requests: Mapping[str, tuple[str, Raw | None]]
@@ -47,7 +47,7 @@ class Retry:
     state: str | None
 
 
-def more_input(result: Raw) -> MoreInput:
+def read_input_required(result: Raw) -> InputRequests:
     """What a server's result of type input_required asks for.
 
     Raises:
@@ -57,7 +57,7 @@ def more_input(result: Raw) -> MoreInput:
     if _REQUESTS not in found and _STATE not in found:
         raise ValueError("the result wants more input and does not say which")
     requests = _requests(found[_REQUESTS]) if _REQUESTS in found else {}
-    return MoreInput(requests, _state(found), _REQUESTS in found)
+    return InputRequests(requests, _state(found), _REQUESTS in found)
 
 
 def input_required(requests: Mapping[str, tuple[str, Mapping[str, Raw]]], state: str | None) -> Raw:

@@ -17,7 +17,7 @@ from config import Isolation
 from host.jsonrpc.messages import ErrorBody
 from host.outstanding import PeerError
 from host.protocol.versions import LATEST
-from host.upstream.listening import ACKNOWLEDGE, OVERLAP
+from host.upstream.change_stream import ACKNOWLEDGE_TIMEOUT, FORMER_GRACE
 from host.wire.link import LinkLost
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
 
@@ -250,7 +250,7 @@ async def test_without_an_acknowledgement_a_subscription_fails_in_time_and_what_
         with pytest.raises(Refusal) as refused:
             await client.request("resources/subscribe", {"uri": f"a+{E}"})
         assert refused.value.code == 504
-        assert trio.current_time() - began == pytest.approx(ACKNOWLEDGE, abs=0.1)
+        assert trio.current_time() - began == pytest.approx(ACKNOWLEDGE_TIMEOUT, abs=0.1)
         await server.tells(UPDATED, {"uri": D})
         await wait_all_tasks_blocked()
         assert updates(client) == [f"a+{D}"]
@@ -300,7 +300,7 @@ async def test_a_watch_that_is_taken_back_at_once_is_answered_and_so_is_the_next
             for _ in range(2):  # the first is taken, and not yet looked at
                 await trio.lowlevel.checkpoint()
             assert await client.request("resources/unsubscribe", {"uri": f"a+{D}"}) == {}
-            await trio.sleep(3 * ACKNOWLEDGE)
+            await trio.sleep(3 * ACKNOWLEDGE_TIMEOUT)
             assert asked.done
         server.acknowledges()
         await trio.sleep(100)
@@ -402,7 +402,7 @@ async def test_streams_of_their_own_may_be_read_in_any_order(autojump_clock: Moc
         await wait_all_tasks_blocked()
         assert updates(client) == [f"a+{D}"]
         assert [each["ended"] for each in server.listens[-2:]] == [False, False]
-        await trio.sleep(2 * OVERLAP)
+        await trio.sleep(2 * FORMER_GRACE)
         assert [each["ended"] for each in server.listens[-2:]] == [True, False]
         server.link.write_bytes(_notice(UPDATED, told), former)
         await wait_all_tasks_blocked()
