@@ -24,14 +24,14 @@ from host.console.admin import HostAdmin
 from host.console.control import open_control_socket
 from host.console.login import ConsoleSessions
 from host.console.web import allowed_hosts, console_app, console_url
-from host.downstream.hosted import Hosted, open_hosted
-from host.downstream.http import open_http_face
-from host.downstream.parking import Lot, open_lot
+from host.downstream.http.app import open_http_endpoint
+from host.downstream.parked_calls import ParkedCalls, open_parked_calls
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
 from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.status import status
 from host.downstream.stdio import own_stdout, serve_stdio
+from host.downstream.task_store import TaskStore, open_task_store
 from host.downstream.tasks import Tasks
 from host.heap import collect, give_back, tune
 from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, excerpt
@@ -71,8 +71,8 @@ class Host:
     gate: Gate
     upstreams: Upstreams
     router: Router
-    parked_calls: Lot
-    hosted_tasks: Hosted
+    parked_calls: ParkedCalls
+    hosted_tasks: TaskStore
     stateless: Stateless
     admin: HostAdmin
     memory: Budget
@@ -169,8 +169,8 @@ async def open_host(
                 gate.definitions.on_visibility_changed = partial(_reconsider, catalog, upstreams)
                 router = Router(catalog, gate, upstreams)
                 async with (
-                    open_lot(partial(on_crash, "a call that may ask its client"), memory) as parked_calls,
-                    open_hosted(partial(on_crash, "a task"), memory) as hosted_tasks,
+                    open_parked_calls(partial(on_crash, "a call that may ask its client"), memory) as parked_calls,
+                    open_task_store(partial(on_crash, "a task"), memory) as hosted_tasks,
                     trio.open_nursery() as nursery,
                 ):
                     stateless = Stateless(router, journal, parked_calls, Tasks(router, hosted_tasks))
@@ -217,7 +217,7 @@ async def serve(
         open_host(config, state, journal) as host,
         _follow_reloads(host, signals),
         _open_own_console(host, bound, signals.stop, announce) as console,
-        open_http_face(
+        open_http_endpoint(
             config.listen,
             host.router,
             host.stateless,

@@ -43,9 +43,9 @@ from host.console.api import (
     encode,
 )
 from host.console.login import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSession, ConsoleSessions, TooManyTries
-from host.downstream.edge import BODY_PATIENCE, NO_HEADERS, Gone, cancel_when, until_gone
-from host.downstream.security import FULL, RETRY_AFTER, Headers
-from host.downstream.streams import HEARTBEAT, body, respond, start
+from host.downstream.http.replies import HEARTBEAT_INTERVAL, respond, send_body, start_response
+from host.downstream.http.request import BODY_TIMEOUT, NO_HEADERS, ClientGone, cancel_when, until_gone
+from host.downstream.http.security import NO_CONNECTION_MESSAGE, RETRY_AFTER, Headers
 from host.jsonrpc.raw import REFUSALS
 from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
 
@@ -155,13 +155,13 @@ class ConsoleApp:
             await self._route(scope, receive, send)
         except _Refused as refused:
             await respond(send, refused.status, {**_JSON, **refused.headers}, encode(refused.body))
-        except Gone:
+        except ClientGone:
             return
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["raw_path"].decode("latin-1"), scope["method"]
         if not claim(scope, None, reserved=True):
-            raise _Refused(503, FULL, headers={"retry-after": RETRY_AFTER})
+            raise _Refused(503, NO_CONNECTION_MESSAGE, headers={"retry-after": RETRY_AFTER})
         if path in self._files:
             if method != "GET":
                 raise _Refused(405, "this is only to be read")
@@ -241,7 +241,7 @@ class ConsoleApp:
     async def _events(self, session: ConsoleSession, receive: Receive, send: Send) -> None:
         if list(self._streams.values()).count(session) >= MAX_STREAMS:
             raise _Refused(429, f"this console is open in {MAX_STREAMS} pages already")
-        await start(send, 200, _NDJSON)
+        await start_response(send, 200, _NDJSON)
         async with until_gone(receive) as nursery:
             scope = nursery.cancel_scope
             nursery.start_soon(cancel_when, self._stop, scope)
@@ -253,16 +253,16 @@ class ConsoleApp:
                     await self._send_changes(session, send)
             finally:
                 del self._streams[scope]
-        await body(send, b"", more=False)
+        await send_body(send, b"", more=False)
 
     async def _send_changes(self, session: ConsoleSession, send: Send) -> None:
         feed = StateFeed(self._api)
         while True:
             line = b""  # a sign of life
-            with trio.move_on_after(HEARTBEAT):
+            with trio.move_on_after(HEARTBEAT_INTERVAL):
                 line = encode(await feed.next())
             self._sessions.touch(session)
-            await body(send, line + b"\n", more=True)
+            await send_body(send, line + b"\n", more=True)
 
     def _end_streams(self) -> None:
         """Those of sessions that are over."""
@@ -286,17 +286,17 @@ async def _read_body(receive: Receive) -> bytes:
         Gone: it will not come.
     """
     data = b""
-    with trio.move_on_after(BODY_PATIENCE):
+    with trio.move_on_after(BODY_TIMEOUT):
         while True:
             event = await receive()
             if event["type"] == "http.disconnect":
-                raise Gone
+                raise ClientGone
             data += bytes(event.get("body", b""))
             if len(data) > MAX_REQUEST:
                 raise _Refused(413, f"a request has at most {MAX_REQUEST} bytes")
             if not event.get("more_body", False):
                 return data
-    raise _Refused(408, f"the body did not come within {BODY_PATIENCE:.0f} s")
+    raise _Refused(408, f"the body did not come within {BODY_TIMEOUT:.0f} s")
 
 
 def _cookies(headers: Headers) -> Mapping[str, str]:

@@ -21,24 +21,24 @@ COPIES = 3
 the transport to the server holds it."""
 
 
-NOT_YET = "the memory for requests is used up (memory); nothing was carried out, try again later"
-UNDER_WAY = (
+NO_MEMORY_MESSAGE = "the memory for requests is used up (memory); nothing was carried out, try again later"
+CANCELLED_MESSAGE = (
     "the request was called off since its memory was needed elsewhere (memory); its server may have carried it out"
 )
-ANSWERED = "the request was carried out, but there is no memory for its answer of {size} bytes (memory)"
+ANSWER_TOO_LARGE_MESSAGE = "the request was carried out, but there is no memory for its answer of {size} bytes (memory)"
 
 
-def unanswerable(id: Id | None, size: int) -> Failure:
+def answer_too_large(id: Id | None, size: int) -> Failure:
     """The answer in place of one that takes too much memory."""
-    return Failure(ErrorBody(TooLarge.code, ANSWERED.format(size=size)), id)
+    return Failure(ErrorBody(TooLarge.code, ANSWER_TOO_LARGE_MESSAGE.format(size=size)), id)
 
 
-def called_off(id: Id | None) -> Failure:
+def memory_cancelled(id: Id | None) -> Failure:
     """The answer to a request that was called off for its memory."""
-    return Failure(ErrorBody(Unavailable.code, UNDER_WAY), id)
+    return Failure(ErrorBody(Unavailable.code, CANCELLED_MESSAGE), id)
 
 
-class Charge:
+class RequestCharge:
     """What one request is charged with. As a context manager it is released at the end."""
 
     def __init__(self, budget: Budget, owner: Owner) -> None:
@@ -53,7 +53,7 @@ class Charge:
         """The memory was needed elsewhere."""
         return self._held.dropped
 
-    def arrives(self, more: int) -> None:
+    def add_request_bytes(self, more: int) -> None:
         """So many bytes more of the request have come.
 
         Raises:
@@ -62,7 +62,7 @@ class Charge:
         self._held.grow(more)
         self._body += more
 
-    def carried_out(self) -> None:
+    def begin_processing(self) -> None:
         """The request is whole, and is about to be carried out.
 
         Raises:
@@ -70,7 +70,7 @@ class Charge:
         """
         self._held.resize(COPIES * self._body)
 
-    def answers(self, size: int) -> None:
+    def set_answer_size(self, size: int) -> None:
         """There is an answer of so many bytes. What was dropped before is charged anew: an error needs little.
 
         Raises:
@@ -80,7 +80,7 @@ class Charge:
             self._held = self._hold()
         self._held.resize(self._body + size)
 
-    def moves(self) -> None:
+    def touch(self) -> None:
         """A part of the answer was taken."""
         self._held.touch()
 
@@ -108,7 +108,7 @@ class Charge:
         """It is over."""
         self._held.release()
 
-    def __enter__(self) -> Charge:
+    def __enter__(self) -> RequestCharge:
         return self
 
     def __exit__(self, *_: object) -> None:

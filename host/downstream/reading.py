@@ -20,12 +20,12 @@ from host.worker import run_in_worker
 
 LARGE_BYTES = 512 * 1024
 """Heavy messages of this size or more are large; the others are read beside them, and never wait for them."""
-LARGE_AT_ONCE = 3
-LARGE_OF_ONE = 2
+MAX_LARGE = 3
+MAX_LARGE_PER_CLIENT = 2
 """Large messages that are read at once; of one identity."""
-SMALL_AT_ONCE = 1
+MAX_SMALL = 1
 """Heavy messages below LARGE_BYTES that are read at once."""
-PATIENCE = 10.0
+QUEUE_TIMEOUT = 10.0
 """Seconds that a heavy message waits for its turn."""
 SWITCH_INTERVAL = 0.001
 """Seconds that a worker thread may keep the interpreter. The loop gives it up at every system call and has to get it
@@ -37,7 +37,7 @@ def share_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
 
 
-class _Turns:
+class _ParseSlots:
     """Slots that identities take in turns."""
 
     def __init__(self, at_once: int, of_one: int) -> None:
@@ -88,10 +88,10 @@ class MessageReader:
     """One for the whole host."""
 
     def __init__(self) -> None:
-        self._large = _Turns(LARGE_AT_ONCE, LARGE_OF_ONE)
-        self._small = _Turns(SMALL_AT_ONCE, SMALL_AT_ONCE)
+        self._large = _ParseSlots(MAX_LARGE, MAX_LARGE_PER_CLIENT)
+        self._small = _ParseSlots(MAX_SMALL, MAX_SMALL)
 
-    async def read(self, data: bytes, patience: float = PATIENCE, identity: str | None = None) -> Received:
+    async def read(self, data: bytes, patience: float = QUEUE_TIMEOUT, identity: str | None = None) -> Received:
         """Read what a client sent. A wait for a turn can be cancelled; a reading that has begun may end
         first, see `run_aside`.
 

@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 import trio
 from msgspec import Raw
 
-from host.downstream.changes import Changes, Send, open_changes
-from host.downstream.guard import guarded, params_of
-from host.downstream.streams import EventStream, History
+from host.downstream.error_answers import errors_as_answers, params_of
+from host.downstream.http.replies import EventStream, History
+from host.downstream.list_changes import ListChanges, Send, track_changes
 from host.downstream.tasks import IN_HANDSHAKE, Tasks
 from host.errors import TOO_MANY_REQUESTS, InvalidRequest
 from host.exchange import Answered, Caller, Exchange, ProgressCallback
@@ -65,7 +65,7 @@ Say = Callable[[Notification | Request], bool]
 """Puts a message on a client's stream without waiting; False if that stream is closed or full."""
 
 
-class Standing:
+class StandingStream:
     """What is said to a client outside any request: now, if it listens. Of notices that only say that something
     changed, the newest of each waits until it does.
 
@@ -83,14 +83,14 @@ class Standing:
         """None while nothing waits: a client that holds nothing has no share of the budget."""
         self._closed = False
 
-    def say(self, message: Notification | Request) -> bool:
+    def enqueue(self, message: Notification | Request) -> bool:
         """Whether it was said."""
         return self._say is not None and self._say(message)
 
     def notify(self, notice: Notification) -> None:
         """Say it now or later; of several of the same thing that wait, only the newest is said. Where there is no
         memory for it, it is lost, and an older one stays."""
-        if self._closed or (not self._kept and self.say(notice)):
+        if self._closed or (not self._kept and self.enqueue(notice)):
             return
         key = _subject(notice)
         former = self._kept.get(key)
@@ -105,7 +105,7 @@ class Standing:
         self._flush()
 
     @contextmanager
-    def listening(self, say: Say) -> Iterator[None]:
+    def attached(self, say: Say) -> Iterator[None]:
         """The client listens for the block; what waited is said first."""
         self._say = say
         self._flush()
@@ -118,7 +118,7 @@ class Standing:
     def _flush(self) -> None:
         while self._kept:
             key, notice = next(iter(self._kept.items()))
-            if not self.say(notice):
+            if not self.enqueue(notice):
                 return
             self._forget(key)
 
@@ -160,7 +160,7 @@ def _size(key: bytes, notice: Notification) -> int:
     return len(key) + len(notice.params or b"")
 
 
-class _Outlet:
+class _RequestHandle:
     """A way to the session's client. Implements `host.exchange.Outlet`. `scope` holds the request that it is for; None
     where it is for none."""
 
@@ -181,7 +181,7 @@ class _Outlet:
             if is_at_least(notice, level or DEFAULT_LEVEL) and (level is not None or not standing):
                 self._say(notice)
         elif standing and notice.method == PROGRESS:  # of a task: the next report says it as well
-            self._session.standing.say(notice)
+            self._session.standing.enqueue(notice)
         elif standing:
             self._session.standing.notify(notice)
         else:
@@ -208,7 +208,7 @@ class _Outlet:
 
         async def call_off(id: Id, notice: Notification) -> None:
             if said and not self._say(notice):
-                self._session.say_anywhere(notice)
+                self._session.send_anywhere(notice)
 
         asked = encode_object(params)
         if self.task is not None:
@@ -237,7 +237,7 @@ class Session:
         self.opening: InitializeRequest | None = None
         self.serving: Serving[trio.CancelScope] = Serving()
         self.asking: OutstandingRequests[object] = OutstandingRequests()
-        self.standing = Standing(memory, client_owner(identity))
+        self.standing = StandingStream(memory, client_owner(identity))
         self.standing_stream: EventStream | None = None
         """Where that goes over Streamable HTTP."""
         self.level: str | None = None
@@ -255,7 +255,7 @@ class Session:
         self._begun = False
         self._ready = trio.Event()
         self._initialized = trio.Event()
-        self._changes: Changes | None = None
+        self._changes: ListChanges | None = None
         self._streams: dict[trio.CancelScope, Say] = {}
         """Those of the requests under way, by their scopes."""
 
@@ -273,13 +273,13 @@ class Session:
                 raise begun
             return await self._initialize(begun)
 
-        return guarded(request, initialize, self._journal, self._name)
+        return errors_as_answers(request, initialize, self._journal, self._name)
 
-    def is_of(self, endpoint: str | None, identity: str | None) -> bool:
+    def belongs_to(self, endpoint: str | None, identity: str | None) -> bool:
         """Whether whoever comes so may use it: at another endpoint, or for another owner, it does not exist."""
         return self.endpoint == endpoint and self.identity == identity
 
-    def do_without_handshake(self) -> None:
+    def skip_handshake(self) -> None:
         """Its client sends one request and no handshake: it can be told nothing but the answer. Whoever has a name has
         the dedicated instances of that name."""
         self._begun = True
@@ -297,13 +297,13 @@ class Session:
     async def answer(self, request: Request, scope: trio.CancelScope, say: Say) -> Success | Failure | None:
         """The answer to a request that was begun; None if the client called it off, which is answered with nothing.
         `say` puts on the request's own stream what comes before the answer."""
-        outlet = _Outlet(self, say, scope)
+        outlet = _RequestHandle(self, say, scope)
         self._streams[scope] = say
         answer: Success | Failure | None = None
         try:
             with scope:
                 await trio.lowlevel.checkpoint_if_cancelled()
-                answer = await guarded(
+                answer = await errors_as_answers(
                     request, lambda request: self._result(request, outlet), self._journal, self._name
                 )
             return answer
@@ -312,9 +312,9 @@ class Session:
             self.serving.end(request.id, scope)
             self.last_used = trio.current_time()
 
-    def say_anywhere(self, message: Notification | Request) -> None:
+    def send_anywhere(self, message: Notification | Request) -> None:
         """Say it on whichever stream of the client is open: what it must hear though the stream for it is gone."""
-        for say in (self.standing.say, *reversed(self._streams.values())):
+        for say in (self.standing.enqueue, *reversed(self._streams.values())):
             if say(message):
                 return
 
@@ -336,13 +336,13 @@ class Session:
             return received.batch, True
         return [received.message], False
 
-    def refuse_flood(self, request: Request) -> Failure | None:
+    def check_flood(self, request: Request) -> Failure | None:
         """The answer to a request that is one too many for the session at once."""
         if len(self.serving) < MAX_IN_FLIGHT:
             return None
         return Failure(ErrorBody(TOO_MANY_REQUESTS, f"more than {MAX_IN_FLIGHT} requests at once"), request.id)
 
-    def told(self, notice: Notification) -> None:
+    def on_notification(self, notice: Notification) -> None:
         """Take a notification. Unknown ones mean nothing to us."""
         if notice.method == CANCELLED:
             scope = self.serving.named_by(notice)
@@ -356,7 +356,7 @@ class Session:
         elif notice.method == INITIALIZED:
             self._initialized.set()
 
-    def answered(self, answer: Success | Failure | Malformed) -> None:
+    def on_response(self, answer: Success | Failure | Malformed) -> None:
         """Take the client's answer to a question. One that nobody waits for means nothing."""
         self.asking.on_response(answer)
 
@@ -372,7 +372,7 @@ class Session:
         self.standing.close()
         self._changes = None
 
-    async def tell_changes(self, send: Send) -> None:
+    async def notify_changes(self, send: Send) -> None:
         """Tell the client of every list that is no longer as it knows it, until cancelled."""
 
         async def sent(notice: Notification) -> None:
@@ -382,9 +382,9 @@ class Session:
         await self._ready.wait()
         await self._initialized.wait()
         if self._changes is not None:
-            await self._changes.tell(sent)
+            await self._changes.notify_changes(sent)
 
-    async def serve_alone(self) -> None:
+    async def serve_single_client(self) -> None:
         """Once the client is there: it is the only one there can be."""
         await self._initialized.wait()
         await self._ready.wait()
@@ -400,11 +400,11 @@ class Session:
     async def _initialize(self, opened: InitializeRequest) -> Raw:
         await self._router.wait_until_settled(self.endpoint)
         instructions = self._router.instructions(self.endpoint)
-        outlet = _Outlet(self, self.standing.say, None)
+        outlet = _RequestHandle(self, self.standing.enqueue, None)
         self._caller = Caller(
             self._name, self.endpoint, self.identity, opened.abilities, self, outlet, self.mark, session=self.mark
         )
-        self._changes = await open_changes(self._router, self._caller)
+        self._changes = await track_changes(self._router, self._caller)
         self.opening = opened
         self._name = f"{self._name} ({excerpt(opened.client)})" if opened.client else self._name
         self._ready.set()
@@ -417,7 +417,7 @@ class Session:
             lists_tasks=self.identity is not None,
         )
 
-    async def _result(self, request: Request, outlet: _Outlet) -> Raw:
+    async def _result(self, request: Request, outlet: _RequestHandle) -> Raw:
         if request.method == PING:
             return EMPTY_OBJECT
         if request.method == INITIALIZE:
@@ -433,7 +433,7 @@ class Session:
                 outlet.task = task_id_of(params)
             if request.method in IN_HANDSHAKE:
                 return await self._tasks.answer(exchange)
-            created = self._tasks.created(exchange)
+            created = self._tasks.on_task_created(exchange)
             if created is not None:
                 return created
         answer = await self._router.answer(exchange)
@@ -442,14 +442,14 @@ class Session:
             self.level = level_of(params)
         listing = LISTING_BY_METHOD.get(request.method)
         if listing is not None and "cursor" not in params and self._changes is not None:
-            self._changes.listed(listing.kind)  # a cursor may show a list of the past
+            self._changes.mark_listed(listing.kind)  # a cursor may show a list of the past
         return answer.result
 
 
 MAX_SESSIONS = 1000
-OLD_STREAM = 1.0
+OLD_STREAM_GRACE = 1.0
 """Seconds in which the former stream of a session may still end when its client opens another."""
-IDLE = 3600.0
+IDLE_TIMEOUT = 3600.0
 """Seconds after which a session that is not used any more may be forgotten."""
 
 
@@ -489,7 +489,7 @@ class Sessions:
         """A session that is not yet known by its id."""
         return draft_session("session", endpoint, identity, self._router, self._journal, self._tasks, self._memory)
 
-    def keep(self, id: str, session: Session) -> bool:
+    def add(self, id: str, session: Session) -> bool:
         """Make the session known by its id. False if there are too many, and none that makes room for it."""
         if len(self._open) >= MAX_SESSIONS and not self._forget_one(session.identity):
             return False
@@ -499,7 +499,7 @@ class Sessions:
     def find(self, id: str, endpoint: str | None, identity: str | None) -> Session | None:
         """The session with this id at this endpoint; an id of another endpoint, or of another owner, is none."""
         session = self._open.get(id)
-        if session is None or not session.is_of(endpoint, identity):
+        if session is None or not session.belongs_to(endpoint, identity):
             return None
         session.last_used = trio.current_time()
         return session
@@ -511,7 +511,7 @@ class Sessions:
         """Note that the client opens its stream for what we say unasked. False if it has one already: one whose end is
         only on its way to us is waited for. `takes_over`: the client goes on with that very stream, so the former
         reader is cut off if it does not end by itself. `scope` is what holds the new one."""
-        with trio.move_on_after(OLD_STREAM):
+        with trio.move_on_after(OLD_STREAM_GRACE):
             while id in self._listening:
                 await self._listening[id][0].wait()
         while id in self._listening:
@@ -532,7 +532,7 @@ class Sessions:
         """Forget the sessions that have been idle for too long, and of the others the streams nobody came back for."""
         for id, session in list(self._open.items()):
             session.history.sweep()
-            if self._idle(id, session) and trio.current_time() - session.last_used > IDLE:
+            if self._idle(id, session) and trio.current_time() - session.last_used > IDLE_TIMEOUT:
                 self.end(id)
 
     def _idle(self, id: str, session: Session) -> bool:

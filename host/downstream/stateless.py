@@ -22,9 +22,9 @@ import trio
 from msgspec import Raw
 
 from host.downstream.charge import COPIES
-from host.downstream.guard import guarded
-from host.downstream.keeping import ByOwner
-from host.downstream.parking import PARKED, Lot, Outcome, Questions, Ticket
+from host.downstream.error_answers import errors_as_answers
+from host.downstream.kept import ByOwner
+from host.downstream.parked_calls import PARKED, Outcome, ParkedCalls, ParkedCallState, RequestsToClient
 from host.downstream.tasks import IN_EXTENSION, Tasks
 from host.errors import Forbidden, InvalidParams, MethodNotFound, MissingAbility, TooManyRequests
 from host.exchange import (
@@ -54,11 +54,11 @@ from host.seal import InvalidSeal, Seal
 from host.version import VERSION
 from host.wire.link import LinkLost
 
-ANSWERED = frozenset({DISCOVER, COMPLETE, *RETRIED, *LISTING_BY_METHOD, *IN_EXTENSION})
+SUPPORTED_METHODS = frozenset({DISCOVER, COMPLETE, *RETRIED, *LISTING_BY_METHOD, *IN_EXTENSION})
 """The methods that are answered here; no other has an answer but the one that only listens."""
 MAX_CANONICAL = 16 * 1024
 """Bytes of a member up to which another spelling of it counts as the same when a request is sent again."""
-STATE_LIFE = 3600.0
+STATE_LIFETIME = 3600.0
 """Seconds for which the state of a server's own can be brought back."""
 MAX_SPENT = 10_000
 MAX_SPENT_PER_OWNER = 1000
@@ -69,7 +69,7 @@ Tell = Callable[[Notification], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Comer:
+class StatelessClient:
     """What a transport knows of whoever sends a request; see `Caller`."""
 
     name: str
@@ -86,7 +86,7 @@ class Comer:
         )
 
 
-class _Outlet:
+class _RequestHandle:
     """The way to a client that is asked by ending its request. Implements `host.exchange.Outlet`."""
 
     def __init__(self, tell: Tell, level: str | None) -> None:
@@ -102,7 +102,7 @@ class _Outlet:
         raise LinkLost("the client can be asked nothing while it waits for this")
 
 
-class _Bound:
+class _StateBinding:
     """What a state is good for: this request, but for what is said of it, of this client at this endpoint."""
 
     def __init__(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> None:
@@ -119,18 +119,18 @@ class _Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _MrtrRequest:
     """One request of a call that may take several."""
 
     asked: dict[str, Raw]
     """Its params, without what it brings of the turn before."""
-    bound: _Bound
-    at: Ticket | MrtrRound | Answer
+    bound: _StateBinding
+    at: ParkedCallState | MrtrRound | Answer
     """Where it goes on; an answer if it goes nowhere."""
     answers: Mapping[str, Raw]
 
 
-class _Spent:
+class _SpentStates:
     """States that were used and are good for nothing more. They are remembered until they would be too old anyway."""
 
     def __init__(self) -> None:
@@ -159,16 +159,16 @@ class _Spent:
 class Stateless:
     """Answers them. `lot` holds the calls that wait for their clients, `tasks` those that became tasks."""
 
-    def __init__(self, router: Router, journal: Journal, lot: Lot, tasks: Tasks) -> None:
+    def __init__(self, router: Router, journal: Journal, lot: ParkedCalls, tasks: Tasks) -> None:
         self._router = router
         self._journal = journal
         self._lot = lot
         self.tasks = tasks
         self._seal = Seal()
-        self._spent = _Spent()
+        self._spent = _SpentStates()
 
     async def answer(
-        self, request: Request, params: Mapping[str, Raw], said: Envelope, comer: Comer, tell: Tell
+        self, request: Request, params: Mapping[str, Raw], said: Envelope, comer: StatelessClient, tell: Tell
     ) -> Success | Failure:
         """The answer to one request. Cancelling this calls it off.
 
@@ -177,21 +177,26 @@ class Stateless:
             said: what they say of the request.
             tell: takes what comes before the answer; what comes after it is nobody's.
         """
-        work = partial(self._result, params, said, comer, _Outlet(tell, said.level))
-        return await guarded(request, work, self._journal, comer.name, as_stateless_error)
+        work = partial(self._result, params, said, comer, _RequestHandle(tell, said.level))
+        return await errors_as_answers(request, work, self._journal, comer.name, as_stateless_error)
 
     async def _result(
-        self, params: Mapping[str, Raw], said: Envelope, comer: Comer, outlet: _Outlet, request: Request
+        self,
+        params: Mapping[str, Raw],
+        said: Envelope,
+        comer: StatelessClient,
+        outlet: _RequestHandle,
+        request: Request,
     ) -> Raw:
         method = request.method
         if method == DISCOVER:
             found = discovery(VERSION, self._router.instructions(comer.endpoint))
             return complete_result(DISCOVER, found, VERSION)
-        if method not in ANSWERED:
+        if method not in SUPPORTED_METHODS:
             raise MethodNotFound(f"there is no method {method[:80]!r} here")
         caller = comer.caller(said.abilities, NoClient())
         if method in IN_EXTENSION:
-            return with_server_info(self.tasks.ask(request, params, caller), VERSION)
+            return with_server_info(self.tasks.forward_server_requests(request, params, caller), VERSION)
         turn = self._turn(request, params, caller) if method in RETRIED else None
         if turn is not None and isinstance(turn.at, Answered | InputRequired):
             return self._written(method, turn.at, turn.bound)
@@ -209,8 +214,8 @@ class Stateless:
         params: Mapping[str, Raw],
         said: Envelope,
         caller: Caller,
-        outlet: _Outlet,
-        turn: _Turn | None,
+        outlet: _RequestHandle,
+        turn: _MrtrRequest | None,
     ) -> Raw:
         if turn is None:
             answer = await self._router.answer(Exchange(request, params, caller, outlet, said.level))
@@ -219,10 +224,10 @@ class Stateless:
         asked, bound, at = turn.asked, turn.bound, turn.at
         assert not isinstance(at, Answered | InputRequired)
         token = progress_token(asked)
-        if isinstance(at, Ticket):
+        if isinstance(at, ParkedCallState):
             outcome = await self._lot.resume(caller.owner, at, turn.answers, outlet.notify, token)
-            if isinstance(outcome, Questions):
-                _refuse_unaskable(outcome.asked, said.abilities)
+            if isinstance(outcome, RequestsToClient):
+                _check_can_answer(outcome.asked, said.abilities)
             return self._outcome(outcome, bound)
 
         async def call(outlet: ClientHandle, tasked: Callable[[], None] | None) -> Raw:
@@ -234,7 +239,7 @@ class Stateless:
                 return await call(outlet, None)
             return await self.tasks.carry_out(caller, asked, call, outlet)
 
-        if not can_be_asked(said.abilities) or not self._router.may_park(caller, request.method, asked):
+        if not can_answer_requests(said.abilities) or not self._router.may_park(caller, request.method, asked):
             return await work(outlet)
         parked = self._lot.begin(
             caller.owner, work, outlet.notify, token, identity=caller.identity, size=COPIES * len(request.params or b"")
@@ -243,7 +248,7 @@ class Stateless:
 
     # The state that a client brings back
 
-    def _turn(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> _Turn:
+    def _turn(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> _MrtrRequest:
         """What the request asks, and where it goes on. Before that is clear no server hears of it.
 
         Raises:
@@ -254,10 +259,12 @@ class Stateless:
         """
         retry = retry_of(params)
         asked = with_retry(dict(params), None, None)
-        bound = _Bound(caller, request.method, asked)
-        return _Turn(asked, bound, self._at(retry, bound, request.method, caller), retry.answers or {})
+        bound = _StateBinding(caller, request.method, asked)
+        return _MrtrRequest(asked, bound, self._at(retry, bound, request.method, caller), retry.answers or {})
 
-    def _at(self, retry: Retry, bound: _Bound, method: str, caller: Caller) -> Ticket | MrtrRound | Answer:
+    def _at(
+        self, retry: Retry, bound: _StateBinding, method: str, caller: Caller
+    ) -> ParkedCallState | MrtrRound | Answer:
         """Where the request goes on; raises as `_turn` does."""
         if retry.state is None:
             return MrtrRound(None, retry.answers, None)
@@ -267,16 +274,16 @@ class Stateless:
             raise InvalidParams(EXPIRED_STATE_MESSAGE) from None
         kind, *rest = msgspec.json.decode(content)
         if kind == "parked":
-            return Ticket(*rest)
+            return ParkedCallState(*rest)
         if kind == "pages":
             _, id, server, pages = msgspec.json.decode(content, type=_Pages)
             self._spent.spend(id, caller.owner)
-            return _visited(server, pages, retry.answers or {}, method, caller.abilities)
+            return _url_answers(server, pages, retry.answers or {}, method, caller.abilities)
         server, state = rest
         return MrtrRound(server, retry.answers, state)
 
-    def _outcome(self, outcome: Outcome, bound: _Bound) -> Raw:
-        if not isinstance(outcome, Questions):
+    def _outcome(self, outcome: Outcome, bound: _StateBinding) -> Raw:
+        if not isinstance(outcome, RequestsToClient):
             return outcome
         ticket = outcome.ticket
         state = self._sealed(["parked", ticket.call, ticket.round], bound, PARKED)
@@ -284,18 +291,18 @@ class Stateless:
             input_required({key: stateless_form(*each) for key, each in outcome.asked.items()}, state), VERSION
         )
 
-    def _written(self, method: str, answer: Answer, bound: _Bound) -> Raw:
+    def _written(self, method: str, answer: Answer, bound: _StateBinding) -> Raw:
         if isinstance(answer, InputRequired):
             questions = {key: stateless_form(*each) for key, each in answer.requests.items()}
             if answer.restarts:
                 pages = encode_object({key: encode_object(params) for key, (_, params) in questions.items()})
                 state = self._sealed(["pages", secrets.token_urlsafe(16), answer.server, pages], bound, PARKED)
             else:
-                state = self._sealed(["asked", answer.server, answer.state], bound, STATE_LIFE)
+                state = self._sealed(["asked", answer.server, answer.state], bound, STATE_LIFETIME)
             return with_server_info(input_required(questions, state), VERSION)
         return complete_result(method, answer.result, VERSION, answer.freshness)
 
-    def _sealed(self, content: list[object], bound: _Bound, life: float) -> str:
+    def _sealed(self, content: list[object], bound: _StateBinding, life: float) -> str:
         return self._seal.seal("state", bound.digest, bytes(encode(content)), trio.current_time() + life)
 
 
@@ -304,7 +311,7 @@ _Pages: TypeAlias = tuple[str, str, str, dict[str, dict[str, Raw]]]
 to them."""
 
 
-def _visited(
+def _url_answers(
     server: str,
     pages: Mapping[str, dict[str, Raw]],
     answers: Mapping[str, Raw],
@@ -317,7 +324,7 @@ def _visited(
         Forbidden: the user did not want to visit one.
         MissingAbility: there is one left, and the client does not say any more that it shows pages.
     """
-    if any(key in answers and not _accepted(answers[key]) for key in pages):
+    if any(key in answers and not _is_accepted(answers[key]) for key in pages):
         refusal = Forbidden(server, f"{server} wants a web page to be visited first, and it was not visited")
         if method == CALL.name:
             return failed_call(refusal)
@@ -325,11 +332,11 @@ def _visited(
     if all(key in answers for key in pages):
         return MrtrRound(server)
     asked = {key: (ELICIT, page) for key, page in pages.items()}
-    _refuse_unaskable(asked, abilities)
+    _check_can_answer(asked, abilities)
     return InputRequired(server, asked, None, restarts=True)
 
 
-def _accepted(answer: Raw) -> bool:
+def _is_accepted(answer: Raw) -> bool:
     try:
         return string(members(answer)["action"]) == "accept"
     except (KeyError, ValueError):
@@ -345,12 +352,12 @@ def _canonical(raw: Raw) -> str:
         return bytes(raw).decode()
 
 
-def can_be_asked(abilities: Abilities) -> bool:
+def can_answer_requests(abilities: Abilities) -> bool:
     """Whether there is any question that such a client takes."""
     return abilities.roots or abilities.sampling or abilities.form or abilities.url
 
 
-def _refuse_unaskable(asked: Mapping[str, tuple[str, Mapping[str, Raw]]], abilities: Abilities) -> None:
+def _check_can_answer(asked: Mapping[str, tuple[str, Mapping[str, Raw]]], abilities: Abilities) -> None:
     """A call goes on with requests that each speak for themselves.
 
     Raises:

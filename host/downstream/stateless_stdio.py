@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping
 import trio
 from msgspec import Raw
 
-from host.downstream.guard import as_it_is, params_of
-from host.downstream.listening import listen, wanted_of
+from host.downstream.error_answers import params_of, unchanged
+from host.downstream.listen_streams import listen, requested_filter
 from host.downstream.sessions import Session
-from host.downstream.stateless import Comer, Stateless
+from host.downstream.stateless import Stateless, StatelessClient
 from host.errors import ColonnadeError
 from host.exchange import NoClient
 from host.jsonrpc.conversation import cancelled
@@ -24,7 +24,7 @@ from host.protocol.stateless import Envelope, envelope, read_stated
 from host.protocol.subscriptions import LISTEN, Filter, farewell, tagged
 from host.router import Router
 
-FAREWELLS = 2.0
+LISTEN_END_TIMEOUT = 2.0
 """Seconds for telling whoever listens that it is over."""
 
 
@@ -38,13 +38,13 @@ class StatelessStdio:
         self._stop = stop
         self._listeners: trio.Nursery | None = None
         self._met = False
-        self._comer = Comer("stdio, stateless", None, None, session, session.mark, session.mark)
+        self._comer = StatelessClient("stdio, stateless", None, None, session, session.mark, session.mark)
 
     async def run(self) -> None:
         """Hold what only listens, until `stop` is set and all of it has been told so, if its client reads that."""
         async with trio.open_nursery() as self._listeners:
             await self._stop.wait()
-            self._listeners.cancel_scope.deadline = trio.current_time() + FAREWELLS
+            self._listeners.cancel_scope.deadline = trio.current_time() + LISTEN_END_TIMEOUT
 
     async def answer(
         self,
@@ -66,10 +66,10 @@ class StatelessStdio:
         try:
             params = params_of(request)
             said = envelope(read_stated(params))
-            wanted = wanted_of(params, said.abilities) if request.method == LISTEN else None
+            wanted = requested_filter(params, said.abilities) if request.method == LISTEN else None
         except ColonnadeError as error:
             self._session.serving.end(request.id, scope)
-            await send(Failure(as_it_is(error), request.id))
+            await send(Failure(unchanged(error), request.id))
             return
         if wanted is None:
             await self._carry_out(request, params, said, scope, say, send)

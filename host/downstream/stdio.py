@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 import trio
 
-from host.downstream.channel import Channel
+from host.downstream.duplex import DuplexSession
 from host.downstream.reading import MessageReader, share_interpreter
 from host.downstream.sessions import Session
 from host.downstream.stateless_stdio import StatelessStdio
@@ -23,7 +23,7 @@ from host.wire.framing import MAX_LINE, LineSplitter, LineTooLong
 from host.wire.pipe import LineWriter, PipeStalled
 
 CHUNK = 65536
-LAST_ANSWERS = 2.0
+DRAIN_TIMEOUT = 2.0
 
 
 @contextmanager
@@ -43,29 +43,29 @@ async def serve_stdio(session: Session, stateless: StatelessStdio, stdin: int, s
     """Serve the one client until it closes our input, or stops reading our output, or until `stateless` has ended."""
     async with _unblocked(stdin, stdout):
         # Only this client can wait for this client: however long it does not read, nobody else is the worse for it.
-        face = _Face(LineWriter(stdout, patience=math.inf))
+        face = _Stdio(LineWriter(stdout, patience=math.inf))
         async with trio.open_nursery() as nursery:
-            channel = Channel(session, face.say, face.send, nursery, stateless)
+            channel = DuplexSession(session, face.enqueue, face.send, nursery, stateless)
             nursery.start_soon(face.write, nursery.cancel_scope)
-            nursery.start_soon(session.tell_changes, face.send)
-            nursery.start_soon(session.serve_alone)
-            nursery.start_soon(_leave, stateless, nursery.cancel_scope)
+            nursery.start_soon(session.notify_changes, face.send)
+            nursery.start_soon(session.serve_single_client)
+            nursery.start_soon(_drain, stateless, nursery.cancel_scope)
             try:
-                with session.standing.listening(face.say):
+                with session.standing.attached(face.enqueue):
                     await _read(channel, stdin)
             finally:
                 session.end()
             nursery.cancel_scope.cancel("the client closed its end")
-        with trio.move_on_after(LAST_ANSWERS):
+        with trio.move_on_after(DRAIN_TIMEOUT):
             await face.flush()
 
 
-async def _leave(stateless: StatelessStdio, serving: trio.CancelScope) -> None:
+async def _drain(stateless: StatelessStdio, serving: trio.CancelScope) -> None:
     await stateless.run()
     serving.cancel("the host is stopping")
 
 
-class _Face:
+class _Stdio:
     def __init__(self, writer: LineWriter) -> None:
         self._writer = writer
 
@@ -86,7 +86,7 @@ class _Face:
         with suppress(PipeStalled):  # the client is gone; `write` sees the same end and stops the session
             await self._writer.write_in_turn(one_line(write(message)))
 
-    def say(self, message: Message) -> bool:
+    def enqueue(self, message: Message) -> bool:
         """What must not wait: refusals, progress, questions. A client that reads so little misses some of it."""
         try:
             self._writer.write_line(one_line(write(message)))
@@ -95,7 +95,7 @@ class _Face:
         return True
 
 
-async def _read(channel: Channel, stdin: int) -> None:
+async def _read(channel: DuplexSession, stdin: int) -> None:
     """Take the client's messages in their order: a cancel never overtakes the large request that it names."""
     share_interpreter()
     reader = MessageReader()
@@ -103,12 +103,12 @@ async def _read(channel: Channel, stdin: int) -> None:
     try:
         while data := await _receive(stdin):
             for line in lines.feed(data):
-                channel.take(await reader.read(line, math.inf))
+                channel.on_received(await reader.read(line, math.inf))
     except LineTooLong:
-        channel.refuse(f"a message of more than {MAX_LINE} bytes")
+        channel.reject(f"a message of more than {MAX_LINE} bytes")
         return
     if last := lines.rest():
-        channel.take(await reader.read(last, math.inf))
+        channel.on_received(await reader.read(last, math.inf))
 
 
 async def _receive(fd: int) -> bytes:

@@ -14,7 +14,7 @@ import trio
 from msgspec import Raw
 
 from host.downstream.charge import COPIES
-from host.downstream.hosted import Hosted, Job
+from host.downstream.task_store import HostedTask, TaskStore
 from host.errors import InvalidParams, InvalidRequest, MethodNotFound, MissingAbility, copy_of
 from host.exchange import Answered, Caller, ClientHandle, Exchange
 from host.jsonrpc.messages import ErrorBody, Notification, Request
@@ -63,14 +63,14 @@ _Asked = Mapping[str, tuple[str, Mapping[str, Raw]]]
 class Tasks:
     """All of them. A task belongs to whoever created it, by endpoint and token; its id is known to nobody else."""
 
-    def __init__(self, router: Router, hosted: Hosted) -> None:
+    def __init__(self, router: Router, hosted: TaskStore) -> None:
         self._router = router
         self._hosted = hosted
         self._watchers: dict[str, set[Tell]] = {}
 
     # Handshake clients
 
-    def created(self, exchange: Exchange) -> Raw | None:
+    def on_task_created(self, exchange: Exchange) -> Raw | None:
         """The answer to a call that shall be a task and can be one; None if it is to be carried out as it is."""
         params, caller = exchange.params, exchange.caller
         if exchange.request.method != CALL.name or not caller.abilities.tasks:
@@ -80,12 +80,12 @@ class Tasks:
         if wanted is None or server is None:
             return None
 
-        async def work(job: Job) -> Raw:
-            answer = await self._router.answer(replace(exchange, client=job, on_task_created=job.become))
+        async def work(job: HostedTask) -> Raw:
+            answer = await self._router.answer(replace(exchange, client=job, on_task_created=job.become_task))
             assert isinstance(answer, Answered)
             return answer.result
 
-        def told(job: Job) -> None:
+        def told(job: HostedTask) -> None:
             caller.client.notify(notification_in_handshake(_in_handshake(job)))
 
         job = self._hosted.start(
@@ -98,7 +98,7 @@ class Tasks:
             size=COPIES * len(exchange.request.params or b""),
         )
         job.notices = caller.client.notify
-        job.become()
+        job.become_task()
         return created_in_handshake(job.task)
 
     async def answer(self, exchange: Exchange) -> Raw:
@@ -112,7 +112,7 @@ class Tasks:
         if method == TASKS_LIST:
             if caller.identity is None:  # whose tasks they are could not be told
                 raise MethodNotFound("tasks are listed only for clients that have a token")
-            return task_list([_in_handshake(job) for job in self._hosted.of(caller.owner)])
+            return task_list([_in_handshake(job) for job in self._hosted.of_owner(caller.owner)])
         job = self._hosted.find(caller.owner, task_id_of(exchange.params))
         if method == TASKS_RESULT:
             return await self._result(job, exchange.client)
@@ -120,7 +120,7 @@ class Tasks:
             raise InvalidParams("the task is over already")
         return status_in_handshake(_in_handshake(job))
 
-    async def _result(self, job: Job, outlet: ClientHandle) -> Raw:
+    async def _result(self, job: HostedTask, outlet: ClientHandle) -> Raw:
         """What the call comes to; meanwhile its client is asked what its server asks."""
         seen: set[str] = set()
         async with trio.open_nursery() as nursery:
@@ -134,14 +134,14 @@ class Tasks:
             raise InvalidRequest("the task was cancelled")
         return with_related_task(job.result, job.id)
 
-    async def _put(self, job: Job, key: str, outlet: ClientHandle) -> None:
+    async def _put(self, job: HostedTask, key: str, outlet: ClientHandle) -> None:
         """Ask the client one of the task's questions, for as long as that is open."""
-        question = job.asked(key)
+        question = job.open_requests(key)
         if question is None:
             return  # its server has withdrawn it
         method, params = question
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_until_gone, job, key, nursery.cancel_scope)
+            nursery.start_soon(_cancel_when_withdrawn, job, key, nursery.cancel_scope)
             try:
                 if not job.answer(key, await outlet.request(method, dict(params), None)):
                     job.refuse(key, BrokenAnswer("it is not an object"))
@@ -163,32 +163,32 @@ class Tasks:
         if server is None:
             return await call(outlet, None)
 
-        def work(job: Job) -> Awaitable[Raw]:
-            return call(job, job.become)
+        def work(job: HostedTask) -> Awaitable[Raw]:
+            return call(job, job.become_task)
 
         size = COPIES * sum(len(each) for each in params.values())
         job = self._hosted.start(
             caller.owner, server, work, ttl_ms=None, told=self._told, identity=caller.identity, size=size
         )
         job.before_task = outlet  # which the work itself must not hold: a task outlives its request
-        if await job.first():
+        if await job.wait_first_answer():
             return with_server_info(created_in_extension(job.task), VERSION)
         if job.error is not None:
             raise copy_of(job.error)
         assert job.result is not None
         return job.result
 
-    def ask(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:
+    def forward_server_requests(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:
         """The answer to a request of IN_EXTENSION, without our name on it.
 
         Raises:
             MissingAbility: the request does not declare the extension.
             InvalidParams: there is no such task of this caller.
         """
-        refuse_undeclared(caller.abilities)
+        check_declared(caller.abilities)
         job = self._hosted.find(caller.owner, task_id_of(params))
         if request.method == TASKS_GET:
-            return _detailed(job)
+            return _detailed_status(job)
         if request.method == TASKS_UPDATE:
             for key, answer in input_responses_of(params).items():
                 job.answer(key, answer)
@@ -215,7 +215,7 @@ class Tasks:
             if not watchers:
                 self._watchers.pop(id, None)
 
-    def _told(self, job: Job) -> None:
+    def _told(self, job: HostedTask) -> None:
         watchers = self._watchers.get(job.id)
         if watchers:
             notice = notification_in_extension(job.task, inputs=_inputs(job), result=job.result, error=_error(job))
@@ -223,12 +223,12 @@ class Tasks:
                 tell(notice)
 
 
-async def _until_gone(job: Job, key: str, asking: trio.CancelScope) -> None:
-    await job.gone(key)
+async def _cancel_when_withdrawn(job: HostedTask, key: str, asking: trio.CancelScope) -> None:
+    await job.wait_withdrawn(key)
     asking.cancel("the question is open no more")
 
 
-def refuse_undeclared(abilities: Abilities) -> None:
+def check_declared(abilities: Abilities) -> None:
     """Refuse what is for callers alone that take tasks.
 
     Raises:
@@ -239,23 +239,23 @@ def refuse_undeclared(abilities: Abilities) -> None:
         raise MissingAbility("the request does not declare the tasks extension", data=data)
 
 
-def _in_handshake(job: Job) -> Task:
+def _in_handshake(job: HostedTask) -> Task:
     """The task as the handshake dialect has it: there a result that is an error is a failure."""
     if job.result is None:
         return job.task
     return replace(job.task, status=status_of_result(job.result, extension=False))
 
 
-def _detailed(job: Job) -> Raw:
+def _detailed_status(job: HostedTask) -> Raw:
     return status_in_extension(job.task, inputs=_inputs(job), result=job.result, error=_error(job))
 
 
-def _inputs(job: Job) -> _Asked | None:
+def _inputs(job: HostedTask) -> _Asked | None:
     """What it asks, as a stateless client may have it."""
     if job.task.status is not Status.INPUT_REQUIRED:
         return None
-    return {key: stateless_form(*each) for key, each in job.questions.items()}
+    return {key: stateless_form(*each) for key, each in job.server_requests.items()}
 
 
-def _error(job: Job) -> ErrorBody | None:
+def _error(job: HostedTask) -> ErrorBody | None:
     return None if job.error is None else as_stateless_error(job.error)

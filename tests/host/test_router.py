@@ -1253,7 +1253,7 @@ async def test_what_only_a_session_can_keep_is_refused_without_one(method: str, 
     server = ScriptedServer("a", tools=["x"], resources=["memo:1"], capabilities={**WATCHABLE, "tools": {}})
     async with open_world(server) as world:
         session = Session("test", None, world.router, world.journal, memory=world.memory)
-        session.do_without_handshake()
+        session.skip_handshake()
         client = ScriptedClient(session)
         assert await client.names() == ["a__x"]
         with pytest.raises(Refusal, match="-32600 this belongs to a session"):

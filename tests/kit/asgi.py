@@ -16,10 +16,10 @@ from mcp_types.methods import parse_server_notification, validate_server_result
 from msgspec import Raw
 
 from config import Listen
-from host.downstream.hosted import open_hosted
-from host.downstream.http import open_http_face
-from host.downstream.parking import open_lot
+from host.downstream.http.app import open_http_endpoint
+from host.downstream.parked_calls import open_parked_calls
 from host.downstream.stateless import Stateless
+from host.downstream.task_store import open_task_store
 from host.downstream.tasks import Tasks
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody
@@ -251,7 +251,7 @@ async def open_stateless(world: World) -> AsyncIterator[Stateless]:
     def on_crash(problem: Exception) -> None:
         world.journal.note(InternalError("test", problem))
 
-    async with open_lot(on_crash, world.memory) as lot, open_hosted(on_crash, world.memory) as hosted:
+    async with open_parked_calls(on_crash, world.memory) as lot, open_task_store(on_crash, world.memory) as hosted:
         yield Stateless(world.router, world.journal, lot, Tasks(world.router, hosted))
 
 
@@ -266,7 +266,7 @@ async def open_http_app(
             stop = trio.Event()
             async with (
                 open_stateless(world) as stateless,
-                open_http_face(
+                open_http_endpoint(
                     listen or Listen(),
                     world.router,
                     stateless,

@@ -356,7 +356,7 @@ class ScriptedClient:
         return [entry[key] for entry in entries]
 
     def notifies(self, method: str, params: object = None) -> None:
-        self.session.told(Notification(method, None if params is None else Raw(json.dumps(params).encode())))
+        self.session.on_notification(Notification(method, None if params is None else Raw(json.dumps(params).encode())))
 
     async def is_asked(self, method: str, nth: int = 0) -> dict[str, Any]:
         """The params of the nth question it got, which must be of this method; `id` is put beside them."""
@@ -369,10 +369,10 @@ class ScriptedClient:
         return {**params, "id": question.id}
 
     def replies(self, id: Id, result: object) -> None:
-        self.session.answered(Success(id, Raw(json.dumps(result).encode())))
+        self.session.on_response(Success(id, Raw(json.dumps(result).encode())))
 
     def declines(self, id: Id, code: int, message: str) -> None:
-        self.session.answered(Failure(ErrorBody(code, message), id))
+        self.session.on_response(Failure(ErrorBody(code, message), id))
 
     def notifications_of(self, method: str) -> list[dict[str, Any]]:
         """The params of every notification of this method."""
@@ -396,8 +396,8 @@ class ScriptedClient:
             self._hear(notice)
             await trio.lowlevel.checkpoint()
 
-        with self.session.standing.listening(self._hear):
-            await self.session.tell_changes(send)
+        with self.session.standing.attached(self._hear):
+            await self.session.notify_changes(send)
 
 
 class Refusal(Exception):

@@ -27,11 +27,11 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Listen, Secret, Trust
-from host.downstream.hosted import Hosted, open_hosted
-from host.downstream.http import open_http_face
-from host.downstream.parking import GATHER, PARKED, REPLAY, Lot, open_lot
+from host.downstream.http.app import open_http_endpoint
+from host.downstream.parked_calls import GATHER, PARKED, REPLAY, ParkedCalls, open_parked_calls
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
+from host.downstream.task_store import TaskStore, open_task_store
 from host.downstream.tasks import Tasks
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody, Failure, Message, Notification, Request, Success, write
@@ -277,13 +277,13 @@ class Machine:
             def crashed(problem: Exception) -> None:
                 world.journal.note(InternalError("test", problem))
 
-            self.lot: Lot = await stack.enter_async_context(open_lot(crashed, world.memory))
-            self.hosted: Hosted = await stack.enter_async_context(open_hosted(crashed, world.memory))
+            self.lot: ParkedCalls = await stack.enter_async_context(open_parked_calls(crashed, world.memory))
+            self.hosted: TaskStore = await stack.enter_async_context(open_task_store(crashed, world.memory))
             stateless = Stateless(world.router, world.journal, self.lot, Tasks(world.router, self.hosted))
 
             async def face(listen: Listen) -> ASGIApp:
                 return await stack.enter_async_context(
-                    open_http_face(
+                    open_http_endpoint(
                         listen, world.router, stateless, world.journal, lambda: b"{}", stop, memory=world.memory
                     )
                 )

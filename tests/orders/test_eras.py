@@ -14,7 +14,7 @@ import trio
 from hypothesis import example, given, settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.downstream.channel import Channel
+from host.downstream.duplex import DuplexSession
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
 from host.downstream.stateless_stdio import StatelessStdio
@@ -113,7 +113,7 @@ class OneChannel:
         session = Session("test", None, world.router, world.journal, memory=world.memory)
         both = StatelessStdio(world.router, stateless, session, trio.Event())
         nursery.start_soon(both.run)
-        self._channel = Channel(session, self._say, self._send, nursery, both)
+        self._channel = DuplexSession(session, self._say, self._send, nursery, both)
 
     def _say(self, message: Message) -> bool:
         self.heard.append(json.loads(write(message)))
@@ -159,12 +159,12 @@ class OneChannel:
         """A failed handshake is none: there may be another."""
         self._ask("initialize", self.ids[one % 3], None, whole=two % 5 > 0)
         if two % 3:
-            self._channel.take(receive(b'{"jsonrpc":"2.0","method":"notifications/initialized"}'))
+            self._channel.on_received(receive(b'{"jsonrpc":"2.0","method":"notifications/initialized"}'))
 
     def cancel(self, one: int, two: int) -> None:
         id = self.ids[one % len(self.ids)]
         notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
-        self._channel.take(receive(json.dumps(notice).encode()))
+        self._channel.on_received(receive(json.dumps(notice).encode()))
         for said in self.said:
             if said.is_called(id) and not said.opens:
                 said.expected = None
@@ -180,9 +180,9 @@ class OneChannel:
     def babble(self, one: int, two: int) -> None:
         """What is no message at all is refused under no id; an answer that nobody waits for means nothing."""
         if two % 2:
-            self._channel.take(receive(b'{"jsonrpc":"2.0","id":77,"result":{}}'))
+            self._channel.on_received(receive(b'{"jsonrpc":"2.0","id":77,"result":{}}'))
         else:
-            self._channel.take(receive(b"{"))
+            self._channel.on_received(receive(b"{"))
             self.said.append(Said(None, -1, "", -32700, flies=False))
 
     # The model
@@ -209,7 +209,7 @@ class OneChannel:
             said.expected, said.flies = BAD_PARAMS, False
         said.waits = method == "tools/call" and said.expected in ("session", "stateless")
         self.said.append(said)
-        self._channel.take(receive(json.dumps(body(method, id, number, envelope, whole=whole)).encode()))
+        self._channel.on_received(receive(json.dumps(body(method, id, number, envelope, whole=whole)).encode()))
 
     def _stateless(self, method: str, envelope: str, whole: bool) -> Verdict:
         if not whole:

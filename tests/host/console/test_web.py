@@ -17,8 +17,8 @@ import host.console
 from host.console.api import MAX_REQUEST
 from host.console.login import CODE_LIFETIME, COOKIE_PREFIX, MAX_FAILED_TRIES, MAX_SESSIONS, ConsoleSessions
 from host.console.web import MAX_STREAMS, allowed_hosts, console_app, console_url
-from host.downstream.edge import BODY_PATIENCE
-from host.downstream.streams import HEARTBEAT
+from host.downstream.http.replies import HEARTBEAT_INTERVAL
+from host.downstream.http.request import BODY_TIMEOUT
 from host.wire.asgi import CLAIM, ASGIApp
 from tests.kit.admin import FakeAdminApi, confirmation, held
 from tests.kit.asgi import Connection, HeaderValue, Response
@@ -318,7 +318,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(autojump_clock: trio.
         page.connection.writes = trio.Event()
         start = trio.current_time()
         assert (await page.post("answer", ONCE)).status == 408
-        assert trio.current_time() - start == BODY_PATIENCE
+        assert trio.current_time() - start == BODY_TIMEOUT
         assert office.requests == []
 
 
@@ -362,7 +362,7 @@ async def test_the_stream_tells_what_changes_while_somebody_is_there() -> None:
 async def test_the_stream_gives_signs_of_life(autojump_clock: trio.testing.MockClock) -> None:
     async with open_page() as page:
         stream = page.follow()
-        await trio.sleep(HEARTBEAT * 3.5)
+        await trio.sleep(HEARTBEAT_INTERVAL * 3.5)
         assert stream.body.count(b"\n") == 4
         assert len(lines(stream)) == 1
 

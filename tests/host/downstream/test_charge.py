@@ -11,8 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.downstream.charge import COPIES, Charge, called_off, unanswerable
-from host.downstream.security import MAX_BODY
+from host.downstream.charge import COPIES, RequestCharge, answer_too_large, memory_cancelled
+from host.downstream.http.security import MAX_BODY
 from host.memory import Budget, OverBudget, Use, client_owner
 from tests.kit.asgi import Connection, open_http_app
 from tests.kit.world import ScriptedServer
@@ -20,20 +20,20 @@ from tests.kit.world import ScriptedServer
 MIB = 1024 * 1024
 
 
-def one(total: int) -> tuple[Budget, Charge]:
+def one(total: int) -> tuple[Budget, RequestCharge]:
     budget = Budget(total)
-    return budget, Charge(budget, client_owner(None))
+    return budget, RequestCharge(budget, client_owner(None))
 
 
 def test_a_request_is_charged_by_its_bytes_then_its_copies_then_with_its_answer() -> None:
     budget, charge = one(1000)
     with charge:
-        charge.arrives(30)
-        charge.arrives(70)
+        charge.add_request_bytes(30)
+        charge.add_request_bytes(70)
         assert budget.used == 100
-        charge.carried_out()
+        charge.begin_processing()
         assert budget.used == COPIES * 100
-        charge.answers(500)
+        charge.set_answer_size(500)
         assert budget.by_use()[Use.REQUESTS] == 600
     assert budget.used == 0
 
@@ -41,18 +41,18 @@ def test_a_request_is_charged_by_its_bytes_then_its_copies_then_with_its_answer(
 @pytest.mark.parametrize(("size", "fits"), [(899, True), (900, True), (901, False)])
 def test_an_answer_fits_beside_its_request_or_not(size: int, fits: bool) -> None:
     budget, charge = one(1000)
-    charge.arrives(100)
+    charge.add_request_bytes(100)
     if fits:
-        charge.answers(size)
+        charge.set_answer_size(size)
     else:
         with pytest.raises(OverBudget):
-            charge.answers(size)
+            charge.set_answer_size(size)
     assert budget.used == 100 + (size if fits else 0)
 
 
 async def test_the_block_that_runs_is_cancelled_when_its_memory_is_needed() -> None:
     budget, charge = one(1000)
-    charge.arrives(900)
+    charge.add_request_bytes(900)
     with trio.fail_after(5), charge.droppable() as dropping:
         budget.hold(client_owner("ada"), Use.REQUESTS, 400, lambda: None)
         await trio.sleep(math.inf)
@@ -62,7 +62,7 @@ async def test_the_block_that_runs_is_cancelled_when_its_memory_is_needed() -> N
 
 async def test_what_was_dropped_between_two_blocks_cancels_the_next_one() -> None:
     budget, charge = one(1000)
-    charge.arrives(900)
+    charge.add_request_bytes(900)
     with charge.droppable():
         pass
     budget.hold(client_owner("ada"), Use.REQUESTS, 400, lambda: None)
@@ -73,19 +73,22 @@ async def test_what_was_dropped_between_two_blocks_cancels_the_next_one() -> Non
 
 def test_the_error_in_place_of_an_answer_is_charged_anew() -> None:
     budget, charge = one(1000)
-    charge.arrives(300)
-    charge.carried_out()
+    charge.add_request_bytes(300)
+    charge.begin_processing()
     budget.hold(client_owner("ada"), Use.REQUESTS, 400, lambda: None)
     assert charge.dropped
-    charge.answers(50)
+    charge.set_answer_size(50)
     assert (charge.dropped, budget.by_owner()[client_owner(None)]) == (False, 350)
     charge.release()
 
 
 def test_errors_say_how_far_the_request_came() -> None:
-    assert (unanswerable(1, 7).id, unanswerable(1, 7).error.code) == (1, 413)
-    assert "was carried out" in unanswerable(1, 7).error.message
-    assert (called_off(2).error.code, "may have carried it out" in called_off(2).error.message) == (503, True)
+    assert (answer_too_large(1, 7).id, answer_too_large(1, 7).error.code) == (1, 413)
+    assert "was carried out" in answer_too_large(1, 7).error.message
+    assert (memory_cancelled(2).error.code, "may have carried it out" in memory_cancelled(2).error.message) == (
+        503,
+        True,
+    )
 
 
 # Over HTTP

@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Check, Condition, Consent, KindConsent, Rule
 from host.downstream import reading
-from host.downstream.reading import LARGE_AT_ONCE, LARGE_BYTES, LARGE_OF_ONE, PATIENCE, MessageReader
+from host.downstream.reading import LARGE_BYTES, MAX_LARGE, MAX_LARGE_PER_CLIENT, QUEUE_TIMEOUT, MessageReader
 from host.errors import TooManyRequests
 from host.jsonrpc.messages import Refusals, Request, read_each
 from host.jsonrpc.strict import LIGHT_TOKENS
@@ -43,7 +43,7 @@ class Slow:
         self.threads.append(threading.current_thread())
         self._now += 1
         self.at_once = max(self.at_once, self._now)
-        if self._now == LARGE_OF_ONE:
+        if self._now == MAX_LARGE_PER_CLIENT:
             self.full.set()
         if self._now == 4:
             self.four.set()
@@ -75,7 +75,7 @@ async def test_one_identity_has_two_large_messages_read_at_once_and_the_others_w
         await trio.to_thread.run_sync(slow.full.wait, 20)
         await wait_all_tasks_blocked()
         slow.goes_on.set()
-    assert slow.at_once == LARGE_OF_ONE == 2
+    assert slow.at_once == MAX_LARGE_PER_CLIENT == 2
     assert len(slow.threads) == 10
 
 
@@ -98,7 +98,7 @@ async def test_no_identity_waits_for_all_that_another_has_sent(slow: Slow) -> No
         await trio.to_thread.run_sync(slow.four.wait, 20)  # the small one is read beside the large
         assert order == []
         slow.goes_on.set()
-    assert slow.at_once == LARGE_AT_ONCE + 1 == 4
+    assert slow.at_once == MAX_LARGE + 1 == 4
     assert order.index("carol") < 10
     assert 3 <= order[:15].count("bob") <= 12
 
@@ -107,27 +107,27 @@ async def test_the_wait_for_a_turn_has_an_end(slow: Slow, autojump_clock: MockCl
     autojump_clock.autojump_threshold = 0.1  # threads are no tasks: the clock must not jump before they begin
     reader = MessageReader()
     async with trio.open_nursery() as nursery:
-        for _ in range(LARGE_OF_ONE):
+        for _ in range(MAX_LARGE_PER_CLIENT):
             nursery.start_soon(reader.read, LARGE)
         await wait_all_tasks_blocked()
         began = trio.current_time()
         with pytest.raises(TooManyRequests):
             await reader.read(LARGE)
-        assert trio.current_time() - began == pytest.approx(PATIENCE)
+        assert trio.current_time() - began == pytest.approx(QUEUE_TIMEOUT)
         slow.goes_on.set()
 
 
 async def test_whoever_leaves_waits_no_longer(slow: Slow) -> None:
     reader = MessageReader()
     async with trio.open_nursery() as nursery:
-        for _ in range(LARGE_OF_ONE):
+        for _ in range(MAX_LARGE_PER_CLIENT):
             nursery.start_soon(reader.read, LARGE)
         await wait_all_tasks_blocked()
         with trio.move_on_after(0) as scope:
             await reader.read(LARGE)
         assert scope.cancelled_caught
         slow.goes_on.set()
-    assert len(slow.threads) == LARGE_OF_ONE
+    assert len(slow.threads) == MAX_LARGE_PER_CLIENT
 
 
 @pytest.mark.slow

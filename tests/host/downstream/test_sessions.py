@@ -14,7 +14,15 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation
 from host.downstream import sessions as sessions_module
-from host.downstream.sessions import IDLE, MAX_KEPT_NOTICES, OLD_STREAM, Session, Sessions, Standing, _Outlet
+from host.downstream.sessions import (
+    IDLE_TIMEOUT,
+    MAX_KEPT_NOTICES,
+    OLD_STREAM_GRACE,
+    Session,
+    Sessions,
+    StandingStream,
+    _RequestHandle,
+)
 from host.jsonrpc.messages import Id, Notification, Request
 from host.memory import Budget, Use, client_owner
 from host.protocol.methods import PROMPTS_CHANGED, TOOLS_CHANGED, UPDATED
@@ -36,7 +44,7 @@ async def test_ids_are_long_random_and_of_one_endpoint() -> None:
         ids = set()
         for endpoint in (None, "a") * 20:
             id, session = sessions.draft(endpoint, "laptop")
-            assert sessions.keep(id, session)
+            assert sessions.add(id, session)
             assert sessions.find(id, endpoint, "laptop") is session
             assert sessions.find(id, "a" if endpoint is None else None, "laptop") is None
             assert sessions.find(id, endpoint, "desk") is None
@@ -53,7 +61,7 @@ async def test_a_session_in_use_is_not_idle(autojump_clock: MockClock) -> None:
         kept = {}
         for name in ("calling", "listening", "idle"):
             id, kept[name] = sessions.draft(None, None)
-            sessions.keep(id, kept[name])
+            sessions.add(id, kept[name])
             params = {"protocolVersion": "2025-11-25", "capabilities": {}}
             await kept[name].open(Request(0, "initialize", Raw(json.dumps(params).encode())))
             if name == "listening":
@@ -63,7 +71,7 @@ async def test_a_session_in_use_is_not_idle(autojump_clock: MockClock) -> None:
         await server.hears("tools/call")
         await trio.sleep(30)
         for session in kept.values():
-            session.last_used = trio.current_time() - IDLE - 1
+            session.last_used = trio.current_time() - IDLE_TIMEOUT - 1
         sessions.sweep()
         assert set(sessions) == {kept["calling"], kept["listening"]}
         nursery.cancel_scope.cancel()
@@ -76,7 +84,7 @@ async def test_one_identitys_many_sessions_make_room_before_anothers(monkeypatch
 
         def keep(identity: str, last_used: float) -> Session:
             id, session = sessions.draft(None, identity)
-            assert sessions.keep(id, session)
+            assert sessions.add(id, session)
             session.last_used = trio.current_time() + last_used
             return session
 
@@ -99,7 +107,7 @@ async def test_an_identity_whose_sessions_are_all_in_use_takes_none_from_another
 
         async def keep(identity: str) -> tuple[Session, bool]:
             id, session = sessions.draft(None, identity)
-            kept = sessions.keep(id, session)
+            kept = sessions.add(id, session)
             await trio.sleep(1)
             session.last_used = trio.current_time()
             return session, kept
@@ -178,7 +186,7 @@ async def test_a_client_that_left_in_between_is_told_all_of_it_when_it_is_back(a
             sent.append(notice.method)
 
         with trio.CancelScope() as scope:
-            await client.session.tell_changes(hang_up_after_one)
+            await client.session.notify_changes(hang_up_after_one)
         assert sent == [TOOLS_CHANGED]
         nursery.start_soon(client.listen_changes)
         await trio.sleep(1)
@@ -210,7 +218,7 @@ async def test_a_client_is_told_nothing_before_it_has_said_that_it_is_ready(auto
             told.append(str(notice))
             await trio.lowlevel.checkpoint()
 
-        nursery.start_soon(session.tell_changes, send)
+        nursery.start_soon(session.notify_changes, send)
         await session.open(Request(0, "initialize", Raw(b'{"protocolVersion":"2025-11-25"}')))
         server.lists["tools"].append(tool("y"))
         await server.notifies(TOOLS_CHANGED)
@@ -222,7 +230,7 @@ async def test_a_client_is_told_nothing_before_it_has_said_that_it_is_ready(auto
 async def test_a_newcomer_waits_for_the_former_stream_and_only_its_heir_cuts_it_off(autojump_clock: MockClock) -> None:
     async with open_world(ScriptedServer("a", tools=["x"])) as world, opened(world) as sessions:
         id, session = sessions.draft(None, None)
-        sessions.keep(id, session)
+        sessions.add(id, session)
         first = trio.CancelScope()
         assert await sessions.listen(id, first)
         assert not await sessions.listen(id, trio.CancelScope())
@@ -237,7 +245,7 @@ async def test_a_newcomer_waits_for_the_former_stream_and_only_its_heir_cuts_it_
             nursery.start_soon(stay)
             began = trio.current_time()
             assert await sessions.listen(id, trio.CancelScope(), takes_over=True)
-            assert trio.current_time() - began == OLD_STREAM
+            assert trio.current_time() - began == OLD_STREAM_GRACE
         assert not await sessions.listen(id, trio.CancelScope())
 
 
@@ -257,7 +265,7 @@ def test_notices_wait_for_a_listener_the_newest_of_each() -> None:
     for n in range(MAX_KEPT_NOTICES + 2):
         standing.notify(Notification(str(n)))
     standing.notify(Notification("5"))
-    with standing.listening(say):
+    with standing.attached(say):
         assert told == ["2", "3", "4"]
         room[0] = 10_000
         standing.notify(Notification("new"))
@@ -266,22 +274,22 @@ def test_notices_wait_for_a_listener_the_newest_of_each() -> None:
         assert len(told) == MAX_KEPT_NOTICES + 1
     standing.notify(Notification("late"))
     assert told[-1] == "new"
-    assert not standing.say(Notification("log"))
-    with standing.listening(say):
+    assert not standing.enqueue(Notification("log"))
+    with standing.attached(say):
         assert told[-1] == "late"
     assert budget.by_owner() == {}
 
 
-def charged(total: int = 1024 * 1024) -> tuple[Budget, Standing]:
+def charged(total: int = 1024 * 1024) -> tuple[Budget, StandingStream]:
     budget = Budget(total)
-    return budget, Standing(budget, client_owner("ada"))
+    return budget, StandingStream(budget, client_owner("ada"))
 
 
 def updated(uri: str, more: str = "") -> Notification:
     return Notification(UPDATED, Raw(json.dumps({"uri": uri, "more": more}).encode()))
 
 
-def heard(standing: Standing) -> list[str]:
+def heard(standing: StandingStream) -> list[str]:
     """What is said to whoever listens now: of each notice, the last word of its params."""
     told: list[str] = []
 
@@ -289,7 +297,7 @@ def heard(standing: Standing) -> list[str]:
         told.append(list(json.loads(bytes(message.params or b"[0]")).values())[-1])
         return True
 
-    with standing.listening(say):
+    with standing.attached(say):
         return told
 
 
@@ -341,7 +349,7 @@ def test_a_notice_that_makes_the_others_give_way_as_it_is_said_is_said() -> None
         budget.hold(client_owner("ada"), Use.STREAMS, 1_000, lambda: None)
         return True
 
-    with standing.listening(say):
+    with standing.attached(say):
         assert said == [updated("x://0", "x" * 3000)]
     assert budget.by_owner() == {client_owner("ada"): 1_000}
 
@@ -365,13 +373,13 @@ def test_who_listens_last_is_told_and_stays_so_when_the_former_ends() -> None:
         told.append(who)
         return True
 
-    with standing.listening(partial(say, "first")):
-        second = standing.listening(partial(say, "second"))
+    with standing.attached(partial(say, "first")):
+        second = standing.attached(partial(say, "second"))
         second.__enter__()
     standing.notify(Notification("x"))
     assert told == ["second"]
     second.__exit__(None, None, None)
-    assert not standing.say(Notification("x"))
+    assert not standing.enqueue(Notification("x"))
 
 
 async def test_without_a_level_a_client_hears_logs_of_its_own_calls_from_info_up() -> None:
@@ -470,7 +478,7 @@ async def test_a_question_that_never_went_out_is_not_called_off() -> None:
 
     async with open_world(ScriptedServer("a", tools=["x"])) as world:
         client = await world.client()
-        outlet = _Outlet(client.session, say, trio.CancelScope())
+        outlet = _RequestHandle(client.session, say, trio.CancelScope())
         with trio.CancelScope() as withdrawn:
             withdrawn.cancel()
             await outlet.request("roots/list", {}, None)

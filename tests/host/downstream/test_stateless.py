@@ -18,9 +18,9 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation, Listen, Secret, Trust
-from host.downstream import parking, stateless
-from host.downstream.parking import PARKED, REPLAY
-from host.downstream.stateless import ANSWERED, STATE_LIFE
+from host.downstream import parked_calls, stateless
+from host.downstream.parked_calls import PARKED, REPLAY
+from host.downstream.stateless import STATE_LIFETIME, SUPPORTED_METHODS
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
@@ -191,7 +191,7 @@ async def test_every_result_says_what_it_is_and_who_gives_it(method: str, revisi
 
 def test_six_methods_are_cacheable() -> None:
     assert len(CACHEABLE_METHODS) == 6
-    assert set(REQUESTS) <= ANSWERED
+    assert set(REQUESTS) <= SUPPORTED_METHODS
 
 
 async def test_discovery_waits_for_nobody() -> None:
@@ -1105,7 +1105,7 @@ async def test_a_stateless_servers_state_is_as_well_kept(wrong: str, autojump_cl
         elif wrong == "state":
             params["requestState"] += "A"
         else:
-            await trio.sleep(STATE_LIFE)
+            await trio.sleep(STATE_LIFETIME)
         with pytest.raises(Refusal) as refusal:
             await connection.result("tools/call", params, path=path, headers=headers, capabilities=FORMS)
         assert refusal.value.code == INVALID
@@ -1214,7 +1214,7 @@ async def test_only_so_many_calls_wait_for_one_client(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """One more is refused, and reaches no server (rule 5)."""
-    monkeypatch.setattr(parking, "MAX_PER_OWNER", 1)
+    monkeypatch.setattr(parked_calls, "MAX_PER_OWNER", 1)
     async with parked() as call:
         await call.refused(CALL, 429)
         assert (await call.connection.result("tools/list"))["resultType"] == "complete"

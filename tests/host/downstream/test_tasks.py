@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Listen, Secret
-from host.downstream.hosted import LONGEST_LIFE, SHORTEST_LIFE, USUAL_LIFE
+from host.downstream.task_store import LONGEST_LIFE, SHORTEST_LIFE, USUAL_LIFE
 from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.tasks import (
     EXTENSION,

@@ -105,7 +105,7 @@ async def fails(client: ScriptedClient, **more: Any) -> str:
 
 def without_handshake(world: World, identity: str | None) -> ScriptedClient:
     session = Session("one request", None, world.router, world.journal, identity, memory=world.memory)
-    session.do_without_handshake()
+    session.skip_handshake()
     return ScriptedClient(session)
 
 

@@ -465,7 +465,7 @@ async def test_of_what_changed_while_nobody_listens_little_is_kept_and_charged()
                 await server.notifies(UPDATED, {"uri": uri, "n": n, "vendor": "x" * (100_000 if n % 2 else 100)})
         await wait_all_tasks_blocked()
         assert 0 < world.memory.by_owner()["client", "ada"] == world.memory.by_use()["streams"] < 1000
-        with client.session.standing.listening(client._hear):
+        with client.session.standing.attached(client._hear):
             assert client.notifications_of(UPDATED) == [{"uri": f"a+{D}"}, {"uri": f"a+{D}/x"}]
         assert world.memory.by_use()["streams"] == 0
 

@@ -16,7 +16,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Isolation, Trust
-from host.downstream.parking import PARKED
+from host.downstream.parked_calls import PARKED
 from host.errors import UNCONFIRMED
 from host.exchange import Caller, Exchange, MrtrRound, ProgressCallback
 from host.journal import InternalError, MessageDropped, ServerRequestRefused
@@ -312,7 +312,7 @@ async def test_roots_are_asked_for_outside_any_request_where_the_client_listens(
     async with open_world(server, single_client=isolation is None) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
         if isolation is None:
-            await client.session.serve_alone()
+            await client.session.serve_single_client()
             await server.hears("notifications/roots/list_changed")
         await listen(nursery, client)
         id = await begin(nursery, client, server)
@@ -1246,7 +1246,7 @@ async def test_a_shared_server_hears_of_roots_only_if_there_is_one_client(
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=capabilities)
         if only:
-            await client.session.serve_alone()
+            await client.session.serve_single_client()
             if capabilities:  # those that asked before it was there ask again
                 await server.hears("notifications/roots/list_changed")
         server.hears_nothing_more()
@@ -1264,7 +1264,7 @@ async def test_the_only_client_there_can_be_is_always_meant(busy: bool) -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
-        await client.session.serve_alone()
+        await client.session.serve_single_client()
         await server.hears("notifications/roots/list_changed")
         if busy:
             await begin(nursery, client, server)
@@ -1353,7 +1353,7 @@ async def test_a_server_that_is_still_being_listed_asks_for_nothing_that_its_rev
     server = ScriptedServer("a", tools=["x"], revision="2025-03-26", answers={"tools/list": _never})
     async with open_world(server, single_client=True) as world, trio.open_nursery() as nursery:
         client = await world.client(capabilities=CAN)
-        await client.session.serve_alone()
+        await client.session.serve_single_client()
         await listen(nursery, client)
         with pytest.raises(Refusal) as refused:
             await server.asks("elicitation/create", FORM)

@@ -1,0 +1,152 @@
+"""One session on one channel that carries messages both ways, in order: standard input and output, or the one event
+stream of the transport of old. What comes in is taken here; how it goes out is the transport's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from host.downstream.charge import NO_MEMORY_MESSAGE, RequestCharge, memory_cancelled
+from host.downstream.error_answers import unchanged
+from host.downstream.sessions import Session
+from host.downstream.stateless_stdio import StatelessStdio
+from host.errors import ColonnadeError, Unavailable
+from host.jsonrpc.messages import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorBody,
+    Failure,
+    Malformed,
+    Message,
+    Notification,
+    Received,
+    Request,
+    Success,
+)
+from host.memory import OverBudget, client_owner
+from host.protocol.era import Era, era_over_stdio
+from host.protocol.methods import INITIALIZE
+from host.protocol.stateless import has_envelope
+
+
+class DuplexSession:
+    """The session's end of it.
+
+    Args:
+        say: puts a message on the channel without waiting; False if there is no room, or nobody.
+        send: the same for what must not be lost: it waits for its turn.
+        nursery: holds a task for each request.
+        stateless: answers the requests that say everything about themselves; None where there are none.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        say: Callable[[Message], bool],
+        send: Callable[[Message], Awaitable[None]],
+        nursery: trio.Nursery,
+        stateless: StatelessStdio | None = None,
+    ) -> None:
+        self._session = session
+        self._stateless = stateless
+        self._openings = 0
+        """Handshakes under way: their client may not wait for the answer."""
+        self._say = say
+        self._send = send
+        self._nursery = nursery
+
+    def on_received(self, received: Received) -> None:
+        """One message from the client, or a batch of them if its revision has batches."""
+        for each in self._session.messages_in(received)[0]:
+            self._take(each)
+
+    def reject(self, why: str) -> None:
+        """What came could not be read at all."""
+        self._say(Failure(ErrorBody(PARSE_ERROR, why)))
+
+    def _take(self, message: Message | Malformed) -> None:
+        if isinstance(message, Request):
+            self._called(message)
+        elif isinstance(message, Notification):
+            self._session.on_notification(message)
+        elif isinstance(message, Malformed) and not message.answers:
+            self._say(Failure(ErrorBody(message.code, message.why), message.id))
+        else:
+            self._session.on_response(message)
+
+    def _called(self, request: Request) -> None:
+        if request.id in self._session.serving:
+            self._say(Failure(ErrorBody(INVALID_REQUEST, "this id is in flight already"), request.id))
+        # In a batch `initialize` cannot be the first: which revision has batches is known only after it.
+        elif request.method == INITIALIZE and self._session.opening is None:
+            self._openings += 1
+            scope = self._session.begin(request)
+            self._nursery.start_soon(self._open, request, scope, self._session.open(request))
+        elif (refusal := self._session.check_flood(request)) is not None:
+            self._say(refusal)
+        else:
+            self._charged(request)
+
+    def _charged(self, request: Request) -> None:
+        charge = RequestCharge(self._session.memory, client_owner(self._session.identity))
+        try:
+            charge.add_request_bytes(len(request.params or b""))
+            charge.begin_processing()
+        except OverBudget:
+            charge.release()
+            self._say(Failure(ErrorBody(Unavailable.code, NO_MEMORY_MESSAGE), request.id))
+            return
+        if self._stateless is None:
+            self._nursery.start_soon(self._answer, request, self._session.begin(request), charge)
+        else:
+            self._called_either_way(request, self._stateless, charge)
+
+    def _called_either_way(self, request: Request, stateless: StatelessStdio, charge: RequestCharge) -> None:
+        try:
+            way = era_over_stdio(request.method, envelope=has_envelope(request.opened), initialized=self._greeted)
+        except ColonnadeError as error:
+            charge.release()
+            self._say(Failure(unchanged(error), request.id))
+            return
+        scope = self._session.begin(request)
+        if way is Era.SESSION:
+            self._nursery.start_soon(self._answer, request, scope, charge)
+        else:
+            self._nursery.start_soon(self._answer_alone, request, scope, stateless, charge)
+
+    async def _answer_alone(
+        self, request: Request, scope: trio.CancelScope, stateless: StatelessStdio, charge: RequestCharge
+    ) -> None:
+        with charge, charge.droppable() as dropping:
+            await stateless.answer(request, scope, self._say, self._send)
+        if dropping.cancelled_caught:
+            await self._send(memory_cancelled(request.id))
+
+    @property
+    def _greeted(self) -> bool:
+        return self._openings > 0 or self._session.opening is not None
+
+    async def _open(self, request: Request, scope: trio.CancelScope, opening: Awaitable[Success | Failure]) -> None:
+        try:
+            answer = await opening
+        finally:
+            self._openings -= 1
+            self._session.serving.end(request.id, scope)  # noted for its id alone: this is never called off
+        await self._send(answer)
+
+    async def _answer(self, request: Request, scope: trio.CancelScope, charge: RequestCharge) -> None:
+        done = False
+
+        def say(message: Notification | Request) -> bool:
+            return not done and self._say(message)
+
+        answer: Success | Failure | None = None
+        with charge, charge.droppable() as dropping:
+            answer = await self._session.answer(request, scope, say)
+        done = True
+        if dropping.cancelled_caught:
+            answer = memory_cancelled(request.id)
+        if answer is not None:
+            await self._send(answer)

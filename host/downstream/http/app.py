@@ -1,0 +1,155 @@
+"""Everything that is served over HTTP, as one ASGI app: who may come in, and which door leads where.
+
+    /mcp  /mcp/<server>           Streamable HTTP (streamable.py)
+    /sse  /message                the transport of 2024-11-05 (sse.py), and the same for one server: /sse/<server>
+    GET  /status                  the servers and their states
+    /console                      the web console, if it is served here: a door of its own, which takes no token
+    GET  /healthz                 says that this process serves; the only one that asks for no token
+
+When all connections are in use, /healthz still answers: a full server is alive, and restarting it would help nobody.
+
+Every request passes the same checks in the same order: Host and Origin, token, path, HTTP method; then those of its
+transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+from config import Listen
+from host.downstream.charge import RequestCharge
+from host.downstream.http.open_streams import OpenStreams
+from host.downstream.http.replies import Replies, respond
+from host.downstream.http.request import JSON, ClientGone, HttpRequest, Rejected
+from host.downstream.http.security import NO_CONNECTION_MESSAGE, RETRY_AFTER, Headers, Refusal, RequestGuard
+from host.downstream.http.sse import HttpSse
+from host.downstream.http.stateless import StatelessHttp
+from host.downstream.http.streamable import StreamableHttp
+from host.downstream.reading import MessageReader, share_interpreter
+from host.downstream.stateless import Stateless
+from host.errors import TOO_MANY_REQUESTS
+from host.journal import AuthenticationFailed, InternalError, Journal, excerpt
+from host.jsonrpc.messages import ErrorBody, Failure, write
+from host.memory import Budget, client_owner
+from host.router import Router
+from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
+
+CONSOLE_PREFIX = "/console"
+
+
+@asynccontextmanager
+async def open_http_endpoint(
+    listen: Listen,
+    router: Router,
+    stateless: Stateless,
+    journal: Journal,
+    status: Callable[[], bytes],
+    stop: trio.Event,
+    console: ASGIApp | None = None,
+    *,
+    memory: Budget,
+) -> AsyncIterator[ASGIApp]:
+    """The app, for the block; `console` answers all paths below /console. Afterwards no session, stream or call of it
+    is left. When `stop` is set, the standing streams end, since nothing else would end them; calls go on."""
+    async with trio.open_nursery() as nursery:
+        replies = Replies(nursery, lambda problem: journal.note(InternalError("an answer's event stream", problem)))
+        streams = OpenStreams()
+        share_interpreter()
+        reader = MessageReader()
+        alone = StatelessHttp(router, stateless, replies, stop, streams, memory)
+        streamable = StreamableHttp(router, journal, stop, replies, alone, stateless.tasks, streams, reader, memory)
+        old = HttpSse(router, journal, stop, stateless.tasks, streams, reader, memory) if listen.sse else None
+        nursery.start_soon(replies.run)
+        nursery.start_soon(streamable.sweep)
+        try:
+            yield HttpApp(listen, router, journal, status, streamable, old, console, memory).serve
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+class HttpApp:
+    def __init__(
+        self,
+        listen: Listen,
+        router: Router,
+        journal: Journal,
+        status: Callable[[], bytes],
+        streamable: StreamableHttp,
+        old: HttpSse | None,
+        console: ASGIApp | None,
+        memory: Budget,
+    ) -> None:
+        self._console = console
+        self._memory = memory
+        self._doors = {listen.path: streamable.serve}
+        if old is not None:
+            self._doors |= {"/sse": old.serve_stream, "/message": old.serve_message}
+        self._door = RequestGuard(listen)
+        self._router = router
+        self._journal = journal
+        self._status = status
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"no {scope['type']} here")
+        path = scope["raw_path"].decode("latin-1")
+        if self._console is not None and (path == CONSOLE_PREFIX or path.startswith(f"{CONSOLE_PREFIX}/")):
+            await self._console(scope, receive, send)
+            return
+        headers = Headers(scope["headers"])
+        allowed = self._door.cross_origin(headers)
+        try:
+            refusal = self._door.check(headers)
+            if refusal is not None:
+                raise Rejected(refusal)
+            await self._route(scope, headers, allowed, receive, send)
+        except Rejected as rejected:
+            answer = Failure(ErrorBody(rejected.code, rejected.refusal.why, rejected.data), rejected.id)
+            await respond(send, rejected.refusal.status, {**allowed, **JSON, **rejected.refusal.headers}, write(answer))
+        except ClientGone:
+            return
+
+    async def _route(
+        self, scope: Scope, headers: Headers, allowed: dict[str, str], receive: Receive, send: Send
+    ) -> None:
+        # The path as it was sent: spellings that only mean the same after decoding are no path of ours.
+        path = scope["raw_path"].decode("latin-1")
+        method = scope["method"]
+        if path == "/healthz" and method in ("GET", "HEAD"):
+            await respond(send, 200, {"content-type": "text/plain"}, b"ok\n")
+            return
+        if method == "OPTIONS":  # carries no token: browsers see to that
+            await self._preflight(headers, send)
+            return
+        identity = self._door.authenticate(headers)
+        if not claim(scope, None if isinstance(identity, Refusal) else identity):
+            raise Rejected(Refusal(503, NO_CONNECTION_MESSAGE, {"retry-after": RETRY_AFTER}), TOO_MANY_REQUESTS)
+        if isinstance(identity, Refusal):
+            self._journal.note(AuthenticationFailed(excerpt(path)))
+            raise Rejected(identity)
+        if path == "/status" and method in ("GET", "HEAD"):
+            await respond(send, 200, {**allowed, **JSON, "cache-control": "no-store"}, self._status())
+            return
+        serve, endpoint = self._find(path)
+        query = scope.get("query_string", b"").decode("latin-1")
+        with RequestCharge(self._memory, client_owner(identity)) as charge:
+            await serve(HttpRequest(method, endpoint, query, headers, identity, allowed, receive, send, charge))
+
+    def _find(self, path: str) -> tuple[Callable[[HttpRequest], Awaitable[None]], str | None]:
+        """Who serves a path, and the one server whose own endpoint it names."""
+        for base, serve in self._doors.items():
+            if path == base:
+                return serve, None
+            endpoint = path.removeprefix(base + "/")
+            if endpoint != path and self._router.has_endpoint(endpoint):
+                return serve, endpoint
+        raise Rejected(Refusal(404, "there is no such endpoint"))
+
+    async def _preflight(self, headers: Headers, send: Send) -> None:
+        preflight = self._door.preflight(headers)
+        if isinstance(preflight, Refusal):
+            raise Rejected(preflight)
+        await respond(send, 204, preflight)

@@ -1,0 +1,482 @@
+"""How an answer leaves over HTTP: as one JSON body, or as an event stream if anything came before it.
+
+Which of the two is decided at the first byte, not before: the answer alone goes out as JSON; progress, or a call that
+takes longer than a moment, opens the stream. Until then a reply costs no task.
+
+A stream outlives its connection. Its events carry ids and are kept for a while, so that a client whose connection broke
+goes on where it was (2025-11-25, "Resumability and Redelivery"); whoever reads it last is its one reader.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from itertools import islice
+
+import trio
+
+from host.downstream.charge import RequestCharge, answer_too_large
+from host.jsonrpc.messages import Failure, Notification, Request, Success, write
+from host.memory import Budget, OverBudget, Owner, Use
+from host.wire.asgi import Send
+from host.wire.sse import comment, event, priming
+
+STREAM_DELAY = 0.5
+"""Seconds of silence after which a reply becomes a stream: from then on it can be resumed."""
+STREAM_DEADLINE = 10.0
+"""The same where nothing is ever resumed: as late as a sign of life may come, for until then an error that has a status
+of its own still gets it."""
+HEARTBEAT_INTERVAL = 15.0
+"""Seconds of silence after which a stream gives a sign of life."""
+RETRY = 1000
+"""Milliseconds after which a client whose stream broke may come back."""
+KEEP_FINISHED = 300.0
+"""Seconds for which a finished stream can be resumed."""
+MAX_KEPT = 1024 * 1024
+"""Bytes that one stream keeps at most, beyond which its oldest events go; and that the finished streams of one session
+keep together, beyond which the oldest go."""
+CHUNK = 64 * 1024
+"""Bytes of an answer that are handed to the listener at once."""
+MAX_FINISHED = 100
+"""Finished streams that one session keeps at most."""
+
+STREAM_HEADERS = {
+    "content-type": "text/event-stream",
+    "cache-control": "no-cache, no-transform",
+    "x-accel-buffering": "no",
+}
+
+
+async def start_response(send: Send, status: int, headers: Mapping[str, str]) -> None:
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+
+
+async def send_body(send: Send, data: bytes, *, more: bool, moves: Callable[[], None] | None = None) -> None:
+    """A part of the body, in pieces: a listener holds a second copy of what it is given until the client takes it.
+    `moves` is called whenever a piece was taken."""
+    for start_at in range(0, len(data) - CHUNK, CHUNK):
+        piece = data[start_at : start_at + CHUNK]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if moves is not None:
+            moves()
+    rest = data[(len(data) - 1) // CHUNK * CHUNK :] if len(data) > CHUNK else data
+    await send({"type": "http.response.body", "body": rest, "more_body": more})
+
+
+async def respond(
+    send: Send,
+    status: int,
+    headers: Mapping[str, str],
+    data: bytes = b"",
+    moves: Callable[[], None] | None = None,
+) -> None:
+    """One whole HTTP answer."""
+    await start_response(send, status, {**headers, "content-length": str(len(data))})
+    await send_body(send, data, more=False, moves=moves)
+
+
+async def send_answer(
+    send: Send, headers: Mapping[str, str], answer: Success | Failure, charge: RequestCharge, status: int = 200
+) -> None:
+    """One answer as the whole body. Where there is no memory for it, an error that says so takes its place; a client
+    that does not take it is cut off when its memory is needed elsewhere."""
+    data = write(answer)
+    try:
+        charge.set_answer_size(len(data))
+    except OverBudget:
+        data = write(answer_too_large(answer.id, len(data)))
+    del answer  # it holds what the server sent
+    with charge.droppable():
+        await respond(send, status, {**headers, "content-type": "application/json"}, data, charge.touch)
+
+
+class EventStream:
+    """The events of one reply, numbered from 0. `name` is None where the client's revision knows no resuming: such a
+    stream has one reader, and keeps nothing that was read.
+
+    `size` is how many bytes are kept, `unread` how many of them the present reader, or the next, has not taken yet.
+
+    Args:
+        memory, owner: what the events are charged to, until `close`.
+    """
+
+    def __init__(self, name: str | None, memory: Budget, owner: Owner, *, primes: bool) -> None:
+        self.size = 0
+        self._held = memory.hold(owner, Use.STREAMS, drop=self._drop_for_memory)
+        self._uncharged = 0
+        self._pouring: trio.CancelScope | None = None
+        self._closed = False
+        self.unread = 0
+        self.ended_at: float | None = None
+        self._name = name
+        self._events: deque[bytes] = deque()
+        self._first = 0
+        self._at = 0
+        self._moved = trio.lowlevel.ParkingLot()
+        self._readers = 0
+        if primes and name is not None:
+            first = priming(f"{name}-0", RETRY)
+            self._uncharged = len(first)  # so that a stream can always be begun
+            self._append(first)
+
+    def add(self, data: bytes) -> None:
+        """One more message for whoever reads.
+
+        Raises:
+            OverBudget: there is no memory for it.
+        """
+        number = self._first + len(self._events)
+        written = event(data, id=None if self._name is None else f"{self._name}-{number}")
+        self._held.grow(len(written))
+        self._append(written)
+        while self.size > MAX_KEPT and len(self._events) > 1:
+            self.forget_one()
+
+    def has_room(self, size: int) -> bool:
+        """Whether so much can be added without pushing out what is not read yet."""
+        return not self.unread or self.unread + size <= MAX_KEPT
+
+    def enqueue(self, message: Notification | Request) -> bool:
+        """Add a message that may be missed; False, and nothing is added, while its reader is far behind, or where there
+        is no memory for it."""
+        if self.unread > MAX_KEPT // 2:
+            return False
+        try:
+            self.add(write(message))
+        except OverBudget:
+            return False
+        return True
+
+    def answer(self, answer: Success | Failure) -> None:
+        """Add an answer; where there is no memory for it, an error that says so."""
+        data = write(answer)
+        try:
+            self.add(data)
+        except OverBudget:
+            try:
+                self.add(write(answer_too_large(answer.id, len(data))))
+            except OverBudget:
+                self.discard()  # its client sees the stream break off
+
+    async def wait_activity(self) -> None:
+        """Wait until something is added or taken, or `stir` is called."""
+        await self._moved.park()
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        self._moved.unpark_all()
+
+    def end(self) -> None:
+        self.ended_at = trio.current_time()
+        self._held.idle = not self.unread
+        self._moved.unpark_all()
+
+    def detach_reader(self) -> None:
+        """Whoever reads reads no more: another will."""
+        self._readers += 1
+        self._moved.unpark_all()
+
+    def reopen(self) -> None:
+        """It was not the end: its client is here again."""
+        self.ended_at = None
+        self._held.idle = False
+
+    def has_after(self, number: int) -> bool:
+        """Whether everything that came after event `number` is still here."""
+        return self._first - 1 <= number < self._first + len(self._events)
+
+    def forget_one(self) -> None:
+        """Forget the oldest event."""
+        size = self._without_first()
+        self._held.grow(min(self._uncharged - size, 0))
+        self._uncharged = 0
+
+    def _without_first(self) -> int:
+        size = len(self._events.popleft())
+        self.size -= size
+        self._first += 1
+        if self._at < self._first:
+            self._at = self._first
+            self.unread -= size
+        return size
+
+    def forget_read(self) -> None:
+        """Forget what its reader has taken: it could only be had again by resuming."""
+        while self._events and self._first < self._at:
+            self.forget_one()
+
+    def discard(self) -> None:
+        """Forget everything, and cut off whoever still reads."""
+        while self._events:
+            self.forget_one()
+        self._held.resize(0)
+        if self._pouring is not None:
+            self._pouring.cancel("the memory of the stream is needed elsewhere")
+
+    def close(self) -> None:
+        """Nobody comes back for it: it is charged no longer than somebody reads it."""
+        self._closed = True
+        if self._pouring is None:
+            self._events.clear()
+            self._held.release()
+
+    def reader_gone(self) -> None:
+        """Its reader is gone, and comes back only if the stream can be resumed."""
+        if self._name is None:
+            self.close()
+
+    def _drop_for_memory(self) -> None:
+        """Give memory back: what is only kept for a reader that resumes, or else what a reader does not take."""
+        before = self._held.size
+        self.forget_read()
+        if self._held.size > before // 2:
+            self.discard()
+
+    async def write_events(self, send: Send, after: int) -> None:
+        """Send every event after `after`, and those still to come, to the end; or until another reader takes over. A
+        reader that is cut off (`discard`) is left with half an answer, so that it knows."""
+        with trio.CancelScope() as scope:
+            self._pouring = scope
+            try:
+                await self._pour(send, after)
+            finally:
+                if self._pouring is scope:
+                    self._pouring = None
+                if self._closed:
+                    self.close()
+
+    async def _pour(self, send: Send, after: int) -> None:
+        self.detach_reader()
+        turn = self._readers
+        self._at = max(after + 1, self._first)
+        self.unread = sum(len(each) for each in islice(self._events, self._at - self._first, None))
+        while turn == self._readers:
+            while turn == self._readers and self._at < self._first + len(self._events):
+                data = self._take_one()
+                await send_body(send, data, more=True, moves=self._held.touch)
+                self._held.idle = self.ended_at is not None and not self.unread
+                if self._name is None:
+                    self._held.grow(-len(data))
+            if self.ended_at is not None:
+                break
+            with trio.move_on_after(HEARTBEAT_INTERVAL) as silence:
+                await self._moved.park()
+            if silence.cancelled_caught:
+                await send_body(send, comment("working"), more=True)
+        await send_body(send, b"", more=False)
+
+    def _take_one(self) -> bytes:
+        data = self._events[self._at - self._first]
+        self._at += 1
+        self.unread -= len(data)
+        if self._name is None:
+            self._without_first()  # nobody comes back for it; it is charged until it was sent
+        self._moved.unpark_all()
+        return data
+
+    def _append(self, data: bytes) -> None:
+        self._events.append(data)
+        self.size += len(data)
+        self.unread += len(data)
+        self._moved.unpark_all()
+
+
+class History:
+    """The streams of one session that can be resumed."""
+
+    def __init__(self, memory: Budget, owner: Owner) -> None:
+        self._memory = memory
+        self._owner = owner
+        self._streams: dict[str, EventStream] = {}
+        self._last = 0
+        self._closed = False
+
+    def begin(self, *, resumes: bool, primes: bool) -> EventStream:
+        if not resumes or self._closed:
+            return EventStream(None, self._memory, self._owner, primes=False)
+        self.sweep()
+        self._last += 1
+        name = str(self._last)
+        stream = self._streams[name] = EventStream(name, self._memory, self._owner, primes=primes)
+        return stream
+
+    def close(self) -> None:
+        """The session is over: nobody comes back for any of it."""
+        self._closed = True
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+
+    def resume(self, last_event_id: str) -> tuple[EventStream, int] | None:
+        """The stream an event id belongs to and the number of that event; None if it is not, or no longer, here."""
+        name, _, number = last_event_id.partition("-")
+        stream = self._streams.get(name)
+        if stream is None or not (number.isascii() and number.isdigit() and len(number) < 10):
+            return None
+        return (stream, int(number)) if stream.has_after(int(number)) else None
+
+    def sweep(self) -> None:
+        """Forget finished streams: those that are too old, and the oldest while they are too many or too large."""
+        now = trio.current_time()
+        finished = [(name, stream) for name, stream in self._streams.items() if stream.ended_at is not None]
+        size = sum(stream.size for _, stream in finished)
+        for left, (name, stream) in zip(range(len(finished), 0, -1), finished, strict=True):
+            assert stream.ended_at is not None
+            if now - stream.ended_at > KEEP_FINISHED or size > MAX_KEPT or left > MAX_FINISHED:
+                size -= stream.size
+                self._streams.pop(name).close()
+
+
+class Replies:
+    """The replies under way. Its nursery holds a task for each that has become a stream, and one clock for all."""
+
+    def __init__(self, nursery: trio.Nursery, crashed: Callable[[Exception], None]) -> None:
+        self._nursery = nursery
+        self._crashed = crashed
+        self._due: dict[Reply, float] = {}
+        self._some = trio.Event()
+
+    def begin(
+        self,
+        send: Send,
+        headers: Mapping[str, str],
+        begin_stream: Callable[[], EventStream],
+        open_after: float = STREAM_DELAY,
+        leaving: Callable[[], Awaitable[None]] | None = None,
+    ) -> Reply:
+        """A reply that becomes a stream after so many seconds without a word.
+
+        Args:
+            leaving: acts when the client leaves; runs from the first tick of the clock on, or from the first word: most
+                replies are over before that, and cost no task.
+        """
+        reply = Reply(send, headers, begin_stream, self._start, leaving)
+        self._due[reply] = trio.current_time() + open_after
+        self._some.set()
+        return reply
+
+    def end(self, reply: Reply) -> None:
+        self._due.pop(reply, None)
+        reply.attended.cancel()
+
+    def _start(self, pour: Callable[[], Awaitable[None]]) -> None:
+        self._nursery.start_soon(self._guarded, pour)
+
+    async def _guarded(self, pour: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await pour()
+        except Exception as problem:  # noqa: BLE001 - one reply's trouble must not reach any other
+            self._crashed(problem)
+
+    async def run(self) -> None:
+        """Open the stream of every reply that has been silent for too long, and see whose client leaves, until
+        cancelled."""
+        while True:
+            if not self._due:
+                self._some = trio.Event()
+                await self._some.wait()
+            await trio.sleep(STREAM_DELAY / 2)
+            now = trio.current_time()
+            for reply in self._due:
+                reply.watch_client()
+            for reply in [reply for reply, due in self._due.items() if due <= now]:
+                reply.open()
+                del self._due[reply]
+
+
+class Reply:
+    """The answer to one POST."""
+
+    def __init__(
+        self,
+        send: Send,
+        headers: Mapping[str, str],
+        begin_stream: Callable[[], EventStream],
+        start_soon: Callable[[Callable[[], Awaitable[None]]], None],
+        leaving: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.attended = trio.CancelScope()
+        """Around what watches for the client's leaving."""
+        self._leaving = leaving
+        self._send = send
+        self._headers = headers
+        self._begin_stream = begin_stream
+        self._start_soon = start_soon
+        self._stream: EventStream | None = None
+        self._ended = False
+        self._pouring = trio.CancelScope()
+        self._sent = trio.Event()
+
+    def enqueue(self, message: Notification | Request) -> bool:
+        """Send a message before the answer; False, and nothing, after it. Never waits. What would push out what is
+        not read yet is not said: a server that asks is told that nobody listens."""
+        if self._ended:
+            return False
+        stream, data = self.open(), write(message)
+        kept_free = MAX_KEPT // 2 if isinstance(message, Notification) else 0  # for questions
+        if not stream.has_room(kept_free + len(data)):
+            return False
+        try:
+            stream.add(data)
+        except OverBudget:
+            return False
+        return True
+
+    async def add(self, answer: Success | Failure) -> None:
+        """One of several answers, if the POST held several requests. While the client has much to read, it waits."""
+        stream, size = self.open(), len(write(answer))
+        while not self._sent.is_set() and not stream.has_room(size):
+            await stream.wait_activity()
+        stream.answer(answer)
+
+    def open(self) -> EventStream:
+        """Make it a stream, if it is none yet."""
+        if self._stream is None:
+            self._stream = self._begin_stream()
+            self._start_soon(partial(self._write_stream, self._stream))
+            self.watch_client()
+        return self._stream
+
+    def watch_client(self) -> None:
+        """From now on it is seen when the client leaves."""
+        leaving, self._leaving = self._leaving, None
+        if leaving is not None:
+            self._start_soon(partial(self._watch_client, leaving))
+
+    async def _watch_client(self, leaving: Callable[[], Awaitable[None]]) -> None:
+        with self.attended:
+            await leaving()
+
+    async def finish(self, answer: Success | Failure | None, charge: RequestCharge, status: int = 200) -> None:
+        """Send the answer and end. None: there is nothing (more) to answer: the client called its request off, say.
+        `status` is for an answer that nothing came before. A client that does not take it is cut off when its memory
+        is needed elsewhere."""
+        self._ended = True
+        if answer is not None and self._stream is None:
+            sending = send_answer(self._send, self._headers, answer, charge, status)
+            del answer
+            await sending
+            return
+        stream = self.open()
+        if answer is not None:
+            stream.answer(answer)
+        del answer
+        stream.end()
+        await self._sent.wait()
+
+    def client_gone(self) -> None:
+        """The client is gone: nothing is sent any more, and nothing of what it has not read yet."""
+        self._ended = True
+        self._pouring.cancel("its client has left")
+
+    async def _write_stream(self, stream: EventStream) -> None:
+        try:
+            with self._pouring:
+                await start_response(self._send, 200, {**self._headers, **STREAM_HEADERS})
+                await stream.write_events(self._send, -1)
+        finally:
+            self._sent.set()
+            stream.wake()
+            stream.reader_gone()

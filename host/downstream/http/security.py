@@ -1,0 +1,212 @@
+"""What an HTTP request must be before a byte of its body is read: from a page that may ask, to a name that is ours,
+with a token that we gave, in a form we take. Pure: headers in; a refusal, nothing or a name out.
+
+A web page may make any browser send requests to a loopback port. Its Origin says where it is from; a page that
+re-points its own name at 127.0.0.1 is known by its Host. So both are held against lists that are always on, and a body
+must be declared as JSON, which a page cannot do without asking (2025-11-25, "Transports / Security Warning").
+
+A token is looked for in the Authorization header alone, never in the address: addresses end up in logs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from hmac import compare_digest
+from ipaddress import ip_address
+
+from config import Listen
+
+MAX_BODY = 4 * 1024 * 1024
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+_ORIGIN = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+_LENGTH = re.compile(r"0*([0-9]+)")
+_CREDENTIALS = re.compile(r"bearer +(.+)", re.IGNORECASE)
+_ZERO_QUALITY = re.compile(r"q\s*=\s*0(\.0*)?")
+
+ALLOWED_HEADERS = (
+    "accept, authorization, content-type, last-event-id, mcp-method, mcp-name, mcp-protocol-version, mcp-session-id"
+)
+_PARAM_HEADER = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+")
+"""A header that repeats an argument of a tool: which ones there are, is for the tools to say."""
+ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
+EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
+
+NO_CONNECTION_MESSAGE = "all connections of this server are in use; try again in a moment"
+RETRY_AFTER = "1"
+"""Seconds after which a client that found no free connection may try again."""
+
+CHALLENGE = 'Bearer realm="colonnade"'
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An HTTP answer instead of a service."""
+
+    status: int
+    why: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Headers:
+    """The headers of a request, by lower-case name."""
+
+    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
+        self._values: dict[str, list[str]] = {}
+        for name, value in raw:
+            self._values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip(" \t"))
+
+    def all(self, name: str) -> list[str]:
+        return self._values.get(name, [])
+
+    def one(self, name: str) -> str | None:
+        """The value, or None if the header is missing or stands there more than once."""
+        values = self.all(name)
+        return values[0] if len(values) == 1 else None
+
+
+class RequestGuard:
+    """Holds requests against the addresses we are known by, the pages that may ask and the tokens we gave."""
+
+    def __init__(self, listen: Listen) -> None:
+        self._hosts = frozenset((*(host.lower() for host in listen.hosts), *_literal(listen.host)))
+        self._origins = frozenset(origin.lower() for origin in listen.origins)
+        self._tokens = tuple((name, _digest(token.reveal())) for name, token in listen.tokens.items())
+
+    def check(self, headers: Headers) -> Refusal | None:
+        """Why the request may not come in at all, whatever it asks for."""
+        return self._refuse_host(headers.all("host")) or self._refuse_origin(headers.all("origin"))
+
+    def authenticate(self, headers: Headers) -> str | Refusal | None:
+        """The name of the token that the request carries; None if no tokens are configured and so nobody is asked.
+
+        A refusal repeats nothing of what was sent (RFC 6750, 3). A preflight carries no token and needs none.
+        """
+        if not self._tokens:
+            return None
+        given = headers.all("authorization")
+        if len(given) > 1:
+            return _unauthorized("expected one Authorization header")
+        found = _CREDENTIALS.fullmatch(given[0]) if given else None
+        if found is None:
+            return _unauthorized("this endpoint expects Authorization: Bearer and a token of listen.auth.tokens")
+        return self._name(found[1]) or _unauthorized("this token is not known here", ', error="invalid_token"')
+
+    def _name(self, token: str) -> str | None:
+        # All are looked at whichever fits, and digests compared: the time this takes says nothing about any token.
+        digest = _digest(token)
+        fitting = [name for name, known in self._tokens if compare_digest(known, digest)]
+        return fitting[0] if fitting else None
+
+    def cross_origin(self, headers: Headers) -> dict[str, str]:
+        """The headers that let a page of a listed origin read the answer; none for all others."""
+        origin = headers.one("origin")
+        if origin is None or origin.lower() not in self._origins:
+            return {}
+        return {
+            "access-control-allow-origin": origin,
+            "access-control-expose-headers": EXPOSED_HEADERS,
+            "vary": "Origin",
+        }
+
+    def preflight(self, headers: Headers) -> dict[str, str] | Refusal:
+        """The answer to a browser that asks whether a page may ask."""
+        allowed = self.cross_origin(headers)
+        if not allowed:
+            return Refusal(403, "this origin is not listed under listen.origins")
+        allowed["access-control-allow-methods"] = ALLOWED_METHODS
+        wanted = (headers.one("access-control-request-headers") or "").lower().split(",")
+        mirrors = [name for each in wanted if _PARAM_HEADER.fullmatch(name := each.strip())]
+        allowed["access-control-allow-headers"] = ", ".join((ALLOWED_HEADERS, *mirrors))
+        allowed["access-control-max-age"] = "600"
+        if headers.one("access-control-request-private-network") == "true":
+            allowed["access-control-allow-private-network"] = "true"
+        return allowed
+
+    def _refuse_host(self, hosts: list[str]) -> Refusal | None:
+        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if found is None:
+            return Refusal(400, "expected one Host header of the form name or name:port")
+        name = found[1].lower()
+        if name in LOOPBACK or name in self._hosts or hosts[0].lower() in self._hosts:
+            return None
+        return Refusal(421, "this host name is not ours; names beside loopback are listed under listen.hosts")
+
+    def _refuse_origin(self, origins: list[str]) -> Refusal | None:
+        if not origins:
+            return None
+        origin = origins[0].lower()
+        found = _ORIGIN.fullmatch(origin) if len(origins) == 1 else None
+        if len(origins) == 1 and (origin in self._origins or (found is not None and found[2] in LOOPBACK)):
+            return None
+        return Refusal(403, "pages of this origin may not ask here; origins are listed under listen.origins")
+
+
+def _literal(host: str) -> Iterable[str]:
+    """How the address we listen at is written as a Host; nothing if it stands for all addresses."""
+    address = ip_address(host)
+    if address.is_unspecified:
+        return ()
+    return (f"[{address}]", f"[{host.lower()}]") if address.version == 6 else (host,)
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode("latin-1")).digest()
+
+
+def _unauthorized(why: str, error: str = "") -> Refusal:
+    return Refusal(401, why, {"www-authenticate": f"{CHALLENGE}{error}"})
+
+
+def refuse_body(headers: Headers) -> Refusal | None:
+    """Why the body of this POST is not read."""
+    if not _is_json(headers.one("content-type")):
+        return Refusal(415, "expected Content-Type: application/json")
+    if any(coding.lower() != "identity" for coding in headers.all("content-encoding")):
+        return Refusal(415, "compressed bodies are not accepted")
+    # No more digits are looked at than are needed: Python does not convert thousands of them.
+    length = _LENGTH.fullmatch(headers.one("content-length") or "")
+    if length is not None and int(length[1][:12]) > MAX_BODY:
+        return Refusal(413, f"a message is at most {MAX_BODY} bytes")
+    return None
+
+
+def refuse_accept(headers: Headers, *wanted: str) -> Refusal | None:
+    """Why the client could not read our answer. No Accept header at all means that it takes anything."""
+    given = headers.all("accept")
+    if not given or _accepts(tuple(given), wanted):
+        return None
+    return Refusal(406, f"expected Accept: {', '.join(wanted)}")
+
+
+@lru_cache(maxsize=64)  # clients send the same few values with every message
+def _accepts(given: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    taken = {kind: weighs for value in given for kind, weighs in _ranges(value)}
+    return all(_accepts_type(taken, kind) for kind in wanted)
+
+
+def _accepts_type(taken: Mapping[str, bool], kind: str) -> bool:
+    """What is said about the kind itself counts before what is said about all kinds (RFC 9110, 12.5.1)."""
+    ranges = (kind, f"{kind.split('/')[0]}/*", "*/*")
+    return next((taken[each] for each in ranges if each in taken), False)
+
+
+def _ranges(value: str) -> Iterable[tuple[str, bool]]:
+    for part in value.split(","):
+        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        if kind:
+            yield kind, not any(_ZERO_QUALITY.fullmatch(parameter) for parameter in parameters)
+
+
+@lru_cache(maxsize=64)
+def _is_json(content_type: str | None) -> bool:
+    if content_type is None:
+        return False
+    kind, *parameters = (piece.strip().lower() for piece in content_type.split(";"))
+    charset = [parameter.partition("=")[2].strip(' "') for parameter in parameters if parameter.startswith("charset")]
+    return kind == "application/json" and all(name in ("utf-8", "utf8") for name in charset)

@@ -1,0 +1,220 @@
+"""The transport of 2024-11-05, for clients that know no other ("Transports / HTTP with SSE").
+
+    GET   /sse                         the one stream of a session: its first event says where to send messages, and
+                                       everything we say follows, answers included
+    POST  /message?session_id=...      a message of the client; its answer comes on the stream
+    POST  /message                     a request without a session; its answer is the body
+
+The stream is the session: when it ends, the session does, with everything that is in flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from urllib.parse import parse_qs
+
+import trio
+
+from host.downstream.charge import answer_too_large, memory_cancelled
+from host.downstream.duplex import DuplexSession
+from host.downstream.http.open_streams import OpenStreams, Transport
+from host.downstream.http.replies import MAX_KEPT, STREAM_HEADERS, send_answer, send_body, start_response
+from host.downstream.http.request import JSON, HttpRequest, Rejected, cancel_when, read_message, until_gone
+from host.downstream.http.security import Refusal, refuse_accept, refuse_body
+from host.downstream.reading import MessageReader
+from host.downstream.sessions import Session, draft_session
+from host.downstream.tasks import Tasks
+from host.journal import Journal
+from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, write
+from host.memory import Budget, OverBudget, Use, client_owner
+from host.protocol.methods import INITIALIZE
+from host.router import Router
+from host.wire.asgi import Send
+from host.wire.sse import event
+
+PING_INTERVAL = 30.0
+SESSION = "session_id"
+
+
+class HttpSse:
+    """When `stop` is set, the streams end."""
+
+    def __init__(
+        self,
+        router: Router,
+        journal: Journal,
+        stop: trio.Event,
+        tasks: Tasks,
+        streams: OpenStreams,
+        reader: MessageReader,
+        memory: Budget,
+    ) -> None:
+        self._streams = streams
+        self._reader = reader
+        self._memory = memory
+        self._router = router
+        self._journal = journal
+        self._tasks = tasks
+        self._stop = stop
+        self._open: dict[str, tuple[Session, DuplexSession]] = {}
+
+    async def serve_stream(self, visit: HttpRequest) -> None:
+        if visit.method != "GET":
+            raise Rejected(Refusal(405, "expected GET", {"allow": "GET, OPTIONS"}))
+        refusal = refuse_accept(visit.headers, "text/event-stream")
+        if refusal is not None:
+            raise Rejected(refusal)
+        id, session = draft_session(
+            "sse session", visit.endpoint, visit.identity, self._router, self._journal, self._tasks, self._memory
+        )
+        ending = trio.CancelScope()
+        place = self._streams.slot(
+            Transport.SSE, visit.identity, ending.cancel, in_use=lambda: len(session.serving) > 0
+        )
+        try:
+            with place:
+                await self._serve(visit, id, session, ending)
+        finally:
+            session.end()
+        await send_body(visit.send, b"", more=False)
+
+    async def _serve(self, visit: HttpRequest, id: str, session: Session, ending: trio.CancelScope) -> None:
+        there = "/message" if visit.endpoint is None else f"/message/{visit.endpoint}"
+        with ending:
+            async with until_gone(visit.receive) as nursery:
+                outgoing = _EventQueue(self._memory, visit.identity, nursery.cancel_scope)
+                outgoing.enqueue_event(event(f"{there}?{SESSION}={id}".encode(), event="endpoint"))
+                self._open[id] = session, DuplexSession(session, outgoing.enqueue, outgoing.send, nursery)
+                try:
+                    await start_response(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
+                    nursery.start_soon(outgoing.ping)
+                    nursery.start_soon(session.notify_changes, outgoing.send)
+                    nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
+                    with session.standing.attached(outgoing.enqueue):
+                        await outgoing.write_events(visit.send)
+                finally:
+                    del self._open[id]  # before its nursery is gone, which takes in what is sent to it
+                    outgoing.held.release()
+
+    async def serve_message(self, visit: HttpRequest) -> None:
+        if visit.method != "POST":
+            raise Rejected(Refusal(405, "expected POST", {"allow": "POST, OPTIONS"}))
+        refusal = refuse_body(visit.headers)
+        if refusal is not None:
+            raise Rejected(refusal)
+        named = parse_qs(visit.query, keep_blank_values=True).get(SESSION)
+        if named is None:
+            await self._answer_alone(visit)
+            return
+        self._find(visit, named)
+        received = await read_message(visit.receive, self._reader, visit.charge, visit.identity)
+        session, channel = self._find(visit, named)  # again: it may have ended meanwhile
+        message = received.message
+        if isinstance(message, Malformed) and not message.answers and not session.sends_batches:
+            raise Rejected(Refusal(400, message.why), message.code, message.id)
+        channel.on_received(received)
+        await visit.respond(202)
+
+    def _find(self, visit: HttpRequest, named: list[str]) -> tuple[Session, DuplexSession]:
+        found = self._open.get(named[0]) if len(named) == 1 else None
+        if found is None or not found[0].belongs_to(visit.endpoint, visit.identity):
+            raise Rejected(Refusal(404, "this session is not known here; open one with GET /sse"))
+        return found
+
+    async def _answer_alone(self, visit: HttpRequest) -> None:
+        """A message of nobody's session: who sends it can be told nothing but the answer, and nowhere else, so a client
+        that leaves calls its request off."""
+        message = (await read_message(visit.receive, self._reader, visit.charge, visit.identity)).message
+        if isinstance(message, Malformed) and not message.answers:
+            raise Rejected(Refusal(400, message.why), message.code, message.id)
+        if not isinstance(message, Request):
+            await visit.respond(202)
+            return
+        name = visit.identity or "no session"
+        session = Session(name, visit.endpoint, self._router, self._journal, visit.identity, memory=self._memory)
+        answer: Success | Failure | None = None
+        async with until_gone(visit.receive):
+            with visit.charge.droppable() as dropping:
+                if message.method == INITIALIZE:
+                    answer = await session.open(message)
+                else:
+                    session.skip_handshake()
+                    answer = await session.answer(message, session.begin(message), lambda message: False)
+            if dropping.cancelled_caught:
+                answer = memory_cancelled(message.id)
+        if answer is not None:
+            await send_answer(visit.send, {**visit.allowed, **JSON}, answer, visit.charge)
+
+
+class _EventQueue:
+    """What waits to be read by the client of a session. It is charged until it was taken; when the memory is needed
+    elsewhere, the session ends.
+
+    Args:
+        scope: holds the session.
+    """
+
+    def __init__(self, memory: Budget, identity: str | None, scope: trio.CancelScope) -> None:
+        self._waiting: deque[bytes] = deque()
+        self._size = 0
+        self._moved = trio.lowlevel.ParkingLot()
+        self._scope = scope
+        self.held = memory.hold(client_owner(identity), Use.STREAMS, drop=self._give_way)
+
+    def enqueue_event(self, data: bytes) -> None:
+        """Add one event.
+
+        Raises:
+            OverBudget: there is no memory for it.
+        """
+        self.held.grow(len(data))
+        self._waiting.append(data)
+        self._size += len(data)
+        self._moved.unpark_all()
+
+    def enqueue(self, message: Message) -> bool:
+        """What must not wait. A client that reads so little misses it."""
+        if self._size > MAX_KEPT:
+            return False
+        try:
+            self.enqueue_event(event(write(message), event="message"))
+        except OverBudget:
+            return False
+        return True
+
+    async def send(self, message: Message) -> None:
+        """What is never lost: while the client does not read, it waits. An answer for which there is no memory becomes
+        an error that says so."""
+        while self._size > MAX_KEPT:
+            await self._moved.park()
+        data = write(message)
+        try:
+            self.enqueue_event(event(data, event="message"))
+        except OverBudget:
+            instead = answer_too_large(message.id, len(data)) if isinstance(message, Success | Failure) else None
+            if instead is None or not self.enqueue(instead):
+                self._give_way()
+        await trio.lowlevel.checkpoint()
+
+    async def ping(self) -> None:
+        """A sign of life, for clients and for what stands between them and us."""
+        while True:
+            await trio.sleep(PING_INTERVAL)
+            if not self._waiting:
+                with suppress(OverBudget):
+                    self.enqueue_event(event(b"{}", event="ping"))
+
+    async def write_events(self, send: Send) -> None:
+        while True:
+            while self._waiting:
+                data = self._waiting.popleft()
+                self._size -= len(data)
+                await send_body(send, data, more=True, moves=self.held.touch)
+                self.held.grow(-len(data))
+                self._moved.unpark_all()
+            await self._moved.park()
+
+    def _give_way(self) -> None:
+        self.held.release()
+        self._scope.cancel("the memory of the session is needed elsewhere")

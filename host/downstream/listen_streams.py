@@ -1,0 +1,149 @@
+"""One `subscriptions/listen`: what its client asked to be told of, from the acknowledgement to the end
+(2026-07-28, "Subscriptions"). How it travels, and when it ends, is the transport's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import trio
+from msgspec import Raw
+
+from host.downstream.http.request import cancel_when
+from host.downstream.list_changes import track_changes
+from host.downstream.stateless import StatelessClient
+from host.downstream.tasks import Tasks, check_declared
+from host.errors import ColonnadeError
+from host.exchange import Caller, Exchange, NoClient, ProgressCallback
+from host.jsonrpc.messages import Id, Notification, Request
+from host.jsonrpc.raw import encode
+from host.protocol.abilities import Abilities
+from host.protocol.methods import SUBSCRIBE, UPDATED
+from host.protocol.subscriptions import Filter, acknowledgement, filter_of, tagged
+from host.router import Router
+from host.wire.link import LinkLost
+
+AGREEMENT_TIMEOUT = 0.5
+"""Seconds in which servers may agree to tell of resources before the acknowledgement goes out without them."""
+
+Say = Callable[[Notification], bool]
+"""Puts a notification on the stream without waiting; False if its client does not read."""
+
+
+class _ListenHandle:
+    """What is told goes to the stream, marked as the subscription's. Implements `host.exchange.Outlet`, but nobody is
+    asked by it."""
+
+    def __init__(self, id: Id, say: Say) -> None:
+        self._id = id
+        self._say = say
+        self._early: list[Notification] | None = []
+        self.overflown = trio.Event()
+
+    def acknowledge(self, granted: Filter) -> None:
+        """Nothing may come before this."""
+        early, self._early = self._early or [], None
+        self._put(acknowledgement(self._id, granted))
+        for notice in early:
+            self.forward(notice)
+
+    def notify(self, notice: Notification) -> None:
+        if notice.method == UPDATED:  # what else its servers say to it belongs to no subscription
+            self.forward(notice)
+
+    def forward(self, notice: Notification) -> None:
+        if self._early is not None:
+            self._early.append(notice)
+        else:
+            self._put(tagged(notice, self._id))
+
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
+        raise LinkLost("the client can be asked nothing here")
+
+    async def send(self, notice: Notification) -> None:
+        self.forward(notice)
+        await trio.lowlevel.checkpoint()
+
+    def _put(self, notice: Notification) -> None:
+        if not self._say(notice):
+            self.overflown.set()
+
+
+async def listen(
+    router: Router,
+    tasks: Tasks,
+    id: Id,
+    wanted: Filter,
+    comer: StatelessClient,
+    abilities: Abilities,
+    say: Say,
+    stop: trio.Event,
+) -> None:
+    """Tell the client of request `id` of everything that it wants and can have, until `stop` is set, or until it reads
+    too slowly: what it then missed it finds by asking again. Cancelling this ends it without a word."""
+    listener = _ListenHandle(id, say)
+    caller = comer.caller(abilities, listener)
+    changes = await track_changes(router, caller)
+    followed = tasks.watch(caller, wanted.tasks, listener.forward)
+    try:
+        async with trio.open_nursery() as nursery:
+            watching = _StreamWatches(router, caller, wanted.uris)
+            nursery.start_soon(watching.run)
+            with trio.move_on_after(AGREEMENT_TIMEOUT):
+                await watching.settled.wait()
+            listener.acknowledge(Filter(wanted.lists, watching.agreed_uris(), followed))
+            nursery.start_soon(changes.notify_changes, listener.send, wanted.lists)
+            nursery.start_soon(cancel_when, listener.overflown, nursery.cancel_scope)
+            await stop.wait()
+            nursery.cancel_scope.cancel()
+    finally:
+        tasks.unwatch(followed, listener.forward)
+        router.release(caller)
+
+
+def requested_filter(params: Mapping[str, Raw], abilities: Abilities) -> Filter:
+    """What a subscription is to be told of.
+
+    Raises:
+        InvalidParams: it does not say so.
+        MissingAbility: it names tasks, and declares that it knows none.
+    """
+    wanted = filter_of(params)
+    if wanted.tasks:
+        check_declared(abilities)
+    return wanted
+
+
+class _StreamWatches:
+    """The resources that one subscription names, each asked of its server."""
+
+    def __init__(self, router: Router, caller: Caller, uris: tuple[str, ...]) -> None:
+        self._router = router
+        self._caller = caller
+        self._asked: dict[str, bool | None] = dict.fromkeys(uris)
+        self.settled = trio.Event()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for uri in self._asked:
+                nursery.start_soon(self._watch, uri)
+        self.settled.set()
+
+    def agreed_uris(self) -> tuple[str, ...]:
+        """Those whose server has agreed, or has not yet answered but says that it tells of such changes."""
+        return tuple(
+            uri
+            for uri, agreed in self._asked.items()
+            if agreed or (agreed is None and self._router.is_watchable(self._exchange(uri)))
+        )
+
+    async def _watch(self, uri: str) -> None:
+        try:
+            await self._router.answer(self._exchange(uri))
+        except ColonnadeError:
+            self._asked[uri] = False
+        else:
+            self._asked[uri] = True
+
+    def _exchange(self, uri: str) -> Exchange:
+        return Exchange(Request(0, SUBSCRIBE), {"uri": encode(uri)}, self._caller, NoClient())

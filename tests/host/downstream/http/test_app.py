@@ -1,0 +1,338 @@
+"""The HTTP door: who may come in, which path leads where, and what needs no token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+
+import pytest
+import trio
+
+from config import Listen, Secret
+from host.downstream.http.security import MAX_BODY
+from host.wire.asgi import CLAIM
+from tests.kit.asgi import open_http_app
+from tests.kit.world import ScriptedServer
+
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": None}, 400),
+        ({"host": "evil.com"}, 421),
+        ({"host": "127.0.0.1.evil.com"}, 421),
+        ({"host": "localhost."}, 421),
+        ({"host": "a/?x="}, 400),
+        ({"host": "user@localhost"}, 400),
+        ({"host": "[::1]garbage"}, 400),
+        ({"host": "LOCALHOST:8808"}, 200),
+        ({"host": "[::1]:8808"}, 200),
+        ({"origin": "http://evil.com"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": ""}, 403),
+        ({"origin": "http://localhost/path"}, 403),
+        ({"origin": "ftp://localhost"}, 403),
+        ({"origin": "http://[::1].evil"}, 403),
+        ({"origin": "http://localhost:3000"}, 200),
+        ({"content-type": None}, 415),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/jsonp"}, 415),
+        ({"content-type": "application/json;charset=utf-16"}, 415),
+        ({"content-type": "Application/JSON ; charset=UTF-8"}, 200),
+        ({"content-encoding": "gzip"}, 415),
+        ({"accept": "application/json"}, 406),
+        ({"accept": "text/event-stream"}, 406),
+        ({"accept": "application/json, text/event-stream;q=0"}, 406),
+        ({"accept": "*/*"}, 200),
+        ({"accept": None}, 200),
+        ({"content-length": str(MAX_BODY + 1)}, 413),
+    ],
+)
+async def test_the_edge(headers: dict[str, str | None], status: int) -> None:
+    """Refused before anything is parsed, and without a word to any server."""
+    async with open_http_app() as (_, connection):
+        await connection.open()
+        answer = await connection.get("POST", body=PING, headers=headers)
+        assert answer.status == status
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+        assert (await connection.get("POST", body=PING)).status == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/mcp/", "//mcp", "/MCP", "/%6dcp", "/mcp%00", "/x/../mcp", "/mcp/none", "/mcp/a/", "/"]
+)
+async def test_other_spellings_of_the_path_are_nothing(path: str) -> None:
+    async with open_http_app() as (_, connection):
+        assert (await connection.get("POST", path, PING)).status == 404
+
+
+async def test_a_listed_origin_gets_cross_origin_answers() -> None:
+    listen = Listen(origins=("https://app.example",))
+    async with open_http_app(listen=listen) as (_, connection):
+        asked = {"origin": "https://app.example", "access-control-request-method": "POST"}
+        preflight = await connection.get("OPTIONS", headers=asked)
+        assert preflight.status == 204
+        assert preflight.headers["access-control-allow-origin"] == "https://app.example"
+        assert "mcp-session-id" in preflight.headers["access-control-allow-headers"]
+        await connection.open()
+        answer = await connection.get("POST", body=PING, headers={"origin": "https://app.example"})
+        assert answer.headers["access-control-allow-origin"] == "https://app.example"
+        assert "mcp-session-id" in answer.headers["access-control-expose-headers"]
+        foreign = await connection.get("OPTIONS", headers={**asked, "origin": "https://evil.example"})
+        assert foreign.status == 403
+        assert "access-control-allow-origin" not in foreign.headers
+
+
+async def test_a_listed_host_is_ours() -> None:
+    async with open_http_app(listen=Listen(hosts=("mcp.internal", "other:9000"))) as (_, connection):
+        for host, status in (("mcp.internal:1", 400), ("other:9000", 400), ("other:9001", 421)):
+            assert (await connection.get("POST", body=PING, headers={"host": host})).status == status
+
+
+async def test_health_and_status_answer_under_the_same_guards() -> None:
+    async with open_http_app() as (_, connection):
+        assert (await connection.get("GET", "/healthz")).body == b"ok\n"
+        assert json.loads((await connection.get("GET", "/status")).body) == {}
+        assert (await connection.get("GET", "/status", headers={"origin": "http://evil.com"})).status == 403
+
+
+async def test_our_own_mistake_is_one_requests_trouble() -> None:
+    async with open_http_app() as (world, connection):
+        await connection.open()
+
+        def broken(*_: object) -> object:
+            raise ZeroDivisionError("/secret/path")
+
+        world.router.view = broken  # type: ignore[method-assign, assignment]
+        message = await connection.request("tools/list")
+        assert message["error"]["code"] == -32603
+        assert "secret" not in json.dumps(message)
+        assert any("ZeroDivisionError" in str(event) for event in world.events)
+        assert (await connection.request("ping"))["result"] == {}
+
+
+# Tokens
+
+LAPTOP, DESK = "laptop-0123456789abcdef", "desk-0123456789abcdef"
+GUARDED = Listen(tokens={"laptop": Secret(LAPTOP), "desk": Secret(DESK)}, origins=("https://app.example",))
+EVERYWHERE = [
+    ("POST", "/mcp"),
+    ("GET", "/mcp"),
+    ("DELETE", "/mcp"),
+    ("PUT", "/mcp"),
+    ("HEAD", "/mcp"),
+    ("POST", "/mcp/a"),
+    ("POST", "/mcp/none"),
+    ("GET", "/sse"),
+    ("GET", "/sse/a"),
+    ("POST", "/message"),
+    ("POST", "/message?session_id=x"),
+    ("POST", "/message/a"),
+    ("GET", "/status"),
+    ("HEAD", "/status"),
+    ("POST", "/healthz"),
+    ("GET", "/"),
+    ("GET", "/no/such"),
+    ("POST", "/%6dcp"),
+]
+
+
+def bearing(token: str) -> dict[str, str | None]:
+    return {"authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize(("method", "path"), EVERYWHERE)
+async def test_every_request_of_every_kind_needs_a_token(method: str, path: str) -> None:
+    """Before it is looked up whether there is anything (rule 30)."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server, listen=GUARDED) as (_, connection):
+        joint = "&" if "?" in path else "?"
+        for headers, url, error in (
+            ({}, path, ""),
+            (bearing("wrong-0123456789abcdef"), path, ', error="invalid_token"'),
+            (bearing(LAPTOP[:-1]), path, ', error="invalid_token"'),
+            ({"authorization": f"Basic {LAPTOP}"}, path, ""),
+            ({"authorization": LAPTOP}, path, ""),
+            ({}, f"{path}{joint}access_token={LAPTOP}", ""),
+        ):
+            answer = await connection.get(method, url, PING, headers=headers)
+            assert (answer.status, answer.headers["www-authenticate"]) == (401, f'Bearer realm="colonnade"{error}')
+            assert LAPTOP.encode() not in answer.body
+            assert b"wrong-" not in answer.body
+        assert server.asked.count("tools/call") == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [({"origin": "http://evil.com"}, 403), ({"host": "evil.com"}, 421), ({"host": None}, 400)],
+)
+async def test_a_token_opens_no_door_to_other_pages_and_names(headers: dict[str, str | None], status: int) -> None:
+    """(rule 18)"""
+    async with open_http_app(listen=GUARDED) as (_, connection):
+        for path in ("/mcp", "/sse", "/message", "/status", "/healthz"):
+            answer = await connection.get("GET", path, headers=headers | bearing(LAPTOP))
+            assert (answer.status, "www-authenticate" in answer.headers) == (status, False)
+
+
+async def test_health_and_preflights_need_no_token() -> None:
+    async with open_http_app(listen=GUARDED) as (_, connection):
+        assert (await connection.get("GET", "/healthz")).status == 200
+        assert (await connection.get("HEAD", "/healthz")).status == 200
+        asked = {"origin": "https://app.example", "access-control-request-method": "POST"}
+        for path in ("/mcp", "/mcp/a", "/sse", "/message"):
+            preflight = await connection.get("OPTIONS", path, headers=asked)
+            assert (preflight.status, "authorization" in preflight.headers["access-control-allow-headers"]) == (
+                204,
+                True,
+            )
+            foreign = await connection.get("OPTIONS", path, headers={"origin": "http://localhost:3000"})
+            assert foreign.status == 403
+        # Which servers there are is not told to whoever only asks whether it may ask.
+        assert (await connection.get("OPTIONS", "/mcp/none", headers=asked)).status == 204
+        assert (await connection.get("OPTIONS", "/mcp/none")).status == 403
+
+
+async def test_a_page_of_a_listed_origin_can_read_that_it_needs_a_token() -> None:
+    async with open_http_app(listen=GUARDED) as (_, connection):
+        answer = await connection.get("POST", body=PING, headers={"origin": "https://app.example"})
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (401, "https://app.example")
+        assert "www-authenticate" in answer.headers["access-control-expose-headers"]
+
+
+async def test_with_a_token_everything_is_as_ever() -> None:
+    async with open_http_app(listen=GUARDED, status=b'{"colonnade": "x"}') as (_, connection):
+        connection.headers = bearing(LAPTOP)
+        await connection.open()
+        assert (await connection.request("tools/list"))["result"]["tools"]
+        assert (await connection.get("GET", "/status")).messages() == [{"colonnade": "x"}]
+        assert (await connection.get("GET", "/no/such")).status == 404
+        assert (await connection.get("DELETE")).status == 204
+
+
+async def test_a_session_is_unknown_to_whoever_has_another_token() -> None:
+    """To POST, GET, resuming and DELETE alike, and in the same words as one that never was; its owner notices nothing
+    (rules 19 and 30)."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server, listen=GUARDED) as (_, connection):
+        connection.headers = bearing(LAPTOP)
+        await connection.open()
+        call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
+        under_way = connection.send("POST", body=call)
+        asked = await server.hears("tools/call")
+        foreign, stranger = connection.another(connection.session), connection.another("never-was")
+        foreign.headers = stranger.headers = bearing(DESK)
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+        answer = {"jsonrpc": "2.0", "id": 1, "result": {}}
+        for method, body, headers in (
+            ("POST", PING, {}),
+            ("POST", call, {}),
+            ("POST", cancel, {}),
+            ("POST", answer, {}),
+            ("GET", b"", {}),
+            ("GET", b"", {"last-event-id": "1-0"}),
+            ("DELETE", b"", {}),
+        ):
+            theirs = await foreign.get(method, body=body, headers=headers)
+            never = await stranger.get(method, body=body, headers=headers)
+            assert (theirs.status, theirs.body, theirs.headers) == (404, never.body, never.headers)
+        server.hears_nothing_more()
+        server.says(asked["id"], {"content": []})
+        await under_way.complete.wait()
+        assert under_way.messages()[0]["result"] == {"content": []}
+        for token in ("", LAPTOP + "x"):
+            foreign.headers = bearing(token)
+            assert (await foreign.get("POST", body=PING)).status == 401
+
+
+async def test_tokens_stand_in_no_text() -> None:
+    """Neither in answers nor in the journal, nor in the names that the log shows."""
+    async with open_http_app(listen=GUARDED) as (world, connection):
+        connection.headers = bearing(LAPTOP)
+        await connection.open()
+
+        def broken(*_: object) -> object:
+            raise ZeroDivisionError
+
+        world.router.view = broken  # type: ignore[method-assign, assignment]
+        answers = [
+            await connection.get("POST", body={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+            await connection.get("POST", "/message", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+            await connection.get("GET", "/status"),
+        ]
+        said = [str(event) for event in world.events]
+        assert sum("laptop" in each for each in said) == 2
+        for text in (*said, *(str((answer.headers, answer.body)) for answer in answers)):
+            assert LAPTOP not in text
+
+
+# Routes
+
+
+async def test_what_is_not_http_is_not_served() -> None:
+    async with open_http_app() as (_, connection):
+        with pytest.raises(RuntimeError, match="no websocket here"):
+            await connection._app({"type": "websocket"}, None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ["/sse/", "/sse/none", "/message/none", "/message/", "/SSE", "/status/", "/healthz/x"])
+async def test_other_spellings_of_other_paths_are_nothing(path: str) -> None:
+    async with open_http_app() as (_, connection):
+        for method in ("GET", "POST"):
+            assert (await connection.get(method, path, PING)).status == 404
+
+
+async def test_the_main_path_is_where_the_configuration_says() -> None:
+    async with open_http_app(listen=Listen(path="/tools")) as (_, connection):
+        await connection.open("/tools")
+        assert (await connection.request("ping", path="/tools"))["result"] == {}
+        assert (await connection.get("POST", "/mcp", PING)).status == 404
+
+
+class FullListener:
+    """A listener without a free connection: it serves nobody, or those with a name, and notes what it was told."""
+
+    def __init__(self, *, named: bool = False) -> None:
+        self.told: list[tuple[Hashable, bool]] = []
+        self._named = named
+
+    def __call__(self, owner: Hashable, *, reserved: bool) -> bool:
+        self.told.append((owner, reserved))
+        return self._named and owner is not None
+
+
+async def test_a_full_server_refuses_who_has_no_token_and_serves_who_has() -> None:
+    """With one and the same answer for a missing and for a wrong token; nothing of the body is read."""
+    listen = Listen(tokens={"laptop": Secret("a" * 32)})
+    async with open_http_app(listen=listen) as (_, connection):
+        listener = connection.extensions[CLAIM] = FullListener(named=True)
+        for headers in ({}, {"authorization": "Bearer wrong"}):
+            answer = await connection.get("POST", body=PING, headers=headers)
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert "www-authenticate" not in answer.headers
+        connection.headers["authorization"] = f"Bearer {'a' * 32}"
+        await connection.open()
+        assert (await connection.get("POST", body=PING)).status == 200
+        assert listener.told == [(None, False)] * 2 + [("laptop", False)] * 3
+
+
+async def test_a_full_server_without_tokens_refuses_everybody_before_the_body() -> None:
+    async with open_http_app() as (_, connection):
+        connection.extensions[CLAIM] = FullListener()
+        connection.writes = trio.Event()
+        for method, path in (
+            ("POST", "/mcp"),
+            ("GET", "/mcp"),
+            ("GET", "/sse"),
+            ("POST", "/message"),
+            ("GET", "/status"),
+        ):
+            assert (await connection.get(method, path, PING)).status == 503
+
+
+async def test_a_full_server_is_alive() -> None:
+    """Otherwise whoever watches it would restart it."""
+    async with open_http_app() as (_, connection):
+        connection.extensions[CLAIM] = FullListener()
+        assert (await connection.get("GET", "/healthz")).status == 200

@@ -1,0 +1,192 @@
+"""Open streams are shared among identities: one never has so many that another has none."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from config import Listen, Secret
+from host.downstream.http import open_streams as module
+from host.downstream.http.open_streams import MAX_STREAMS, MAX_TOTAL, OpenStreams, Transport
+from host.downstream.http.request import Rejected
+from tests.kit.asgi import Connection, Response, open_http_app
+from tests.kit.world import ScriptedServer
+
+TOKENS = Listen(tokens={"laptop": Secret("l" * 32), "desk": Secret("d" * 32)})
+
+
+class Opened:
+    """A stream that leaves when it is told to, or by itself."""
+
+    def __init__(self, streams: OpenStreams, transport: Transport, identity: str | None, *, in_use: bool = False):
+        self.identity = identity
+        self.transport = transport
+        self.ended = False
+        self._place: AbstractContextManager[None] = streams.slot(
+            transport, identity, self._end, in_use=lambda: in_use, id=7
+        )
+        self._place.__enter__()
+
+    def _end(self) -> None:
+        self.ended = True
+
+    def leave(self) -> None:
+        self._place.__exit__(None, None, None)
+
+
+def test_one_identity_has_all_until_another_comes_and_then_they_share() -> None:
+    streams = OpenStreams()
+    laptop = [Opened(streams, Transport.LISTEN, "laptop") for _ in range(MAX_STREAMS)]
+    with pytest.raises(Rejected) as rejected:
+        Opened(streams, Transport.LISTEN, "laptop")
+    assert (rejected.value.refusal.status, rejected.value.id) == (503, 7)
+    desk = [Opened(streams, Transport.LISTEN, "desk") for _ in range(MAX_STREAMS // 2)]
+    with pytest.raises(Rejected):
+        Opened(streams, Transport.LISTEN, "desk")
+    assert [each.ended for each in laptop] == [True] * len(desk) + [False] * (MAX_STREAMS - len(desk)), "oldest first"
+    assert not any(each.ended for each in desk)
+    with pytest.raises(Rejected):
+        Opened(streams, Transport.LISTEN, "laptop")
+    Opened(streams, Transport.SSE, "laptop")
+
+
+def test_all_transports_together_leave_connections_for_messages() -> None:
+    streams = OpenStreams()
+    laptop = [Opened(streams, Transport.SSE, "laptop") for _ in range(MAX_STREAMS)]
+    laptop += [Opened(streams, Transport.STREAMABLE, "laptop") for _ in range(MAX_TOTAL - MAX_STREAMS)]
+    with pytest.raises(Rejected):
+        Opened(streams, Transport.LISTEN, "laptop")
+    Opened(streams, Transport.LISTEN, "desk")
+    assert sum(each.ended for each in laptop) == 1
+    assert len(streams) == MAX_TOTAL
+
+
+def test_a_stream_with_calls_goes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_STREAMS", 4)
+    streams = OpenStreams()
+    laptop = [Opened(streams, Transport.SSE, "laptop", in_use=n < 3) for n in range(4)]
+    Opened(streams, Transport.SSE, "desk")
+    assert [each.ended for each in laptop] == [False, False, False, True]
+    Opened(streams, Transport.SSE, "desk")
+    assert [each.ended for each in laptop] == [True, False, False, True]
+
+
+def test_without_tokens_all_are_one_identity() -> None:
+    streams = OpenStreams()
+    opened = [Opened(streams, Transport.SSE, None) for _ in range(MAX_STREAMS)]
+    with pytest.raises(Rejected):
+        Opened(streams, Transport.SSE, None)
+    opened[0].leave()
+    Opened(streams, Transport.SSE, None)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(Transport), st.booleans()), max_size=80))
+def test_whoever_comes_in_any_order_the_limits_hold_and_nobody_with_few_loses_or_lacks_one(
+    steps: list[tuple[str, Transport, bool]],
+) -> None:
+    streams, opened = OpenStreams(), list[Opened]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MAX_STREAMS", 6)
+        patch.setattr(module, "MAX_TOTAL", 9)
+        for identity, transport, leaves in steps:
+            present = [each for each in opened if not each.ended]
+            mine = [each for each in present if each.identity == identity]
+            if leaves and mine:
+                mine[0].leave()
+                opened.remove(mine[0])
+                continue
+            try:
+                opened.append(Opened(streams, transport, identity))
+            except Rejected:
+                assert len([each for each in mine if each.transport is transport]) >= 1 or len(mine) >= 2
+            for lost in [each for each in present if each.ended]:
+                before = sum(each.identity == lost.identity for each in present)
+                assert before >= 2, "the last stream of an identity is never taken"
+            left = [each for each in opened if not each.ended]
+            assert len(left) == len(streams) <= 9
+            assert all(sum(each.transport is one for each in left) <= 6 for one in Transport)
+
+
+# Over the transports
+
+
+def client_of(connection: Connection, name: str) -> Connection:
+    client = connection.another()
+    client.headers["authorization"] = f"Bearer {name[0] * 32}"
+    return client
+
+
+async def open_standing(client: Connection) -> Response:
+    """Whatever the stream of a session says, it says on a connection of its own."""
+    await client.open()
+    answer = client.another(client.session).send("GET")
+    await answer.started.wait()
+    return answer
+
+
+async def open_sse(client: Connection) -> Response:
+    answer = client.send("GET", "/sse")
+    await answer.started.wait()
+    return answer
+
+
+async def open_listen(client: Connection) -> Response:
+    answer = client.start("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    await answer.started.wait()
+    return answer
+
+
+OPENING = [open_standing, open_sse, open_listen]
+
+
+@pytest.mark.parametrize("open_one", OPENING)
+async def test_a_second_token_gets_its_stream_and_one_of_the_first_ends_in_order(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, open_one: object
+) -> None:
+    assert callable(open_one)
+    monkeypatch.setattr(module, "MAX_STREAMS", 3)
+    async with open_http_app(ScriptedServer("a", tools=["x"]), listen=TOKENS) as (_, connection):
+        laptop = [await open_one(client_of(connection, "laptop")) for _ in range(4)]
+        assert [answer.status for answer in laptop] == [200, 200, 200, 503]
+        assert laptop[3].headers["retry-after"] == "5"
+        desk = await open_one(client_of(connection, "desk"))
+        assert desk.status == 200
+        await laptop[0].complete.wait()
+        assert [answer.complete.is_set() for answer in (*laptop[1:3], desk)] == [False] * 3
+        if open_one is open_listen:
+            assert "result" in laptop[0].messages()[-1]
+
+
+@pytest.mark.slow
+async def test_four_hundred_streams_of_one_token_leave_one_for_the_other(autojump_clock: MockClock) -> None:
+    async with open_http_app(ScriptedServer("a", tools=["x"]), listen=TOKENS) as (_, connection):
+        laptop, desk = client_of(connection, "laptop"), client_of(connection, "desk")
+        answers = [await open_listen(laptop) for _ in range(MAX_STREAMS + 10)]
+        assert [answer.status for answer in answers] == [200] * MAX_STREAMS + [503] * 10
+        assert (await open_listen(desk)).status == 200
+
+
+async def test_a_stream_that_is_resumed_needs_a_place_like_any_other(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(module, "MAX_STREAMS", 1)
+    async with open_http_app(ScriptedServer("a", tools=["x"])) as (_, connection):
+        first = connection.another()
+        await first.open()
+        reader = first.another(first.session)
+        answer = reader.send("GET")
+        await answer.started.wait()
+        reader.leaves.set()
+        second = connection.another()
+        assert (await open_standing(second)).status == 200
+        resumed = first.another(first.session).send("GET", headers={"last-event-id": "1-0"})
+        await resumed.started.wait()
+        assert resumed.status == 503
+        heir = second.another(second.session).send("GET", headers={"last-event-id": "1-0"})
+        await heir.started.wait()
+        assert heir.status == 200, "it takes over the place that its session has"

@@ -1,0 +1,342 @@
+"""Event streams that are kept, resumed and forgotten."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from host.downstream.charge import RequestCharge
+from host.downstream.http.replies import (
+    KEEP_FINISHED,
+    MAX_FINISHED,
+    MAX_KEPT,
+    STREAM_DEADLINE,
+    STREAM_DELAY,
+    EventStream,
+    History,
+    Replies,
+)
+from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
+from host.memory import Budget, client_owner
+from host.wire.asgi import Event
+from host.wire.sse import Event as SseEvent
+from host.wire.sse import EventParser
+
+
+def charge() -> RequestCharge:
+    return RequestCharge(Budget(), client_owner(None))
+
+
+def stream_of(name: str | None, *, primes: bool) -> EventStream:
+    return EventStream(name, Budget(), client_owner(None), primes=primes)
+
+
+class Taker:
+    """An ASGI `send` that notes what it gets, and takes nothing while `held`."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.data = b""
+        self.ended = False
+        self.held: trio.Event | None = None
+
+    async def __call__(self, event: Event) -> None:
+        if self.held is not None:
+            await self.held.wait()
+        await trio.lowlevel.checkpoint()
+        if event["type"] == "http.response.start":
+            self.started.append(event["status"])
+        else:
+            self.data += event["body"]
+            self.ended = not event["more_body"]
+
+    @property
+    def messages(self) -> list[object]:
+        return [json.loads(e.data) for e in EventParser().feed(self.data) if isinstance(e, SseEvent) and e.data]
+
+
+async def test_a_later_reader_takes_the_stream_over_and_nothing_comes_twice() -> None:
+    stream = stream_of("1", primes=True)
+    first, second = Taker(), Taker()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.write_events, first, -1)
+        stream.add(b"1")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(stream.write_events, second, 1)
+        await wait_all_tasks_blocked()
+        assert first.ended
+        stream.add(b"2")
+        stream.end()
+    assert first.messages == [1]
+    assert second.messages == [2]
+    assert second.ended
+
+
+async def test_a_stream_that_grows_too_large_loses_its_oldest_events() -> None:
+    stream = stream_of("1", primes=False)
+    for n in range(12):
+        stream.add(json.dumps([n, "x" * (MAX_KEPT // 10)]).encode())
+    assert stream.size <= MAX_KEPT
+    assert not stream.has_after(0)
+    stream.end()
+    taker = Taker()
+    await stream.write_events(taker, -1)
+    assert [message[0] for message in taker.messages] == list(range(12 - len(taker.messages), 12))  # type: ignore[index]
+
+
+def test_positions_that_can_be_resumed_after() -> None:
+    stream = stream_of("1", primes=False)
+    for _ in range(3):
+        stream.add(b"0")
+    assert [stream.has_after(number) for number in (-1, 0, 2, 3, 100)] == [True, True, True, False, False]
+    stream.forget_one()
+    stream.forget_one()
+    assert [stream.has_after(number) for number in (-1, 0, 1, 2)] == [False, False, True, True]
+
+
+async def test_history_forgets_what_is_old_but_never_what_still_runs(autojump_clock: MockClock) -> None:
+    history = History(Budget(), client_owner(None))
+    running = history.begin(resumes=True, primes=True)
+    history.begin(resumes=True, primes=True).end()
+    assert history.resume("2-0") is not None
+    await trio.sleep(KEEP_FINISHED + 1)
+    history.sweep()
+    assert history.resume("2-0") is None
+    assert history.resume("1-0") == (running, 0)
+
+
+@pytest.mark.parametrize(("each", "kept"), [(MAX_KEPT // 4, 3), (10, MAX_FINISHED)])
+async def test_history_keeps_so_much_and_so_many_and_no_more(each: int, kept: int, autojump_clock: MockClock) -> None:
+    """Held to with every new stream, not only once a minute."""
+    history = History(Budget(), client_owner(None))
+    streams = []
+    for _ in range(MAX_FINISHED + 50):
+        stream = history.begin(resumes=True, primes=True)
+        stream.add(b'"' + b"x" * each + b'"')
+        stream.end()
+        streams.append(stream)
+    history.begin(resumes=True, primes=True)
+    found = [history.resume(f"{n}-0") is not None for n in range(1, len(streams) + 1)]
+    assert found == [False] * (len(streams) - kept) + [True] * kept
+
+
+def test_a_stream_of_a_revision_without_resuming_has_no_ids() -> None:
+    stream = History(Budget(), client_owner(None)).begin(resumes=False, primes=False)
+    stream.add(b"1")
+    assert stream._events[0] == b"data: 1\n\n"
+
+
+async def test_a_quick_answer_is_json_and_a_late_one_a_stream(autojump_clock: MockClock) -> None:
+    crashes: list[Exception] = []
+    async with trio.open_nursery() as nursery:
+        replies = Replies(nursery, crashes.append)
+        nursery.start_soon(replies.run)
+        for delay, streams in ((STREAM_DELAY / 2, False), (STREAM_DELAY * 2, True), (STREAM_DELAY / 2, False)):
+            taker = Taker()
+            reply = replies.begin(taker, {}, lambda: stream_of("1", primes=True))
+            await trio.sleep(delay)
+            await reply.finish(Success(1, Raw(b"{}")), charge())
+            replies.end(reply)
+            assert taker.started == [200]
+            assert taker.ended
+            assert taker.data.startswith(b"id: 1-0") == streams
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stream_that_nobody_resumes_keeps_nothing_that_was_read() -> None:
+    """(rule 5)"""
+    stream, taker = stream_of(None, primes=False), Taker()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.write_events, taker, -1)
+        for number in range(3):
+            stream.add(b"%d" % number)
+            await wait_all_tasks_blocked()
+            assert (stream.size, stream.unread) == (0, 0)
+        held = taker.held = trio.Event()
+        for number in range(3, 6):
+            stream.add(b"%d" % number)
+        await wait_all_tasks_blocked()
+        assert stream.size == stream.unread > 0
+        held.set()
+        stream.end()
+    assert taker.messages == list(range(6))
+    assert stream.size == 0
+
+
+async def test_a_reply_may_be_begun_later_than_others(autojump_clock: MockClock) -> None:
+    """So that an error still gets a status of its own."""
+    async with trio.open_nursery() as nursery:
+        replies = Replies(nursery, _unexpected)
+        nursery.start_soon(replies.run)
+        patient, other = Taker(), Taker()
+        reply = replies.begin(patient, {}, lambda: stream_of(None, primes=False), STREAM_DEADLINE)
+        replies.begin(other, {}, lambda: stream_of(None, primes=False))
+        await trio.sleep(STREAM_DEADLINE - 1)
+        assert (patient.started, other.started) == ([], [200])
+        replies.end(reply)
+        await reply.finish(Failure(ErrorBody(1, "no"), 1), charge(), 400)
+        assert patient.started == [400]
+        late = replies.begin(patient, {}, lambda: stream_of(None, primes=False), STREAM_DEADLINE)
+        await trio.sleep(STREAM_DEADLINE + STREAM_DELAY)
+        await late.finish(Failure(ErrorBody(1, "no"), 1), charge(), 400)
+        assert patient.started == [400, 200]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_client_that_is_gone_gets_nothing_more(begun: bool) -> None:
+    """Whether its stream was just opened or is waiting for it to read (rule 47)."""
+    async with trio.open_nursery() as nursery:
+        taker = Taker()
+        taker.held = trio.Event()
+        reply = Replies(nursery, _unexpected).begin(taker, {}, lambda: stream_of(None, primes=False))
+        assert reply.enqueue(Notification("x", None))
+        if begun:
+            await wait_all_tasks_blocked()
+        reply.client_gone()
+        assert not reply.enqueue(Notification("y", None))
+        taker.held.set()
+        await wait_all_tasks_blocked()
+        assert (taker.started, taker.data) == ([], b"")
+
+
+def _unexpected(problem: Exception) -> None:
+    raise problem
+
+
+async def test_one_replys_trouble_is_its_own(autojump_clock: MockClock) -> None:
+    async def broken(event: Event) -> None:
+        raise ValueError("no such state")
+
+    crashes: list[Exception] = []
+    async with trio.open_nursery() as nursery:
+        replies = Replies(nursery, crashes.append)
+        reply = replies.begin(broken, {}, lambda: stream_of(None, primes=False))
+        reply.enqueue(Notification("x"))
+        await reply.finish(Success(1, Raw(b"{}")), charge())
+        assert str(crashes[0]) == "no such state"
+
+
+async def test_nothing_is_said_after_the_answer() -> None:
+    crashes: list[Exception] = []
+    async with trio.open_nursery() as nursery:
+        taker = Taker()
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of(None, primes=False))
+        reply.enqueue(Notification("before"))
+        await wait_all_tasks_blocked()
+        taker.held = trio.Event()
+        nursery.start_soon(reply.finish, Success(1, Raw(b"{}")), charge())
+        await wait_all_tasks_blocked()
+        reply.enqueue(Notification("after"))
+        taker.held.set()
+    assert [message.get("method", "answer") for message in taker.messages] == ["before", "answer"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("answer", [None, Success(1, Raw(b"{}"))])
+async def test_a_reply_ends_once_whatever_its_form(answer: Success | None) -> None:
+    crashes: list[Exception] = []
+    async with trio.open_nursery() as nursery:
+        taker = Taker()
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of(None, primes=False))
+        await reply.finish(answer, charge())
+        assert (taker.started, taker.ended) == ([200], True)
+
+
+async def test_what_a_reader_has_not_taken_is_counted_and_what_it_has_is_not() -> None:
+    stream = stream_of("1", primes=False)
+    taker = Taker()
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            stream.add(b"0")
+        assert stream.unread == stream.size
+        nursery.start_soon(stream.write_events, taker, 0)
+        await wait_all_tasks_blocked()
+        assert (stream.unread, stream.size > 0, taker.messages) == (0, True, [0, 0])
+        taker.held = trio.Event()
+        for _ in range(3):
+            stream.add(b"0")
+        await wait_all_tasks_blocked()
+        assert stream.unread == stream.size // 3  # of three, one is on its way
+        for _ in range(6):
+            stream.forget_one()
+        assert (stream.unread, stream.size) == (0, 0)
+        stream.end()
+        taker.held.set()
+
+
+async def test_a_reader_from_further_back_has_more_to_read() -> None:
+    stream = stream_of("1", primes=False)
+    for _ in range(4):
+        stream.add(b"0")
+    for after, left in ((-1, 4), (1, 2), (3, 0)):
+        taker = Taker()
+        taker.held = trio.Event()
+        with trio.move_on_after(0):
+            await stream.write_events(taker, after)
+        assert stream.unread == stream.size // 4 * max(left - 1, 0)
+
+
+async def test_several_answers_wait_for_a_reader_and_for_nobody_who_is_gone() -> None:
+    """Answers are not pushed out of a stream; when nobody takes them any more, it does not hold up its work."""
+    crashes: list[Exception] = []
+    answer = Success(1, Raw(b'"' + b"x" * (MAX_KEPT // 2) + b'"'))
+    async with trio.open_nursery() as nursery:
+        taker = Taker()
+        taker.held = trio.Event()
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of("1", primes=True))
+
+        async def add_all() -> None:
+            for _ in range(5):
+                await reply.add(answer)
+            await reply.finish(None, charge())
+
+        nursery.start_soon(add_all)
+        await wait_all_tasks_blocked()
+        assert reply.open().unread < MAX_KEPT
+        taker.held.set()
+        await wait_all_tasks_blocked()
+        assert (len(taker.messages), taker.ended) == (5, True)
+
+    async def gone(event: Event) -> None:
+        await hang.wait()
+        raise OSError("gone")
+
+    hang = trio.Event()
+    async with trio.open_nursery() as nursery:
+        reply = Replies(nursery, crashes.append).begin(gone, {}, lambda: stream_of("1", primes=True))
+        nursery.start_soon(add_all)
+        await wait_all_tasks_blocked()
+        hang.set()
+    assert [str(each) for each in crashes] == ["gone"]
+
+
+async def test_notices_push_no_answer_and_no_question_out_that_is_not_read_yet() -> None:
+    """When there is room again, they are said again."""
+    crashes: list[Exception] = []
+    notice = Notification("notifications/message", Raw(b'{"data":"' + b"x" * (MAX_KEPT // 20) + b'"}'))
+    async with trio.open_nursery() as nursery:
+        taker = Taker()
+        held = taker.held = trio.Event()
+        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of("1", primes=False))
+        assert reply.enqueue(notice)
+        await reply.add(Success(1, Raw(b"{}")))
+        assert reply.enqueue(Request("q", "roots/list", None))
+        said = [reply.enqueue(each) for each in (notice, Notification("x", None)) for _ in range(2000)]
+        assert (said[0], said[-1]) == (True, False)
+        assert reply.enqueue(Request("r", "roots/list", None))  # room is kept for it
+        held.set()
+        await wait_all_tasks_blocked()
+        assert [each["id"] for each in _dicts(taker) if "id" in each] == [1, "q", "r"]
+        assert sum("method" in each and "id" not in each for each in _dicts(taker)) == 1 + said.count(True)
+        assert reply.enqueue(notice)
+        await reply.finish(None, charge())
+    assert crashes == []
+
+
+def _dicts(taker: Taker) -> list[dict[str, Any]]:
+    return [each for each in taker.messages if isinstance(each, dict)]

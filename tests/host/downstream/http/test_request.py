@@ -1,0 +1,190 @@
+"""What every way in over HTTP shares: reading a body, and noticing that a client has left."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from host.downstream.charge import RequestCharge
+from host.downstream.http.request import (
+    BODY_TIMEOUT,
+    ClientGone,
+    Rejected,
+    cancel_when,
+    read_body,
+    read_message,
+    until_gone,
+)
+from host.downstream.http.security import MAX_BODY
+from host.downstream.reading import MessageReader
+from host.errors import TooManyRequests
+from host.journal import InternalError
+from host.jsonrpc.messages import Received
+from host.memory import Budget, client_owner
+from host.wire.asgi import Event
+from tests.kit.asgi import open_http_app
+from tests.kit.bodies import call
+from tests.kit.world import ScriptedServer
+
+
+async def test_a_body_over_the_limit_is_refused_while_it_comes() -> None:
+    async with open_http_app() as (_, connection):
+        answer = await connection.get("POST", pieces=[b" " * MAX_BODY, b" "])
+        assert answer.status == 413
+
+
+async def test_a_body_that_does_not_come_is_given_up(autojump_clock: MockClock) -> None:
+    async with open_http_app() as (_, connection):
+        began = trio.current_time()
+        answer = await connection.get("POST", pieces=[b'{"jsonrpc"'])
+        assert answer.status == 408
+        assert trio.current_time() - began == pytest.approx(BODY_TIMEOUT, abs=0.1)
+
+
+async def test_a_body_is_put_together_from_its_parts() -> None:
+    events: list[Event] = [
+        {"type": "http.request", "body": b"a", "more_body": True},
+        {"type": "http.request", "more_body": True},
+        {"type": "http.request", "body": b"b", "more_body": True},
+        {"type": "http.request", "body": b"c", "more_body": False},
+    ]
+
+    async def receive() -> Event:
+        await trio.lowlevel.checkpoint()
+        return events.pop(0)
+
+    assert await read_body(receive, RequestCharge(Budget(), client_owner(None))) == b"abc"
+
+
+async def test_a_client_that_leaves_while_it_sends_is_gone() -> None:
+    events: list[Event] = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> Event:
+        await trio.lowlevel.checkpoint()
+        return events.pop(0)
+
+    with pytest.raises(ClientGone):
+        await read_body(receive, RequestCharge(Budget(), client_owner(None)))
+
+
+@pytest.mark.parametrize(("size", "fits"), [(MAX_BODY, True), (MAX_BODY + 1, False)])
+async def test_a_body_has_a_largest_size(size: int, fits: bool) -> None:
+    """(rule 5)"""
+    parts = [b"x" * (size // 2), b"x" * (size - size // 2)]
+
+    async def receive() -> Event:
+        await trio.lowlevel.checkpoint()
+        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+    if fits:
+        assert len(await read_body(receive, RequestCharge(Budget(), client_owner(None)))) == size
+        return
+    with pytest.raises(Rejected) as refused:
+        await read_body(receive, RequestCharge(Budget(), client_owner(None)))
+    assert (refused.value.refusal.status, refused.value.refusal.headers) == (413, {"connection": "close"})
+
+
+async def test_a_body_that_trickles_has_no_more_time_than_one_that_does_not_come(autojump_clock: MockClock) -> None:
+    async def receive() -> Event:
+        await trio.sleep(BODY_TIMEOUT / 4)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    began = trio.current_time()
+    with pytest.raises(Rejected) as refused:
+        await read_body(receive, RequestCharge(Budget(), client_owner(None)))
+    assert refused.value.refusal.status == 408
+    assert trio.current_time() - began == pytest.approx(BODY_TIMEOUT)
+
+
+async def test_the_block_ends_when_the_client_leaves_and_not_before(autojump_clock: MockClock) -> None:
+    async def receive() -> Event:
+        if trio.current_time() - began < 3:
+            await trio.sleep(1)
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.disconnect"}
+
+    began = trio.current_time()
+    async with until_gone(receive):
+        await trio.sleep(60)
+    assert trio.current_time() - began == pytest.approx(3)
+
+
+async def test_a_block_that_is_done_does_not_wait_for_the_client(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        stop = trio.Event()
+        scope = trio.CancelScope()
+        nursery.start_soon(cancel_when, stop, scope)
+        with trio.fail_after(1):
+            async with until_gone(trio.sleep_forever) as inner:
+                inner.start_soon(trio.sleep_forever)
+        assert not scope.cancel_called
+        stop.set()
+        with scope:
+            await trio.sleep_forever()
+        assert scope.cancelled_caught
+
+
+async def test_a_refusal_echoes_the_id_where_there_is_one() -> None:
+    async with open_http_app() as (_, connection):
+        answer = await connection.get("POST", body={"jsonrpc": "2.0", "id": "mine", "method": "ping"})
+        assert (answer.status, answer.messages()[0]["id"]) == (400, "mine")
+        answer = await connection.get("POST", body=b"{")
+        assert (answer.status, "id" in answer.messages()[0]) == (400, False)
+        assert answer.headers["content-type"] == "application/json"
+
+
+async def test_a_client_that_leaves_before_it_has_said_anything_is_answered_with_nothing() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server) as (world, connection):
+        await connection.open()
+        answer = connection.send("POST", pieces=[b'{"jsonrpc"'])
+        await wait_all_tasks_blocked()
+        connection.leaves.set()
+        await wait_all_tasks_blocked()
+        assert not answer.started.is_set()
+        assert not any(isinstance(event, InternalError) for event in world.events)
+
+
+async def test_a_client_that_leaves_ends_the_reading_of_its_message() -> None:
+    gone = trio.Event()
+    heavy = call(b"[" + b"1," * 20_000 + b"1]")
+    events: list[Event] = [{"type": "http.request", "body": heavy, "more_body": False}, {"type": "http.disconnect"}]
+
+    class Endless(MessageReader):
+        async def read(self, data: bytes, patience: float = 10.0, identity: str | None = None) -> Received:
+            await trio.sleep_forever()
+            raise AssertionError
+
+    async def receive() -> Event:
+        await trio.lowlevel.checkpoint()
+        if len(events) == 1:
+            await gone.wait()
+        return events.pop(0)
+
+    async with trio.open_nursery() as nursery:
+
+        async def read() -> None:
+            with pytest.raises(ClientGone):
+                await read_message(receive, Endless(), RequestCharge(Budget(), client_owner(None)))
+
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        gone.set()
+
+
+async def test_too_many_large_messages_are_refused_with_a_status(autojump_clock: MockClock) -> None:
+    class Full(MessageReader):
+        async def read(self, data: bytes, patience: float = 10.0, identity: str | None = None) -> Received:
+            raise TooManyRequests("too many")
+
+    events: list[Event] = [{"type": "http.request", "body": call(b"[" + b"1," * 20_000 + b"1]"), "more_body": False}]
+
+    async def receive() -> Event:
+        if not events:
+            await trio.sleep_forever()
+        return events.pop(0)
+
+    with pytest.raises(Rejected) as caught:
+        await read_message(receive, Full(), RequestCharge(Budget(), client_owner(None)))
+    assert (caught.value.refusal.status, caught.value.code) == (503, 429)

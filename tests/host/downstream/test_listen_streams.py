@@ -1,0 +1,450 @@
+"""One request that stands open for what changes: what it is granted, what it is told, and its two ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from mcp_types.methods import parse_server_notification, validate_server_result
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from config import Consent, Isolation, Listen, Secret
+from host.downstream.http import replies
+from host.downstream.http.replies import HEARTBEAT_INTERVAL
+from host.downstream.list_changes import SPACING
+from host.downstream.listen_streams import AGREEMENT_TIMEOUT
+from host.jsonrpc.messages import ErrorBody
+from host.jsonrpc.raw import encode
+from host.outstanding import PeerError
+from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app
+from tests.kit.gates import kind
+from tests.kit.world import ScriptedServer, World
+
+LISTEN = "subscriptions/listen"
+ACK = "notifications/subscriptions/acknowledged"
+UPDATED = "notifications/resources/updated"
+ID = f"{IO}subscriptionId"
+ALL_LISTS: dict[str, Any] = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+SUBSCRIBABLE = {"tools": {"listChanged": True}, "resources": {"listChanged": True, "subscribe": True}}
+OK: dict[str, Any] = {"content": []}
+TOKENS = Listen(tokens={name: Secret(f"{name}-0123456789abcdef") for name in ("desk", "laptop")})
+DESK = {"authorization": "Bearer desk-0123456789abcdef"}
+LAPTOP = {"authorization": "Bearer laptop-0123456789abcdef"}
+
+
+def listens(connection: Connection, id: object = 1, path: str = "/mcp", **wanted: Any) -> Response:
+    return connection.start(LISTEN, {"notifications": wanted}, id=id, path=path)
+
+
+def told(answer: Response, id: object = 1) -> list[tuple[str, dict[str, Any]]]:
+    """What came by a subscription, each as the schema has it and marked as the subscription's."""
+    found = []
+    for message in answer.messages():
+        if "method" not in message:
+            assert message["id"] == id
+            validate_server_result(LISTEN, LATEST, message["result"])
+            meta, params = message["result"]["_meta"], {}
+        else:
+            parse_server_notification(message["method"], LATEST, message["params"])
+            params = dict(message["params"])
+            meta = params.pop("_meta")
+        assert meta[ID] == id
+        assert type(meta[ID]) is type(id)
+        found.append((message.get("method", "end"), params))
+    return found
+
+
+async def acknowledged(answer: Response, id: object = 1) -> dict[str, Any]:
+    await answer.wait_messages(1)
+    method, params = told(answer, id)[0]
+    assert method == ACK
+    granted: dict[str, Any] = params["notifications"]
+    return granted
+
+
+def watched_server(id: str = "a", *resources: str, **more: Any) -> ScriptedServer:
+    more = {"capabilities": SUBSCRIBABLE, **more}
+    return ScriptedServer(id, tools=["x"], resources=resources or ("x://y",), **more)
+
+
+async def grows(world: World, server: str = "a", *tools: str) -> None:
+    """The server offers something else from now on."""
+    scripted = world.servers[server]
+    scripted.lists["tools"] = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
+    if scripted.stateless:
+        await scripted.tells("notifications/tools/list_changed")
+    else:
+        await scripted.notifies("notifications/tools/list_changed")
+
+
+# What is granted
+
+
+@pytest.mark.parametrize("id", [1, 0, -7, "1", "", "a b"])
+async def test_the_first_thing_is_what_is_granted(id: object, autojump_clock: MockClock) -> None:
+    """Under the id of the request, with its type (rule 86)."""
+    async with open_http_app() as (_, connection):
+        answer = listens(connection, id, **ALL_LISTS)
+        assert await acknowledged(answer, id) == ALL_LISTS
+        assert answer.status == 200
+        assert answer.streams
+        assert answer.headers["x-accel-buffering"] == "no"
+        assert b"\nid:" not in b"\n" + answer.body
+        assert "mcp-session-id" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"toolsListChanged": True},
+        {"toolsListChanged": False, "promptsListChanged": True},
+        {"resourceSubscriptions": []},
+        {"unknownThings": True, "resourcesListChanged": True},
+    ],
+)
+async def test_no_more_is_granted_than_was_asked_for(wanted: dict[str, Any], autojump_clock: MockClock) -> None:
+    async with open_http_app() as (_, connection):
+        granted = await acknowledged(listens(connection, **wanted))
+        assert granted == {name: True for name, want in wanted.items() if want is True and name in ALL_LISTS}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"notifications": None},
+        {"notifications": []},
+        {"notifications": {"toolsListChanged": 1}},
+        {"notifications": {"resourceSubscriptions": "x"}},
+        {"notifications": {"resourceSubscriptions": [1]}},
+        {"notifications": {"resourceSubscriptions": ["x://y"] * 1001}},
+    ],
+)
+async def test_what_cannot_be_granted_at_all_is_refused(params: dict[str, Any]) -> None:
+    async with open_http_app() as (_, connection):
+        answer = connection.start(LISTEN, params, id=5)
+        await answer.complete.wait()
+        (message,) = answer.messages()
+        assert (answer.status, message["id"], message["error"]["code"]) == (400, 5, -32602)
+
+
+async def test_a_resource_is_granted_once_its_server_has_agreed(autojump_clock: MockClock) -> None:
+    """(rule 89)"""
+    server = watched_server("a", "x://y", "x://hidden", consent=Consent(resources=kind(deny=("x://hidden",))))
+    mute = ScriptedServer("b", tools=["x"], resources=["x://y"])
+    async with open_http_app(server, mute) as (_, connection):
+        uris = ["a+x://y", "a+x://hidden", "b+x://y", "none+x://y", "nonsense", "a+x://unlisted"]
+        answer = listens(connection, resourceSubscriptions=uris)
+        assert await acknowledged(answer) == {"resourceSubscriptions": ["a+x://y", "a+x://unlisted"]}
+        assert server.asked.count("resources/subscribe") == 2
+        assert "resources/subscribe" not in mute.asked
+
+
+async def test_a_server_that_refuses_grants_nothing(autojump_clock: MockClock) -> None:
+    async def refused(_: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32002, "Resource not found", encode({"uri": "x://y"})))
+
+    server = watched_server(answers={"resources/subscribe": refused})
+    async with open_http_app(server) as (_, connection):
+        assert await acknowledged(listens(connection, resourceSubscriptions=["a+x://y"], toolsListChanged=True)) == {
+            "toolsListChanged": True
+        }
+
+
+async def test_a_server_that_does_not_answer_holds_up_nothing(autojump_clock: MockClock) -> None:
+    """It has said that it tells of such changes, so it is believed (rule 89)."""
+
+    async def silent(_: dict[str, Any]) -> object:
+        await trio.sleep_forever()
+
+    servers = watched_server("a", answers={"resources/subscribe": silent}), watched_server("b")
+    async with open_http_app(*servers) as (_, connection):
+        began = trio.current_time()
+        uris = ["a+x://y", "b+x://y"]
+        assert await acknowledged(listens(connection, resourceSubscriptions=uris)) == {"resourceSubscriptions": uris}
+        assert trio.current_time() - began <= AGREEMENT_TIMEOUT + 0.1
+
+
+async def test_at_a_servers_own_endpoint_its_own_uris_count(autojump_clock: MockClock) -> None:
+    server = watched_server()
+    async with open_http_app(server) as (_, connection):
+        answer = listens(connection, path="/mcp/a", resourceSubscriptions=["x://y"])
+        assert await acknowledged(answer) == {"resourceSubscriptions": ["x://y"]}
+        await server.notifies(UPDATED, {"uri": "x://y"})
+        await answer.wait_messages(2)
+        assert told(answer)[1] == (UPDATED, {"uri": "x://y"})
+
+
+# What is told
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", LATEST])
+async def test_only_what_was_asked_for_is_told(revision: str, autojump_clock: MockClock) -> None:
+    """(rule 86)"""
+    server = watched_server(revision=revision)
+    async with open_http_app(server) as (world, connection):
+        some = listens(connection.another(), "some", toolsListChanged=True)
+        others = listens(connection.another(), "others", promptsListChanged=True, resourcesListChanged=True)
+        for answer, id in ((some, "some"), (others, "others")):
+            await acknowledged(answer, id)
+        await grows(world, "a", "x", "y")
+        await some.wait_messages(2)
+        assert told(some, "some")[1:] == [("notifications/tools/list_changed", {})]
+        await trio.sleep(2)
+        assert len(told(others, "others")) == 1
+
+
+async def test_many_changes_in_a_moment_are_few_notices(autojump_clock: MockClock) -> None:
+    """(rule 85)"""
+    server = watched_server()
+    async with open_http_app(server) as (world, connection):
+        answer = listens(connection, **ALL_LISTS)
+        await acknowledged(answer)
+        for number in range(20):
+            await grows(world, "a", f"t{number}")
+            await trio.sleep(SPACING / 10)
+        await trio.sleep(3)
+        assert 1 <= len(told(answer)) - 1 <= 8
+        shown = await connection.another().result("tools/list")
+        assert [each["name"] for each in shown["tools"]] == ["a__t19"]
+
+
+async def test_a_change_before_the_acknowledgement_is_told_after_it(autojump_clock: MockClock) -> None:
+    """Nothing comes before it, and nothing is lost (rule 86)."""
+
+    async def slow(_: dict[str, Any]) -> object:
+        await server.notifies(UPDATED, {"uri": "x://y"})
+        await grows(world, "a", "x", "y")
+        await trio.sleep(AGREEMENT_TIMEOUT / 2)
+        return {}
+
+    server = watched_server(answers={"resources/subscribe": slow})
+    async with open_http_app(server) as (world, connection):
+        answer = listens(connection, toolsListChanged=True, resourceSubscriptions=["a+x://y"])
+        await answer.wait_messages(3)
+        assert told(answer)[0][0] == ACK
+        assert {method for method, _ in told(answer)[1:]} == {UPDATED, "notifications/tools/list_changed"}
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", LATEST])
+async def test_a_changed_resource_is_told_by_its_outward_name(revision: str, autojump_clock: MockClock) -> None:
+    """Parts of it too; nothing else (rule 66)."""
+    server = watched_server("a", "x://y", "x://z", revision=revision)
+    async with open_http_app(server) as (_, connection):
+        answer = listens(connection, resourceSubscriptions=["a+x://y"])
+        await acknowledged(answer)
+        send = server.tells if revision == LATEST else server.notifies
+        await send(UPDATED, {"uri": "x://y"})
+        await send(UPDATED, {"uri": "x://y/part", "vendor": 1})
+        await answer.wait_messages(3)
+        assert told(answer)[1:] == [
+            (UPDATED, {"uri": "a+x://y"}),
+            (UPDATED, {"uri": "a+x://y/part", "vendor": 1}),
+        ]
+
+
+async def test_what_policy_hides_is_not_told_either(autojump_clock: MockClock) -> None:
+    server = watched_server("a", "x://y", consent=Consent(resources=kind(deny=("x://y/secret*",))))
+    async with open_http_app(server) as (_, connection):
+        answer = listens(connection, resourceSubscriptions=["a+x://y"])
+        await acknowledged(answer)
+        await server.notifies(UPDATED, {"uri": "x://y/secret"})
+        await server.notifies(UPDATED, {"uri": "x://y"})
+        await answer.wait_messages(2)
+        assert told(answer)[1:] == [(UPDATED, {"uri": "a+x://y"})]
+
+
+async def test_two_servers_resources_of_one_name_are_two(autojump_clock: MockClock) -> None:
+    servers = watched_server("a"), watched_server("b")
+    async with open_http_app(*servers) as (_, connection):
+        only_a = listens(connection.another(), resourceSubscriptions=["a+x://y"])
+        both = listens(connection.another(), resourceSubscriptions=["a+x://y", "b+x://y"])
+        await acknowledged(only_a)
+        await acknowledged(both)
+        await servers[1].notifies(UPDATED, {"uri": "x://y"})
+        await both.wait_messages(2)
+        assert told(both)[1:] == [(UPDATED, {"uri": "b+x://y"})]
+        assert len(told(only_a)) == 1
+
+
+async def test_each_of_several_has_its_own_id_even_if_it_is_the_same(autojump_clock: MockClock) -> None:
+    """(rule 26)"""
+    server = watched_server()
+    async with open_http_app(server) as (_, connection):
+        answers = [listens(connection.another(), 1, resourceSubscriptions=["a+x://y"]) for _ in range(3)]
+        for answer in answers:
+            await acknowledged(answer)
+        assert server.asked.count("resources/subscribe") == 1
+        await server.notifies(UPDATED, {"uri": "x://y"})
+        for answer in answers:
+            await answer.wait_messages(2)
+            assert len(told(answer)) == 2
+
+
+async def test_progress_and_logs_never_come_this_way(autojump_clock: MockClock) -> None:
+    """Not even those of a server that serves this client alone (rules 83, 86)."""
+    server = watched_server(isolation=Isolation.PER_CLIENT)
+    async with open_http_app(server, listen=TOKENS) as (_, connection):
+        connection.headers.update(DESK)
+        answer = connection.start(
+            LISTEN,
+            {"notifications": {"resourceSubscriptions": ["a+x://y"], **ALL_LISTS}},
+            meta={f"{IO}logLevel": "debug", "progressToken": 1},
+        )
+        await acknowledged(answer)
+        await server.notifies("notifications/message", {"level": "emergency", "data": "d"})
+        await server.notifies("notifications/progress", {"progressToken": 1, "progress": 1})
+        await server.notifies(UPDATED, {"uri": "x://y"})
+        await answer.wait_messages(2)
+        await trio.sleep(1)
+        assert [method for method, _ in told(answer)] == [ACK, UPDATED]
+
+
+async def test_a_call_of_the_same_client_is_answered_elsewhere(autojump_clock: MockClock) -> None:
+    server = watched_server()
+    async with open_http_app(server) as (_, connection):
+        answer = listens(connection, 1, **ALL_LISTS)
+        await acknowledged(answer)
+        call = connection.start("tools/call", {"name": "a__x"}, id=1, meta={"progressToken": 1})
+        asked = await server.hears("tools/call")
+        await server.notifies(
+            "notifications/progress", {"progressToken": asked["_meta"]["progressToken"], "progress": 1}
+        )
+        server.says(asked["id"], OK)
+        await call.complete.wait()
+        assert len(call.messages()) == 2
+        assert len(answer.messages()) == 1
+
+
+async def test_what_is_told_is_what_this_caller_can_see(autojump_clock: MockClock) -> None:
+    """A change at one server is none at the endpoint of another."""
+    async with open_http_app(watched_server("a"), watched_server("b")) as (world, connection):
+        of_a = listens(connection.another(), path="/mcp/a", **ALL_LISTS)
+        of_b = listens(connection.another(), path="/mcp/b", **ALL_LISTS)
+        await acknowledged(of_a)
+        await acknowledged(of_b)
+        await grows(world, "b", "x", "more")
+        await of_b.wait_messages(2)
+        await trio.sleep(1)
+        assert len(told(of_a)) == 1
+
+
+async def test_a_quiet_stream_gives_signs_of_life(autojump_clock: MockClock) -> None:
+    """(rule 28)"""
+    async with open_http_app() as (_, connection):
+        answer = listens(connection)
+        await acknowledged(answer)
+        before = len(answer.body)
+        await trio.sleep(2 * HEARTBEAT_INTERVAL + 1)
+        assert answer.body[before:] == b": working\n\n" * 2
+
+
+# Its ends
+
+
+async def test_to_leave_ends_it_and_the_server_is_told(autojump_clock: MockClock) -> None:
+    """The last to leave gives the subscription back, and no sooner (rule 88)."""
+    server = watched_server()
+    async with open_http_app(server) as (_, connection):
+        clients = [connection.another() for _ in range(2)]
+        answers = [listens(each, resourceSubscriptions=["a+x://y"]) for each in clients]
+        for answer in answers:
+            await acknowledged(answer)
+        clients[0].leaves.set()
+        await trio.sleep(1)
+        assert "resources/unsubscribe" not in server.asked
+        clients[1].leaves.set()
+        await trio.sleep(1)
+        assert server.asked.count("resources/unsubscribe") == 1
+        await server.notifies(UPDATED, {"uri": "x://y"})
+        await trio.sleep(1)
+        assert all(answer.after_disconnect == b"" for answer in answers)
+
+
+async def test_to_leave_before_it_was_granted_leaves_nothing_behind(autojump_clock: MockClock) -> None:
+    answered = trio.Event()
+
+    async def slow(_: dict[str, Any]) -> object:
+        await answered.wait()
+        return {}
+
+    server = watched_server(answers={"resources/subscribe": slow})
+    async with open_http_app(server) as (_, connection):
+        leaving = connection.another()
+        listens(leaving, resourceSubscriptions=["a+x://y"])
+        await trio.sleep(AGREEMENT_TIMEOUT / 2)
+        leaving.leaves.set()
+        await wait_all_tasks_blocked()
+        answered.set()
+        await trio.sleep(1)
+        assert server.asked.count("resources/unsubscribe") == 1
+
+
+async def test_when_the_host_stops_it_ends_in_good_order(autojump_clock: MockClock) -> None:
+    """With a result, which is its last message."""
+    async with open_http_app(watched_server()) as (_, connection):
+        answer = listens(connection, "s", resourceSubscriptions=["a+x://y"], **ALL_LISTS)
+        await acknowledged(answer, "s")
+        connection.stop.set()
+        await answer.complete.wait()
+        assert told(answer, "s")[-1] == ("end", {})
+        result = answer.messages()[-1]["result"]
+        assert result["resultType"] == "complete"
+        assert {"ttlMs", "cacheScope"}.isdisjoint(result)
+
+
+async def test_a_client_that_does_not_read_loses_its_subscription_in_good_order(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it missed it finds by asking again (rules 5, 86)."""
+    monkeypatch.setattr(replies, "MAX_KEPT", 20_000)
+    server = watched_server()
+    async with open_http_app(server) as (_, connection):
+        slow, quick = connection.another(), connection.another()
+        answer = listens(slow, resourceSubscriptions=["a+x://y"])
+        other = listens(quick, resourceSubscriptions=["a+x://y"])
+        await acknowledged(answer)
+        await acknowledged(other)
+        slow.reads = trio.Event()
+        for number in range(300):
+            await server.notifies(UPDATED, {"uri": "x://y", "number": number})
+            await wait_all_tasks_blocked()
+        slow.reads.set()
+        await answer.complete.wait()
+        assert told(answer)[-1] == ("end", {})
+        assert 1 < len(told(answer)) < 200
+        assert len(told(other)) == 301
+        again = listens(slow, resourceSubscriptions=["a+x://y"])
+        await acknowledged(again)
+
+
+async def test_a_long_subscription_keeps_nothing_that_was_read(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """(rule 5)"""
+    monkeypatch.setattr(replies, "MAX_KEPT", 20_000)
+    server = watched_server()
+    async with open_http_app(server) as (_, connection):
+        answer = listens(connection, resourceSubscriptions=["a+x://y"])
+        await acknowledged(answer)
+        for number in range(50):
+            await server.notifies(UPDATED, {"uri": "x://y", "text": "x" * 3000, "number": number})
+            await wait_all_tasks_blocked()
+        assert [params["number"] for _, params in told(answer)[1:]] == list(range(50))
+
+
+async def test_a_server_that_comes_back_is_taken_to_have_changed(autojump_clock: MockClock) -> None:
+    """(rules 85, 88)"""
+    server = watched_server()
+    async with open_http_app(server) as (_, connection):
+        answer = listens(connection, toolsListChanged=True, resourceSubscriptions=["a+x://y"])
+        await acknowledged(answer)
+        server.lists["tools"].append({"name": "new", "inputSchema": {"type": "object"}})
+        server.dies()
+        await trio.sleep(30)
+        assert server.connections == 2
+        assert server.asked.count("resources/subscribe") == 2
+        methods = [method for method, _ in told(answer)[1:]]
+        assert (UPDATED in methods, "notifications/tools/list_changed" in methods) == (True, True)

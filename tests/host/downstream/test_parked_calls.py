@@ -1,0 +1,1379 @@
+"""Calls that outlive their requests: each is begun once and ends once, whatever is repeated, lost, late or foreign."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TypeAlias, TypeVar
+
+import pytest
+import trio
+from hypothesis import given, settings
+from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from host.downstream import parked_calls
+from host.downstream.parked_calls import (
+    GATHER,
+    PARKED,
+    REPLAY,
+    Outcome,
+    ParkedCalls,
+    ParkedCallState,
+    RequestsToClient,
+    SupersededState,
+    UnknownState,
+)
+from host.errors import InvalidParams, ServerErrorResponse, TimedOut, TooManyRequests, UnknownEntry, copy_of
+from host.exchange import ClientHandle
+from host.jsonrpc.messages import Id, Notification
+from host.jsonrpc.raw import encode, encode_object
+from host.memory import Budget
+from host.protocol.methods import PROGRESS
+from host.wire.link import LinkLost
+from tests.kit.scripts import Step, scripts
+
+DONE = Raw(b'{"content":[]}')
+YES = Raw(b'{"action":"accept"}')
+ELICIT = "elicitation/create"
+ME = "me"
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[ClientHandle], Awaitable[Raw]]
+
+
+def quiet(notice: Notification) -> None:
+    """Hears what is told, and keeps nothing."""
+
+
+@pytest.fixture
+def crashes() -> list[Exception]:
+    return []
+
+
+@pytest.fixture
+def lot(nursery: trio.Nursery, crashes: list[Exception]) -> ParkedCalls:
+    return ParkedCalls(nursery, crashes.append, Budget(now=trio.current_time))
+
+
+class Request:
+    """One request in the background, whose end the test looks at. Cancelling `scope` is the client's leaving."""
+
+    def __init__(self, nursery: trio.Nursery, send: Callable[[Request], Awaitable[Outcome]]) -> None:
+        self.scope = trio.CancelScope()
+        self.told: list[Notification] = []
+        self.ends: list[Outcome | BaseException] = []
+        self._ended = trio.Event()
+        nursery.start_soon(self._run, send)
+
+    async def _run(self, send: Callable[[Request], Awaitable[Outcome]]) -> None:
+        with self.scope:
+            try:
+                self.ends.append(await send(self))
+            except trio.Cancelled as left:
+                self.ends.append(left)
+                raise
+            except Exception as problem:  # noqa: BLE001 - the test looks at it
+                self.ends.append(problem)
+            finally:
+                self._ended.set()
+
+    async def end(self) -> Outcome | BaseException:
+        await self._ended.wait()
+        (end,) = self.ends
+        return end
+
+    async def questions(self) -> RequestsToClient:
+        end = await self.end()
+        assert isinstance(end, RequestsToClient)
+        return end
+
+
+class Client:
+    """Begins and resumes calls in the background."""
+
+    def __init__(self, lot: ParkedCalls, nursery: trio.Nursery) -> None:
+        self._lot = lot
+        self._nursery = nursery
+
+    def begin(self, work: Work, token: Id | None = None) -> Request:
+        return Request(self._nursery, lambda request: self._lot.begin(ME, work, request.told.append, token))
+
+    def resume(
+        self,
+        ticket: ParkedCallState,
+        answers: Mapping[str, Raw] | None = None,
+        token: Id | None = None,
+        owner: str = ME,
+    ) -> Request:
+        return Request(
+            self._nursery,
+            lambda request: self._lot.resume(owner, ticket, answers or {}, request.told.append, token),
+        )
+
+
+@pytest.fixture
+def client(lot: ParkedCalls, nursery: trio.Nursery) -> Client:
+    return Client(lot, nursery)
+
+
+class Asks:
+    """A work that asks questions one after the other, and is done when they are answered."""
+
+    def __init__(self, *questions: str) -> None:
+        self._questions = questions
+        self.runs = 0
+        self.answers: list[Raw] = []
+        self.was_cancelled = False
+
+    async def __call__(self, outlet: ClientHandle) -> Raw:
+        self.runs += 1
+        try:
+            for question in self._questions:
+                self.answers.append(await outlet.request(question, {}, None))
+        except trio.Cancelled:
+            self.was_cancelled = True
+            raise
+        return DONE
+
+
+class Chatter:
+    """A server's connection: it asks and tells on behalf of a call, at the test's command, in tasks of its own."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._finish = trio.Event()
+        self._outcome: Raw | Exception = DONE
+        self._outlet: list[ClientHandle] = []
+        self.unwinding = 0.0
+        """Seconds that it takes to end when it is cancelled; then it has a result after all."""
+        self.asked: dict[str, list[Raw | BaseException]] = {}
+        self.runs = 0
+        self.ended = False
+
+    @property
+    def outlet(self) -> ClientHandle:
+        return self._outlet[-1]
+
+    async def __call__(self, outlet: ClientHandle) -> Raw:
+        self.runs += 1
+        self._outlet.append(outlet)
+        try:
+            await self._finish.wait()
+        except trio.Cancelled:
+            if not self.unwinding:
+                raise
+            with trio.CancelScope(shield=True):
+                await trio.sleep(self.unwinding)
+        finally:
+            self.ended = True
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+    def finish(self, outcome: Raw | Exception = DONE) -> None:
+        self._outcome = outcome
+        self._finish.set()
+
+    def ask(self, name: str, method: str = ELICIT, params: dict[str, Raw] | None = None) -> trio.CancelScope:
+        """Ask in a task of its own. Cancelling what it gives back withdraws the question."""
+        scope = trio.CancelScope()
+        ends = self.asked[name] = []
+
+        async def ask() -> None:
+            with scope:
+                try:
+                    ends.append(await self.outlet.request(method, params or {}, None))
+                except trio.Cancelled as withdrawn:
+                    ends.append(withdrawn)
+                    raise
+                except LinkLost as lost:
+                    ends.append(lost)
+
+        self._nursery.start_soon(ask)
+        return scope
+
+
+@pytest.fixture
+def chatter(nursery: trio.Nursery) -> Chatter:
+    return Chatter(nursery)
+
+
+async def asked_by(client: Client, chatter: Chatter) -> RequestsToClient:
+    """The first round of a call that asks one question."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    return await request.questions()
+
+
+def told(progress: str, token: str = '"theirs"') -> Notification:
+    return Notification(PROGRESS, Raw(f'{{"progress":{progress},"progressToken":{token}}}'.encode()))
+
+
+def only_key(questions: RequestsToClient) -> str:
+    (key,) = questions.asked
+    return key
+
+
+# Without questions
+
+
+async def test_a_call_that_asks_nothing_gives_its_result(
+    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+) -> None:
+    work = Asks()
+    assert await lot.begin(ME, work, quiet) is DONE
+    assert (work.runs, len(lot)) == (1, 0)
+
+
+async def test_what_is_told_goes_to_the_request_that_is_attached(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """Between two requests, and after the end, it is lost."""
+    first = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.outlet.notify(Notification("one"))
+    chatter.ask("q")
+    asked = await first.questions()
+    chatter.outlet.notify(Notification("two"))
+    second = client.resume(asked.ticket, {only_key(asked): YES})
+    await wait_all_tasks_blocked()
+    chatter.outlet.notify(Notification("three"))
+    chatter.finish()
+    assert await second.end() == DONE
+    chatter.outlet.notify(Notification("four"))
+    assert (first.told, second.told) == ([Notification("one")], [Notification("three")])
+
+
+async def test_progress_goes_under_the_token_of_the_request_that_is_attached(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """Whatever token the server's notice has; a request without a token gets none."""
+    first = client.begin(chatter, token="mine")
+    await wait_all_tasks_blocked()
+    chatter.outlet.notify(told("1"))
+    chatter.ask("q")
+    asked = await first.questions()
+    second = client.resume(asked.ticket, {only_key(asked): YES})
+    await wait_all_tasks_blocked()
+    chatter.outlet.notify(told("2"))
+    third = client.resume(asked.ticket, token=7)
+    await wait_all_tasks_blocked()
+    chatter.outlet.notify(told("3"))
+    assert first.told == [told("1", '"mine"')]
+    assert second.told == []
+    assert third.told == [told("3", "7")]
+
+
+async def test_progress_increases_under_one_token(client: Client, chatter: Chatter, autojump_clock: MockClock) -> None:
+    """Also where the client uses one token for every round."""
+    first = client.begin(chatter, token="mine")
+    await wait_all_tasks_blocked()
+    for value in ("1", "1", "0.5", "2.5"):
+        chatter.outlet.notify(told(value))
+    chatter.ask("q")
+    asked = await first.questions()
+    second = client.resume(asked.ticket, {only_key(asked): YES}, token="mine")
+    await wait_all_tasks_blocked()
+    for value in ("2", "2.5", "3"):
+        chatter.outlet.notify(told(value))
+    assert first.told == [told("1", '"mine"'), told("2.5", '"mine"')]
+    assert second.told == [told("3", '"mine"')]
+
+
+@pytest.mark.parametrize("params", [None, b"[]", b"{}", b'{"progress":"1"}', b'{"progress":true}', b'{"progress":}'])
+async def test_progress_that_is_none_is_dropped(
+    params: bytes | None, client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter, token="mine")
+    await wait_all_tasks_blocked()
+    chatter.outlet.notify(Notification(PROGRESS, None if params is None else Raw(params)))
+    assert request.told == []
+
+
+async def test_a_colonnade_error_is_raised_where_the_call_was_begun(
+    lot: ParkedCalls, client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter)
+    refusal = TimedOut("gh", "gh did not answer within 60 s")
+    chatter.finish(refusal)
+    end = await request.end()
+    assert isinstance(end, TimedOut)
+    assert (end.message, end.server) == (refusal.message, "gh")
+    assert (crashes, len(lot)) == ([], 0)
+
+
+async def test_an_unexpected_error_is_reported_and_raised(
+    lot: ParkedCalls, client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter)
+    fault = ZeroDivisionError("ours")
+    chatter.finish(fault)
+    assert repr(await request.end()) == repr(fault)
+    assert (crashes, len(lot)) == ([fault], 0)
+
+
+async def test_what_is_cancelled_before_it_begins_is_not_begun(lot: ParkedCalls, autojump_clock: MockClock) -> None:
+    work = Asks()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await lot.begin(ME, work, quiet)
+    await wait_all_tasks_blocked()
+    assert (work.runs, len(lot)) == (0, 0)
+
+
+async def test_a_client_that_leaves_cancels_its_call(
+    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """Its questions end too, and no ticket leads to it (rule 45, rule 50)."""
+    first = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("q")
+    asked = await first.questions()
+    second = client.resume(asked.ticket, {only_key(asked): YES})
+    await wait_all_tasks_blocked()
+    chatter.ask("open")
+    await wait_all_tasks_blocked()
+    second.scope.cancel()
+    assert isinstance(await second.end(), trio.Cancelled)
+    await wait_all_tasks_blocked()
+    assert chatter.ended
+    assert isinstance(chatter.asked["open"][0], LinkLost)
+    assert len(lot) == 0
+    with pytest.raises(UnknownState):
+        await lot.resume(ME, asked.ticket, {}, quiet)
+
+
+async def test_a_client_that_leaves_at_once_cancels_its_call(
+    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    request.scope.cancel()
+    await wait_all_tasks_blocked()
+    assert (chatter.ended, len(lot)) == (True, 0)
+
+
+async def test_a_call_that_takes_its_time_to_end_counts_until_it_has(
+    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """But its questions end at once."""
+    chatter.unwinding = 1
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("open")
+    await wait_all_tasks_blocked()
+    request.scope.cancel()
+    await wait_all_tasks_blocked()
+    assert isinstance(request.ends[0], trio.Cancelled)
+    assert isinstance(chatter.asked["open"][0], LinkLost)
+    assert len(lot) == 1
+    await trio.sleep(2)
+    assert len(lot) == 0
+
+
+async def test_a_request_that_is_cancelled_before_it_is_looked_at_changes_nothing(
+    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+) -> None:
+    work = Asks(ELICIT)
+    asked = await client.begin(work).questions()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await lot.resume(ME, asked.ticket, {only_key(asked): YES}, quiet)
+    await wait_all_tasks_blocked()
+    assert (work.answers, len(lot)) == ([], 1)
+    assert await client.resume(asked.ticket, {only_key(asked): YES}).end() == DONE
+
+
+async def test_nothing_is_told_once_the_outcome_is_there(
+    client: Client, chatter: Chatter, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Not even before the request has it. The order of tasks is random: hence several times (rule 104)."""
+    for _ in range(20):
+        each = Chatter(nursery)
+        request = client.begin(each)
+        await wait_all_tasks_blocked()
+        each.finish()
+        while not each.ended:
+            await trio.lowlevel.checkpoint()
+        each.outlet.notify(Notification("late"))
+        assert await request.end() == DONE
+        assert request.told == []
+
+
+# Questions
+
+
+async def test_questions_that_come_together_go_together(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """The request ends with all of them, GATHER after the first."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    start = trio.current_time()
+    chatter.ask("one", ELICIT, {"message": Raw(b'"a"')})
+    await trio.sleep(GATHER / 2)
+    chatter.ask("two", "roots/list")
+    asked = await request.questions()
+    assert trio.current_time() - start == pytest.approx(GATHER)
+    assert list(asked.asked.values()) == [(ELICIT, {"message": Raw(b'"a"')}), ("roots/list", {})]
+    assert asked.ticket.round == 1
+
+
+async def test_a_ticket_holds_128_random_bits(client: Client, autojump_clock: MockClock) -> None:
+    tickets = {(await client.begin(Asks(ELICIT)).questions()).ticket.call for _ in range(3)}
+    assert len(tickets) == 3
+    assert {len(call) for call in tickets} == {22}
+
+
+async def test_the_answer_comes_as_the_client_sent_it(client: Client, autojump_clock: MockClock) -> None:
+    work = Asks(ELICIT)
+    asked = await client.begin(work).questions()
+    answer = Raw(b'{"action" : "accept","content":{"n":1e0}}')
+    assert await client.resume(asked.ticket, {only_key(asked): answer}).end() == DONE
+    assert (work.answers, work.runs) == ([answer], 1)
+
+
+async def test_what_belongs_to_the_servers_own_request_stays_out_of_a_round(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """No progress token and no member of one hop; a `_meta` that is then empty is left out (rule 44, rule 54)."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    params = {"message": Raw(b'"a"'), "_meta": Raw(b'{"progressToken":1}')}
+    chatter.ask("token", params=params)
+    chatter.ask("hop", params={"_meta": Raw(b'{"io.modelcontextprotocol/logLevel":"info","acme/trace":"x"}')})
+    chatter.ask("empty", params={"_meta": Raw(b"{ }")})
+    asked = await request.questions()
+    found = sorted(bytes(encode_object(params)) for _, params in asked.asked.values())
+    assert found == [b'{"_meta":{"acme/trace":"x"}}', b'{"message":"a"}', b"{}"]
+    assert "_meta" in params, "what the server sent is not changed"
+
+
+async def test_a_meta_that_is_no_object_is_refused(client: Client, chatter: Chatter, autojump_clock: MockClock) -> None:
+    client.begin(chatter)
+    await wait_all_tasks_blocked()
+    with pytest.raises(InvalidParams, match="_meta"):
+        await chatter.outlet.request(ELICIT, {"_meta": Raw(b"1")}, None)
+
+
+async def test_a_question_that_is_withdrawn_in_time_ends_no_request(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """The request stays attached, and what is asked later is gathered anew (rule 49)."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    withdrawn = chatter.ask("one")
+    await wait_all_tasks_blocked()
+    withdrawn.cancel()
+    await trio.sleep(GATHER * 2)
+    assert request.ends == []
+    start = trio.current_time()
+    chatter.ask("two")
+    asked = await request.questions()
+    assert trio.current_time() - start == pytest.approx(GATHER)
+    assert len(asked.asked) == 1
+
+
+async def test_a_question_that_outlives_its_sibling_goes_alone(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    withdrawn = chatter.ask("one", "roots/list")
+    chatter.ask("two")
+    await wait_all_tasks_blocked()
+    withdrawn.cancel()
+    asked = await request.questions()
+    assert [method for method, _ in asked.asked.values()] == [ELICIT]
+
+
+async def test_an_answer_to_a_question_that_was_withdrawn_means_nothing(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """(rule 49, rule 108)"""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    withdrawn = chatter.ask("one")
+    asked = await request.questions()
+    withdrawn.cancel()
+    await wait_all_tasks_blocked()
+    retry = client.resume(asked.ticket, {only_key(asked): YES})
+    await wait_all_tasks_blocked()
+    assert retry.ends == []
+    chatter.finish()
+    assert await retry.end() == DONE
+    assert [type(end) for end in chatter.asked["one"]] == [trio.Cancelled]
+
+
+async def test_a_finished_call_asks_nobody(client: Client, chatter: Chatter, autojump_clock: MockClock) -> None:
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("open")
+    await wait_all_tasks_blocked()
+    chatter.finish()
+    assert await request.end() == DONE
+    assert isinstance(chatter.asked["open"][0], LinkLost)
+    with pytest.raises(LinkLost, match="over"):
+        await chatter.outlet.request(ELICIT, {}, None)
+
+
+# Rounds
+
+
+async def test_each_round_asks_what_is_new(lot: ParkedCalls, client: Client, autojump_clock: MockClock) -> None:
+    work = Asks(ELICIT, "roots/list")
+    first = await client.begin(work).questions()
+    second = await client.resume(first.ticket, {only_key(first): YES}).questions()
+    assert second.ticket == ParkedCallState(first.ticket.call, 2)
+    assert [method for method, _ in second.asked.values()] == ["roots/list"]
+    assert only_key(first) != only_key(second)
+    assert len(lot) == 1
+    assert await client.resume(second.ticket, {only_key(second): YES}).end() == DONE
+    assert (work.runs, len(lot)) == (1, 0)
+
+
+async def test_unknown_keys_are_ignored(client: Client, autojump_clock: MockClock) -> None:
+    """Also the key of a question that the client was not shown yet."""
+    work = Asks(ELICIT, ELICIT)
+    first = await client.begin(work).questions()
+    answers = {only_key(first): YES, "q2": YES, "q3": YES, "": Raw(b"null")}
+    second = await client.resume(first.ticket, answers).questions()
+    assert work.answers == [YES]
+    assert only_key(second) not in first.asked
+
+
+async def test_a_key_that_was_not_shown_yet_is_an_unknown_one(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """The question stands open already when the answer to it comes, but it was in no round."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    first = await request.questions()
+    chatter.ask("two")
+    await wait_all_tasks_blocked()
+    second = await client.resume(first.ticket, dict.fromkeys(("q1", "q2", "q3"), YES)).questions()
+    assert chatter.asked == {"one": [YES], "two": []}
+    assert only_key(second) == "q2"
+
+
+@pytest.mark.parametrize("answer", [b"null", b"1", b'"yes"', b"[]", b"[{}]"])
+async def test_an_answer_that_is_no_object_is_missing(answer: bytes, client: Client, autojump_clock: MockClock) -> None:
+    work = Asks(ELICIT)
+    first = await client.begin(work).questions()
+    second = await client.resume(first.ticket, {only_key(first): Raw(answer)}).questions()
+    assert second.asked == first.asked
+    assert work.answers == []
+
+
+async def test_missing_answers_are_asked_for_again_at_once(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """Under the same keys, in a new round; what was answered is not asked again."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    await wait_all_tasks_blocked()
+    chatter.ask("two")
+    first = await request.questions()
+    one, two = first.asked
+    start = trio.current_time()
+    second = await client.resume(first.ticket, {one: YES}).questions()
+    assert trio.current_time() == start
+    await wait_all_tasks_blocked()
+    assert (second.ticket.round, list(second.asked)) == (2, [two])
+    assert chatter.asked == {"one": [YES], "two": []}
+    again = await client.resume(first.ticket, {one: YES}).questions()
+    assert again == second
+    third = client.resume(second.ticket, {two: YES})
+    await wait_all_tasks_blocked()
+    assert chatter.asked == {"one": [YES], "two": [YES]}
+    chatter.finish()
+    assert await third.end() == DONE
+
+
+async def test_what_was_asked_meanwhile_comes_with_what_is_missing(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    first = await request.questions()
+    chatter.ask("two")
+    await wait_all_tasks_blocked()
+    second = await client.resume(first.ticket).questions()
+    assert len(second.asked) == 2
+    assert only_key(first) in second.asked
+
+
+async def test_what_was_asked_meanwhile_waits_for_no_more_siblings(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    first = await request.questions()
+    chatter.ask("two")
+    await trio.sleep(1)
+    start = trio.current_time()
+    second = await client.resume(first.ticket, {only_key(first): YES}).questions()
+    assert trio.current_time() - start < GATHER
+    assert len(second.asked) == 1
+
+
+@pytest.mark.parametrize("answers", [False, True])
+async def test_a_call_that_finished_alone_keeps_its_outcome(
+    answers: bool, lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """The next request gets it, though nobody needs its answers any more (rule 103)."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    asked = await request.questions()
+    chatter.finish()
+    await trio.sleep(PARKED - 1)
+    assert isinstance(chatter.asked["one"][0], LinkLost)
+    assert len(lot) == 1
+    assert await client.resume(asked.ticket, {only_key(asked): YES} if answers else {}).end() == DONE
+    assert len(lot) == 0
+
+
+async def test_a_call_that_failed_alone_keeps_its_error(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    asked = await request.questions()
+    refusal = UnknownEntry("no such tool")
+    chatter.finish(refusal)
+    await wait_all_tasks_blocked()
+    first, second = [await client.resume(asked.ticket).end() for _ in range(2)]
+    for end in (first, second):
+        assert isinstance(end, UnknownEntry)
+        assert end.message == refusal.message
+    assert first is not second, "each has the stack of one request alone"
+
+
+async def test_what_is_kept_holds_no_buffer_of_its_server(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    buffer = bytearray(b'[{"kept":1},' + b" " * 1000 + b"0]")
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    asked = await request.questions()
+    chatter.finish(Raw(memoryview(buffer)[1:11]))
+    await wait_all_tasks_blocked()
+    chatter.finish(DONE)
+    buffer.clear()  # an error as long as anybody looks into it
+    found = await client.resume(asked.ticket).end()
+    assert isinstance(found, Raw)
+    assert bytes(found) == b'{"kept":1}'
+
+
+async def test_an_error_that_is_kept_holds_no_buffer_of_its_server(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    buffer = bytearray(b'[{"kept":1},0]')
+    asked = await asked_by(client, chatter)
+    chatter.finish(ServerErrorResponse("gh", 1, "no", Raw(memoryview(buffer)[1:11])))
+    await wait_all_tasks_blocked()
+    chatter.finish(DONE)
+    buffer.clear()  # an error as long as anybody looks into it
+    for _ in range(2):
+        found = await client.resume(asked.ticket).end()
+        assert isinstance(found, ServerErrorResponse)
+        assert found.data == Raw(b'{"kept":1}')
+
+
+async def test_a_question_that_is_over_holds_no_buffer_of_its_server(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    buffer = bytearray(b'["what?"]')
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one", params={"message": Raw(memoryview(buffer)[1:8])})
+    ticket = (await request.questions()).ticket
+    request.ends.clear()
+    chatter.finish()
+    assert await client.resume(ticket).end() == DONE
+    chatter.asked["one"].clear()  # how it ended there holds the stack that it was asked in
+    buffer.clear()
+    assert await client.resume(ticket).end() == DONE
+
+
+class Carried:
+    """What a work holds."""
+
+
+@pytest.mark.parametrize("outcome", [DONE, UnknownEntry("no such tool"), ZeroDivisionError("ours")])
+async def test_what_is_kept_holds_nothing_of_the_request_that_began_it(
+    outcome: Raw | Exception, lot: ParkedCalls, crashes: list[Exception], autojump_clock: MockClock
+) -> None:
+    """While it can be had again; and all that is freed without a search for cycles."""
+
+    def work_with(carried: Carried) -> Work:
+        async def work(outlet: ClientHandle) -> Raw:
+            assert carried is not None
+            await outlet.request(ELICIT, {}, None)
+            if isinstance(outcome, Exception):
+                raise copy_of(outcome)
+            return outcome
+
+        return work
+
+    carried = Carried()
+    held = weakref.ref(carried)
+    gc.collect()
+    gc.disable()
+    try:
+        asked = await lot.begin(ME, work_with(carried), quiet)
+        del carried
+        assert isinstance(asked, RequestsToClient)
+        assert held() is not None
+        for _ in range(2):
+            with suppress(UnknownEntry, ZeroDivisionError):
+                assert await lot.resume(ME, asked.ticket, {"q1": YES}, quiet) == outcome
+            crashes.clear()  # what is reported holds the stack of the work
+            assert held() is None
+    finally:
+        gc.enable()
+
+
+# Repeated and foreign requests
+
+
+async def test_a_lost_round_comes_again(client: Client, autojump_clock: MockClock) -> None:
+    """Whoever comes with the ticket before the newest gets the newest questions (rule 108)."""
+    work = Asks(ELICIT, "roots/list")
+    first = await client.begin(work).questions()
+    answers = {only_key(first): YES}
+    second = await client.resume(first.ticket, answers).questions()
+    assert await client.resume(first.ticket, answers).questions() == second
+    assert await client.resume(first.ticket, answers).questions() == second
+    assert await client.resume(second.ticket, {only_key(second): YES}).end() == DONE
+    assert (work.runs, work.answers) == (1, [YES, YES])
+
+
+async def test_a_lost_round_without_what_was_withdrawn(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """Nobody is asked in vain; if nothing is left, the request waits for the call."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    first = await request.questions()
+    retry = client.resume(first.ticket, {only_key(first): YES})
+    await wait_all_tasks_blocked()
+    two, three = chatter.ask("two"), chatter.ask("three")
+    assert len((await retry.questions()).asked) == 2
+    two.cancel()
+    await wait_all_tasks_blocked()
+    assert len((await client.resume(first.ticket).questions()).asked) == 1
+    three.cancel()
+    await wait_all_tasks_blocked()
+    waits = client.resume(first.ticket)
+    await wait_all_tasks_blocked()
+    assert waits.ends == []
+    newest = client.resume(ParkedCallState(first.ticket.call, 2))
+    assert isinstance(await waits.end(), SupersededState)
+    chatter.finish()
+    assert await newest.end() == DONE
+
+
+async def test_a_round_that_is_too_old_is_gone(lot: ParkedCalls, client: Client, autojump_clock: MockClock) -> None:
+    first = await client.begin(Asks(ELICIT, ELICIT, ELICIT)).questions()
+    second = await client.resume(first.ticket, {only_key(first): YES}).questions()
+    await client.resume(second.ticket, {only_key(second): YES}).questions()
+    with pytest.raises(UnknownState):
+        await lot.resume(ME, first.ticket, {only_key(first): YES}, quiet)
+    assert len(lot) == 1
+
+
+async def test_a_late_repetition_takes_nothing_from_the_round_in_progress(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """The client has come with the newest ticket: whatever carries the one before it was sent earlier (rule 108)."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    first = await request.questions()
+    retry = client.resume(first.ticket, {only_key(first): YES})
+    await wait_all_tasks_blocked()
+    chatter.ask("two")
+    second = await retry.questions()
+    newest = client.resume(second.ticket, {only_key(second): YES})
+    await wait_all_tasks_blocked()
+    late = client.resume(first.ticket, {only_key(first): YES})
+    assert isinstance(await late.end(), UnknownState)
+    chatter.finish()
+    assert await newest.end() == DONE
+
+
+@pytest.mark.parametrize("number", [-1, 0, 2, 3])
+async def test_a_round_that_never_was_is_gone(
+    number: int, lot: ParkedCalls, client: Client, autojump_clock: MockClock
+) -> None:
+    asked = await client.begin(Asks(ELICIT)).questions()
+    with pytest.raises(UnknownState, match="invalid or expired requestState"):
+        await lot.resume(ME, ParkedCallState(asked.ticket.call, number), {}, quiet)
+    assert len(lot) == 1
+
+
+async def test_an_unknown_call_is_gone(lot: ParkedCalls, autojump_clock: MockClock) -> None:
+    with pytest.raises(UnknownState, match="invalid or expired requestState"):
+        await lot.resume(ME, ParkedCallState("", 1), {}, quiet)
+
+
+async def test_a_strangers_call_is_gone_and_goes_on(
+    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+) -> None:
+    """A stranger hears the same as of an unknown call, and changes nothing."""
+    work = Asks(ELICIT)
+    asked = await client.begin(work).questions()
+    with pytest.raises(UnknownState, match="invalid or expired requestState"):
+        await lot.resume("stranger", asked.ticket, {only_key(asked): YES}, quiet)
+    assert work.answers == []
+    assert await client.resume(asked.ticket, {only_key(asked): YES}).end() == DONE
+    with pytest.raises(UnknownState):
+        await lot.resume("stranger", asked.ticket, {}, quiet)
+
+
+async def test_the_newest_request_of_a_round_takes_the_call_over(
+    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """The older one ends with an error, and its leaving cancels nothing (rule 108)."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    asked = await request.questions()
+    older = client.resume(asked.ticket, {only_key(asked): YES})
+    await wait_all_tasks_blocked()
+    newer = client.resume(asked.ticket, {only_key(asked): Raw(b'{"action":"decline"}')})
+    assert isinstance(await older.end(), SupersededState)
+    chatter.finish()
+    assert await newer.end() == DONE
+    assert chatter.asked["one"] == [YES]
+    assert (chatter.runs, len(lot)) == (1, 0)
+
+
+async def test_the_client_of_a_newer_request_that_leaves_cancels_the_call(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    asked = await request.questions()
+    older = client.resume(asked.ticket, {only_key(asked): YES})
+    await wait_all_tasks_blocked()
+    newer = client.resume(asked.ticket)
+    assert isinstance(await older.end(), SupersededState)
+    newer.scope.cancel()
+    await wait_all_tasks_blocked()
+    assert chatter.ended
+
+
+async def test_what_was_delivered_can_be_had_again_for_a_while(
+    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+) -> None:
+    """By the same round only, and never by running the work again (rule 108)."""
+    work = Asks(ELICIT, ELICIT)
+    first = await client.begin(work).questions()
+    second = await client.resume(first.ticket, {only_key(first): YES}).questions()
+    last = {only_key(second): YES}
+    assert await client.resume(second.ticket, last).end() == DONE
+    assert len(lot) == 0
+    for _ in range(2):
+        await trio.sleep(REPLAY / 2 - 1)
+        assert await client.resume(second.ticket, last).end() == DONE
+        with pytest.raises(UnknownState):
+            await lot.resume(ME, first.ticket, {}, quiet)
+    await trio.sleep(3)
+    with pytest.raises(UnknownState):
+        await lot.resume(ME, second.ticket, last, quiet)
+    assert work.runs == 1
+
+
+async def test_an_outcome_that_came_for_the_round_before_is_good_for_both(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """The client may have the newest questions or not."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    first = await request.questions()
+    second = await client.resume(first.ticket).questions()
+    chatter.finish()
+    await wait_all_tasks_blocked()
+    for ticket in (first.ticket, second.ticket, first.ticket):
+        assert await client.resume(ticket).end() == DONE
+
+
+async def test_an_error_can_be_had_again_too(
+    client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    asked = await request.questions()
+    retry = client.resume(asked.ticket, {only_key(asked): YES})
+    await wait_all_tasks_blocked()
+    fault = KeyError("ours")
+    chatter.finish(fault)
+    assert repr(await retry.end()) == repr(fault)
+    assert repr(await client.resume(asked.ticket).end()) == repr(fault)
+    assert crashes == [fault], "it happened once"
+
+
+async def test_of_what_was_delivered_only_so_much_is_kept(
+    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """The oldest are forgotten before their time."""
+    monkeypatch.setattr(parked_calls, "MAX_REPLAYS", 2)
+    tickets: list[ParkedCallState] = []
+    for _ in range(3):
+        asked = await client.begin(Asks(ELICIT)).questions()
+        await client.resume(asked.ticket, {only_key(asked): YES}).end()
+        tickets.append(asked.ticket)
+    with pytest.raises(UnknownState):
+        await lot.resume(ME, tickets[0], {}, quiet)
+    assert [await client.resume(ticket).end() for ticket in tickets[1:]] == [DONE, DONE]
+
+
+async def test_of_what_was_delivered_only_so_many_bytes_are_kept(
+    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(parked_calls, "MAX_REPLAY_BYTES", len(bytes(DONE)) * 2)
+    tickets: list[ParkedCallState] = []
+    for _ in range(6):
+        asked = await client.begin(Asks(ELICIT)).questions()
+        await client.resume(asked.ticket, {only_key(asked): YES}).end()
+        tickets.append(asked.ticket)
+    await wait_all_tasks_blocked()
+    with pytest.raises(UnknownState):
+        await lot.resume(ME, tickets[3], {}, quiet)
+    assert [await client.resume(ticket).end() for ticket in tickets[4:]] == [DONE, DONE]
+
+
+async def test_errors_count_among_what_was_delivered(
+    lot: ParkedCalls, client: Client, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(parked_calls, "MAX_REPLAY_BYTES", 1000)
+    tickets: list[ParkedCallState] = []
+    for _ in range(3):
+        asked = await asked_by(client, chatter := Chatter(nursery))
+        chatter.finish(ServerErrorResponse("gh", 1, "no", Raw(b'"' + b"x" * 498 + b'"')))
+        assert isinstance(await client.resume(asked.ticket).end(), ServerErrorResponse)
+        tickets.append(asked.ticket)
+    with pytest.raises(UnknownState):
+        await lot.resume(ME, tickets[0], {}, quiet)
+    for ticket in tickets[1:]:
+        assert isinstance(await client.resume(ticket).end(), ServerErrorResponse)
+
+
+# Deadlines and bounds
+
+
+async def test_a_call_that_nobody_carries_on_is_cancelled(
+    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+) -> None:
+    """And its question with it (rule 108)."""
+    work = Asks(ELICIT)
+    asked = await client.begin(work).questions()
+    await trio.sleep(PARKED - 1)
+    assert (work.was_cancelled, len(lot)) == (False, 1)
+    await trio.sleep(2)
+    assert (work.was_cancelled, len(lot)) == (True, 0)
+    with pytest.raises(UnknownState):
+        await lot.resume(ME, asked.ticket, {only_key(asked): YES}, quiet)
+
+
+async def test_a_question_of_a_call_that_nobody_carries_on_ends(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """Also where it is asked by another task than the work."""
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    await request.questions()
+    await trio.sleep(PARKED + 1)
+    assert isinstance(chatter.asked["one"][0], LinkLost)
+
+
+async def test_an_outcome_that_nobody_fetches_is_forgotten(
+    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    asked = await request.questions()
+    await trio.sleep(PARKED / 2)
+    chatter.finish()
+    await trio.sleep(PARKED / 2 + 1)
+    assert len(lot) == 0
+    with pytest.raises(UnknownState):
+        await lot.resume(ME, asked.ticket, {}, quiet)
+
+
+async def test_whoever_comes_after_the_deadline_is_late(
+    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """Though the call has not ended yet, and has a result in the end; nothing more is asked (rule 108)."""
+    chatter.unwinding = 1
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    asked = await request.questions()
+    await trio.sleep(PARKED + 0.5)
+    assert not chatter.ended
+    with pytest.raises(UnknownState):
+        await lot.resume(ME, asked.ticket, {only_key(asked): YES}, quiet)
+    with pytest.raises(LinkLost):
+        await chatter.outlet.request(ELICIT, {}, None)
+    assert not chatter.ended, "the refusal waits for nothing"
+    await trio.sleep(1)
+    assert (chatter.ended, len(lot)) == (True, 0)
+    assert isinstance(chatter.asked["one"][0], LinkLost)
+    with pytest.raises(UnknownState):
+        await lot.resume(ME, asked.ticket, {only_key(asked): YES}, quiet)
+
+
+async def test_nothing_of_an_owner_is_kept_in_the_end(lot: ParkedCalls, autojump_clock: MockClock) -> None:
+    class Owner:
+        """Stands for a client."""
+
+    owner = Owner()
+    gone = weakref.ref(owner)
+    asked = await lot.begin(owner, Asks(ELICIT), quiet)
+    assert isinstance(asked, RequestsToClient)
+    assert await lot.resume(owner, asked.ticket, {only_key(asked): YES}, quiet) == DONE
+    await trio.sleep(REPLAY + 1)
+    del owner
+    gc.collect()
+    assert gone() is None
+
+
+async def test_coming_back_puts_the_deadline_off(client: Client, autojump_clock: MockClock) -> None:
+    """By a new round, and by the repetition of the last one."""
+    first = await client.begin(Asks(ELICIT, ELICIT)).questions()
+    await trio.sleep(PARKED - 1)
+    second = await client.resume(first.ticket, {only_key(first): YES}).questions()
+    await trio.sleep(PARKED - 1)
+    assert await client.resume(first.ticket).questions() == second
+    await trio.sleep(PARKED - 1)
+    assert await client.resume(second.ticket, {only_key(second): YES}).end() == DONE
+
+
+async def test_a_call_with_a_request_attached_has_no_deadline(
+    client: Client, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    request = client.begin(chatter)
+    await wait_all_tasks_blocked()
+    await trio.sleep(PARKED * 2)
+    chatter.ask("one")
+    asked = await request.questions()
+    retry = client.resume(asked.ticket, {only_key(asked): YES})
+    await trio.sleep(PARKED * 2)
+    chatter.finish()
+    assert await retry.end() == DONE
+
+
+async def test_one_owner_has_so_many_calls(
+    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """What was delivered makes room for others."""
+    monkeypatch.setattr(parked_calls, "MAX_PER_OWNER", 2)
+    asked = [await client.begin(Asks(ELICIT)).questions() for _ in range(2)]
+    with pytest.raises(TooManyRequests) as refusal:
+        await lot.begin(ME, Asks(), quiet)
+    assert refusal.value.code == 429
+    assert await lot.begin("another", Asks(), quiet) == DONE
+    await client.resume(asked[0].ticket, {only_key(asked[0]): YES}).end()
+    assert await lot.begin(ME, Asks(), quiet) == DONE
+
+
+async def test_the_lot_has_so_many_calls(
+    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(parked_calls, "MAX_PARKED", 2)
+    for _ in range(2):
+        await client.begin(Asks(ELICIT)).questions()
+    work = Asks()
+    with pytest.raises(TooManyRequests):
+        await lot.begin("another", work, quiet)
+    assert (work.runs, len(lot)) == (0, 2)
+    await trio.sleep(PARKED + 1)
+    assert await lot.begin("another", work, quiet) == DONE
+
+
+async def test_closing_the_lot_ends_everything(
+    nursery: trio.Nursery, chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """Whoever waits outside of it does not wait for ever."""
+    async with trio.open_nursery() as inner:
+        lot = ParkedCalls(inner, lambda problem: None, Budget())
+        client = Client(lot, nursery)
+        waiting = client.begin(chatter)
+        work, idle = Asks(ELICIT), Asks()
+        asked = await client.begin(work).questions()
+        await wait_all_tasks_blocked()
+        inner.cancel_scope.cancel()
+    assert isinstance(await waiting.end(), UnknownState)
+    assert (chatter.ended, work.was_cancelled, len(lot)) == (True, True, 0)
+    with pytest.raises(UnknownState):
+        await lot.resume(ME, asked.ticket, {}, quiet)
+    assert idle.runs == 0
+
+
+# Any order of events
+
+
+class Asked:
+    """One question of the machine's: its number, and every way in which it ended."""
+
+    def __init__(self, call: Played, number: int) -> None:
+        self.call = call
+        self.number = number
+        self.scope = trio.CancelScope()
+        self.ends: list[Raw | BaseException] = []
+
+    @property
+    def params(self) -> dict[str, Raw]:
+        return {"number": encode(self.number)}
+
+
+class Played:
+    """One call of the machine's, and what its client has seen of it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.runs = 0
+        self.outlet: ClientHandle | None = None
+        self.finish = trio.Event()
+        self.outcome: Raw | Exception = Raw(b"[%d]" % number)
+        self.seen: list[RequestsToClient] = []
+        self.may_be_gone = False
+
+    async def __call__(self, outlet: ClientHandle) -> Raw:
+        self.runs += 1
+        self.outlet = outlet
+        await self.finish.wait()
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+    @property
+    def newest(self) -> RequestsToClient:
+        return max(self.seen, key=lambda questions: questions.ticket.round)
+
+
+class Sent:
+    """One request of the machine's, and every way in which it ended."""
+
+    def __init__(self, call: Played, *, foreign: bool = False, hopeful: bool = False) -> None:
+        self.call = call
+        self.foreign = foreign
+        self.hopeful = hopeful
+        self.scope = trio.CancelScope()
+        self.ends: list[Outcome | BaseException] = []
+
+
+class Machine:
+    """Plays a script against one lot, and knows what may come of it."""
+
+    def __init__(self, nursery: trio.Nursery, lot: ParkedCalls) -> None:
+        self._nursery = nursery
+        self._lot = lot
+        self.calls: list[Played] = []
+        self.asks: list[Asked] = []
+        self.requests: list[Sent] = []
+
+    async def play(self, script: list[Step]) -> None:
+        for name, one, two in script:
+            getattr(self, name)(one, two)
+            if name in ("wait", "expire"):
+                await trio.sleep(PARKED / 2 + 1 if name == "wait" else PARKED + REPLAY)
+            elif name == "tick":
+                await trio.sleep(GATHER * one / 4)
+            elif two % 2:  # otherwise the next step comes before anybody has moved
+                await wait_all_tasks_blocked()
+        await trio.sleep(2 * (PARKED + REPLAY))
+        for request in self.requests:  # those that are attached have no deadline
+            request.scope.cancel()
+        await trio.sleep(2 * (PARKED + REPLAY))
+
+    # Steps
+
+    def begin(self, one: int, two: int) -> None:
+        call = Played(len(self.calls))
+        self.calls.append(call)
+        self._send(Sent(call), lambda: self._lot.begin(ME, call, quiet))
+
+    def ask(self, one: int, two: int) -> None:
+        for _ in range(two % 3 + 1):
+            for call in self._some(self.calls, one):
+                if call.outlet is not None:
+                    self.asks.append(asked := Asked(call, len(self.asks)))
+                    self._nursery.start_soon(self._ask, asked, call.outlet)
+
+    def withdraw(self, one: int, two: int) -> None:
+        for asked in self._some([asked for asked in self.asks if not asked.ends], one):
+            asked.scope.cancel()
+
+    def answer(self, one: int, two: int) -> None:
+        """With the newest questions of a call, all of them or some."""
+        for call in self._some([call for call in self.calls if call.seen], one):
+            self._resume(call, call.newest, 7 if two > 3 else two)
+
+    def retry(self, one: int, two: int) -> None:
+        """With any questions that were ever seen."""
+        for call in self._some([call for call in self.calls if call.seen], one):
+            self._resume(call, call.seen[two % len(call.seen)], 7)
+
+    def foreign(self, one: int, two: int) -> None:
+        for call in self._some([call for call in self.calls if call.seen], one):
+            self._resume(call, call.newest, 7, foreign=True)
+
+    def leave(self, one: int, two: int) -> None:
+        for request in self._some([request for request in self.requests if not request.ends], one):
+            request.call.may_be_gone = True
+            request.scope.cancel()
+
+    def finish(self, one: int, two: int) -> None:
+        for call in self._some(self.calls, one):
+            call.finish.set()
+
+    def fail(self, one: int, two: int) -> None:
+        for call in self._some([call for call in self.calls if not call.finish.is_set()], one):
+            call.outcome = TimedOut("s", str(call.number)) if two % 2 else ZeroDivisionError(str(call.number))
+            call.finish.set()
+
+    def tick(self, one: int, two: int) -> None:
+        """Time passes; the clock is `play`'s."""
+
+    def wait(self, one: int, two: int) -> None:
+        for call in self.calls:
+            call.may_be_gone = True
+
+    expire = wait
+
+    # What they do
+
+    @staticmethod
+    def _some(things: list[T], index: int) -> list[T]:
+        """One of them, if there is any."""
+        return [things[index % len(things)]] if things else []
+
+    def _resume(self, call: Played, questions: RequestsToClient, which: int, *, foreign: bool = False) -> None:
+        answers = {
+            key: encode_object(params)
+            for index, (key, (_, params)) in enumerate(questions.asked.items())
+            if which >> index % 3 & 1
+        }
+        hopeful = not foreign and not call.may_be_gone and questions is call.newest
+        owner = "stranger" if foreign else ME
+        self._send(
+            Sent(call, foreign=foreign, hopeful=hopeful),
+            lambda: self._lot.resume(owner, questions.ticket, answers, quiet),
+        )
+
+    def _send(self, request: Sent, send: Callable[[], Awaitable[Outcome]]) -> None:
+        self.requests.append(request)
+        self._nursery.start_soon(self._carry, request, send)
+
+    async def _carry(self, request: Sent, send: Callable[[], Awaitable[Outcome]]) -> None:
+        with request.scope:
+            try:
+                end = await send()
+            except trio.Cancelled as left:
+                request.ends.append(left)
+                raise
+            except Exception as problem:  # noqa: BLE001 - judged at the end
+                request.ends.append(problem)
+            else:
+                request.ends.append(end)
+                if isinstance(end, RequestsToClient):
+                    request.call.seen.append(end)
+
+    async def _ask(self, asked: Asked, outlet: ClientHandle) -> None:
+        with asked.scope:
+            try:
+                asked.ends.append(await outlet.request(ELICIT, asked.params, None))
+            except trio.Cancelled as withdrawn:
+                asked.ends.append(withdrawn)
+                raise
+            except LinkLost as lost:
+                asked.ends.append(lost)
+
+    # What must be true of any script
+
+    def judge(self, crashes: list[Exception]) -> None:
+        assert len(self._lot) == 0
+        assert [call.runs for call in self.calls if call.runs != 1 and not call.may_be_gone] == []
+        assert max((call.runs for call in self.calls), default=0) <= 1
+        faults = [call.outcome for call in self.calls if isinstance(call.outcome, ZeroDivisionError)]
+        assert len(crashes) == len(set(crashes))
+        assert set(crashes) <= set(faults), "a call that was cancelled first has no outcome"
+        for asked in self.asks:
+            (answered,) = asked.ends
+            if isinstance(answered, Raw):
+                assert bytes(answered) == bytes(encode_object(asked.params))
+            else:
+                assert isinstance(answered, LinkLost) or asked.scope.cancel_called
+        for request in self.requests:
+            (end,) = request.ends
+            self._judge(request, end)
+
+    def _judge(self, request: Sent, end: Outcome | BaseException) -> None:
+        call = request.call
+        if request.foreign:
+            assert isinstance(end, UnknownState | trio.Cancelled)
+        elif isinstance(end, RequestsToClient):
+            assert end.asked
+            for _, params in end.asked.values():
+                assert self.asks[int(bytes(params["number"]))].call is call
+        elif isinstance(end, Raw):
+            assert isinstance(call.outcome, Raw)
+            assert bytes(end) == bytes(call.outcome)
+        elif isinstance(end, UnknownState):
+            assert call.may_be_gone or not request.hopeful
+        elif not isinstance(end, trio.Cancelled | SupersededState):
+            assert repr(end) == repr(call.outcome)
+
+
+STEPS = {
+    "begin": 3,
+    "ask": 10,
+    "withdraw": 2,
+    "answer": 12,
+    "retry": 4,
+    "foreign": 1,
+    "leave": 1,
+    "finish": 1,
+    "fail": 1,
+    "tick": 12,
+    "wait": 1,
+    "expire": 1,
+}
+
+
+@pytest.mark.slow
+@settings(max_examples=150)
+@given(scripts(STEPS, max_size=80))
+def test_whatever_happens_each_request_call_and_question_ends_once(script: list[Step]) -> None:
+    """No call is left, none is begun twice, and no answer reaches another question than its own (rule 108)."""
+
+    async def play() -> None:
+        crashes: list[Exception] = []
+        async with trio.open_nursery() as nursery, trio.open_nursery() as calls:
+            machine = Machine(nursery, ParkedCalls(calls, crashes.append, Budget(now=trio.current_time)))
+            await machine.play([("begin", 0, 1), *script])
+            assert not calls.child_tasks
+            machine.judge(crashes)
+
+    trio.run(play, clock=MockClock(autojump_threshold=0))
