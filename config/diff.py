@@ -26,10 +26,9 @@ _LIVE_KEYS = {"ask": "ask", "audit": "audit_arguments", "memory": "memory"}
 class Difference:
     """The ids of servers, in the order of the file they are in, and what cannot change while the host runs.
 
-    `added` and `removed` are in one file only. Of those in both, `restart` must begin anew, and `judged` have another
-    consent, trust or limits; one server may be both. `at_once` and `fixed` are sentences for whoever changed the file:
-    what else holds now, and what does not.
-    """
+    `added` and `removed` are in one file only. Of those in both, `restart` must begin anew, and `policy_changed` have
+    another consent, trust or limits; one server may be both. `applied` and `deferred` are sentences for whoever changed
+    the file: what else holds now, and what does not."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()

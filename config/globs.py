@@ -117,7 +117,7 @@ def covers(stronger: Iterable[str], weaker: str, *, uris: bool) -> bool:
 
 def normalize_case(text: str, host_pattern: re.Pattern[str] = _HOST_PREFIX) -> str:
     """A URI with what is the same in upper and lower case in lower case: the scheme, and the host of those schemes that
-    have host names, which `hosted` finds."""
+    have host names, which `host_pattern` finds."""
     found = host_pattern.match(text) or _SCHEME.match(text)
     return text if found is None else found[0].lower() + text[found.end() :]
 

@@ -207,7 +207,7 @@ _TRUST_HINTS = MappingProxyType(dict.fromkeys(("true", "yes", "on"), "standard")
 
 
 def _one_of(words: type[StrEnum], hints: Mapping[str, str] = _NO_HINTS) -> Callable[[object], StrEnum]:
-    """A reader of one word as it is written. `meant` holds words whose nearest one would be a wrong guess."""
+    """A reader of one word as it is written. `hints` holds words whose nearest one would be a wrong guess."""
 
     *most, last = words
     what = f"{', '.join(most)} or {last}"

@@ -124,8 +124,8 @@ class Host:
 async def open_host(
     config: Config, state: State, journal: Journal, *, single_client: bool = False
 ) -> AsyncIterator[Host]:
-    """All servers of the configuration, being connected, for the block; none is left when it ends. `alone`: they will
-    have one client only.
+    """All servers of the configuration, being connected, for the block; none is left when it ends. `single_client`:
+    they will have one client only.
 
     Raises:
         StateError, AuditUnavailable, OSError: what people decided cannot be kept, what happens cannot be written down,

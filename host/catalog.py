@@ -85,7 +85,7 @@ class FreshnessHint:
 @dataclass(frozen=True, eq=False)
 class ServerEntries:
     """What one server offers of one kind, with what may be seen of it. Whoever makes lists of it may keep them in
-    `lists`: they go when it goes."""
+    `rendered`: they go when it goes."""
 
     entries: tuple[Entry, ...]
     visible: tuple[Entry, ...]
@@ -118,9 +118,9 @@ class KindSnapshot:
 
 
 class Catalog:
-    """Publishes shelves and lets others wait for the next one. `servers` is the order of the configuration; `shows`
-    says what may be seen (server, kind, its own name); `collided` is told once of each entry that is left out because
-    another is called the same. What is kept is charged to `memory`."""
+    """Publishes shelves and lets others wait for the next one. `servers` is the order of the configuration;
+    `is_visible` says what may be seen (server, kind, its own name); `on_collision` is told once of each entry that is
+    left out because another is called the same. What is kept is charged to `memory`."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class Catalog:
     def prepare_entries(
         self, server: str, kind: Kind, definitions: Iterable[Definition], is_visible: Callable[[str], bool]
     ) -> Steps[ServerEntries]:
-        """What `server` offers of `kind`, for `publish`; `shows` says what may be seen by its own name."""
+        """What `server` offers of `kind`, for `publish`; `is_visible` says what may be seen by its own name."""
         former = self._snapshots[kind].parts.get(server)
         known = {} if former is None else former.by_inward
         entries: list[Entry] = []
@@ -236,7 +236,7 @@ class Catalog:
 
     def reevaluate(self, servers: Iterable[str]) -> None:
         """Judge anew which entries of these servers may be seen; all who wait wake up if others may. `run` does so for
-        long lists: see `judged`."""
+        long lists: see `wait_until_evaluated`."""
         for kind, snapshot in self._snapshots.items():
             self._due.update({(server, kind): object() for server in servers if server in snapshot.parts})
         if sum(len(self._snapshots[kind].parts[server].entries) for server, kind in self._due) <= MAX_INLINE_ENTRIES:

@@ -70,7 +70,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 class StatusLines:
     """A line for whoever watches, whenever a server becomes ready, or fails in a way that was not told yet; whenever a
-    person is asked, and after a reload. There is a line for nothing but what `TELLS` has."""
+    person is asked, and after a reload. There is a line for nothing but what `SHOWN_EVENTS` has."""
 
     SHOWN_EVENTS: ClassVar = (ServerReady, ServerFailed, ConfirmationRequested, ConfigReloaded)
 

@@ -88,7 +88,7 @@ class OutstandingRequests(Generic[T]):
         on_late_result: LateResultCallback | None = None,
     ) -> Raw:
         """Ask, and wait for the result. Cancelling this calls the request off at the other side. A result that comes
-        all the same goes to `late`.
+        all the same goes to `on_late_result`.
 
         Raises:
             PeerError: the other side refused.

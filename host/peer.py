@@ -54,10 +54,9 @@ T = TypeVar("T")
 class InFlight(Generic[T]):
     """What a message of the other side may belong to. To be asked at once: a moment later it may be different.
 
-    `exact`: the transport says which request of ours it belongs to. Then `open` holds that one's subject, or nothing if
-    that request is over. Otherwise `open` holds the subjects of all requests in flight, oldest first; and `abandoned`
-    says whose requests were called off not long ago, which the other side may not know yet.
-    """
+    `exact`: the transport says which request of ours it belongs to. Then `subjects` holds that one's subject, or
+    nothing if that request is over. Otherwise `subjects` holds the subjects of all requests in flight, oldest first;
+    and `abandoned_owners` says whose requests were called off not long ago, which the other side may not know yet."""
 
     __slots__ = ("_outstanding", "about")
 
@@ -134,10 +133,10 @@ class Peer(Generic[T]):
     ) -> Raw:
         """Ask, and wait for the result. Cancelling this calls the request off at the other side. `subject` is what it
         is for: the handler gets it back with what the other side says meanwhile. `headers` mirror the request; see
-        `Parcel`. A result that comes all the same goes to `late`.
+        `Parcel`. A result that comes all the same goes to `on_late_result`.
 
         Raises:
-            PeerError, BrokenAnswer, LinkLost: see `Asking.request`.
+            PeerError, BrokenAnswer, LinkLost: see `OutstandingRequests.request`.
         """
         send = partial(self._send, headers)
         return await self._outstanding.request(method, params, send, self._link.call_off, subject, on_late_result)
@@ -151,7 +150,7 @@ class Peer(Generic[T]):
         await self._link.send(Parcel(Notification(method, params), about))
 
     def progress_token(self, report: Callable[[dict[str, Raw]], None]) -> AbstractContextManager[int]:
-        """See `Asking.progress`."""
+        """See `OutstandingRequests.progress_token`."""
         return self._outstanding.progress_token(report)
 
     async def run(self) -> None:

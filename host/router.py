@@ -588,8 +588,8 @@ class Router:
         self, exchange: Exchange, kind: Kind, name: str, *, listed_only: bool = False
     ) -> tuple[str, str, bool]:
         """The server of what `name` means at the caller's endpoint, its own name for that, and whether there may be
-        such a thing. With `listed`, only what some list names counts: otherwise a resource may also be one that no list
-        names. What does not exist goes to the gate all the same: see `Gate.admit`.
+        such a thing. With `listed_only`, only what some list names counts: otherwise a resource may also be one that no
+        list names. What does not exist goes to the gate all the same: see `Gate.admit`.
 
         Raises:
             UnknownEntry, ResourceNotFound: no server is meant.

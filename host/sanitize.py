@@ -1,4 +1,4 @@
-"""Foreign text, made fit for people (`visible`) and for models (`clean`, `clean_json`).
+"""Foreign text, made fit for people (`visible`) and for models (`sanitize`, `sanitize_json`).
 
 People are shown everything: a character that cannot be seen stands there as its number. Models are given less: what no
 reader of the text would have seen is taken out, since a model reads it all the same. This file knows which characters
@@ -135,7 +135,7 @@ def _numbered(char: str) -> str:
 
 
 def needs_no_sanitizing(text: str) -> bool:
-    """Whether `clean` would leave the text as it is."""
+    """Whether `sanitize` would leave the text as it is."""
     return not _may_change(text) or _sanitized(text) == text
 
 
@@ -199,8 +199,8 @@ _Span = tuple[int, int]
 
 
 def sanitize_json(raw: bytes, *, limit: int | None = None) -> bytes:
-    """JSON text whose every string, names of members included, is cleaned and cut as by `clean`. All else is kept byte
-    for byte; if nothing is to do, the same object comes back. Base64 is never cut.
+    """JSON text whose every string, names of members included, is cleaned and cut as by `sanitize`. All else is kept
+    byte for byte; if nothing is to do, the same object comes back. Base64 is never cut.
 
     Where a name becomes one that another member of the object has, the changed one gets a number (`name~2`), so that
     what had the name by itself keeps it.
@@ -241,7 +241,7 @@ def sanitize_json(raw: bytes, *, limit: int | None = None) -> bytes:
 
 
 def is_light(raw: bytes) -> bool:
-    """Whether `clean_json` without a limit takes some milliseconds at the most: the text is short, or nothing is to
+    """Whether `sanitize_json` without a limit takes some milliseconds at the most: the text is short, or nothing is to
     clean."""
     return (len(raw) <= _LIGHT_BYTES and raw.count(b'"') <= _LIGHT_QUOTES) or next(_odd_places(raw), None) is None
 

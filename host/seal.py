@@ -32,7 +32,7 @@ class InvalidSeal(ValueError):
 
 
 class Seal:
-    """Seals content to a purpose and to whatever else it is good for (`bound`); both must be the same to open it, and
+    """Seals content to a purpose and to whatever else it is good for (`binding`); both must be the same to open it, and
     neither can be read off the text.
 
     Args:
@@ -47,17 +47,17 @@ class Seal:
 
     def seal(self, purpose: str, binding: bytes, content: bytes, expires_at: float) -> str:
         """The content as text that nobody else can read, change or make: visible ASCII, without padding, some 50
-        characters and a third longer. It opens before `until`, in seconds of the clock that `open` is told the time by.
-        """
+        characters and a third longer. It opens before `expires_at`, in seconds of the clock that `unseal` is told the
+        time by."""
         nonce = os.urandom(_NONCE_BYTES)
         sealed = nonce + self._cipher.encrypt(nonce, _UNTIL.pack(expires_at) + content, _context(purpose, binding))
         return PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")
 
     def unseal(self, purpose: str, binding: bytes, text: str, now: float) -> bytes:
-        """The content of a text that `close` made for the same purpose and bound.
+        """The content of a text that `seal` made for the same purpose and bound.
 
         Raises:
-            BrokenSeal: of any other text, and from `until` on.
+            BrokenSeal: of any other text, and from `expires_at` on.
         """
         sealed = _decode(text)
         if len(sealed) < _NONCE_BYTES + _UNTIL.size + _TAG_BYTES:

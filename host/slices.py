@@ -1,7 +1,7 @@
 """Long work in short slices: whatever grows with what a server sends is done a few milliseconds at a time.
 
 The work is a generator that yields wherever it may be interrupted: None; a function that waits for the disk, which runs
-in a worker thread; or a function that is too long for the loop, which runs in another process (`in_process`). The
+in a worker thread; or a function that is too long for the loop, which runs in another process (`in_worker`). The
 generator itself cannot wait, so it is tested without a loop.
 """
 
@@ -64,7 +64,7 @@ class Slices:
 
 
 def in_worker(function: Callable[..., T], *arguments: object) -> Steps[T]:
-    """The result of the function, which runs in another process; see `run_aside`."""
+    """The result of the function, which runs in another process; see `run_in_worker`."""
     work = WorkerCall(function, arguments)
     yield work
     return cast("T", work.result)

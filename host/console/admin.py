@@ -92,7 +92,7 @@ class HostAdmin(PolicyAdmin):
         config: the configuration that holds now.
         stdio: the host serves one client on its standard input and output.
 
-    `new_link` makes an address that opens the web console once; None if there is no web console.
+    `new_console_url` makes an address that opens the web console once; None if there is no web console.
     """
 
     def __init__(

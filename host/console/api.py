@@ -1,9 +1,8 @@
 """The office, as both ways to it see it: what can be seen, what may be asked of it, and how one hears of what changes.
 
 A request is a JSON object that is taken whole or not at all: the classes here say what may stand in it, and anything
-else is `Malformed`. Not one of them names a program, an argument of one, an environment or a directory: what runs is
-for the configuration file alone to say.
-"""
+else is `MalformedRequest`. Not one of them names a program, an argument of one, an environment or a directory: what
+runs is for the configuration file alone to say."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ class DecisionApi(Protocol):
 
 
 class AdminApi(DecisionApi, Protocol):
-    """What a person can see and do where a host runs. `link` raises OfficeError."""
+    """What a person can see and do where a host runs. `console_url` raises OfficeError."""
 
     async def state(self, sections: Collection[str] | None = None) -> AdminState:
         """What the sections of these names show, and a few words of the host; None: all sections."""

@@ -89,7 +89,7 @@ _Handler = Callable[[ConsoleSession, Receive, Send], Awaitable[None]]
 
 
 class _Refused(Exception):
-    """The HTTP answer is a refusal. `over`: the page has no session, and shall say so."""
+    """The HTTP answer is a refusal. `session_ended`: the page has no session, and shall say so."""
 
     def __init__(
         self, status: int, why: str, *, session_ended: bool = False, headers: Mapping[str, str] = NO_HEADERS
@@ -124,7 +124,7 @@ def console_app(api: AdminApi, sessions: ConsoleSessions, hosts: Collection[str]
     """The app, which answers the paths of the console and nothing else.
 
     Args:
-        hosts: what `Host` may be, as of `own_hosts`: the address it is served at, and no other.
+        hosts: what `Host` may be, as of `allowed_hosts`: the address it is served at, and no other.
         stop: ends the pages' streams, since nothing else would.
     """
     return ConsoleApp(api, sessions, frozenset(hosts), stop).serve

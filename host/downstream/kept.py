@@ -25,7 +25,7 @@ Asked: TypeAlias = tuple[str, dict[str, Raw]]
 
 
 class OpenServerRequest:
-    """One of `OpenQuestions`.
+    """One of `OpenServerRequests`.
 
     Args:
         key: what its answer comes under.

@@ -439,7 +439,7 @@ def _delivered(outcome: Raw | Exception) -> Raw:
 
 @asynccontextmanager
 async def open_parked_calls(crashed: Callable[[Exception], None], memory: Budget) -> AsyncIterator[ParkedCalls]:
-    """A lot for the block; see `Lot`. When it ends, its calls are cancelled."""
+    """A lot for the block; see `ParkedCalls`. When it ends, its calls are cancelled."""
     async with trio.open_nursery() as nursery:
         yield ParkedCalls(nursery, crashed, memory)
         nursery.cancel_scope.cancel("the host is stopping")

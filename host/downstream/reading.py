@@ -93,7 +93,7 @@ class MessageReader:
 
     async def read(self, data: bytes, patience: float = QUEUE_TIMEOUT, identity: str | None = None) -> Received:
         """Read what a client sent. A wait for a turn can be cancelled; a reading that has begun may end
-        first, see `run_aside`.
+        first, see `run_in_worker`.
 
         Args:
             identity: the name of the client's token; all clients without one share None.

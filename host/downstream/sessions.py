@@ -246,7 +246,7 @@ class Session:
         self.ended = trio.Event()
         self.last_used = trio.current_time()
         self.mark = object()
-        """Stands for the client, in every way that it speaks; see `Caller.mark`."""
+        """Stands for the client, in every way that it speaks; see `Caller.key`."""
         self._name = name
         self._caller = Caller(name, endpoint, identity, key=self.mark)
         self._router = router
@@ -296,7 +296,7 @@ class Session:
 
     async def answer(self, request: Request, scope: trio.CancelScope, say: Say) -> Success | Failure | None:
         """The answer to a request that was begun; None if the client called it off, which is answered with nothing.
-        `say` puts on the request's own stream what comes before the answer."""
+        `enqueue` puts on the request's own stream what comes before the answer."""
         outlet = _RequestHandle(self, say, scope)
         self._streams[scope] = say
         answer: Success | Failure | None = None

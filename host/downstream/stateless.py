@@ -254,8 +254,8 @@ class Stateless:
         Raises:
             InvalidParams: what it brings is not well-formed, or not for this request of this client, or too old, or
                 was good for one request that came before.
-            Crowded: see `_Spent`.
-            Forbidden, MissingAbility: see `_visited`.
+            Crowded: see `_SpentStates`.
+            Forbidden, MissingAbility: see `_url_answers`.
         """
         retry = retry_of(params)
         asked = with_retry(dict(params), None, None)

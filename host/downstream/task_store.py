@@ -1,9 +1,9 @@
 """Tasks of our own: calls that are carried out here, whoever waits for them, while their clients ask how they stand.
 
-A `Job` is such a call. It runs as a task of the nursery from its first step. It may begin as a call that nobody sees as
-a task yet: then whoever started it waits for it, and what it says goes to the request that it came with. Once it has
-become a task, its client knows it by its id, finds its questions there, and gets what came of it until its lifetime is
-up; from then on there is no such task. Where memory runs short, those that ended first are forgotten first.
+A `HostedTask` is such a call. It runs as a task of the nursery from its first step. It may begin as a call that nobody
+sees as a task yet: then whoever started it waits for it, and what it says goes to the request that it came with. Once
+it has become a task, its client knows it by its id, finds its questions there, and gets what came of it until its
+lifetime is up; from then on there is no such task. Where memory runs short, those that ended first are forgotten first.
 
 This file knows jobs, questions and lifetimes. It knows no dialect of tasks, no transport and no servers. (2025-11-25,
 "Tasks"; the tasks extension beside 2026-07-28)
@@ -174,7 +174,7 @@ class HostedTask:
         """Have an open question raise `problem`; nothing happens if there is none of that key.
 
         Args:
-            problem: PeerError or BrokenAnswer, as `Outlet.ask` raises it.
+            problem: PeerError or BrokenAnswer, as `ClientHandle.request` raises it.
         """
         self._one_less(self._open.end(key, problem))
 
@@ -275,7 +275,7 @@ Work: TypeAlias = Callable[[HostedTask], Awaitable[Raw]]
 
 
 class TaskStore:
-    """All jobs; see `open_hosted`.
+    """All jobs; see `open_task_store`.
 
     Args:
         nursery: where they run. Cancelling it ends them all.
@@ -312,7 +312,7 @@ class TaskStore:
             server: id of the server that it is for, fit for a header.
             work: run once. What it raises becomes the job's error; cancelling it is calling it off.
             ttl_ms: how long its client would like to have it kept, counted from now; None if it does not say.
-            told: see `Job`.
+            told: see `HostedTask`.
             identity: the access token whose clients are charged with what it holds.
             size: bytes of the request, which the work holds until its end.
 
@@ -424,7 +424,7 @@ def _is_there(job: HostedTask) -> bool:
 
 @asynccontextmanager
 async def open_task_store(crashed: Callable[[Exception], None], memory: Budget) -> AsyncIterator[TaskStore]:
-    """The jobs of the block; see `Hosted`. When it ends, they are cancelled."""
+    """The jobs of the block; see `TaskStore`. When it ends, they are cancelled."""
     async with trio.open_nursery() as nursery:
         yield TaskStore(nursery, crashed, memory)
         nursery.cancel_scope.cancel("the host is stopping")

@@ -126,7 +126,8 @@ def conditions_hold(conditions: tuple[Condition, ...], arguments: object, *, clo
 
 
 def explain_conditions(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> str:
-    """Why `holds` says what it says, as a clause: 'owner: in does not hold'. Nothing of the arguments is in it."""
+    """Why `conditions_hold` says what it says, as a clause: 'owner: in does not hold'. Nothing of the arguments is in
+    it."""
     given = {} if arguments is None else arguments
     if not isinstance(given, dict | LongArguments):
         return "the arguments cannot be read"

@@ -53,7 +53,7 @@ class ConfirmationAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationContext:
-    """What a person is shown of a question, beside its wish. `given` is JSON, as it will be sent."""
+    """What a person is shown of a question, beside its wish. `raw_arguments` is JSON, as it will be sent."""
 
     title: str
     trust: Trust
@@ -88,8 +88,8 @@ class PendingConfirmation:
 
 
 class ConfirmationQueue:
-    """One for the whole host. `tell` is called with each thing that happens here, in words, for the audit: the name of
-    what happened, the matter, and what was said."""
+    """One for the whole host. `record` is called with each thing that happens here, in words, for the audit: the name
+    of what happened, the matter, and what was said."""
 
     def __init__(
         self, grants: Grants, spec: AskSpec, record: Callable[[str, PendingConfirmation, dict[str, object]], None]

@@ -80,7 +80,7 @@ class ChangeSummary:
 
     first_change: Change
     names: tuple[str, ...]
-    """Names of the first MOST_CHANGES, `shortened`."""
+    """Names of the first MOST_CHANGES, `shorten`."""
     counts: Mapping[str, int]
     """How many stand how."""
     known: int
@@ -130,7 +130,7 @@ def summarize(changes: Sequence[Change]) -> Steps[ChangeSummary | None]:
 
 
 class DecisionLog:
-    """Writes down. `full`: the audit holds arguments, and not only what they look like."""
+    """Writes down. `full_arguments`: the audit holds arguments, and not only what they look like."""
 
     def __init__(self, audit: Audit, journal: Journal) -> None:
         self.problem = ""
@@ -267,7 +267,7 @@ class DecisionLog:
     def record_definition_decision(
         self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str
     ) -> None:
-        """A person is about to decide about a definition; raises as `must` does."""
+        """A person is about to decide about a definition; raises as `record_or_fail` does."""
         self.record_or_fail(what, server=server, prim=kind, item=name, item_fp=fingerprint, by=by)
 
     def announce_definition_decision(self, what: str, server: str, kind: str, name: str, by: str) -> None:
@@ -275,8 +275,8 @@ class DecisionLog:
         self._journal.note(DecisionMade(server, f"{kind} {visible(name)[:200]}".rstrip(), what, by))
 
     def record_confirmation(self, what: str, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
-        """Something happens on the desk. What grants something must be written down; raises as `must` does. Once it is
-        `granted`, that is told."""
+        """Something happens on the desk. What grants something must be written down; raises as `record_or_fail` does.
+        Once it is `granted`, that is told."""
         access = confirmation.access
         if what == "granted":
             self._announce_answer(confirmation, said)

@@ -306,7 +306,7 @@ class Definitions:
         return self.may_launch(server) and known and is_open
 
     def is_visible_cached(self, server: str, kind: Kind, name: str) -> bool:
-        """The same for whoever makes whole lists; see `Rules.lists`."""
+        """The same for whoever makes whole lists; see `Rules.is_visible_cached`."""
         known = self._may_be_known(server, kind, name, listing=True)
         return known and self.may_launch(server) and self._is_usable(server, self.pin_status(server, kind, name))
 

@@ -34,7 +34,7 @@ _STATUS_TEXTS = {
 
 
 def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw | None) -> dict[str, Any]:
-    """`given` are the arguments of a call; None stands for a call without any.
+    """`raw_arguments` are the arguments of a call; None stands for a call without any.
 
     Gives `verdict`, `rule`, `tried` (each rule with its verdict, whether it matched, and why), `standing` and
     `fingerprint` of the definition, `grant` (the one that would be used), `limits`, `shown`, and a `sentence`.

@@ -67,7 +67,7 @@ class StaleDecision(Exception):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """Something to tell. `standing` is what came of it; `first`: the item was never seen before; `was` is the
+    """Something to tell. `status` is what came of it; `first`: the item was never seen before; `was` is the
     fingerprint of what was offered before, None if nothing was."""
 
     server: str
@@ -162,7 +162,7 @@ class _Offer(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class PreparedPins:
-    """What a server lists of one kind, held against what is known of it: see `Pins.prepare` and `Pins.take`."""
+    """What a server lists of one kind, held against what is known of it: see `Pins.prepare` and `Pins.commit`."""
 
     server: str
     kind: str
@@ -210,7 +210,7 @@ class Pins:
         self._writing = 0
         """How many readings are being written now."""
         self._own: Identity | None = None
-        """The version that was written for a reading last, which `take` takes up."""
+        """The version that was written for a reading last, which `commit` takes up."""
         loaded: list[_Loaded] = []
         _load(file, loaded)
         file.seen, content = loaded[0]
@@ -301,7 +301,7 @@ class Pins:
 
     def prepare(self, server: str, kind: str, offered: Mapping[str, bytes]) -> Steps[PreparedPins]:
         """Find out what is to be told of all that a server offers of one kind, JSON text by name, and write it down.
-        Nothing stands otherwise before `take`.
+        Nothing stands otherwise before `commit`.
 
         Writes at most once, and not at all if nothing is new. What cannot be written down is not approved by itself.
         """

@@ -103,7 +103,7 @@ class Rules:
         return self._by_kind[kind].is_visible(name)
 
     def is_visible_cached(self, kind: Kind, name: str) -> bool:
-        """The verdict of `shows`, remembered: a list is made anew as a whole whenever one of its entries stands
+        """The verdict of `is_visible`, remembered: a list is made anew as a whole whenever one of its entries stands
         otherwise. Not for requests, whose time would tell which names were judged before."""
         verdict = self._visibility_cache.get((kind, name))
         if verdict is None:
@@ -118,7 +118,7 @@ class Rules:
         return self._by_kind[kind].evaluate(name, arguments)
 
     def reads_arguments(self, kind: Kind) -> bool:
-        """Whether any rule of the kind has a condition: else nobody need decode arguments for `judge`."""
+        """Whether any rule of the kind has a condition: else nobody need decode arguments for `evaluate`."""
         return self._by_kind[kind].reads_arguments
 
     def explain(self, kind: Kind, name: str, arguments: object = None) -> list[RuleTrial]:
@@ -158,7 +158,7 @@ class Rules:
         return any(each.rule == rule and each.verdict is Verdict.ASK for each in found)
 
     def unmatched(self, kind: Kind, names: Iterable[str]) -> Steps[list[str]]:
-        """The rules of the kind, as in `Judgement.rule`, whose patterns match none of these names or URIs."""
+        """The rules of the kind, as in `RuleDecision.rule`, whose patterns match none of these names or URIs."""
         return self._by_kind[kind].unmatched(names)
 
 

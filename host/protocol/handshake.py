@@ -132,8 +132,8 @@ def client_capabilities(
 
 
 def initialize_params(version: str, asks: Mapping[str, object] | None = None) -> Raw:
-    """The params of the `initialize` that Colonnade sends to a server: the latest revision, and `asks` (see `declared`)
-    as the capabilities; none at all without it."""
+    """The params of the `initialize` that Colonnade sends to a server: the latest revision, and `asks` (see
+    `client_capabilities`) as the capabilities; none at all without it."""
     return encode(
         {
             "protocolVersion": LATEST_LEGACY.name,

@@ -226,7 +226,7 @@ def name_of(method: str, params: Mapping[str, Raw]) -> str | None:
 def headers_for(
     method: str, params: Mapping[str, Raw], revision: Revision, param_headers: Iterable[ParamHeader] = ()
 ) -> list[tuple[str, str]]:
-    """The headers of a request that we send. `mirrors` are those of the tool that it calls.
+    """The headers of a request that we send. `param_headers_of` are those of the tool that it calls.
 
     Raises:
         InvalidParams: what a header must repeat is missing, no text, or beside too much with a lone surrogate.

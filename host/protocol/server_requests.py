@@ -53,8 +53,8 @@ class ServerRequestRejected(Exception):
     """The question is not passed on. `code` and `why` are the JSON-RPC error for the server that asked; `why` is one
     sentence and holds nothing of the client's but what it can do.
 
-    `lacks` is what the client would have had to declare, as its capabilities spell it, where that alone is the reason.
-    """
+    `missing_capability` is what the client would have had to declare, as its capabilities spell it, where that alone is
+    the reason."""
 
     def __init__(self, code: int, why: str, lacks: dict[str, object] | None = None) -> None:
         super().__init__(why)
@@ -95,7 +95,7 @@ def capability_of(question: ServerRequest, params: Mapping[str, Raw] | None = No
 
 
 def adapt(question: ServerRequest, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
-    """The params as a client with these abilities may get them. `params` are those that `question_of` gave.
+    """The params as a client with these abilities may get them. `params` are those that `server_request_of` gave.
 
     `asker` is what people call the server: behind Colonnade a client sees one server, so a message to its user begins
     with who is really asking. No task is asked for, since none is ever declared.
@@ -122,7 +122,7 @@ def supports(abilities: Abilities, question: ServerRequest) -> bool:
 
 
 def elicitation_id(params: Mapping[str, Raw]) -> str:
-    """The server's id of a Question.URL. `params` are those that `question_of` gave."""
+    """The server's id of a Question.URL. `params` are those that `server_request_of` gave."""
     return string(params["elicitationId"])
 
 

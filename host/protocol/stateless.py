@@ -1,7 +1,8 @@
 """The revision without a handshake: what every request says of itself, and what every result carries. Both sides.
 
 Inside Colonnade a result has the form that a server of a handshake would give it. What a stateless client needs besides
-is put on at the face (`complete`, `stamped`), and taken off where a stateless server is asked (`bare`).
+is put on at the face (`complete_result`, `with_server_info`), and taken off where a stateless server is asked
+(`strip_hop_fields`).
 
 Source: 2026-07-28, "General fields / _meta", "Versioning", "Discovery" and "Caching".
 """
@@ -325,8 +326,8 @@ class Discovery:
 
 
 def discovery(version: str, instructions: str | None) -> Raw:
-    """The result of `server/discover` that a client gets, with our name on it; `complete` does the rest. It is the same
-    whoever happens to be up.
+    """The result of `server/discover` that a client gets, with our name on it; `complete_result` does the rest. It is
+    the same whoever happens to be up.
 
     Args:
         version: Colonnade's own.

@@ -2,9 +2,9 @@
 
 A `Task` is the same in both. The *handshake* dialect (2025-11-25, "Tasks") has it in a member of its own when it is
 created, gives its result to a request of its own, and asks for input by ordinary requests that say which task they are
-`related` to. The *extension* (`io.modelcontextprotocol/tasks`, beside 2026-07-28) has everything flat: what is asked
-for, result and error stand beside the status, and answers come with `tasks/update`. Its `ttlMs` is how long the task is
-kept, and has nothing to do with the member of the same name that says how long a list is fresh.
+`with_related_task` to. The *extension* (`io.modelcontextprotocol/tasks`, beside 2026-07-28) has everything flat: what
+is asked for, result and error stand beside the status, and answers come with `tasks/update`. Its `ttlMs` is how long
+the task is kept, and has nothing to do with the member of the same name that says how long a list is fresh.
 
 Nothing here knows what runs, who may ask, or what time it is; what can be asked for in the middle is spelled as in
 `rounds`. What we write is exact. What a server wrote is taken if it names a task and a status, and whatever else is
@@ -48,7 +48,7 @@ _TTL_MS, _POLL_MS = "ttlMs", "pollIntervalMs"
 
 
 class Status(StrEnum):
-    """Where a task stands. The three that are `over` are final."""
+    """Where a task stands. The three that are `is_final` are final."""
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -76,7 +76,7 @@ class Task:
     id: str
     status: Status
     created: str
-    """ISO 8601, UTC, as `moment` writes it. In what a server said: whatever it wrote, and empty if nothing."""
+    """ISO 8601, UTC, as `iso_timestamp` writes it. In what a server said: whatever it wrote, and empty if nothing."""
     updated: str
     ttl_ms: int | None
     """How long it is kept, in milliseconds from `created`; None for ever (or a server's that does not say)."""
@@ -196,8 +196,8 @@ def notification_in_extension(
     result: Raw | None = None,
     error: ErrorBody | None = None,
 ) -> Notification:
-    """What `detailed` would say at this moment, with the same arguments, as a notice. Not yet tagged with the
-    subscription that it belongs to."""
+    """What `status_in_extension` would say at this moment, with the same arguments, as a notice. Not yet tagged with
+    the subscription that it belongs to."""
     return Notification(TASKS_NOTIFIED, encode(_detail(task, inputs, result, error)))
 
 

@@ -30,7 +30,7 @@ class CallDeadline:
         self._paused_at = self._remaining = 0.0
 
     def extend(self, quiet_seconds: float = 0.0) -> None:
-        """There was a sign of life; for `pause` seconds from now on none is expected."""
+        """There was a sign of life; for `quiet_seconds` seconds from now on none is expected."""
         if not self._pauses and self._ceiling != float("inf"):
             self.scope.deadline = min(trio.current_time() + quiet_seconds + self._seconds, self._ceiling)
 
@@ -40,7 +40,7 @@ class CallDeadline:
         self.scope.deadline = float("inf")
 
     def pause(self) -> None:
-        """A person is asked. Each `stop` is followed by one `go_on`."""
+        """A person is asked. Each `pause` is followed by one `resume`."""
         if not self._pauses:
             self._paused_at = trio.current_time()
             self._remaining = self.scope.deadline - self._paused_at
@@ -57,7 +57,7 @@ class CallDeadline:
 
 class PendingServerRequest:
     """What keeps a question open: the origins it may belong to. When the last of them is over, it is withdrawn. A
-    question that belongs to none goes to `standing`."""
+    question that belongs to none goes to `fallback_client`."""
 
     def __init__(self, calls: list[UpstreamCall], fallback_client: ClientHandle) -> None:
         self._fallback_client = fallback_client

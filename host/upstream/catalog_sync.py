@@ -95,7 +95,8 @@ class CatalogSync:
 
     async def begin(self) -> None:
         """Read every list once, side by side. Of a server whose lists flap they are only marked, until its pace lets
-        them be read: what its former connection listed stays, and `until_read` waits as for any list that changed."""
+        them be read: what its former connection listed stays, and `wait_until_read` waits as for any list that
+        changed."""
         if self._pace.rest(trio.current_time()) > 0:
             self._mark(set(Kind))  # those too that it offers no more
             return

@@ -4,9 +4,8 @@
 What is listened for cannot be changed in a request that stands: a new one is opened, and the former closed once the new
 one is acknowledged. Over stdio one of the two counts at any moment. Over HTTP each request has a stream of its own, and
 what the server sent on the former before it acknowledged the new one may be read after that: the former counts for
-`OVERLAP` longer, so that nothing is missed, and what changes in this time may be heard twice. A request that breaks is
-opened again; what it might have said in between is taken as said.
-"""
+`FORMER_GRACE` longer, so that nothing is missed, and what changes in this time may be heard twice. A request that
+breaks is opened again; what it might have said in between is taken as said."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ FORMER_GRACE = 0.5
 
 
 class _ListenRequest:
-    """One such request: `honoured` once it is acknowledged, `failed` once it is over; either sets `known`."""
+    """One such request: `acknowledged` once it is acknowledged, `failed` once it is over; either sets `settled`."""
 
     def __init__(self, wanted: Filter) -> None:
         self.requested = wanted
@@ -56,7 +55,7 @@ class ChangeStream:
         self._coming: _ListenRequest | None = None
         """What shall take the place of the current one, once it is acknowledged."""
         self._former: _ListenRequest | None = None
-        """The one before the current one, for `OVERLAP`."""
+        """The one before the current one, for `FORMER_GRACE`."""
         self._missed = True
         """Whether something may have changed while nothing was listened to: since the lists were first read, or since
         a request broke."""
@@ -102,7 +101,7 @@ class ChangeStream:
         return Filter(frozenset(lists), tuple(sorted(uris)) if self._client.offer.subscribes else (), ())
 
     async def _agree(self, uris: frozenset[str]) -> frozenset[str]:
-        """See `Watches.follow`."""
+        """See `ResourceWatches.run_listening`."""
         wanted = self._wanted(uris)
         if not wanted.lists and not wanted.uris:
             self._replace(None, overlap=0)

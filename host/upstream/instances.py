@@ -95,11 +95,11 @@ class Instances:
         self._journal = journal
         self._nursery = nursery
         self._of_client: dict[Hashable, _Instance] = {}
-        """By `Caller.instance`; those of one call, which have no key, are not in it."""
+        """By `Caller.instance_key`; those of one call, which have no key, are not in it."""
         self._live: set[_Instance] = set()
         self._gone = trio.lowlevel.ParkingLot()
         self._setbacks: dict[Hashable | None, _FailureRecord] = {}
-        """By `_culprit`."""
+        """By `_blamed_key`."""
         self._failures: deque[float] = deque(maxlen=MAX_STARTS * spec.max_instances)
         """The times at which instances failed to come up, of any caller, since one last came up."""
 

@@ -85,7 +85,7 @@ async def negotiate(
             or is out of order.
 
     Raises:
-        ShakesHandsOnly, StatelessOnly: it must be started again, for a `manner` that says so.
+        ShakesHandsOnly, StatelessOnly: it must be started again, for a `dialect` that says so.
         PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
         WrongRevision: it speaks only revisions that we do not speak.
     """
@@ -248,7 +248,7 @@ async def initialize(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> N
 
 
 async def _read_initialize_result(link: Link, peer: Peer[T], answer: Raw) -> NegotiatedServer:
-    """Conclude the handshake with a server that has answered the greeting; raises as `shake_hands` does."""
+    """Conclude the handshake with a server that has answered the greeting; raises as `initialize` does."""
     try:
         offered = read_initialize_result(_bounded_result(answer))
     except UnsupportedRevision as problem:
@@ -284,7 +284,7 @@ async def ask(
     mirrors: Iterable[ParamHeader] = (),
 ) -> Raw:
     """Ask a server for something of its own, on no client's behalf: the result as it came. `asks` is what it may ask
-    for meanwhile, `mirrors` what headers repeat of the arguments.
+    for meanwhile, `param_headers_of` what headers repeat of the arguments.
 
     Raises:
         PeerError, BrokenAnswer, LinkLost: see `Peer.request`.

@@ -42,7 +42,7 @@ SEPARATORS = "/#?"
 
 
 class _SubscribeOutcome:
-    """What became of one request to the server, for everybody who waits for it. `origin` is whoever wanted it first: it
+    """What became of one request to the server, for everybody who waits for it. `call` is whoever wanted it first: it
     is sent on their behalf."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -63,7 +63,8 @@ class _Watcher:
 
 
 class ResourceWatches:
-    """Who watches what at one server. Outlives connections. `shows` says whether a URI of the server may be known."""
+    """Who watches what at one server. Outlives connections. `is_visible` says whether a URI of the server may be
+    known."""
 
     def __init__(self, server: str, timeout: float, is_visible: Callable[[str], bool]) -> None:
         self._server = server
@@ -85,7 +86,7 @@ class ResourceWatches:
         return len(self._watchers)
 
     async def watch(self, permit: CallPermit, notify: NotifyWatcher) -> None:
-        """Whoever has the permit hears of changes from now on, through `tell`. Returns once the server has agreed.
+        """Whoever has the permit hears of changes from now on, through `notify`. Returns once the server has agreed.
 
         Raises:
             Refused, BrokeProtocol, TimedOut, Unavailable, TooMany: it has not; what was agreed to before stays.
@@ -131,7 +132,7 @@ class ResourceWatches:
             self._mark_due(uri)
 
     def drop_hidden(self) -> Steps[None]:
-        """Have nobody watch what may not be known any more. Until then, nobody hears of it: see `updated`."""
+        """Have nobody watch what may not be known any more. Until then, nobody hears of it: see `on_updated`."""
         for uri in list(self._watchers):
             yield None
             if not self._is_visible(uri):
@@ -228,7 +229,7 @@ class ResourceWatches:
             )
 
     def on_stream_lost(self) -> None:
-        """Nothing is listened to any more, for now: see `follow`. What is agreed to next counts as changed."""
+        """Nothing is listened to any more, for now: see `run_listening`. What is agreed to next counts as changed."""
         self._subscribed = set()
 
     def mark_stale(self) -> None:

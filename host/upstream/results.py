@@ -24,7 +24,7 @@ _STRUCTURED = frozenset({"structuredContent"})
 
 
 def is_heavy_result(result: Raw, *, sanitizes: bool) -> bool:
-    """Whether `fit_result` may take more than some milliseconds."""
+    """Whether `prepare_result` may take more than some milliseconds."""
     return is_heavy(result) or (sanitizes and not is_light(bytes(result)))
 
 

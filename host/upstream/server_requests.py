@@ -112,7 +112,7 @@ class UrlElicitations:
 
 
 class ChangeHandler(Protocol):
-    """The requests of one connection that stand open for what changes; see `listening.py`."""
+    """The requests of one connection that stand open for what changes; see `change_stream.py`."""
 
     def handles(self, notice: Notification, in_flight: InFlight[UpstreamCall]) -> bool: ...
 
@@ -371,7 +371,7 @@ class ServerMessages:
         does not come by here.
 
         Raises:
-            ColonnadeError: it may not; see `Gate.admit_question`.
+            ColonnadeError: it may not; see `ServerRequests.admit`.
         """
         with self._gate.server_requests.dispatch(
             await self._gate.server_requests.admit(self._server, server_request, params, caller)
@@ -424,7 +424,7 @@ class ServerMessages:
         self, in_flight: InFlight[UpstreamCall], *, ignore_internal: bool = False
     ) -> list[UpstreamCall]:
         """The exchanges in flight that a message may belong to, all of one client; none if that is not certain.
-        `beside_ours`: it is, even while something of our own is asked: what belongs to that is nobody's secret."""
+        `ignore_internal`: it is, even while something of our own is asked: what belongs to that is nobody's secret."""
         if in_flight.exact:
             return [origin for origin in in_flight.subjects if not origin.is_internal]
         owner = self._owner()
@@ -453,8 +453,8 @@ class ServerMessages:
         send: Callable[[], Awaitable[Raw]],
         send_outside_call: Callable[[], Awaitable[Raw]] | None = None,
     ) -> Raw:
-        """The answer, as long as somebody is left whom the question may belong to. `at_large` asks outside any request,
-        whatever becomes of those; tried first, if there is a way to the client."""
+        """The answer, as long as somebody is left whom the question may belong to. `send_outside_call` asks outside any
+        request, whatever becomes of those; tried first, if there is a way to the client."""
         pending.pause_deadlines()
         try:
             if send_outside_call is not None:
@@ -507,8 +507,8 @@ async def _request_client(
     about: Id | None,
     client_retries: bool,
 ) -> Raw:
-    """The client's answer. `retries`: it answers by repeating its request, or goes away without a word; then a question
-    to its user is as good as closed."""
+    """The client's answer. `client_retries`: it answers by repeating its request, or goes away without a word; then a
+    question to its user is as good as closed."""
     timeout = RETRY_ANSWER_TIMEOUT if client_retries else ANSWER_TIMEOUT
     timeout_cancels = client_retries and method == ELICIT
     try:

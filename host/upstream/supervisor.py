@@ -85,7 +85,7 @@ State = Connecting | Ready | Failed | Disabled | Held
 class Upstream:
     """One configured server. `state` is what it is in now; `settled` is set once its first attempt has ended.
 
-    `alone` says that there can be one client only, and `sole` which it is, once it is there.
+    `single_client` says that there can be one client only, and `sole_caller` which it is, once it is there.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Upstream:
         self.spec = spec
         self.attempts = 0
         self.supervision = trio.CancelScope()
-        """Of its supervision; `gone` is set when that is over."""
+        """Of its supervision; `stopped` is set when that is over."""
         self.stopped = trio.Event()
         self.settled = trio.Event()
         self.state: State = Connecting(trio.current_time(), None)
@@ -125,7 +125,7 @@ class Upstream:
         self._pace = Pace()
         self._lister: CatalogSync | None = None
         self._did_connect = False
-        """Whether the present connection came about in this `manner`."""
+        """Whether the present connection came about in this `dialect`."""
 
     def ready_client(self) -> Client:
         """The connected client.
@@ -146,7 +146,7 @@ class Upstream:
             await self.state.client.wait_idle()
 
     def lease(self) -> UpstreamLease:
-        """Where requests of everybody are carried out; raises as `ready` does."""
+        """Where requests of everybody are carried out; raises as `ready_client` does."""
         return UpstreamLease(self.ready_client(), self.watches)
 
     @property

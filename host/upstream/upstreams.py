@@ -31,8 +31,8 @@ DRAIN_TIMEOUT = 10.0
 
 
 class Upstreams:
-    """The upstreams by id, in the order of the configuration; `levels` holds what callers want of their logs. Within
-    `start_grace` after the start first answers may wait for servers that are still starting."""
+    """The upstreams by id, in the order of the configuration; `log_levels` holds what callers want of their logs.
+    Within `start_grace` after the start first answers may wait for servers that are still starting."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class Upstreams:
         self.apply(servers, servers)
 
     def apply(self, servers: Mapping[str, ServerSpec], restarted: Container[str]) -> None:
-        """Have these servers from now on, in this order. Those of them in `anew` begin anew; what they are used for
-        until then, and what is not among them any more, has DRAIN seconds to come to its end. The others are not
+        """Have these servers from now on, in this order. Those of them in `restarted` begin anew; what they are used
+        for until then, and what is not among them any more, has DRAIN seconds to come to its end. The others are not
         disturbed."""
         former, former_instances = self.by_id, self.instances
         upstreams: dict[str, Upstream] = {}
@@ -210,7 +210,7 @@ class Upstreams:
         _check_subscribable(self.ready_client(server))
 
     async def watch(self, permit: CallPermit, notify: NotifyWatcher) -> None:
-        """Whoever has the permit hears of changes to its resource, through `tell`, until it unwatches it or is gone.
+        """Whoever has the permit hears of changes to its resource, through `notify`, until it unwatches it or is gone.
         Where every call has an instance of its own, the one that lists is watched.
 
         Raises:
@@ -301,7 +301,8 @@ async def open_upstreams(
     single_client: bool = False,
 ) -> AsyncIterator[Upstreams]:
     """Supervise the servers for the block, and keep the catalog as the gate lets it be seen. When it ends, all are
-    stopped, side by side, and gone when this returns. `alone`: there will be one client only (`Roster.serve_only`)."""
+    stopped, side by side, and gone when this returns. `single_client`: there will be one client only
+    (`Upstreams.serve_only`)."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(catalog.run)
         try:

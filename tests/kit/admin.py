@@ -124,7 +124,7 @@ def grant(id: str, **more: Any) -> dict[str, Any]:
 
 
 class FakeAdminApi:
-    """Everything that is asked of it is kept in `asked`; `present` says who is there."""
+    """Everything that is asked of it is kept in `requests`; `present` says who is there."""
 
     def __init__(self, **sections: list[Any]) -> None:
         self._sections: dict[str, list[Any]] = {name: sections.get(name, []) for name in SECTIONS}

@@ -1,8 +1,7 @@
 """An HTTP client for an ASGI app in the same process: what a listener would do, step by step under the test's hand.
 
-With `open` it shakes hands, and `send`, `get`, `ask` and `tell` go on in that session. With `start` and `result` each
-request stands for itself, and everything that comes back is held against the schema.
-"""
+With `open` it shakes hands, and `send`, `get`, `request` and `notify` go on in that session. With `start` and `result`
+each request stands for itself, and everything that comes back is held against the schema."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ HeaderValue = str | Sequence[str] | None
 
 
 class Response:
-    """What came back, as far as it has come. `whole` is set at its end."""
+    """What came back, as far as it has come. `complete` is set at its end."""
 
     def __init__(self) -> None:
         self.status = 0

@@ -326,8 +326,8 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
 
 
 class ScriptedClient:
-    """A client of one endpoint. `told` holds the notifications it got, `asked` the questions that wait for `replies`;
-    results come from `request`."""
+    """A client of one endpoint. `notifications` holds the notifications it got, `server_requests` the questions that
+    wait for `replies`; results come from `request`."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -511,7 +511,7 @@ class World:
         )
 
     def configures(self, *servers: ScriptedServer, restart: Collection[str] = ()) -> None:
-        """The configuration names these servers from now on; those in `anew` otherwise than before."""
+        """The configuration names these servers from now on; those in `restart` otherwise than before."""
         self.servers.clear()
         self.servers.update({server.id: server for server in servers})
         specs = {server.id: server.spec for server in servers}

@@ -55,7 +55,7 @@ async def start_response(send: Send, status: int, headers: Mapping[str, str]) ->
 
 async def send_body(send: Send, data: bytes, *, more: bool, moves: Callable[[], None] | None = None) -> None:
     """A part of the body, in pieces: a listener holds a second copy of what it is given until the client takes it.
-    `moves` is called whenever a piece was taken."""
+    `wait_activity` is called whenever a piece was taken."""
     for start_at in range(0, len(data) - CHUNK, CHUNK):
         piece = data[start_at : start_at + CHUNK]
         await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -161,7 +161,7 @@ class EventStream:
                 self.discard()  # its client sees the stream break off
 
     async def wait_activity(self) -> None:
-        """Wait until something is added or taken, or `stir` is called."""
+        """Wait until something is added or taken, or `wake` is called."""
         await self._moved.park()
 
     def wake(self) -> None:

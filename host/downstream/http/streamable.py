@@ -158,7 +158,7 @@ class StreamableHttp:
                 for request, scope in requests:
                     nursery.start_soon(_answer_one, session, request, scope, reply)
                     # Judging takes milliseconds: others take their turns between two requests. All have to be started,
-                    # so that each ends what `_begin` began.
+                    # so that each ends what `_begin_reply` began.
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 for refusal in refusals:
                     await reply.add(refusal)

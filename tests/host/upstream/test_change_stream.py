@@ -384,7 +384,7 @@ async def test_in_an_overlap_no_change_is_heard_twice_and_none_is_missed() -> No
 
 async def test_streams_of_their_own_may_be_read_in_any_order(autojump_clock: MockClock) -> None:
     """Over HTTP a change that the server told by the former request may be read after the acknowledgement of the new
-    one: it counts for `OVERLAP`, then the former request ends (rule 112)."""
+    one: it counts for `FORMER_GRACE`, then the former request ends (rule 112)."""
     server = Telling()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await listener(world, nursery)
