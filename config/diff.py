@@ -28,7 +28,8 @@ class Difference:
 
     `added` and `removed` are in one file only. Of those in both, `restart` must begin anew, and `policy_changed` have
     another consent, trust or limits; one server may be both. `applied` and `deferred` are sentences for whoever changed
-    the file: what else holds now, and what does not."""
+    the file: what else holds now, and what does not.
+    """
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()

@@ -110,10 +110,12 @@ def _add_deciding(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     opening = commands.add_parser("console", help="print an address that opens the web console, once")
     _about(opening, _console)
 
-    pinning = commands.add_parser("pins", help="show what is held back, and approve it")
-    pinning.add_argument("--show", action="store_true", help="show every difference in full")
-    _about(pinning, _pins)
-    doing = pinning.add_subparsers(metavar="[approve|reject|revoke]")
+    held = commands.add_parser(
+        "definitions", aliases=["pins"], help="show definitions that are held, and approve or reject them"
+    )
+    held.add_argument("--show", action="store_true", help="show every difference in full")
+    _about(held, _definitions)
+    doing = held.add_subparsers(metavar="[approve|reject|revoke]")
     for decision in ("approve", "reject"):
         one = doing.add_parser(decision, help=f"{decision} what is held back, by the ids that are shown")
         one.add_argument("ids", metavar="ID", nargs="*")
@@ -319,15 +321,17 @@ def _console(arguments: argparse.Namespace) -> int:
     return deciding.console(deciding.DecisionScope(*_where(arguments)))
 
 
-def _pins(arguments: argparse.Namespace) -> int:
+def _definitions(arguments: argparse.Namespace) -> int:
     from host import deciding
 
-    return deciding.pins(deciding.DecisionScope(*_where(arguments)), everything=arguments.show)
+    return deciding.definitions(deciding.DecisionScope(*_where(arguments)), everything=arguments.show)
 
 
 def _decide(arguments: argparse.Namespace) -> int:
     if not arguments.ids and arguments.server is None:
-        print("colonnade: say what: the ids that `colonnade pins` shows, or --server NAME for all", file=sys.stderr)
+        print(
+            "colonnade: say what: the ids that `colonnade definitions` shows, or --server NAME for all", file=sys.stderr
+        )
         return WRONG
     from host import deciding
 

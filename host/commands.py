@@ -165,7 +165,7 @@ def notes(servers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
         id = str(server["id"])
         if held := server["held"]:
             wait = "definition waits" if held == 1 else "definitions wait"
-            found.append((id, f"{held} {wait} for approval (colonnade pins)"))
+            found.append((id, f"{held} {wait} for approval (colonnade definitions)"))
         found += [(id, f"the rule {rule} matches nothing that it offers") for rule in server["unmatched"]]
         found += [(id, f"{each} is left out: clients could not read it") for each in server.get("left_out", ())]
         found += [(id, text) for text in server["warnings"]]

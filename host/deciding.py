@@ -1,8 +1,8 @@
-"""The commands by which a person decides: ask, pins, grants, console, explain, audit. Each gives an exit code
+"""The commands by which a person decides: ask, definitions, grants, console, explain, audit. Each gives an exit code
 (command_line.py lists them).
 
-They speak with every host of the user that runs, by its control socket. Where none runs, pins, grants and explain work
-on the files that it left, under their lock.
+They speak with every host of the user that runs, by its control socket. Where none runs, definitions, grants and
+explain work on the files that it left, under their lock.
 """
 
 from __future__ import annotations
@@ -395,10 +395,10 @@ def _console(where: DecisionScope) -> int:
     return DONE if found else FAILED
 
 
-# pins
+# definitions
 
 
-def pins(where: DecisionScope, *, everything: bool) -> int:
+def definitions(where: DecisionScope, *, everything: bool) -> int:
     """List what is held back; with `everything`, show each difference in full."""
 
     def work() -> int:
@@ -413,7 +413,8 @@ def pins(where: DecisionScope, *, everything: bool) -> int:
         if not found:
             print("Nothing is held back.")
         else:
-            print("\ncolonnade pins --show shows all differences; colonnade pins approve ID... (or reject, revoke)")
+            print("\nThe differences in full: colonnade definitions --show")
+            print("To decide: colonnade definitions approve ID... (or reject, revoke)")
         return DONE
 
     return _guarded(work)
@@ -450,8 +451,8 @@ def _held(host: DecisionTarget) -> list[Mapping[str, Any]]:
 
 
 def decide(where: DecisionScope, decision: str, ids: Sequence[str], server: str | None, *, sure: bool) -> int:
-    """Approve or reject what is held back: by the ids that `pins` shows, or all that waits of a server, which is shown
-    first; `sure`: it was seen before and is not asked about."""
+    """Approve or reject what is held back: by the ids that `definitions` shows, or all that waits of a server, which is
+    shown first; `sure`: it was seen before and is not asked about."""
     return _guarded(lambda: _decide(where, decision, ids, server, sure=sure))
 
 

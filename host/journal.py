@@ -198,7 +198,7 @@ class DefinitionChanged:
         others = f" and {self.count - 1} more" if self.count > 1 else ""
         item = f"{self.server}: {self.kind} {excerpt(self.name)}".rstrip() + f"{others}:"
         return {
-            "held": f"{item} not as it was approved; it is held back until a person approves it (colonnade pins)",
+            "held": f"{item} not as it was approved; held until a person approves it (colonnade definitions)",
             "edited": f"{item} changed, since the configuration was edited",
             "accepted": f"{item} changed, and accepted, since the server is trusted",
             "returned": f"{item} again as it was approved",

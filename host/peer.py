@@ -56,7 +56,8 @@ class InFlight(Generic[T]):
 
     `exact`: the transport says which request of ours it belongs to. Then `subjects` holds that one's subject, or
     nothing if that request is over. Otherwise `subjects` holds the subjects of all requests in flight, oldest first;
-    and `abandoned_owners` says whose requests were called off not long ago, which the other side may not know yet."""
+    and `abandoned_owners` says whose requests were called off not long ago, which the other side may not know yet.
+    """
 
     __slots__ = ("_outstanding", "about")
 

@@ -2,7 +2,8 @@
 
 A request is a JSON object that is taken whole or not at all: the classes here say what may stand in it, and anything
 else is `MalformedRequest`. Not one of them names a program, an argument of one, an environment or a directory: what
-runs is for the configuration file alone to say."""
+runs is for the configuration file alone to say.
+"""
 
 from __future__ import annotations
 

@@ -346,7 +346,7 @@ class Definitions:
             text = (
                 f"the definition of this {kind.value} of {server} is not the one that was approved, so it is held "
                 f"back. A person can look at the change and approve it on the console (`colonnade console`) or with "
-                f"`colonnade pins`."
+                f"`colonnade definitions`."
             )
             raise StaleApproval(server, text)
         if not launches:
@@ -368,7 +368,7 @@ def launch_held_message(server: str) -> str:
     """Why a server whose program is another one is not started."""
     return (
         f"the command of {server} stands for another program than the one that was approved, so it is not started. "
-        f"A person can approve it on the console (`colonnade console`) or with `colonnade pins`."
+        f"A person can approve it on the console (`colonnade console`) or with `colonnade definitions`."
     )
 
 

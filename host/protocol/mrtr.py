@@ -3,7 +3,8 @@
 In the stateless revision nothing is asked while a request runs: the request ends with its questions, and is sent once
 more with their answers. Here that is data, for both sides. Who answers, how often is retried and what a state means are
 other files' business; so is what a question may be (`server_requests.py`). Source: 2026-07-28, "Multi Round-Trip
-Requests"."""
+Requests".
+"""
 
 from __future__ import annotations
 

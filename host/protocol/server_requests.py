@@ -54,7 +54,8 @@ class ServerRequestRejected(Exception):
     sentence and holds nothing of the client's but what it can do.
 
     `missing_capability` is what the client would have had to declare, as its capabilities spell it, where that alone is
-    the reason."""
+    the reason.
+    """
 
     def __init__(self, code: int, why: str, lacks: dict[str, object] | None = None) -> None:
         super().__init__(why)

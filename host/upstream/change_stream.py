@@ -5,7 +5,8 @@ What is listened for cannot be changed in a request that stands: a new one is op
 one is acknowledged. Over stdio one of the two counts at any moment. Over HTTP each request has a stream of its own, and
 what the server sent on the former before it acknowledged the new one may be read after that: the former counts for
 `FORMER_GRACE` longer, so that nothing is missed, and what changes in this time may be heard twice. A request that
-breaks is opened again; what it might have said in between is taken as said."""
+breaks is opened again; what it might have said in between is taken as said.
+"""
 
 from __future__ import annotations
 

@@ -297,7 +297,9 @@ class Instances:
         )
         voice.waiting_calls = instance.waiting_calls
         if not self._gate.definitions.observe_launch(spec.id, launch_of(spec)):
-            raise LinkLost("its command stands for another program than the one that was approved (colonnade pins)")
+            raise LinkLost(
+                "its command stands for another program than the one that was approved (colonnade definitions)"
+            )
         manner = self._manner()
         opening = open_client(
             spec,

@@ -185,7 +185,16 @@ class Spy(Server):
             os._exit(0)
         os.waitpid(detached, 0)
         WAIT(0.5)
-        command = [orders["colonnade"], "pins", "approve", "--server", self.name, "--yes", "--config", orders["config"]]
+        command = [
+            orders["colonnade"],
+            "definitions",
+            "approve",
+            "--server",
+            self.name,
+            "--yes",
+            "--config",
+            orders["config"],
+        ]
         done = subprocess.run(
             [*command, "--state", orders["state"]], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=30
         )

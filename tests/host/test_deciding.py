@@ -90,10 +90,10 @@ def granted(gate: Gate) -> str:
 def test_what_is_held_back_is_listed_and_shown_and_nothing_in_it_hides(
     where: DecisionScope, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert deciding.pins(where, everything=False) == DONE
+    assert deciding.definitions(where, everything=False) == DONE
     listed = capsys.readouterr().out
     assert "gh: tool create  (new)" in listed
-    assert deciding.pins(where, everything=True) == DONE
+    assert deciding.definitions(where, everything=True) == DONE
     shown = capsys.readouterr().out
     assert "⟨U+202E⟩" in shown
     assert "\u202e" not in listed + shown
@@ -102,7 +102,7 @@ def test_what_is_held_back_is_listed_and_shown_and_nothing_in_it_hides(
 def test_what_is_shown_is_approved_by_its_id_and_the_next_host_knows(
     where: DecisionScope, file: Path, state: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deciding.pins(where, everything=False)
+    deciding.definitions(where, everything=False)
     id = next(line.split()[0] for line in capsys.readouterr().out.splitlines() if "tool create" in line)
     assert deciding.decide(where, "approve", [id], None, sure=True) == DONE
     assert "create" in capsys.readouterr().out
@@ -124,7 +124,7 @@ def test_all_of_a_server_are_decided_at_once_and_shown_meanwhile(
     said = capsys.readouterr().out
     assert "create" in said
     assert "get" in said
-    assert deciding.pins(where, everything=False) == DONE
+    assert deciding.definitions(where, everything=False) == DONE
     assert capsys.readouterr().out == "Nothing is held back.\n"
 
 
@@ -204,7 +204,7 @@ def test_looking_takes_nothing_back_though_the_configuration_cannot_be_read(
     kept = file.read_text()
     file.write_text("servers: [")
     assert deciding.grants(where) == DONE
-    assert deciding.pins(where, everything=False) == DONE
+    assert deciding.definitions(where, everything=False) == DONE
     file.write_text(kept)
     assert deciding.grants(where) == DONE
     assert id in capsys.readouterr().out.splitlines()[-1]

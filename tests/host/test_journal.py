@@ -57,7 +57,7 @@ from host.output import _Log
         (DecisionMade("gh", "The tool x of gh", "none", ""), "gh: The tool x of gh: nobody answered"),
         (
             DefinitionChanged("gh", "tool", "x\x1b", "held"),
-            "gh: tool x\\x1b: not as it was approved; it is held back until a person approves it (colonnade pins)",
+            "gh: tool x\\x1b: not as it was approved; held until a person approves it (colonnade definitions)",
         ),
         (
             DefinitionChanged("gh", "instructions", "", "accepted"),

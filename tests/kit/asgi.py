@@ -1,7 +1,8 @@
 """An HTTP client for an ASGI app in the same process: what a listener would do, step by step under the test's hand.
 
 With `open` it shakes hands, and `send`, `get`, `request` and `notify` go on in that session. With `start` and `result`
-each request stands for itself, and everything that comes back is held against the schema."""
+each request stands for itself, and everything that comes back is held against the schema.
+"""
 
 from __future__ import annotations
 

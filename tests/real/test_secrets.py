@@ -142,7 +142,7 @@ def test_twenty_planted_secrets_are_found_nowhere(tmp_path: Path, monkeypatch: p
             for command in ("list", "check"):
                 ran = colonnade(command, str(file))
                 seen[f"colonnade {command}"] = ran.stdout + ran.stderr
-            for words in (["pins"], ["grants"], ["explain", "--server", "loud", "--tool", "held"], ["audit"]):
+            for words in (["definitions"], ["grants"], ["explain", "--server", "loud", "--tool", "held"], ["audit"]):
                 ran = colonnade(*words, COLONNADE_STATE=str(tmp_path / "state"))
                 seen[f"colonnade {' '.join(words)}"] = ran.stdout + ran.stderr
             # What the owner wrote into a command is in that command's line; nothing else's.

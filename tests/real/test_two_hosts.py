@@ -95,7 +95,7 @@ def test_a_person_in_a_terminal_still_decides_for_all_hosts_and_is_named(tmp_pat
     file = configured(tmp_path / "shared", state, out, tmp_path / "shared" / "colonnade.yaml")
     with serving(file, "evil"), serving(file, "evil"):
         until(lambda: all(len(host.request("state")["held"]) == TOOLS for host in find_hosts(state)), "it is held")
-        approve = ["pins", "approve", "--server", "evil", "--yes", "--config", str(file)]
+        approve = ["definitions", "approve", "--server", "evil", "--yes", "--config", str(file)]
         done = colonnade(*approve, COLONNADE_STATE=str(state))
         assert done.returncode == 0, done.stderr
         until(lambda: [len(names) for names in shown(state)] == [TOOLS, TOOLS], "both hosts show all")
@@ -103,7 +103,7 @@ def test_a_person_in_a_terminal_still_decides_for_all_hosts_and_is_named(tmp_pat
         assert len(approvals) == TOOLS
         assert {record["peer"]["name"] for record in approvals} == {"colonnade"}
         assert recorded(state, "refused") == []
-    # Where no host runs, the files are decided about, and the record names the command as well.
+    # Where no host runs, the files are decided about, and the record names the command as well: `pins` is its alias.
     done = colonnade("pins", "revoke", "evil", "tool", "tool1", "--config", str(file), COLONNADE_STATE=str(state))
     assert done.returncode == 0, done.stderr
     (record,) = recorded(state, "unapprove")

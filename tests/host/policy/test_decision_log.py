@@ -236,7 +236,7 @@ def test_many_changes_are_one_record_that_proves_all_of_them(written: Written) -
     assert record["digest"] == f"sha256:{digest.hexdigest()}"
     (event,) = written.events
     assert str(event) == (
-        "gh: tool t0 and 5000 more: not as it was approved; it is held back until a person approves it (colonnade pins)"
+        "gh: tool t0 and 5000 more: not as it was approved; held until a person approves it (colonnade definitions)"
     )
 
 

@@ -65,9 +65,9 @@ async def test_what_is_not_the_definition_that_was_approved_is_held_back_unless_
         if trust is Trust.TRUSTED:
             return
         with auto_answering(opened) as asked:
-            with pytest.raises(StaleApproval, match="colonnade pins") as refused:
+            with pytest.raises(StaleApproval, match="colonnade definitions") as refused:
                 await opened.admit(call(), "s", Kind.TOOL, "x")
-            with pytest.raises(StaleApproval, match="colonnade pins"):
+            with pytest.raises(StaleApproval, match="colonnade definitions"):
                 opened.admit_without_confirmation(call(), "s", Kind.TOOL, "x")
         assert (refused.value.code, asked) == (409, [])
         opened.definitions.reject("s", "tool", "x", opened.definitions.fingerprint("s", Kind.TOOL, "x"), "console")

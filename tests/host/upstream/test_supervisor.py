@@ -430,7 +430,7 @@ async def test_a_server_whose_command_is_another_program_now_is_not_started_befo
         result = await client.call("a__x")
         assert result["isError"]
         assert "stands for another program" in result["content"][0]["text"]
-        with pytest.raises(Unavailable, match="colonnade pins"):
+        with pytest.raises(Unavailable, match="colonnade definitions"):
             world.upstreams.ready_client("a")
         (held,) = world.gate.definitions.pins.held()
         world.gate.definitions.reject("a", held.kind, held.name, held.fingerprint, "console")
