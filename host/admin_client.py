@@ -47,7 +47,7 @@ class RunningHost:
         """What the host answers, decoded.
 
         Raises:
-            LocalError: it refused, or cannot be reached any more.
+            AdminClientError: it refused, or cannot be reached any more.
         """
         with _connect(self.path) as connection:
             return _request(connection, verb, args)
@@ -57,7 +57,7 @@ class RunningHost:
         time the host counts on somebody to answer.
 
         Raises:
-            LocalError: it refused, or was too slow to begin.
+            AdminClientError: it refused, or was too slow to begin.
         """
         with _connect(self.path) as connection:
             lines = _lines(connection)

@@ -12,8 +12,10 @@ from typing import Protocol
 
 from msgspec import Raw
 
+from host.catalog import Entry
 from host.jsonrpc.messages import Notification, Request
 from host.protocol.abilities import NO_ABILITIES, Abilities
+from host.protocol.methods import Kind
 from host.protocol.stateless import STALE, Freshness
 from host.wire.link import LinkLost
 
@@ -90,6 +92,24 @@ class MrtrRound:
     """What the server gave to be brought back."""
 
 
+@dataclass(frozen=True, slots=True)
+class ResolvedName:
+    """What a request names, found once at its caller's endpoint: see `Router.resolve`."""
+
+    kind: Kind
+    asked: str
+    """The name or URI as the caller wrote it."""
+    server: str | None
+    """None: no server is meant."""
+    inward: str
+    """The server's own name or URI."""
+    entry: Entry | None = None
+    """What is listed under a name, whoever may see it; None for resources, of which a server may have more than it
+    lists."""
+    by_listing: bool = False
+    """Whether a URI names no server, and only what servers list tells whose it is."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
     """One request being answered. After the answer its outlet is closed."""
@@ -106,6 +126,8 @@ class Exchange:
     on_task_created: Callable[[], None] | None = None
     """Called when the server has made a task of the request: its caller takes one in place of the result, and the
     exchange goes on without it. None if the caller takes none."""
+    target: ResolvedName | None = None
+    """What it names, for a request of `TARGETED`; with None the router resolves it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from host.errors import (
     UnknownEntry,
     UpstreamError,
 )
-from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoClient
+from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoClient, ResolvedName
 from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
 from host.names import SEPARATOR, inward_uri, matching_templates, outward_uri, server_of_name
@@ -167,25 +167,25 @@ class Router:
         """It is over with what it wanted them for."""
         self._upstreams.log_levels.forget(caller)
 
-    def may_park(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> bool:
+    async def resolve(self, endpoint: str | None, method: str, params: Mapping[str, Raw]) -> ResolvedName:
+        """What a request of `TARGETED` names at this endpoint. Shortly after the start, waits for the server it is for.
+
+        Raises:
+            InvalidParams: the params name nothing.
+        """
+        kind, name = target_of(method, params)
+        await self._wait_for_server(endpoint, kind, name)
+        return self._resolve(endpoint, kind, name)
+
+    def may_park(self, caller: Caller, target: ResolvedName) -> bool:
         """Whether the server that this is for may ask in the middle of it, and not only in its answer."""
-        try:
-            kind, name = target_of(method, params)
-        except InvalidParams:
-            return False
-        server, inward = self._resolve_server(caller, kind, name)
-        if server is not None and self._gate.client_may_confirm(server, kind, inward, caller):
+        server = target.server
+        if server is not None and self._gate.client_may_confirm(server, target.kind, target.inward, caller):
             return True
         upstream = self._upstreams.by_id.get(server or "")
-        offer = None if upstream is None else upstream.negotiated
-        return offer is None or not offer.revision.stateless or (method == CALL.name and offer.runs_tasks)
-
-    def _resolve_server(self, caller: Caller, kind: Kind, name: str) -> tuple[str | None, str]:
-        """The server that a name or URI is of, as far as that can be told, and what it calls it."""
-        if kind is Kind.RESOURCE:
-            return self._server_in_uri(caller, name) or self._owner_by_listing(name) or (None, name)
-        server, inward, _ = self._look_up(caller.endpoint, kind, name)
-        return server, inward
+        negotiated = None if upstream is None else upstream.negotiated
+        is_call = target.kind is Kind.TOOL
+        return negotiated is None or not negotiated.revision.stateless or (is_call and negotiated.runs_tasks)
 
     def release(self, caller: Caller) -> None:
         """Nothing is told to this caller any more."""
@@ -196,16 +196,17 @@ class Router:
         self._upstreams.forget(caller)
         self._gate.forget(caller)
 
-    def param_headers(self, endpoint: str | None, tool: str) -> tuple[ParamHeader, ...]:
-        """What headers must repeat of the arguments of a tool, as the endpoint shows it; nothing if there is none."""
-        entry = self._tool(endpoint, tool)
+    def param_headers(self, tool: ResolvedName) -> tuple[ParamHeader, ...]:
+        """What headers must repeat of the arguments of a tool; nothing if it is none that the caller may know."""
+        entry = self._visible(tool)
         return () if entry is None else entry.param_headers or ()
 
-    def _tool(self, endpoint: str | None, name: str) -> Entry | None:
-        """The tool that the endpoint shows under this name."""
-        server, inward, entry = self._look_up(endpoint, Kind.TOOL, name)
-        # Asked of a tool that does not exist too, so that it takes as long as one that is denied.
-        return entry if server is not None and self._gate.definitions.is_visible(server, Kind.TOOL, inward) else None
+    def _visible(self, target: ResolvedName) -> Entry | None:
+        """The entry that the name stands for, if it may be seen."""
+        server, kind = target.server, target.kind
+        # Asked of an entry that does not exist too, so that it takes as long as one that is denied.
+        is_visible = server is not None and self._gate.definitions.is_visible(server, kind, target.inward)
+        return target.entry if is_visible else None
 
     # Listing
 
@@ -287,9 +288,9 @@ class Router:
             definition = with_support(definition, optional=entry.may_be_task)
         return fit_definition(definition, structured=structured, free=free, tasks=tasks)
 
-    def task_server(self, caller: Caller, tool: str) -> str | None:
+    def task_server(self, tool: ResolvedName) -> str | None:
         """The server whose tool this is, if a call of it may become a task."""
-        entry = self._tool(caller.endpoint, tool)
+        entry = self._visible(tool)
         return entry.server if entry is not None and entry.may_be_task else None
 
     async def wait_until_settled(self, endpoint: str | None) -> None:
@@ -379,41 +380,52 @@ class Router:
     # Reaching one entry
 
     async def _answer_targeted(self, exchange: Exchange) -> Answer:
-        kind, name = target_of(exchange.request.method, exchange.params)
-        await self._wait_for_server(exchange.caller, kind, name)
-        if exchange.request.method != CALL.name:
-            return await self._admit_and_send(exchange, kind, name)
+        method = exchange.request.method
+        target = exchange.target or await self.resolve(exchange.caller.endpoint, method, exchange.params)
+        if method != CALL.name:
+            return await self._admit_and_send(exchange, target)
         # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
         # Handling"), and so is that a person did not allow it; an unknown tool and the server's own JSON-RPC error are
         # not.
         try:
-            return await self._admit_and_send(exchange, kind, name)
+            return await self._admit_and_send(exchange, target)
         except ServerErrorResponse:
             raise
         except UpstreamError as failure:
             return failed_call(failure)
 
-    async def _admit_and_send(self, exchange: Exchange, kind: Kind, name: str) -> Answer:
-        server, inward, exists = self._resolve(exchange, kind, name)
-        permit = await self._gate.admit(exchange, server, kind, inward, exists=exists)
+    async def _admit_and_send(self, exchange: Exchange, target: ResolvedName) -> Answer:
+        server, kind = self._reachable(target), target.kind
+        exists = kind is Kind.RESOURCE or target.entry is not None
+        permit = await self._gate.admit(exchange, server, kind, target.inward, exists=exists)
+        if permit is None and kind is Kind.RESOURCE:
+            raise _not_found(kind, target.asked)
         if permit is None:
-            raise _not_found(kind, name) if kind is Kind.RESOURCE else self._refresh_and_not_found(server, kind, name)
+            raise self._refresh_and_not_found(server, kind, target.asked)
         try:
-            return await self._send(exchange, permit, name)
+            return await self._send(exchange, permit, target.asked)
         finally:
             self._gate.release(permit)
 
-    async def _wait_for_server(self, caller: Caller, kind: Kind, name: str) -> None:
+    async def _wait_for_server(self, endpoint: str | None, kind: Kind, name: str) -> None:
         """Wait for the server that is to be asked, shortly after the start: whoever has no session comes at once. A URI
         that names no server may be any server's."""
-        server = self._server_by_text(caller, kind, name)
+        server = self._server_by_text(endpoint, kind, name)
         if kind is Kind.RESOURCE or server in self._upstreams:
             await self._upstreams.wait_settled(server)
 
     async def _complete(self, exchange: Exchange) -> Answer:
         kind, name = target_of(COMPLETE, exchange.params)
-        await self._wait_for_server(exchange.caller, kind, name)
-        server, inward, exists = self._resolve(exchange, kind, name, listed_only=True)
+        await self._wait_for_server(exchange.caller.endpoint, kind, name)
+        target = self._resolve(exchange.caller.endpoint, kind, name)
+        # Of resources, only what some list names can be completed, and that of a server that is away, too.
+        server = target.server if kind is Kind.RESOURCE else self._reachable(target)
+        if server is None:
+            raise _not_found(kind, name)
+        inward = target.inward
+        exists = (
+            target.entry is not None or target.by_listing or (kind is Kind.RESOURCE and self._lists(server, inward))
+        )
         try:
             permit = self._gate.admit_without_confirmation(exchange, server, kind, inward, exists=exists)
         except Forbidden:  # nobody is asked about every letter that is typed
@@ -483,7 +495,7 @@ class Router:
         """The user may be sent to all of these pages.
 
         Raises:
-            Forbidden, Unanswered, Crowded, Changed: not to all.
+            Forbidden, Unconfirmed, TooManyRequests, StaleApproval: not to all.
         """
         server, caller = permit.server, permit.exchange.caller
         for page in elicitation_params_of(refusal.data) or ():
@@ -564,7 +576,8 @@ class Router:
         return True
 
     def _permit_to_watch(self, exchange: Exchange, name: str) -> CallPermit:
-        server, inward, _ = self._resolve(exchange, Kind.RESOURCE, name)
+        target = self._resolve(exchange.caller.endpoint, Kind.RESOURCE, name)
+        server, inward = self._reachable(target), target.inward
         # Before the gate is asked: else a denied resource would be answered otherwise than a missing one.
         self._upstreams.check_subscribable(server)
         # No server is heard that tells of such a URI, which would be held as long as it is watched.
@@ -576,7 +589,7 @@ class Router:
 
     def _unwatch(self, exchange: Exchange, name: str) -> Raw:
         """The caller watches it no more, also while its server is away: nothing is asked of the server here."""
-        found = self._server_in_uri(exchange.caller, name) or self._owner_by_listing(name)
+        found = self._server_in_uri(exchange.caller.endpoint, name) or self._owner_by_listing(name)
         if found is None or not self._gate.definitions.is_known(found[0], Kind.RESOURCE, found[1]):
             raise _not_found(Kind.RESOURCE, name)
         self._upstreams.unwatch(*found, exchange.caller)
@@ -584,26 +597,29 @@ class Router:
 
     # Finding the entry
 
-    def _resolve(
-        self, exchange: Exchange, kind: Kind, name: str, *, listed_only: bool = False
-    ) -> tuple[str, str, bool]:
-        """The server of what `name` means at the caller's endpoint, its own name for that, and whether there may be
-        such a thing. With `listed_only`, only what some list names counts: otherwise a resource may also be one that no
-        list names. What does not exist goes to the gate all the same: see `Gate.admit`.
+    def _resolve(self, endpoint: str | None, kind: Kind, name: str) -> ResolvedName:
+        """What `name` means at the endpoint. What does not exist goes to the gate all the same: see
+        `Gate.admit`."""
+        if kind is not Kind.RESOURCE:
+            return ResolvedName(kind, name, *self._look_up(endpoint, kind, name))
+        named = self._server_in_uri(endpoint, name)
+        server, inward = named or self._owner_by_listing(name) or (None, name)
+        return ResolvedName(kind, name, server, inward, by_listing=named is None and server is not None)
+
+    def _reachable(self, target: ResolvedName) -> str:
+        """The server that is meant.
 
         Raises:
-            UnknownEntry, ResourceNotFound: no server is meant.
-            Unavailable: nobody can tell, since its server was never there.
+            UnknownEntry, ResourceNotFound: there is none.
+            Unavailable: nobody can tell whether there is such a resource, since its server is away.
         """
-        if kind is Kind.RESOURCE:
-            found = self._resolve_uri(exchange, name, listed_only)
-            if found is not None:
-                return found
-        else:
-            server, inward, entry = self._look_up(exchange.caller.endpoint, kind, name)
-            if server is not None and server in self._upstreams:
-                return server, inward, entry is not None
-        raise _not_found(kind, name)
+        server = target.server
+        if server is None or server not in self._upstreams:
+            raise _not_found(target.kind, target.asked)
+        if target.kind is Kind.RESOURCE and not target.by_listing:
+            # Only the server can tell what it has. While it is away, what is denied must sound like what is not there.
+            self._upstreams.ready_client(server)
+        return server
 
     def _look_up(self, endpoint: str | None, kind: Kind, name: str) -> tuple[str | None, str, Entry | None]:
         """What is listed under this name at the endpoint, whoever may see it: its server, its own name there, and the
@@ -614,12 +630,12 @@ class Router:
         server, inward, entry = server_of_name(name), name.partition(SEPARATOR)[2], snapshot.by_outward.get(name)
         return (server, inward, None) if entry is None else (entry.server, entry.inward, entry)
 
-    def _server_by_text(self, caller: Caller, kind: Kind, name: str) -> str | None:
+    def _server_by_text(self, endpoint: str | None, kind: Kind, name: str) -> str | None:
         """The server that a name or URI itself names, or whose endpoint is asked. Of a name, there may be none such."""
         if kind is Kind.RESOURCE:
-            server, _ = self._server_in_uri(caller, name) or (None, "")
+            server, _ = self._server_in_uri(endpoint, name) or (None, "")
             return server
-        return server_of_name(name) if caller.endpoint is None else caller.endpoint
+        return server_of_name(name) if endpoint is None else endpoint
 
     def _refresh_and_not_found(self, server: str, kind: Kind, name: str) -> ColonnadeError:
         """The answer where a server lists nothing under a name, or nothing that may be known. Perhaps its list is old:
@@ -633,20 +649,8 @@ class Router:
         self._upstreams.by_id[server].refresh(kind)
         return _not_found(kind, name)
 
-    def _resolve_uri(self, exchange: Exchange, uri: str, listed_only: bool) -> tuple[str, str, bool] | None:
-        found = self._server_in_uri(exchange.caller, uri)
-        if found is None:
-            found = self._owner_by_listing(uri)
-            return None if found is None else (*found, True)
-        if not listed_only:
-            # Only the server can tell what it has. While it is away, what is denied must sound like what is not there.
-            self._upstreams.ready_client(found[0])
-            return (*found, True)
-        return (*found, self._lists(*found))
-
-    def _server_in_uri(self, caller: Caller, uri: str) -> tuple[str, str] | None:
+    def _server_in_uri(self, endpoint: str | None, uri: str) -> tuple[str, str] | None:
         """The server that the URI itself names, or whose endpoint is asked, and its own URI."""
-        endpoint = caller.endpoint
         return (endpoint, uri) if endpoint is not None else inward_uri(uri, self._upstreams)
 
     def _owner_by_listing(self, uri: str) -> tuple[str, str] | None:

@@ -57,7 +57,7 @@ class Seal:
         """The content of a text that `seal` made for the same purpose and bound.
 
         Raises:
-            BrokenSeal: of any other text, and from `expires_at` on.
+            InvalidSeal: of any other text, and from `expires_at` on.
         """
         sealed = _decode(text)
         if len(sealed) < _NONCE_BYTES + _UNTIL.size + _TAG_BYTES:

@@ -76,7 +76,7 @@ async def run_in_worker(function: Callable[..., T], *arguments: object, fall_bac
         repeats: whether a thread does what took a process too long. It takes the interpreter from the loop for as long.
 
     Raises:
-        TookTooLong: it did, and is not repeated.
+        WorkerTimeout: it did, and is not repeated.
     """
     processes = _worker_pool.get(None)
     if processes is None:
@@ -193,7 +193,7 @@ class _WorkerPool:
         """The parts of what came of an order; None if no process could carry it out.
 
         Raises:
-            TookTooLong: a process was killed that needed more than PATIENCE seconds.
+            WorkerTimeout: a process was killed that needed more than PATIENCE seconds.
         """
         try:
             process = self._idle.pop() if self._idle else self._start()

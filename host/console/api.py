@@ -42,7 +42,7 @@ class MalformedRequest(Exception):
 
 
 class DecisionApi(Protocol):
-    """What a person can decide. All of these raise OfficeError."""
+    """What a person can decide. All of these raise AdminError."""
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
@@ -60,7 +60,7 @@ class DecisionApi(Protocol):
 
 
 class AdminApi(DecisionApi, Protocol):
-    """What a person can see and do where a host runs. `console_url` raises OfficeError."""
+    """What a person can see and do where a host runs. `console_url` raises AdminError."""
 
     async def state(self, sections: Collection[str] | None = None) -> AdminState:
         """What the sections of these names show, and a few words of the host; None: all sections."""
@@ -95,7 +95,7 @@ class AdminRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Something that is asked of the office."""
 
     def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
-        """Raises OfficeError."""
+        """Raises AdminError."""
         raise NotImplementedError
 
 
@@ -174,7 +174,7 @@ def carry_out(api: DecisionApi, verb: str, data: bytes, channel: Channel) -> Adm
 
     Raises:
         Malformed: it is no such request.
-        OfficeError: it cannot be done.
+        AdminError: it cannot be done.
     """
     try:
         request = msgspec.json.decode(data, type=REQUESTS[verb])

@@ -27,7 +27,7 @@ _OUTCOMES = {
 
 
 class PolicyAdmin:
-    """All of these raise OfficeError if it cannot be done."""
+    """All of these raise AdminError if it cannot be done."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate

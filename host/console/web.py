@@ -283,7 +283,7 @@ async def _read_body(receive: Receive) -> bytes:
 
     Raises:
         _Refused: it is too long, or too slow.
-        Gone: it will not come.
+        ClientGone: it will not come.
     """
     data = b""
     with trio.move_on_after(BODY_TIMEOUT):

@@ -31,8 +31,8 @@ Say = Callable[[Notification], bool]
 
 
 class _ListenHandle:
-    """What is told goes to the stream, marked as the subscription's. Implements `host.exchange.Outlet`, but nobody is
-    asked by it."""
+    """What is told goes to the stream, marked as the subscription's. Implements `host.exchange.ClientHandle`, but
+    nobody is asked by it."""
 
     def __init__(self, id: Id, say: Say) -> None:
         self._id = id

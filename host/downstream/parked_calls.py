@@ -131,8 +131,8 @@ class ParkedCalls:
             size: bytes of the request, which the work holds until its end.
 
         Raises:
-            Crowded: too many calls are in the lot, or there is no memory for this one.
-            NoSuchTicket: the lot was closed meanwhile.
+            TooManyRequests: too many calls are in the lot, or there is no memory for this one.
+            UnknownState: the lot was closed meanwhile.
             Exception: whatever the work raised.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -160,8 +160,8 @@ class ParkedCalls:
         The ticket before the newest one gets the newest questions again: the response that had them may be lost.
 
         Raises:
-            NoSuchTicket: the ticket is not (or no longer) good, or the lot was closed meanwhile.
-            Superseded: another request came with the same ticket while this one waited.
+            UnknownState: the ticket is not (or no longer) good, or the lot was closed meanwhile.
+            SupersededState: another request came with the same ticket while this one waited.
             Exception: whatever the work raised.
         """
         await trio.lowlevel.checkpoint()
@@ -206,7 +206,7 @@ class ParkedCalls:
         """Give everything that is open to the client. From now on the call waits for it, and is charged by itself.
 
         Raises:
-            Crowded: there is no memory for that.
+            TooManyRequests: there is no memory for that.
         """
         try:
             call.held.resize(call.size)

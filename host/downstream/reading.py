@@ -52,7 +52,7 @@ class _ParseSlots:
         """Hold a slot inside the block.
 
         Raises:
-            Crowded: none was free for `patience` seconds.
+            TooManyRequests: none was free for `patience` seconds.
         """
         turn = trio.Event()
         self._waiting.setdefault(identity, deque()).append(turn)
@@ -99,7 +99,7 @@ class MessageReader:
             identity: the name of the client's token; all clients without one share None.
 
         Raises:
-            Crowded: too many heavy messages were being read for `patience` seconds.
+            TooManyRequests: too many heavy messages were being read for `patience` seconds.
         """
         if not is_heavy(data):
             return receive(data)

@@ -49,6 +49,7 @@ from host.protocol.methods import (
     PROGRESS,
     ROOTS_CHANGED,
     SET_LEVEL,
+    TARGETED,
     UPDATED,
 )
 from host.protocol.tasks import TASKS_RESULT, task_id_of, with_related_task
@@ -161,8 +162,8 @@ def _size(key: bytes, notice: Notification) -> int:
 
 
 class _RequestHandle:
-    """A way to the session's client. Implements `host.exchange.Outlet`. `scope` holds the request that it is for; None
-    where it is for none."""
+    """A way to the session's client. Implements `host.exchange.ClientHandle`. `scope` holds the request that it is for;
+    None where it is for none."""
 
     def __init__(self, session: Session, say: Say, scope: trio.CancelScope | None) -> None:
         self._session = session
@@ -427,13 +428,16 @@ class Session:
         if self.opening is None:
             await self._ready.wait()  # a client that does not wait for the answer to initialize is served all the same
         params = params_of(request)
-        exchange = Exchange(request, params, self._caller, outlet, self.level)
+        target = None
+        if request.method in TARGETED:
+            target = await self._router.resolve(self._caller.endpoint, request.method, params)
+        exchange = Exchange(request, params, self._caller, outlet, self.level, target=target)
         if self._tasks is not None and self._caller.abilities.tasks:
             if request.method == TASKS_RESULT:
                 outlet.task = task_id_of(params)
             if request.method in IN_HANDSHAKE:
-                return await self._tasks.answer(exchange)
-            created = self._tasks.on_task_created(exchange)
+                return await self._tasks.answer_in_handshake(exchange)
+            created = self._tasks.start_if_requested(exchange)
             if created is not None:
                 return created
         answer = await self._router.answer(exchange)

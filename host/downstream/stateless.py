@@ -37,6 +37,7 @@ from host.exchange import (
     MrtrRound,
     NoClient,
     ProgressCallback,
+    ResolvedName,
 )
 from host.journal import Journal
 from host.jsonrpc.messages import Failure, Notification, Request, Success
@@ -87,7 +88,7 @@ class StatelessClient:
 
 
 class _RequestHandle:
-    """The way to a client that is asked by ending its request. Implements `host.exchange.Outlet`."""
+    """The way to a client that is asked by ending its request. Implements `host.exchange.ClientHandle`."""
 
     def __init__(self, tell: Tell, level: str | None) -> None:
         self._tell = tell
@@ -142,7 +143,7 @@ class _SpentStates:
 
         Raises:
             InvalidParams: it was used before.
-            Crowded: so many were that this one could not be remembered.
+            TooManyRequests: so many were that this one could not be remembered.
         """
         now = trio.current_time()
         while self._until and self._until[oldest := next(iter(self._until))] <= now:
@@ -168,7 +169,13 @@ class Stateless:
         self._spent = _SpentStates()
 
     async def answer(
-        self, request: Request, params: Mapping[str, Raw], said: Envelope, comer: StatelessClient, tell: Tell
+        self,
+        request: Request,
+        params: Mapping[str, Raw],
+        said: Envelope,
+        comer: StatelessClient,
+        tell: Tell,
+        target: ResolvedName | None = None,
     ) -> Success | Failure:
         """The answer to one request. Cancelling this calls it off.
 
@@ -176,8 +183,9 @@ class Stateless:
             params: those of the request (`guard.params_of`).
             said: what they say of the request.
             tell: takes what comes before the answer; what comes after it is nobody's.
+            target: what the request names, if the transport had to resolve it.
         """
-        work = partial(self._result, params, said, comer, _RequestHandle(tell, said.level))
+        work = partial(self._result, params, said, comer, _RequestHandle(tell, said.level), target)
         return await errors_as_answers(request, work, self._journal, comer.name, as_stateless_error)
 
     async def _result(
@@ -186,6 +194,7 @@ class Stateless:
         said: Envelope,
         comer: StatelessClient,
         outlet: _RequestHandle,
+        target: ResolvedName | None,
         request: Request,
     ) -> Raw:
         method = request.method
@@ -196,15 +205,15 @@ class Stateless:
             raise MethodNotFound(f"there is no method {method[:80]!r} here")
         caller = comer.caller(said.abilities, NoClient())
         if method in IN_EXTENSION:
-            return with_server_info(self.tasks.forward_server_requests(request, params, caller), VERSION)
+            return with_server_info(self.tasks.answer_in_extension(request, params, caller), VERSION)
         turn = self._turn(request, params, caller) if method in RETRIED else None
         if turn is not None and isinstance(turn.at, Answered | InputRequired):
             return self._written(method, turn.at, turn.bound)
         if said.level is None:
-            return await self._carry_out(request, params, said, caller, outlet, turn)
+            return await self._carry_out(request, params, said, caller, outlet, turn, target)
         self._router.set_log_level(caller, said.level)
         try:
-            return await self._carry_out(request, params, said, caller, outlet, turn)
+            return await self._carry_out(request, params, said, caller, outlet, turn, target)
         finally:
             self._router.clear_log_level(caller)
 
@@ -216,6 +225,7 @@ class Stateless:
         caller: Caller,
         outlet: _RequestHandle,
         turn: _MrtrRequest | None,
+        resolved: ResolvedName | None,
     ) -> Raw:
         if turn is None:
             answer = await self._router.answer(Exchange(request, params, caller, outlet, said.level))
@@ -229,17 +239,18 @@ class Stateless:
             if isinstance(outcome, RequestsToClient):
                 _check_can_answer(outcome.asked, said.abilities)
             return self._outcome(outcome, bound)
+        target = resolved or await self._router.resolve(caller.endpoint, request.method, asked)
 
         async def call(outlet: ClientHandle, tasked: Callable[[], None] | None) -> Raw:
-            exchange = Exchange(request, asked, caller, outlet, said.level, at, tasked)
+            exchange = Exchange(request, asked, caller, outlet, said.level, at, tasked, target)
             return self._written(request.method, await self._router.answer(exchange), bound)
 
         async def work(outlet: ClientHandle) -> Raw:
             if request.method != CALL.name or not said.abilities.tasks:
                 return await call(outlet, None)
-            return await self.tasks.carry_out(caller, asked, call, outlet)
+            return await self.tasks.carry_out(caller, target, asked, call, outlet)
 
-        if not can_answer_requests(said.abilities) or not self._router.may_park(caller, request.method, asked):
+        if not can_answer_requests(said.abilities) or not self._router.may_park(caller, target):
             return await work(outlet)
         parked = self._lot.begin(
             caller.owner, work, outlet.notify, token, identity=caller.identity, size=COPIES * len(request.params or b"")
@@ -254,7 +265,7 @@ class Stateless:
         Raises:
             InvalidParams: what it brings is not well-formed, or not for this request of this client, or too old, or
                 was good for one request that came before.
-            Crowded: see `_SpentStates`.
+            TooManyRequests: see `_SpentStates`.
             Forbidden, MissingAbility: see `_url_answers`.
         """
         retry = retry_of(params)

@@ -317,7 +317,7 @@ class TaskStore:
             size: bytes of the request, which the work holds until its end.
 
         Raises:
-            Crowded: too many jobs are unfinished, or there is no memory for this one.
+            TooManyRequests: too many jobs are unfinished, or there is no memory for this one.
         """
         if not self._working.has_room(owner, of_all=MAX_TASKS, of_one=MAX_PER_OWNER):
             raise TooManyRequests("too many tasks are in progress; finish or cancel some first")

@@ -16,13 +16,13 @@ from msgspec import Raw
 from host.downstream.charge import COPIES
 from host.downstream.task_store import HostedTask, TaskStore
 from host.errors import InvalidParams, InvalidRequest, MethodNotFound, MissingAbility, copy_of
-from host.exchange import Answered, Caller, ClientHandle, Exchange
+from host.exchange import Answered, Caller, ClientHandle, Exchange, ResolvedName
 from host.jsonrpc.messages import ErrorBody, Notification, Request
 from host.jsonrpc.raw import encode
 from host.outstanding import BrokenAnswer, PeerError
 from host.protocol.abilities import TASKS_EXTENSION, Abilities
 from host.protocol.codes import as_stateless_error
-from host.protocol.methods import CALL, target_of
+from host.protocol.methods import CALL
 from host.protocol.server_requests import stateless_form
 from host.protocol.stateless import with_server_info
 from host.protocol.tasks import (
@@ -70,13 +70,13 @@ class Tasks:
 
     # Handshake clients
 
-    def on_task_created(self, exchange: Exchange) -> Raw | None:
+    def start_if_requested(self, exchange: Exchange) -> Raw | None:
         """The answer to a call that shall be a task and can be one; None if it is to be carried out as it is."""
-        params, caller = exchange.params, exchange.caller
-        if exchange.request.method != CALL.name or not caller.abilities.tasks:
+        caller, target = exchange.caller, exchange.target
+        if exchange.request.method != CALL.name or not caller.abilities.tasks or target is None:
             return None
-        wanted = task_wanted(params)
-        server = None if wanted is None else self._router.task_server(caller, target_of(CALL.name, params)[1])
+        wanted = task_wanted(exchange.params)
+        server = None if wanted is None else self._router.task_server(target)
         if wanted is None or server is None:
             return None
 
@@ -101,7 +101,7 @@ class Tasks:
         job.become_task()
         return created_in_handshake(job.task)
 
-    async def answer(self, exchange: Exchange) -> Raw:
+    async def answer_in_handshake(self, exchange: Exchange) -> Raw:
         """The answer to a request of IN_HANDSHAKE.
 
         Raises:
@@ -153,13 +153,15 @@ class Tasks:
 
     # Stateless clients
 
-    async def carry_out(self, caller: Caller, params: Mapping[str, Raw], call: Call, outlet: ClientHandle) -> Raw:
+    async def carry_out(
+        self, caller: Caller, target: ResolvedName, params: Mapping[str, Raw], call: Call, outlet: ClientHandle
+    ) -> Raw:
         """A call of a tool, which may become a task if its caller takes one: then the answer is that task.
 
         Args:
             outlet: for what comes before it is a task.
         """
-        server = self._router.task_server(caller, target_of(CALL.name, params)[1]) if caller.abilities.tasks else None
+        server = self._router.task_server(target) if caller.abilities.tasks else None
         if server is None:
             return await call(outlet, None)
 
@@ -178,7 +180,7 @@ class Tasks:
         assert job.result is not None
         return job.result
 
-    def forward_server_requests(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:
+    def answer_in_extension(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:
         """The answer to a request of IN_EXTENSION, without our name on it.
 
         Raises:

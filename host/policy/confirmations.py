@@ -133,9 +133,9 @@ class ConfirmationQueue:
 
         Raises:
             Forbidden: a person said no.
-            Unanswered: nobody did, or nobody is there.
-            Changed: what was asked about is no more what it was.
-            Crowded: too many questions wait already.
+            Unconfirmed: nobody did, or nobody is there.
+            StaleApproval: what was asked about is no more what it was.
+            TooManyRequests: too many questions wait already.
         """
         key = _key(access)
         confirmation = self._open.get(key) or self._create(key, access, context)

@@ -333,7 +333,7 @@ class Definitions:
         """Whether the entry may be known to exist.
 
         Raises:
-            Changed: it may, but is held back.
+            StaleApproval: it may, but is held back.
         """
         # All of these are looked at in any case: how long it takes must not tell what is denied from what is missing.
         known = self._may_be_known(server, kind, name)

@@ -79,8 +79,9 @@ class Gate:
 
         Raises:
             Forbidden: the rules deny these arguments, or a person did.
-            Unanswered, Crowded: nobody answered, or too much is to be answered.
-            Changed: the entry was approved and is held back, since it changed; or it changed while a person was asked.
+            Unconfirmed, TooManyRequests: nobody answered, or too much is to be answered.
+            StaleApproval: the entry was approved and is held back, since it changed; or it changed while a person was
+            asked.
         """
         if not self.definitions.check_usable(server, kind, name, exists):
             return None
@@ -110,7 +111,7 @@ class Gate:
 
         Raises:
             Forbidden: it would have to be asked about, and no grant for it is there.
-            Changed: the entry is held back.
+            StaleApproval: the entry is held back.
         """
         if not self.definitions.check_usable(server, kind, name, exists):
             return None
@@ -142,7 +143,7 @@ class Gate:
         down before, and what became of it after.
 
         Raises:
-            Changed: it does not.
+            StaleApproval: it does not.
             AuditUnavailable: it cannot be written down, so it does not go.
         """
         decision, grant = self._revalidate(permit)
@@ -154,7 +155,7 @@ class Gate:
         """Before what was dispatched is sent once more: what it is for must still be open.
 
         Raises:
-            Changed: it is not.
+            StaleApproval: it is not.
         """
         server, kind, name = permit.server, permit.kind, permit.target
         if permit.epoch != self.policies.epoch and not self.definitions.is_visible(server, kind, name):

@@ -66,7 +66,8 @@ class Meter:
         cancelled was never there.
 
         Raises:
-            Crowded: too many calls in the time, too many waiting, or QUEUE_TIME is over. `data` says when to try again.
+            TooManyRequests: too many calls in the time, too many waiting, or QUEUE_TIME is over. `data` says when to
+            try again.
         """
         used = self._used
         calls = used.calls
@@ -116,7 +117,7 @@ class Meter:
         that does not say how many tokens it wants is taken to want the whole budget of them.
 
         Raises:
-            Crowded: one of the budgets does not have it. `data` says when to try again, if that is of use.
+            TooManyRequests: one of the budgets does not have it. `data` says when to try again, if that is of use.
         """
         questions, tokens = self._used.sampling, self._used.tokens
         wanted = 0

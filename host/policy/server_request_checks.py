@@ -67,7 +67,7 @@ def check_server_request(request: ServerRequest, params: Mapping[str, Raw], trus
     """The params of a question of a server that is trusted so far, as they may be passed on.
 
     Raises:
-        CannotAsk: they may not.
+        ServerRequestRejected: they may not.
     """
     found = dict(params)
     if trust is Trust.TRUSTED:

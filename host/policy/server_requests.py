@@ -70,7 +70,7 @@ class ServerRequests:
         """The params of a server's question as they may be passed on.
 
         Raises:
-            CannotAsk: not at all.
+            ServerRequestRejected: not at all.
         """
         trust = self._policies.trust(server)
         found = check_server_request(request, params, trust)
@@ -90,7 +90,7 @@ class ServerRequests:
         """The permit to put a server's question to a client; a person is asked if the rules say so.
 
         Raises:
-            Forbidden, Unanswered, Crowded, Changed: it may not be put.
+            Forbidden, Unconfirmed, TooManyRequests, StaleApproval: it may not be put.
         """
         uri = string(params["url"]) if request is ServerRequest.URL else None
         if not self._policies.has_server(server):
@@ -148,7 +148,7 @@ class ServerRequests:
         """A client's answer to a question for its roots, with those that the server may be told.
 
         Raises:
-            BrokeProtocol: it is no such answer, or holds more than MAX_ROOTS.
+            ProtocolViolation: it is no such answer, or holds more than MAX_ROOTS.
         """
         rules = self._policies.rules_of(server)
         alike = rules is not None and not rules.has_root_rules

@@ -147,7 +147,7 @@ def read_initialize_result(result: Raw) -> NegotiatedServer:
     """What the server answered.
 
     Raises:
-        WrongRevision: it settled on a revision that Colonnade does not speak.
+        UnsupportedRevision: it settled on a revision that Colonnade does not speak.
         ValueError: the result is not what `initialize` must be answered with.
     """
     found = members(result)

@@ -72,7 +72,7 @@ def server_request_of(
     With `identified`, sending the user to a page needs an `elicitationId`; the stateless revision has none.
 
     Raises:
-        CannotAsk: the params are not what the method needs (INVALID_PARAMS).
+        ServerRequestRejected: the params are not what the method needs (INVALID_PARAMS).
     """
     if method not in METHODS:
         return None
@@ -102,8 +102,8 @@ def adapt(question: ServerRequest, params: Mapping[str, Raw], abilities: Abiliti
     with who is really asking. No task is asked for, since none is ever declared.
 
     Raises:
-        CannotAsk: the client cannot be asked for this at all (METHOD_NOT_FOUND), or not in this mode or with this
-            content (INVALID_PARAMS).
+        ServerRequestRejected: the client cannot be asked for this at all (METHOD_NOT_FOUND), or not in this mode or
+        with this content (INVALID_PARAMS).
     """
     _refuse_undeclared(question, params, abilities)
     try:
@@ -201,7 +201,7 @@ def refuse_unsupported(question: ServerRequest, revision: Revision) -> None:
     """Refuse a question that does not exist in the revision settled with the server that asks it.
 
     Raises:
-        CannotAsk: it does not.
+        ServerRequestRejected: it does not.
     """
     if question in METHODS[ELICIT] and not revision.has_elicitation:
         raise ServerRequestRejected(METHOD_NOT_FOUND, f"{revision.name} has no elicitation")

@@ -183,10 +183,10 @@ class Client:
         a question stops it. Cancelling this, and the deadline, call the request off at the server.
 
         Raises:
-            Refused, BrokeProtocol, TimedOut, Unavailable: what became of it; see host/errors.py.
+            ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable: what became of it; see host/errors.py.
             MissingAbility: the server had to ask what this caller, who can be told so, declares no capability for.
             InvalidParams: the progress token or `_meta` is of the wrong type.
-            Changed, AuditUnavailable: it may not be sent any more; see `Gate.dispatch`.
+            StaleApproval, AuditUnavailable: it may not be sent any more; see `Gate.dispatch`.
         """
         exchange = permit.exchange
         params = with_target(exchange.request.method, exchange.params, permit.target)
@@ -391,7 +391,7 @@ class Client:
         server meanwhile.
 
         Raises:
-            BrokeProtocol: clients could not read it.
+            ProtocolViolation: clients could not read it.
             TooLarge: there is no memory for it.
         """
         cleans = self._gate.policies.sanitizes(self.server)

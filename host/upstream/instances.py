@@ -126,7 +126,7 @@ class Instances:
         """A seat for the exchange, for the block.
 
         Raises:
-            TooMany: as many instances live as may.
+            TooManyResources: as many instances live as may.
             Unavailable: it cannot be started.
         """
         key = exchange.caller.instance_key if self.spec.isolation is Isolation.PER_CLIENT else None

@@ -51,8 +51,8 @@ class MrtrDriver:
         """The unfinished answer, for a caller that goes on with it itself.
 
         Raises:
-            BrokeProtocol, Forbidden: it asks what it may not, or gives a state of more than MAX_STATE.
-            Unanswered, Crowded, Changed: a person had to be asked whether it may.
+            ProtocolViolation, Forbidden: it asks what it may not, or gives a state of more than MAX_STATE.
+            Unconfirmed, TooManyRequests, StaleApproval: a person had to be asked whether it may.
         """
         more = self._read(result)
         if more.state is not None and len(more.state.encode()) > MAX_STATE:
@@ -68,8 +68,8 @@ class MrtrDriver:
         """The finished answer that follows this one, once all questions on the way have been answered.
 
         Raises:
-            BrokeProtocol, Forbidden: the server asks what it may not, or without end.
-            Refused: the client refused to answer what cannot be declined.
+            ProtocolViolation, Forbidden: the server asks what it may not, or without end.
+            ServerErrorResponse: the client refused to answer what cannot be declined.
         """
         known: _KnownAnswers = {}
         rounds = polls = 0
@@ -126,8 +126,8 @@ class MrtrDriver:
         """The client's answers to all of these, by their keys.
 
         Raises:
-            BrokeProtocol, Forbidden: one of them may not be asked. Then none is.
-            Refused: the client refused to answer what cannot be declined.
+            ProtocolViolation, Forbidden: one of them may not be asked. Then none is.
+            ServerErrorResponse: the client refused to answer what cannot be declined.
         """
         parsed = {key: self._parse_request(*each)[0] for key, each in requests.items()}
         adapted = {key: self._adapt(*each) for key, each in requests.items()}

@@ -85,9 +85,9 @@ async def negotiate(
             or is out of order.
 
     Raises:
-        ShakesHandsOnly, StatelessOnly: it must be started again, for a `dialect` that says so.
+        HandshakeOnly, StatelessOnly: it must be started again, for a `dialect` that says so.
         PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
-        WrongRevision: it speaks only revisions that we do not speak.
+        UnsupportedRevision: it speaks only revisions that we do not speak.
     """
     if not dialect.may_be_stateless:
         return await initialize(link, peer, asks)
@@ -242,7 +242,7 @@ async def initialize(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> N
 
     Raises:
         PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
-        WrongRevision: it answered with a revision that we do not speak.
+        UnsupportedRevision: it answered with a revision that we do not speak.
     """
     return await _read_initialize_result(link, peer, await peer.request(INITIALIZE, initialize_params(VERSION, asks)))
 

@@ -89,7 +89,8 @@ class ResourceWatches:
         """Whoever has the permit hears of changes from now on, through `notify`. Returns once the server has agreed.
 
         Raises:
-            Refused, BrokeProtocol, TimedOut, Unavailable, TooMany: it has not; what was agreed to before stays.
+            ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable, TooManyResources: it has not; what was agreed
+            to before stays.
         """
         uri, caller = permit.target, permit.exchange.caller
         if uri not in self._watchers:

@@ -356,7 +356,7 @@ class ServerMessages:
         """The params of a question in an unfinished answer, as the caller may get them.
 
         Raises:
-            CannotAsk: it may not be asked this.
+            ServerRequestRejected: it may not be asked this.
         """
         server_request, params = parsed
         if not self._gate.server_requests.allows(self._server, server_request):

@@ -193,7 +193,7 @@ class Upstreams:
 
         Raises, here or on entering:
             Unavailable: there is none now.
-            TooMany: there are as many dedicated instances as may be.
+            TooManyResources: there are as many dedicated instances as may be.
         """
         upstream = self._get(server)
         if upstream.spec.isolation is Isolation.SHARED:

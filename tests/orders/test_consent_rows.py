@@ -290,11 +290,12 @@ async def test_p1_and_takes_the_same_way(
                 assert answer is not None
                 return write(answer).decode()
             caller = Caller("test", endpoint, None, abilities_of(STATELESS, encode({"elicitation": {}})))
-            if method == "tools/call":
-                assert world.router.param_headers(endpoint, asked["name"]) == ()
-                assert world.router.task_server(caller, asked["name"]) is None
             if method in TARGETED:
-                world.router.may_park(caller, method, members(encode(asked)))
+                target = await world.router.resolve(endpoint, method, members(encode(asked)))
+                if method == "tools/call":
+                    assert world.router.param_headers(target) == ()
+                    assert world.router.task_server(target) is None
+                world.router.may_park(caller, target)
             try:
                 return repr(await world.mrtr_round(method, asked, endpoint=endpoint))
             except ColonnadeError as error:

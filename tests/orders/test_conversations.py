@@ -789,7 +789,7 @@ STEPS = {
 def test_whatever_happens_everything_ends_once_and_nothing_is_left(script: list[Step]) -> None:
     """(rules 24, 38, 45, 47, 71, 80, 108)"""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection, "PING_EVERY", PARKED)  # most of the time would go into them
+        patch.setattr(connection, "PING_INTERVAL", PARKED)  # most of the time would go into them
         trio.run(Machine().play, script, clock=MockClock(autojump_threshold=0))
 
 

@@ -55,7 +55,7 @@ async def start_response(send: Send, status: int, headers: Mapping[str, str]) ->
 
 async def send_body(send: Send, data: bytes, *, more: bool, moves: Callable[[], None] | None = None) -> None:
     """A part of the body, in pieces: a listener holds a second copy of what it is given until the client takes it.
-    `wait_activity` is called whenever a piece was taken."""
+    `moves` is called whenever a piece was taken."""
     for start_at in range(0, len(data) - CHUNK, CHUNK):
         piece = data[start_at : start_at + CHUNK]
         await send({"type": "http.response.body", "body": piece, "more_body": True})

@@ -71,7 +71,7 @@ async def read_body(receive: Receive, charge: RequestCharge) -> bytes:
 
     Raises:
         Rejected: it is too long, or too slow, or there is no memory for it.
-        Gone: it will not come.
+        ClientGone: it will not come.
     """
     parts: list[bytes] = []
     size = 0
@@ -106,7 +106,7 @@ async def read_message(
 
     Raises:
         Rejected: the body is too long or too slow, there is no memory for it, or too many large ones are being read.
-        Gone: the client has left.
+        ClientGone: the client has left.
     """
     data = await read_body(receive, charge)
     if not is_heavy(data):

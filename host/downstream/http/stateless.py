@@ -22,9 +22,10 @@ from host.downstream.http.security import Refusal
 from host.downstream.listen_streams import listen, requested_filter
 from host.downstream.stateless import Stateless, StatelessClient, can_answer_requests
 from host.errors import ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
+from host.exchange import ResolvedName
 from host.jsonrpc.messages import Failure, Request, Success, write
 from host.memory import Budget, OverBudget, client_owner
-from host.protocol.methods import CALL, target_of
+from host.protocol.methods import CALL
 from host.protocol.param_headers import check, check_params, check_version
 from host.protocol.stateless import Envelope, envelope, read_stated
 from host.protocol.subscriptions import LISTEN, Filter, farewell
@@ -65,18 +66,19 @@ class StatelessHttp:
             Rejected: it is refused with a status.
         """
         comer = _client_of(visit)
-        params, said = self._judged(visit, request, comer)
+        params, said, target = await self._judged(visit, request, comer)
         if request.method == LISTEN:
             await self._listen(visit, request, params, said, comer)
         else:
-            await self._answer(visit, request, params, said, comer)
+            await self._answer(visit, request, params, said, comer, target)
 
-    def _judged(
+    async def _judged(
         self, visit: HttpRequest, request: Request, comer: StatelessClient
-    ) -> tuple[Mapping[str, Raw], Envelope]:
+    ) -> tuple[Mapping[str, Raw], Envelope, ResolvedName | None]:
         """What the request says of itself, once everything that may be wrong with it has been looked for, in this
         order: the envelope, the headers, the revision, the headers of a tool's own. A method that there is not is
-        refused by whoever answers."""
+        refused by whoever answers. And the tool that it calls, if it calls one."""
+        target = None
         try:
             params = params_of(request)
             found = read_stated(params)
@@ -84,14 +86,20 @@ class StatelessHttp:
             check(request.method, params, visit.headers.all)
             said = envelope(found)
             if request.method == CALL.name:
-                _, tool = target_of(CALL.name, params)
-                check_params(params, self._router.param_headers(comer.endpoint, tool), visit.headers.all)
+                target = await self._router.resolve(comer.endpoint, CALL.name, params)
+                check_params(params, self._router.param_headers(target), visit.headers.all)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
-        return params, said
+        return params, said, target
 
     async def _answer(
-        self, visit: HttpRequest, request: Request, params: Mapping[str, Raw], said: Envelope, comer: StatelessClient
+        self,
+        visit: HttpRequest,
+        request: Request,
+        params: Mapping[str, Raw],
+        said: Envelope,
+        comer: StatelessClient,
+        target: ResolvedName | None,
     ) -> None:
         scope = trio.CancelScope()
         leaving = partial(cancel_when_gone, visit.receive, scope)
@@ -101,7 +109,7 @@ class StatelessHttp:
         answer: Success | Failure | None = None
         try:
             with scope, visit.charge.droppable() as dropping:
-                answer = await self._stateless.answer(request, params, said, comer, reply.enqueue)
+                answer = await self._stateless.answer(request, params, said, comer, reply.enqueue, target)
         finally:
             self._replies.end(reply)
         if answer is None and dropping.cancelled_caught:
