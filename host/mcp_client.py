@@ -41,7 +41,7 @@ class McpClient:
         if not revision.stateless:
             return await self.peer.request(method, params)
         param_headers = await self._param_headers(params) if method == CALL.name else ()
-        result = await ask(self.peer, revision, {}, method, params, mirrors=param_headers)
+        result = await ask(self.peer, revision, {}, method, params, param_headers=param_headers)
         return strip_hop_fields(result) if is_object(result) else result
 
     async def _param_headers(self, params: Raw | None) -> tuple[ParamHeader, ...]:
@@ -58,10 +58,10 @@ class _ResponsesOnly:
     def owner_of(self, subject: None) -> Hashable:
         return None
 
-    def on_request(self, peer: Peer[None], request: Request, behind: InFlight[None]) -> Callable[[], Awaitable[Raw]]:
+    def on_request(self, peer: Peer[None], request: Request, in_flight: InFlight[None]) -> Callable[[], Awaitable[Raw]]:
         return _pong if request.method == PING else _method_not_found
 
-    def on_notification(self, notice: Notification, behind: InFlight[None]) -> None:
+    def on_notification(self, notice: Notification, in_flight: InFlight[None]) -> None:
         return
 
     def on_dropped(self, what: str, detail: str) -> None:

@@ -15,7 +15,7 @@ import trio
 from msgspec import Raw
 
 from host.errors import TOO_LARGE, copy_of
-from host.jsonrpc.conversation import Asked
+from host.jsonrpc.conversation import Outgoing
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.jsonrpc.raw import members, value
 from host.protocol.meta import TOKEN
@@ -69,7 +69,7 @@ class OutstandingRequests(Generic[T]):
 
     def __init__(self, owner_of: Callable[[T], Hashable] = id) -> None:
         self._owner_of = owner_of
-        self._requests: Asked[_Waiter[T]] = Asked()
+        self._requests: Outgoing[_Waiter[T]] = Outgoing()
         self._abandoned: dict[int, tuple[Hashable | None, float, LateResultCallback | None]] = {}
         self._progress: dict[int, Callable[[dict[str, Raw]], None]] = {}
         self._last_token = 0
@@ -98,7 +98,7 @@ class OutstandingRequests(Generic[T]):
         if self._lost is not None:
             raise copy_of(self._lost)
         waiter = _Waiter(subject)
-        request = self._requests.ask(method, params, waiter)
+        request = self._requests.add(method, params, waiter)
         assert isinstance(request.id, int)
         try:
             await send(request)
@@ -129,7 +129,7 @@ class OutstandingRequests(Generic[T]):
     def on_response(self, message: Success | Failure | Malformed) -> bool:
         """Take an answer, or what should have been one. False if nobody waits for it, nor ever did: an answer to a
         request that was called off meanwhile is lawful, and means nothing."""
-        waiter = self._requests.answer(message)
+        waiter = self._requests.take(message)
         if waiter is None:
             return type(message.id) is int and self._on_late_response(message.id, message)
         if isinstance(message, Success):

@@ -15,7 +15,7 @@ import trio
 from msgspec import Raw
 
 from host.errors import TOO_LARGE, TOO_MANY_REQUESTS
-from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
+from host.jsonrpc.conversation import CANCELLED, Incoming, cancelled_reason
 from host.jsonrpc.messages import (
     INVALID_PARAMS,
     ErrorBody,
@@ -29,7 +29,7 @@ from host.jsonrpc.messages import (
 from host.jsonrpc.strict import has_more_tokens, tokens
 from host.outstanding import LateResultCallback, OutstandingRequests, PeerError
 from host.protocol.methods import PROGRESS
-from host.wire.link import Arrival, Link, LinkLost, Parcel
+from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
 
 MAX_NOTIFICATION = 128 * 1024
 """Bytes of the params of a notification."""
@@ -113,7 +113,7 @@ class Peer(Generic[T]):
         self._handler = handler
         self._nursery = nursery
         self._outstanding: OutstandingRequests[T] = OutstandingRequests(handler.owner_of)
-        self._incoming: Serving[trio.CancelScope] = Serving()
+        self._incoming: Incoming[trio.CancelScope] = Incoming()
         self._refusing = 0
         self.ended = trio.Event()
         self.lost = LinkLost("the connection was closed")
@@ -140,7 +140,7 @@ class Peer(Generic[T]):
             PeerError, BrokenAnswer, LinkLost: see `OutstandingRequests.request`.
         """
         send = partial(self._send, headers)
-        return await self._outstanding.request(method, params, send, self._link.call_off, subject, on_late_result)
+        return await self._outstanding.request(method, params, send, self._link.send_cancel, subject, on_late_result)
 
     async def notify(self, method: str, params: Raw | None = None, about: Id | None = None) -> None:
         """Send a notification.
@@ -173,19 +173,19 @@ class Peer(Generic[T]):
     async def _send(self, headers: tuple[tuple[str, str], ...], request: Request) -> None:
         await self._link.send(Parcel(request, headers=headers))
 
-    def _on_message(self, arrival: Arrival) -> None:
+    def _on_message(self, received: ReceivedMessage) -> None:
         if self.ended.is_set():
             return
         self.last_received_at = trio.current_time()
-        message = arrival.message
+        message = received.message
         if isinstance(message, Success):
             self._on_response(message)
         elif isinstance(message, Failure):
             self._on_response(_bounded(message))
         elif isinstance(message, Notification):
-            self._on_notification(message, arrival.about)
+            self._on_notification(message, received.about)
         elif isinstance(message, Request):
-            self._on_request(message, arrival.about)
+            self._on_request(message, received.about)
         else:
             self._on_malformed(message)
 
@@ -207,7 +207,7 @@ class Peer(Generic[T]):
         elif notice.method == PROGRESS:
             self._on_progress(notice)
         elif notice.method == CANCELLED:
-            scope = self._incoming.named_by(notice)
+            scope = self._incoming.cancelled_by(notice)
             if scope is not None:
                 scope.cancel(cancelled_reason(notice))
             else:

@@ -315,7 +315,9 @@ class Router:
 
     def _instructions_of(self, server: str) -> str | None:
         try:
-            return self._gate.definitions.instructions(server, self._upstreams.ready_client(server).offer.instructions)
+            return self._gate.definitions.instructions(
+                server, self._upstreams.ready_client(server).negotiated.instructions
+            )
         except UpstreamError:
             return None
 
@@ -432,11 +434,11 @@ class Router:
             return Answered(NO_COMPLETION)
         if permit is None:
             raise self._refresh_and_not_found(server, kind, name)
-        async with self._gate.policies.meter(server).slot(), self._upstreams.lease(server, exchange) as seat:
-            if not seat.client.offer.has_completions:
+        async with self._gate.policies.meter(server).slot(), self._upstreams.lease(server, exchange) as lease:
+            if not lease.client.negotiated.has_completions:
                 return Answered(NO_COMPLETION)
             try:
-                answer = await seat.client.call(permit)
+                answer = await lease.client.call(permit)
                 if isinstance(answer, Answered):
                     self._gate.policies.meter(server).check_result_size(len(answer.result))
                 return answer
@@ -451,11 +453,11 @@ class Router:
         if exchange.round is not None and exchange.round.server not in (None, permit.server):
             raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
         meter = self._gate.policies.meter(permit.server)
-        async with meter.slot(), self._upstreams.lease(permit.server, exchange) as seat:
-            if method.capability not in seat.client.offer.capabilities:
+        async with meter.slot(), self._upstreams.lease(permit.server, exchange) as lease:
+            if method.capability not in lease.client.negotiated.capabilities:
                 raise _not_found(permit.kind, name)
             try:
-                answer = await seat.client.call(permit)
+                answer = await lease.client.call(permit)
             except ServerErrorResponse as refusal:
                 if refusal.code == URL_REQUIRED:
                     await self._admit_urls(refusal, permit)

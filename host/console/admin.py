@@ -253,7 +253,7 @@ class HostAdmin(PolicyAdmin):
     ) -> dict[str, Any]:
         if channel not in self._confirmations.spec.answers:
             raise AdminError(f"the configuration does not let the {channel.value} answer (ask.answers)")
-        pending = next((matter for matter in self._confirmations.list_all() if matter.id == id), None)
+        pending = next((confirmation for confirmation in self._confirmations.list_all() if confirmation.id == id), None)
         if pending is None:
             raise AdminError("this question is not there any more: it was answered, called off, or is void")
         choice = ConfirmationAnswer(answer)
@@ -335,7 +335,7 @@ class HostAdmin(PolicyAdmin):
             "detail": visible(describe_state(state)),
             "trust": spec.trust.value,
             "isolation": spec.isolation.value,
-            "revision": state.client.offer.revision.name if isinstance(state, Ready) else "",
+            "revision": state.client.negotiated.revision.name if isinstance(state, Ready) else "",
             "entries": {
                 LISTINGS[kind].member: len(self._catalog.snapshot(kind).by_server.get(spec.id, ())) for kind in Kind
             },

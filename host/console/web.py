@@ -44,7 +44,7 @@ from host.console.api import (
 )
 from host.console.login import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSession, ConsoleSessions, TooManyTries
 from host.downstream.http.replies import HEARTBEAT_INTERVAL, respond, send_body, start_response
-from host.downstream.http.request import BODY_TIMEOUT, NO_HEADERS, ClientGone, cancel_when, until_gone
+from host.downstream.http.request import BODY_TIMEOUT, NO_HEADERS, ClientGone, cancel_when, until_disconnect
 from host.downstream.http.security import NO_CONNECTION_MESSAGE, RETRY_AFTER, Headers
 from host.jsonrpc.raw import REFUSALS
 from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
@@ -242,7 +242,7 @@ class ConsoleApp:
         if list(self._streams.values()).count(session) >= MAX_STREAMS:
             raise _Refused(429, f"this console is open in {MAX_STREAMS} pages already")
         await start_response(send, 200, _NDJSON)
-        async with until_gone(receive) as nursery:
+        async with until_disconnect(receive) as nursery:
             scope = nursery.cancel_scope
             nursery.start_soon(cancel_when, self._stop, scope)
             self._streams[scope] = session

@@ -53,14 +53,14 @@ class RequestCharge:
         """The memory was needed elsewhere."""
         return self._held.dropped
 
-    def add_request_bytes(self, more: int) -> None:
+    def add_request_bytes(self, size: int) -> None:
         """So many bytes more of the request have come.
 
         Raises:
             OverBudget: they do not fit.
         """
-        self._held.grow(more)
-        self._body += more
+        self._held.grow(size)
+        self._body += size
 
     def begin_processing(self) -> None:
         """The request is whole, and is about to be carried out.

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from host.downstream.charge import NO_MEMORY_MESSAGE, RequestCharge, memory_cancelled
-from host.downstream.error_answers import unchanged
+from host.downstream.error_answers import error_body
 from host.downstream.sessions import Session
 from host.downstream.stateless_stdio import StatelessStdio
 from host.errors import ColonnadeError, Unavailable
@@ -44,107 +44,109 @@ class DuplexSession:
     def __init__(
         self,
         session: Session,
-        say: Callable[[Message], bool],
+        enqueue: Callable[[Message], bool],
         send: Callable[[Message], Awaitable[None]],
         nursery: trio.Nursery,
         stateless: StatelessStdio | None = None,
     ) -> None:
         self._session = session
         self._stateless = stateless
-        self._openings = 0
+        self._open_handshakes = 0
         """Handshakes under way: their client may not wait for the answer."""
-        self._say = say
+        self._enqueue = enqueue
         self._send = send
         self._nursery = nursery
 
     def on_received(self, received: Received) -> None:
         """One message from the client, or a batch of them if its revision has batches."""
-        for each in self._session.messages_in(received)[0]:
-            self._take(each)
+        for message in self._session.messages_in(received)[0]:
+            self._dispatch(message)
 
     def reject(self, why: str) -> None:
         """What came could not be read at all."""
-        self._say(Failure(ErrorBody(PARSE_ERROR, why)))
+        self._enqueue(Failure(ErrorBody(PARSE_ERROR, why)))
 
-    def _take(self, message: Message | Malformed) -> None:
+    def _dispatch(self, message: Message | Malformed) -> None:
         if isinstance(message, Request):
-            self._called(message)
+            self._on_request(message)
         elif isinstance(message, Notification):
             self._session.on_notification(message)
         elif isinstance(message, Malformed) and not message.answers:
-            self._say(Failure(ErrorBody(message.code, message.why), message.id))
+            self._enqueue(Failure(ErrorBody(message.code, message.why), message.id))
         else:
             self._session.on_response(message)
 
-    def _called(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         if request.id in self._session.serving:
-            self._say(Failure(ErrorBody(INVALID_REQUEST, "this id is in flight already"), request.id))
+            self._enqueue(Failure(ErrorBody(INVALID_REQUEST, "this id is in flight already"), request.id))
         # In a batch `initialize` cannot be the first: which revision has batches is known only after it.
         elif request.method == INITIALIZE and self._session.opening is None:
-            self._openings += 1
+            self._open_handshakes += 1
             scope = self._session.begin(request)
             self._nursery.start_soon(self._open, request, scope, self._session.open(request))
         elif (refusal := self._session.check_flood(request)) is not None:
-            self._say(refusal)
+            self._enqueue(refusal)
         else:
-            self._charged(request)
+            self._charge_and_start(request)
 
-    def _charged(self, request: Request) -> None:
+    def _charge_and_start(self, request: Request) -> None:
         charge = RequestCharge(self._session.memory, client_owner(self._session.identity))
         try:
             charge.add_request_bytes(len(request.params or b""))
             charge.begin_processing()
         except OverBudget:
             charge.release()
-            self._say(Failure(ErrorBody(Unavailable.code, NO_MEMORY_MESSAGE), request.id))
+            self._enqueue(Failure(ErrorBody(Unavailable.code, NO_MEMORY_MESSAGE), request.id))
             return
         if self._stateless is None:
             self._nursery.start_soon(self._answer, request, self._session.begin(request), charge)
         else:
-            self._called_either_way(request, self._stateless, charge)
+            self._start_by_era(request, self._stateless, charge)
 
-    def _called_either_way(self, request: Request, stateless: StatelessStdio, charge: RequestCharge) -> None:
+    def _start_by_era(self, request: Request, stateless: StatelessStdio, charge: RequestCharge) -> None:
         try:
-            way = era_over_stdio(request.method, envelope=has_envelope(request.opened), initialized=self._greeted)
+            era = era_over_stdio(
+                request.method, envelope=has_envelope(request.opened), initialized=self._handshake_begun
+            )
         except ColonnadeError as error:
             charge.release()
-            self._say(Failure(unchanged(error), request.id))
+            self._enqueue(Failure(error_body(error), request.id))
             return
         scope = self._session.begin(request)
-        if way is Era.SESSION:
+        if era is Era.SESSION:
             self._nursery.start_soon(self._answer, request, scope, charge)
         else:
-            self._nursery.start_soon(self._answer_alone, request, scope, stateless, charge)
+            self._nursery.start_soon(self._answer_stateless, request, scope, stateless, charge)
 
-    async def _answer_alone(
+    async def _answer_stateless(
         self, request: Request, scope: trio.CancelScope, stateless: StatelessStdio, charge: RequestCharge
     ) -> None:
         with charge, charge.droppable() as dropping:
-            await stateless.answer(request, scope, self._say, self._send)
+            await stateless.answer(request, scope, self._enqueue, self._send)
         if dropping.cancelled_caught:
             await self._send(memory_cancelled(request.id))
 
     @property
-    def _greeted(self) -> bool:
-        return self._openings > 0 or self._session.opening is not None
+    def _handshake_begun(self) -> bool:
+        return self._open_handshakes > 0 or self._session.opening is not None
 
     async def _open(self, request: Request, scope: trio.CancelScope, opening: Awaitable[Success | Failure]) -> None:
         try:
             answer = await opening
         finally:
-            self._openings -= 1
+            self._open_handshakes -= 1
             self._session.serving.end(request.id, scope)  # noted for its id alone: this is never called off
         await self._send(answer)
 
     async def _answer(self, request: Request, scope: trio.CancelScope, charge: RequestCharge) -> None:
         done = False
 
-        def say(message: Notification | Request) -> bool:
-            return not done and self._say(message)
+        def enqueue(message: Notification | Request) -> bool:
+            return not done and self._enqueue(message)
 
         answer: Success | Failure | None = None
         with charge, charge.droppable() as dropping:
-            answer = await self._session.answer(request, scope, say)
+            answer = await self._session.answer(request, scope, enqueue)
         done = True
         if dropping.cancelled_caught:
             answer = memory_cancelled(request.id)

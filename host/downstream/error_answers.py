@@ -23,7 +23,7 @@ def params_of(request: Request) -> dict[str, Raw]:
     return dict(request.opened)
 
 
-def unchanged(error: ColonnadeError) -> ErrorBody:
+def error_body(error: ColonnadeError) -> ErrorBody:
     return ErrorBody(error.code, error.message, error.data)
 
 
@@ -31,14 +31,15 @@ async def errors_as_answers(
     request: Request,
     work: Callable[[Request], Awaitable[Raw]],
     journal: Journal,
-    name: str,
-    body_of: Callable[[ColonnadeError], ErrorBody] = unchanged,
+    client_name: str,
+    body_of: Callable[[ColonnadeError], ErrorBody] = error_body,
 ) -> Success | Failure:
-    """The answer to the request: what `work` gives, or why it gives nothing. `name` is who asked, for the log."""
+    """The answer to the request: what `work` gives, or why it gives nothing. `client_name` is who asked, for the
+    log."""
     try:
         return Success(request.id, await work(request))
     except ColonnadeError as error:
         return Failure(body_of(error), request.id)
     except Exception as problem:  # noqa: BLE001 - one request's trouble must not reach any other
-        journal.note(InternalError(f"{request.method[:80]} for {name}", problem))
+        journal.note(InternalError(f"{request.method[:80]} for {client_name}", problem))
         return Failure(ErrorBody(INTERNAL_ERROR, INTERNAL_ERROR_MESSAGE), request.id)

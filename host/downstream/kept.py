@@ -20,7 +20,7 @@ from host.wire.link import LinkLost
 T = TypeVar("T", bound=Hashable)
 E = TypeVar("E", bound=Exception)
 
-Asked: TypeAlias = tuple[str, dict[str, Raw]]
+MethodAndParams: TypeAlias = tuple[str, dict[str, Raw]]
 """The method and the params of a question."""
 
 
@@ -33,7 +33,7 @@ class OpenServerRequest:
 
     __slots__ = ("_end", "_ended", "asked", "key", "since")
 
-    def __init__(self, key: str, asked: Asked) -> None:
+    def __init__(self, key: str, asked: MethodAndParams) -> None:
         self.key = key
         self.asked = asked
         self.since = trio.current_time()
@@ -79,7 +79,7 @@ class OpenServerRequests:
     def get(self, key: str) -> OpenServerRequest | None:
         return self._open.get(key)
 
-    def asked(self) -> dict[str, Asked]:
+    def by_key(self) -> dict[str, MethodAndParams]:
         """What is asked now, by key, oldest first."""
         return {key: question.asked for key, question in self._open.items()}
 
@@ -122,9 +122,10 @@ class ByOwner(Generic[T]):
     def __len__(self) -> int:
         return len(self._owners)
 
-    def has_room(self, owner: Hashable, *, of_all: int, of_one: int) -> bool:
-        """Whether this owner may have one more, where all have `of_all` together and each has `of_one` at most."""
-        return len(self._owners) < of_all and self._counts.get(owner, 0) < of_one
+    def has_room(self, owner: Hashable, *, max_total: int, max_per_owner: int) -> bool:
+        """Whether this owner may have one more, where all have `max_total` together and each has `max_per_owner` at
+        most."""
+        return len(self._owners) < max_total and self._counts.get(owner, 0) < max_per_owner
 
     def add(self, thing: T, owner: Hashable) -> None:
         self._owners[thing] = owner
@@ -150,7 +151,7 @@ class KeptResults(Generic[T]):
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def add(self, thing: T, size: int, *, most_bytes: int, most: float = math.inf) -> list[T]:
+    def add(self, thing: T, size: int, *, max_bytes: int, max_count: float = math.inf) -> list[T]:
         """Keep one more.
 
         Args:
@@ -163,7 +164,7 @@ class KeptResults(Generic[T]):
         self._sizes[thing] = size
         self._bytes += size
         dropped: list[T] = []
-        while len(self._sizes) > 1 and (len(self._sizes) > most or self._bytes > most_bytes):
+        while len(self._sizes) > 1 and (len(self._sizes) > max_count or self._bytes > max_bytes):
             oldest = next(iter(self._sizes))
             self.drop(oldest)
             dropped.append(oldest)

@@ -26,7 +26,7 @@ from host.wire.link import LinkLost
 AGREEMENT_TIMEOUT = 0.5
 """Seconds in which servers may agree to tell of resources before the acknowledgement goes out without them."""
 
-Say = Callable[[Notification], bool]
+Enqueue = Callable[[Notification], bool]
 """Puts a notification on the stream without waiting; False if its client does not read."""
 
 
@@ -34,16 +34,16 @@ class _ListenHandle:
     """What is told goes to the stream, marked as the subscription's. Implements `host.exchange.ClientHandle`, but
     nobody is asked by it."""
 
-    def __init__(self, id: Id, say: Say) -> None:
+    def __init__(self, id: Id, enqueue: Enqueue) -> None:
         self._id = id
-        self._say = say
+        self._enqueue = enqueue
         self._early: list[Notification] | None = []
-        self.overflown = trio.Event()
+        self.overflowed = trio.Event()
 
     def acknowledge(self, granted: Filter) -> None:
         """Nothing may come before this."""
         early, self._early = self._early or [], None
-        self._put(acknowledgement(self._id, granted))
+        self._enqueue_or_overflow(acknowledgement(self._id, granted))
         for notice in early:
             self.forward(notice)
 
@@ -55,7 +55,7 @@ class _ListenHandle:
         if self._early is not None:
             self._early.append(notice)
         else:
-            self._put(tagged(notice, self._id))
+            self._enqueue_or_overflow(tagged(notice, self._id))
 
     async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         raise LinkLost("the client can be asked nothing here")
@@ -64,40 +64,40 @@ class _ListenHandle:
         self.forward(notice)
         await trio.lowlevel.checkpoint()
 
-    def _put(self, notice: Notification) -> None:
-        if not self._say(notice):
-            self.overflown.set()
+    def _enqueue_or_overflow(self, notice: Notification) -> None:
+        if not self._enqueue(notice):
+            self.overflowed.set()
 
 
 async def listen(
     router: Router,
     tasks: Tasks,
     id: Id,
-    wanted: Filter,
-    comer: StatelessClient,
+    requested: Filter,
+    client: StatelessClient,
     abilities: Abilities,
-    say: Say,
+    enqueue: Enqueue,
     stop: trio.Event,
 ) -> None:
     """Tell the client of request `id` of everything that it wants and can have, until `stop` is set, or until it reads
     too slowly: what it then missed it finds by asking again. Cancelling this ends it without a word."""
-    listener = _ListenHandle(id, say)
-    caller = comer.caller(abilities, listener)
+    listener = _ListenHandle(id, enqueue)
+    caller = client.caller(abilities, listener)
     changes = await track_changes(router, caller)
-    followed = tasks.watch(caller, wanted.tasks, listener.forward)
+    watched_tasks = tasks.watch(caller, requested.tasks, listener.forward)
     try:
         async with trio.open_nursery() as nursery:
-            watching = _StreamWatches(router, caller, wanted.uris)
-            nursery.start_soon(watching.run)
+            watches = _StreamWatches(router, caller, requested.uris)
+            nursery.start_soon(watches.run)
             with trio.move_on_after(AGREEMENT_TIMEOUT):
-                await watching.settled.wait()
-            listener.acknowledge(Filter(wanted.lists, watching.agreed_uris(), followed))
-            nursery.start_soon(changes.notify_changes, listener.send, wanted.lists)
-            nursery.start_soon(cancel_when, listener.overflown, nursery.cancel_scope)
+                await watches.settled.wait()
+            listener.acknowledge(Filter(requested.lists, watches.agreed_uris(), watched_tasks))
+            nursery.start_soon(changes.notify_changes, listener.send, requested.lists)
+            nursery.start_soon(cancel_when, listener.overflowed, nursery.cancel_scope)
             await stop.wait()
             nursery.cancel_scope.cancel()
     finally:
-        tasks.unwatch(followed, listener.forward)
+        tasks.unwatch(watched_tasks, listener.forward)
         router.release(caller)
 
 
@@ -108,10 +108,10 @@ def requested_filter(params: Mapping[str, Raw], abilities: Abilities) -> Filter:
         InvalidParams: it does not say so.
         MissingAbility: it names tasks, and declares that it knows none.
     """
-    wanted = filter_of(params)
-    if wanted.tasks:
+    requested = filter_of(params)
+    if requested.tasks:
         check_declared(abilities)
-    return wanted
+    return requested
 
 
 class _StreamWatches:
@@ -120,12 +120,12 @@ class _StreamWatches:
     def __init__(self, router: Router, caller: Caller, uris: tuple[str, ...]) -> None:
         self._router = router
         self._caller = caller
-        self._asked: dict[str, bool | None] = dict.fromkeys(uris)
+        self._agreed: dict[str, bool | None] = dict.fromkeys(uris)
         self.settled = trio.Event()
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
-            for uri in self._asked:
+            for uri in self._agreed:
                 nursery.start_soon(self._watch, uri)
         self.settled.set()
 
@@ -133,7 +133,7 @@ class _StreamWatches:
         """Those whose server has agreed, or has not yet answered but says that it tells of such changes."""
         return tuple(
             uri
-            for uri, agreed in self._asked.items()
+            for uri, agreed in self._agreed.items()
             if agreed or (agreed is None and self._router.is_watchable(self._exchange(uri)))
         )
 
@@ -141,9 +141,9 @@ class _StreamWatches:
         try:
             await self._router.answer(self._exchange(uri))
         except ColonnadeError:
-            self._asked[uri] = False
+            self._agreed[uri] = False
         else:
-            self._asked[uri] = True
+            self._agreed[uri] = True
 
     def _exchange(self, uri: str) -> Exchange:
         return Exchange(Request(0, SUBSCRIBE), {"uri": encode(uri)}, self._caller, NoClient())

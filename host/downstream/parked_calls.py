@@ -25,9 +25,9 @@ from msgspec import Raw
 
 from host.downstream.kept import (
     AnswerTooLarge,
-    Asked,
     ByOwner,
     KeptResults,
+    MethodAndParams,
     OpenServerRequests,
     fit_to_keep,
     size_of,
@@ -41,11 +41,11 @@ from host.protocol.meta import TOKEN, without_hop_fields
 from host.protocol.methods import PROGRESS
 from host.wire.link import LinkLost
 
-GATHER = 0.02
+GATHER_DELAY = 0.02
 """Seconds that a question waits for others to go with it: servers ask several at once."""
-PARKED = 600.0
+PARKED_LIFETIME = 600.0
 """Seconds for which a call waits for its client to come back."""
-REPLAY = 60.0
+REPLAY_LIFETIME = 60.0
 """Seconds for which an outcome that was delivered can be had again: its response may have been lost on the way."""
 MAX_PARKED = 1000
 MAX_PER_OWNER = 200
@@ -58,7 +58,7 @@ MAX_REPLAY_BYTES = 16 * 1024 * 1024
 class ParkedCallState:
     """Names one round of one call: whoever comes back with it goes on there."""
 
-    call: str
+    call_id: str
     """128 random bits, base64url."""
     round: int
     """1, 2, ..."""
@@ -68,8 +68,8 @@ class ParkedCallState:
 class RequestsToClient:
     """The call waits for its client."""
 
-    ticket: ParkedCallState
-    asked: Mapping[str, Asked]
+    state: ParkedCallState
+    requests: Mapping[str, MethodAndParams]
     """By its key, the method and the params of each question; a key is never used twice in one call."""
 
 
@@ -136,19 +136,19 @@ class ParkedCalls:
             Exception: whatever the work raised.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        if not self._by_owner.has_room(owner, of_all=MAX_PARKED, of_one=MAX_PER_OWNER):
+        if not self._by_owner.has_room(owner, max_total=MAX_PARKED, max_per_owner=MAX_PER_OWNER):
             raise TooManyRequests("too many calls that may ask questions are in progress; finish or cancel some first")
         call = _Call(owner, size)
         call.held = self._memory.hold(client_owner(identity), Use.PARKED, drop=partial(_give_way, call))
-        visit = call.visit = _Visit(0, tell, token)
+        http_request = call.visit = _Visit(0, tell, token)
         self._nursery.start_soon(self._run, call, work)
         self._by_owner.add(call, owner)
-        return await self._attend(call, visit)
+        return await self._attend(call, http_request)
 
     async def resume(
         self,
         owner: Hashable,
-        ticket: ParkedCallState,
+        state: ParkedCallState,
         answers: Mapping[str, Raw],
         tell: Callable[[Notification], None],
         token: Id | None = None,
@@ -165,39 +165,39 @@ class ParkedCalls:
             Exception: whatever the work raised.
         """
         await trio.lowlevel.checkpoint()
-        call = self._find(owner, ticket)
+        call = self._find(owner, state)
         if call.delivered is not None:
             assert call.outcome is not None
             return _delivered(call.outcome)
         if call.outcome is None:
-            if ticket.round == call.round:
+            if state.round == call.round:
                 call.take(answers)  # what is still open then was asked long enough ago to go back at once
             elif asked := call.still_asked():
                 call.wait_for_client()
-                return RequestsToClient(ParkedCallState(ticket.call, call.round), asked)
-        return await self._attend(call, call.attach(_Visit(ticket.round, tell, token)))
+                return RequestsToClient(ParkedCallState(state.call_id, call.round), asked)
+        return await self._attend(call, call.attach(_Visit(state.round, tell, token)))
 
     def _find(self, owner: Hashable, ticket: ParkedCallState) -> _Call:
-        call = self._waiting.get(ticket.call)
+        call = self._waiting.get(ticket.call_id)
         # The deadline counts from its moment on, even where the call's own task has not noticed yet.
         if call is None or call.owner != owner or call.scope.cancel_called or not call.goes_on_at(ticket.round):
             raise UnknownState
         return call
 
-    async def _attend(self, call: _Call, visit: _Visit) -> Outcome:
+    async def _attend(self, call: _Call, http_request: _Visit) -> Outcome:
         try:
-            while call.visit is visit:
+            while call.visit is http_request:
                 if call.outcome is not None:
-                    return self._deliver(call, visit, call.outcome)
+                    return self._deliver(call, http_request, call.outcome)
                 if call.is_over:
                     raise UnknownState
                 due = call.due()
                 if due <= trio.current_time():
                     return self._hand_over(call)
-                await visit.moves(due)
+                await http_request.moves(due)
             raise SupersededState
         finally:
-            if call.visit is visit:  # still attached: its client has left, and nobody else knows of it
+            if call.visit is http_request:  # still attached: its client has left, and nobody else knows of it
                 call.visit = None
                 call.end()
                 call.scope.cancel("the client no longer waits")
@@ -219,13 +219,13 @@ class ParkedCalls:
         call.next_round()
         return RequestsToClient(ParkedCallState(call.id, call.round), call.asked)
 
-    def _deliver(self, call: _Call, visit: _Visit, outcome: Raw | Exception) -> Raw:
+    def _deliver(self, call: _Call, http_request: _Visit, outcome: Raw | Exception) -> Raw:
         call.visit = None
         if call.id in self._waiting:  # otherwise nobody can come back
-            call.delivered = visit.round
-            call.scope.deadline = trio.current_time() + REPLAY
+            call.delivered = http_request.round
+            call.scope.deadline = trio.current_time() + REPLAY_LIFETIME
             self._by_owner.drop(call)
-            for old in self._replays.add(call, size_of(outcome), most_bytes=MAX_REPLAY_BYTES, most=MAX_REPLAYS):
+            for old in self._replays.add(call, size_of(outcome), max_bytes=MAX_REPLAY_BYTES, max_count=MAX_REPLAYS):
                 old.scope.cancel("the outcomes that were delivered hold too much")
         return _delivered(outcome)
 
@@ -294,7 +294,7 @@ class _Visit:
 class _Call:
     """One call and its rounds; the outlet of its work.
 
-    `outcome` is what came of it, once it is done; `delivered` the round that got it first; `asked` what the newest
+    `outcome` is what came of it, once it is done; `delivered` the round that got it first; `requests` what the newest
     round asked, `round` its number, 0 as long as nothing was asked.
     """
 
@@ -322,7 +322,7 @@ class _Call:
         self.size = size
         self.id: str | None = None
         self.round = 0
-        self.asked: dict[str, Asked] = {}
+        self.asked: dict[str, MethodAndParams] = {}
         self.visit: _Visit | None = None
         self.scope = trio.CancelScope()
         self.outcome: Raw | Exception | None = None
@@ -334,13 +334,13 @@ class _Call:
     # The outlet of the work
 
     def notify(self, notice: Notification) -> None:
-        visit = self.visit
-        if visit is None or self.is_over:
+        http_request = self.visit
+        if http_request is None or self.is_over:
             return
         if notice.method != PROGRESS:
-            visit.tell(notice)
-        elif visit.token is not None and (found := self._progress(notice)) is not None:
-            visit.tell(Notification(PROGRESS, encode_object({**found, TOKEN: encode(visit.token)})))
+            http_request.tell(notice)
+        elif http_request.token is not None and (found := self._progress(notice)) is not None:
+            http_request.tell(Notification(PROGRESS, encode_object({**found, TOKEN: encode(http_request.token)})))
 
     async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         """As of any outlet. A question in a round has no progress: `report` hears nothing.
@@ -377,19 +377,19 @@ class _Call:
     def due(self) -> float:
         """When the open questions go to the client; never, if there is none."""
         for question in self._open:  # the oldest stands first
-            return question.since + GATHER
+            return question.since + GATHER_DELAY
         return math.inf
 
     def next_round(self) -> None:
         self.round += 1
-        self.asked = self._open.asked()
+        self.asked = self._open.by_key()
         self.visit = None
         self.wait_for_client()
 
     def wait_for_client(self) -> None:
-        self.scope.deadline = trio.current_time() + PARKED
+        self.scope.deadline = trio.current_time() + PARKED_LIFETIME
 
-    def still_asked(self) -> dict[str, Asked]:
+    def still_asked(self) -> dict[str, MethodAndParams]:
         """What the newest round asked and is still open."""
         return {key: asked for key, asked in self.asked.items() if key in self._open}
 
@@ -406,13 +406,13 @@ class _Call:
             if key in answers:
                 self._open.answer(key, answers[key])
 
-    def attach(self, visit: _Visit) -> _Visit:
+    def attach(self, http_request: _Visit) -> _Visit:
         """From now on this request waits for the call, and no other."""
-        before, self.visit = self.visit, visit
+        before, self.visit = self.visit, http_request
         if before is not None:
             before.stir()
         self.scope.deadline = math.inf
-        return visit
+        return http_request
 
     def end(self, outcome: Raw | Exception | None = None) -> None:
         """It is over: nothing more is told or asked. Once is enough; of later outcomes none counts."""

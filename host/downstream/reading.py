@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from host.errors import TooManyRequests
-from host.jsonrpc.messages import Received, receive, receive_judged, refusals
+from host.jsonrpc.messages import Received, receive, receive_checked, refusals
 from host.jsonrpc.strict import is_heavy
 from host.worker import run_in_worker
 
@@ -106,4 +106,4 @@ class MessageReader:
         turns = self._large if len(data) >= LARGE_BYTES else self._small
         async with turns.slot(identity, patience):
             refused = await run_in_worker(refusals, data)
-            return await trio.to_thread.run_sync(receive_judged, data, refused)
+            return await trio.to_thread.run_sync(receive_checked, data, refused)

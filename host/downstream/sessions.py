@@ -22,7 +22,7 @@ from host.downstream.tasks import IN_HANDSHAKE, Tasks
 from host.errors import TOO_MANY_REQUESTS, InvalidRequest
 from host.exchange import Answered, Caller, Exchange, ProgressCallback
 from host.journal import Journal, excerpt
-from host.jsonrpc.conversation import CANCELLED, Serving, cancelled_reason
+from host.jsonrpc.conversation import CANCELLED, Incoming, cancelled_reason
 from host.jsonrpc.messages import (
     ErrorBody,
     Failure,
@@ -236,10 +236,10 @@ class Session:
         self.identity = identity
         self.memory = memory
         self.opening: InitializeRequest | None = None
-        self.serving: Serving[trio.CancelScope] = Serving()
+        self.serving: Incoming[trio.CancelScope] = Incoming()
         self.asking: OutstandingRequests[object] = OutstandingRequests()
         self.standing = StandingStream(memory, client_owner(identity))
-        self.standing_stream: EventStream | None = None
+        self.standing_events: EventStream | None = None
         """Where that goes over Streamable HTTP."""
         self.level: str | None = None
         """What it wants of log messages."""
@@ -298,14 +298,14 @@ class Session:
     async def answer(self, request: Request, scope: trio.CancelScope, say: Say) -> Success | Failure | None:
         """The answer to a request that was begun; None if the client called it off, which is answered with nothing.
         `enqueue` puts on the request's own stream what comes before the answer."""
-        outlet = _RequestHandle(self, say, scope)
+        handle = _RequestHandle(self, say, scope)
         self._streams[scope] = say
         answer: Success | Failure | None = None
         try:
             with scope:
                 await trio.lowlevel.checkpoint_if_cancelled()
                 answer = await errors_as_answers(
-                    request, lambda request: self._result(request, outlet), self._journal, self._name
+                    request, lambda request: self._result(request, handle), self._journal, self._name
                 )
             return answer
         finally:
@@ -346,7 +346,7 @@ class Session:
     def on_notification(self, notice: Notification) -> None:
         """Take a notification. Unknown ones mean nothing to us."""
         if notice.method == CANCELLED:
-            scope = self.serving.named_by(notice)
+            scope = self.serving.cancelled_by(notice)
             if scope is not None:
                 scope.cancel(cancelled_reason(notice))
         elif notice.method == PROGRESS:
@@ -401,9 +401,9 @@ class Session:
     async def _initialize(self, opened: InitializeRequest) -> Raw:
         await self._router.wait_until_settled(self.endpoint)
         instructions = self._router.instructions(self.endpoint)
-        outlet = _RequestHandle(self, self.standing.enqueue, None)
+        handle = _RequestHandle(self, self.standing.enqueue, None)
         self._caller = Caller(
-            self._name, self.endpoint, self.identity, opened.abilities, self, outlet, self.mark, session=self.mark
+            self._name, self.endpoint, self.identity, opened.abilities, self, handle, self.mark, session=self.mark
         )
         self._changes = await track_changes(self._router, self._caller)
         self.opening = opened
@@ -418,7 +418,7 @@ class Session:
             lists_tasks=self.identity is not None,
         )
 
-    async def _result(self, request: Request, outlet: _RequestHandle) -> Raw:
+    async def _result(self, request: Request, handle: _RequestHandle) -> Raw:
         if request.method == PING:
             return EMPTY_OBJECT
         if request.method == INITIALIZE:
@@ -431,10 +431,10 @@ class Session:
         target = None
         if request.method in TARGETED:
             target = await self._router.resolve(self._caller.endpoint, request.method, params)
-        exchange = Exchange(request, params, self._caller, outlet, self.level, target=target)
+        exchange = Exchange(request, params, self._caller, handle, self.level, target=target)
         if self._tasks is not None and self._caller.abilities.tasks:
             if request.method == TASKS_RESULT:
-                outlet.task = task_id_of(params)
+                handle.task = task_id_of(params)
             if request.method in IN_HANDSHAKE:
                 return await self._tasks.answer_in_handshake(exchange)
             created = self._tasks.start_if_requested(exchange)

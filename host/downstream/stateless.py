@@ -24,7 +24,7 @@ from msgspec import Raw
 from host.downstream.charge import COPIES
 from host.downstream.error_answers import errors_as_answers
 from host.downstream.kept import ByOwner
-from host.downstream.parked_calls import PARKED, Outcome, ParkedCalls, ParkedCallState, RequestsToClient
+from host.downstream.parked_calls import PARKED_LIFETIME, Outcome, ParkedCalls, ParkedCallState, RequestsToClient
 from host.downstream.tasks import IN_EXTENSION, Tasks
 from host.errors import Forbidden, InvalidParams, MethodNotFound, MissingAbility, TooManyRequests
 from host.exchange import (
@@ -80,10 +80,10 @@ class StatelessClient:
     mark: Hashable
     session: Hashable | None = None
 
-    def caller(self, abilities: Abilities, outlet: ClientHandle) -> Caller:
-        """The caller of one request; `outlet` is for what is said to it outside the answer."""
+    def caller(self, abilities: Abilities, handle: ClientHandle) -> Caller:
+        """The caller of one request; `handle` is for what is said to it outside the answer."""
         return Caller(
-            self.name, self.endpoint, self.identity, abilities, self.instance, outlet, self.mark, session=self.session
+            self.name, self.endpoint, self.identity, abilities, self.instance, handle, self.mark, session=self.session
         )
 
 
@@ -115,8 +115,8 @@ class _StateBinding:
     def digest(self) -> bytes:
         """Equal for equal requests, however they are written."""
         asked = {name: _canonical(each) for name, each in self._params.items() if name != META}
-        said = [self._caller.endpoint, self._caller.identity, self._method, sorted(asked.items())]
-        return hashlib.sha256(json.dumps(said).encode()).digest()
+        stated = [self._caller.endpoint, self._caller.identity, self._method, sorted(asked.items())]
+        return hashlib.sha256(json.dumps(stated).encode()).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +151,19 @@ class _SpentStates:
             self._by_owner.drop(oldest)
         if id in self._until:
             raise InvalidParams(EXPIRED_STATE_MESSAGE)
-        if not self._by_owner.has_room(owner, of_all=MAX_SPENT, of_one=MAX_SPENT_PER_OWNER):
+        if not self._by_owner.has_room(owner, max_total=MAX_SPENT, max_per_owner=MAX_SPENT_PER_OWNER):
             raise TooManyRequests("too many requests are sent again after visits to pages; wait some minutes")
-        self._until[id] = now + PARKED
+        self._until[id] = now + PARKED_LIFETIME
         self._by_owner.add(id, owner)
 
 
 class Stateless:
-    """Answers them. `lot` holds the calls that wait for their clients, `tasks` those that became tasks."""
+    """Answers them. `parked_calls` holds the calls that wait for their clients, `tasks` those that became tasks."""
 
-    def __init__(self, router: Router, journal: Journal, lot: ParkedCalls, tasks: Tasks) -> None:
+    def __init__(self, router: Router, journal: Journal, parked_calls: ParkedCalls, tasks: Tasks) -> None:
         self._router = router
         self._journal = journal
-        self._lot = lot
+        self._parked_calls = parked_calls
         self.tasks = tasks
         self._seal = Seal()
         self._spent = _SpentStates()
@@ -172,8 +172,8 @@ class Stateless:
         self,
         request: Request,
         params: Mapping[str, Raw],
-        said: Envelope,
-        comer: StatelessClient,
+        stated: Envelope,
+        client: StatelessClient,
         tell: Tell,
         target: ResolvedName | None = None,
     ) -> Success | Failure:
@@ -185,35 +185,35 @@ class Stateless:
             tell: takes what comes before the answer; what comes after it is nobody's.
             target: what the request names, if the transport had to resolve it.
         """
-        work = partial(self._result, params, said, comer, _RequestHandle(tell, said.level), target)
-        return await errors_as_answers(request, work, self._journal, comer.name, as_stateless_error)
+        work = partial(self._result, params, stated, client, _RequestHandle(tell, stated.level), target)
+        return await errors_as_answers(request, work, self._journal, client.name, as_stateless_error)
 
     async def _result(
         self,
         params: Mapping[str, Raw],
-        said: Envelope,
-        comer: StatelessClient,
-        outlet: _RequestHandle,
+        stated: Envelope,
+        client: StatelessClient,
+        handle: _RequestHandle,
         target: ResolvedName | None,
         request: Request,
     ) -> Raw:
         method = request.method
         if method == DISCOVER:
-            found = discovery(VERSION, self._router.instructions(comer.endpoint))
+            found = discovery(VERSION, self._router.instructions(client.endpoint))
             return complete_result(DISCOVER, found, VERSION)
         if method not in SUPPORTED_METHODS:
             raise MethodNotFound(f"there is no method {method[:80]!r} here")
-        caller = comer.caller(said.abilities, NoClient())
+        caller = client.caller(stated.abilities, NoClient())
         if method in IN_EXTENSION:
             return with_server_info(self.tasks.answer_in_extension(request, params, caller), VERSION)
         turn = self._turn(request, params, caller) if method in RETRIED else None
         if turn is not None and isinstance(turn.at, Answered | InputRequired):
             return self._written(method, turn.at, turn.bound)
-        if said.level is None:
-            return await self._carry_out(request, params, said, caller, outlet, turn, target)
-        self._router.set_log_level(caller, said.level)
+        if stated.level is None:
+            return await self._carry_out(request, params, stated, caller, handle, turn, target)
+        self._router.set_log_level(caller, stated.level)
         try:
-            return await self._carry_out(request, params, said, caller, outlet, turn, target)
+            return await self._carry_out(request, params, stated, caller, handle, turn, target)
         finally:
             self._router.clear_log_level(caller)
 
@@ -221,39 +221,39 @@ class Stateless:
         self,
         request: Request,
         params: Mapping[str, Raw],
-        said: Envelope,
+        stated: Envelope,
         caller: Caller,
-        outlet: _RequestHandle,
+        handle: _RequestHandle,
         turn: _MrtrRequest | None,
         resolved: ResolvedName | None,
     ) -> Raw:
         if turn is None:
-            answer = await self._router.answer(Exchange(request, params, caller, outlet, said.level))
+            answer = await self._router.answer(Exchange(request, params, caller, handle, stated.level))
             assert isinstance(answer, Answered)
             return complete_result(request.method, answer.result, VERSION, answer.freshness)
         asked, bound, at = turn.asked, turn.bound, turn.at
         assert not isinstance(at, Answered | InputRequired)
         token = progress_token(asked)
         if isinstance(at, ParkedCallState):
-            outcome = await self._lot.resume(caller.owner, at, turn.answers, outlet.notify, token)
+            outcome = await self._parked_calls.resume(caller.owner, at, turn.answers, handle.notify, token)
             if isinstance(outcome, RequestsToClient):
-                _check_can_answer(outcome.asked, said.abilities)
+                _check_can_answer(outcome.requests, stated.abilities)
             return self._outcome(outcome, bound)
         target = resolved or await self._router.resolve(caller.endpoint, request.method, asked)
 
-        async def call(outlet: ClientHandle, tasked: Callable[[], None] | None) -> Raw:
-            exchange = Exchange(request, asked, caller, outlet, said.level, at, tasked, target)
+        async def call(handle: ClientHandle, tasked: Callable[[], None] | None) -> Raw:
+            exchange = Exchange(request, asked, caller, handle, stated.level, at, tasked, target)
             return self._written(request.method, await self._router.answer(exchange), bound)
 
-        async def work(outlet: ClientHandle) -> Raw:
-            if request.method != CALL.name or not said.abilities.tasks:
-                return await call(outlet, None)
-            return await self.tasks.carry_out(caller, target, asked, call, outlet)
+        async def work(handle: ClientHandle) -> Raw:
+            if request.method != CALL.name or not stated.abilities.tasks:
+                return await call(handle, None)
+            return await self.tasks.carry_out(caller, target, asked, call, handle)
 
-        if not can_answer_requests(said.abilities) or not self._router.may_park(caller, target):
-            return await work(outlet)
-        parked = self._lot.begin(
-            caller.owner, work, outlet.notify, token, identity=caller.identity, size=COPIES * len(request.params or b"")
+        if not can_answer_requests(stated.abilities) or not self._router.may_park(caller, target):
+            return await work(handle)
+        parked = self._parked_calls.begin(
+            caller.owner, work, handle.notify, token, identity=caller.identity, size=COPIES * len(request.params or b"")
         )
         return self._outcome(await parked, bound)
 
@@ -296,10 +296,10 @@ class Stateless:
     def _outcome(self, outcome: Outcome, bound: _StateBinding) -> Raw:
         if not isinstance(outcome, RequestsToClient):
             return outcome
-        ticket = outcome.ticket
-        state = self._sealed(["parked", ticket.call, ticket.round], bound, PARKED)
+        ticket = outcome.state
+        state = self._sealed(["parked", ticket.call_id, ticket.round], bound, PARKED_LIFETIME)
         return with_server_info(
-            input_required({key: stateless_form(*each) for key, each in outcome.asked.items()}, state), VERSION
+            input_required({key: stateless_form(*each) for key, each in outcome.requests.items()}, state), VERSION
         )
 
     def _written(self, method: str, answer: Answer, bound: _StateBinding) -> Raw:
@@ -307,7 +307,7 @@ class Stateless:
             questions = {key: stateless_form(*each) for key, each in answer.requests.items()}
             if answer.restarts:
                 pages = encode_object({key: encode_object(params) for key, (_, params) in questions.items()})
-                state = self._sealed(["pages", secrets.token_urlsafe(16), answer.server, pages], bound, PARKED)
+                state = self._sealed(["pages", secrets.token_urlsafe(16), answer.server, pages], bound, PARKED_LIFETIME)
             else:
                 state = self._sealed(["asked", answer.server, answer.state], bound, STATE_LIFETIME)
             return with_server_info(input_required(questions, state), VERSION)

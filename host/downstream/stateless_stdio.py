@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import trio
 from msgspec import Raw
 
-from host.downstream.error_answers import params_of, unchanged
+from host.downstream.error_answers import error_body, params_of
 from host.downstream.listen_streams import listen, requested_filter
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless, StatelessClient
@@ -38,7 +38,7 @@ class StatelessStdio:
         self._stop = stop
         self._listeners: trio.Nursery | None = None
         self._met = False
-        self._comer = StatelessClient("stdio, stateless", None, None, session, session.mark, session.mark)
+        self._client = StatelessClient("stdio, stateless", None, None, session, session.mark, session.mark)
 
     async def run(self) -> None:
         """Hold what only listens, until `stop` is set and all of it has been told so, if its client reads that."""
@@ -65,24 +65,24 @@ class StatelessStdio:
             return
         try:
             params = params_of(request)
-            said = envelope(read_stated(params))
-            wanted = requested_filter(params, said.abilities) if request.method == LISTEN else None
+            stated = envelope(read_stated(params))
+            wanted = requested_filter(params, stated.abilities) if request.method == LISTEN else None
         except ColonnadeError as error:
             self._session.serving.end(request.id, scope)
-            await send(Failure(unchanged(error), request.id))
+            await send(Failure(error_body(error), request.id))
             return
         if wanted is None:
-            await self._carry_out(request, params, said, scope, say, send)
+            await self._carry_out(request, params, stated, scope, say, send)
         elif self._listeners is None or self._stop.is_set():  # it would end before it begins
             self._session.serving.end(request.id, scope)
         else:
-            self._listeners.start_soon(self._listen, request.id, wanted, said.abilities, scope, say, send)
+            self._listeners.start_soon(self._listen, request.id, wanted, stated.abilities, scope, say, send)
 
     async def _carry_out(
         self,
         request: Request,
         params: Mapping[str, Raw],
-        said: Envelope,
+        stated: Envelope,
         scope: trio.CancelScope,
         say: Callable[[Message], bool],
         send: Callable[[Message], Awaitable[None]],
@@ -96,7 +96,7 @@ class StatelessStdio:
         answer: Success | Failure | None = None
         try:
             with scope:
-                answer = await self._stateless.answer(request, params, said, self._comer, tell)
+                answer = await self._stateless.answer(request, params, stated, self._client, tell)
         finally:
             done = True
             self._session.serving.end(request.id, scope)
@@ -115,7 +115,7 @@ class StatelessStdio:
         try:
             with scope:
                 tasks = self._stateless.tasks
-                await listen(self._router, tasks, id, wanted, self._comer, abilities, say, self._stop)
+                await listen(self._router, tasks, id, wanted, self._client, abilities, say, self._stop)
         finally:
             self._session.serving.end(id, scope)
         if not scope.cancelled_caught:
@@ -126,5 +126,5 @@ class StatelessStdio:
     def _meet(self) -> None:
         """The client is there: it is the only one there can be."""
         if not self._met and self._session.opening is None:
-            self._router.serve_only(self._comer.caller(NO_ABILITIES, NoClient()))
+            self._router.serve_only(self._client.caller(NO_ABILITIES, NoClient()))
         self._met = True

@@ -19,7 +19,9 @@ from host.upstream.upstreams import Upstreams
 from host.version import VERSION
 
 
-def status(roster: Upstreams, catalog: Catalog, journal: Journal, *, parked: int, tasks: int, memory: Budget) -> bytes:
+def status(
+    upstreams: Upstreams, catalog: Catalog, journal: Journal, *, parked: int, tasks: int, memory: Budget
+) -> bytes:
     """`{"colonnade": version, "parked": number, "tasks": number, "process": {...}, "memory": {...}, "servers": [...]}`.
 
     `parked` calls are under way that may have to wait for an answer of their client, and `tasks` that are tasks or may
@@ -29,7 +31,7 @@ def status(roster: Upstreams, catalog: Catalog, journal: Journal, *, parked: int
     and `next_attempt_in` in seconds, `attempts`, `revision` and `says` (what it calls itself), `entries` by kind,
     `isolation`, the number of dedicated `instances` that live and may live (`max_instances`), and `dropped` (messages
     dropped, by reason)."""
-    servers = [_server(upstream, roster, catalog, journal) for upstream in roster.by_id.values()]
+    servers = [_server(upstream, upstreams, catalog, journal) for upstream in upstreams.by_id.values()]
     told: dict[str, object] = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "process": usage()}
     told |= {"memory": _memory(memory), "servers": servers}
     return bytes(encode(told))
@@ -62,7 +64,7 @@ def _memory(memory: Budget) -> dict[str, object]:
     }
 
 
-def _server(upstream: Upstream, roster: Upstreams, catalog: Catalog, journal: Journal) -> dict[str, object]:
+def _server(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, journal: Journal) -> dict[str, object]:
     state = upstream.state
     id = upstream.spec.id
     now = trio.current_time()
@@ -79,12 +81,16 @@ def _server(upstream: Upstream, roster: Upstreams, catalog: Catalog, journal: Jo
         "attempts": upstream.attempts,
         "entries": {LISTINGS[kind].member: len(catalog.snapshot(kind).by_server.get(id, ())) for kind in Kind},
         "isolation": upstream.spec.isolation.value,
-        "instances": len(roster.instances.get(id, ())),
-        "max_instances": upstream.spec.max_instances if id in roster.instances else 0,
+        "instances": len(upstreams.instances.get(id, ())),
+        "max_instances": upstream.spec.max_instances if id in upstreams.instances else 0,
         "dropped": dict(journal.dropped.get(id, {})),
     }
     if isinstance(state, Ready):
-        told |= {"state": "ready", "revision": state.client.offer.revision.name, "says": state.client.offer.server}
+        told |= {
+            "state": "ready",
+            "revision": state.client.negotiated.revision.name,
+            "says": state.client.negotiated.server,
+        }
     elif isinstance(state, Failed):
         told |= {"state": "failed", "next_attempt_in": round(max(state.next_attempt - now, 0.0), 2)}
     elif isinstance(state, Connecting):

@@ -43,24 +43,24 @@ async def serve_stdio(session: Session, stateless: StatelessStdio, stdin: int, s
     """Serve the one client until it closes our input, or stops reading our output, or until `stateless` has ended."""
     async with _unblocked(stdin, stdout):
         # Only this client can wait for this client: however long it does not read, nobody else is the worse for it.
-        face = _Stdio(LineWriter(stdout, patience=math.inf))
+        stdio = _Stdio(LineWriter(stdout, patience=math.inf))
         async with trio.open_nursery() as nursery:
-            channel = DuplexSession(session, face.enqueue, face.send, nursery, stateless)
-            nursery.start_soon(face.write, nursery.cancel_scope)
-            nursery.start_soon(session.notify_changes, face.send)
+            channel = DuplexSession(session, stdio.enqueue, stdio.send, nursery, stateless)
+            nursery.start_soon(stdio.write, nursery.cancel_scope)
+            nursery.start_soon(session.notify_changes, stdio.send)
             nursery.start_soon(session.serve_single_client)
-            nursery.start_soon(_drain, stateless, nursery.cancel_scope)
+            nursery.start_soon(_run_stateless, stateless, nursery.cancel_scope)
             try:
-                with session.standing.attached(face.enqueue):
+                with session.standing.attached(stdio.enqueue):
                     await _read(channel, stdin)
             finally:
                 session.end()
             nursery.cancel_scope.cancel("the client closed its end")
         with trio.move_on_after(DRAIN_TIMEOUT):
-            await face.flush()
+            await stdio.flush()
 
 
-async def _drain(stateless: StatelessStdio, serving: trio.CancelScope) -> None:
+async def _run_stateless(stateless: StatelessStdio, serving: trio.CancelScope) -> None:
     await stateless.run()
     serving.cancel("the host is stopping")
 
@@ -84,7 +84,7 @@ class _Stdio:
     async def send(self, message: Message) -> None:
         """Answers and changes are never lost: while the client does not read, they wait."""
         with suppress(PipeStalled):  # the client is gone; `write` sees the same end and stops the session
-            await self._writer.write_in_turn(one_line(write(message)))
+            await self._writer.write_when_room(one_line(write(message)))
 
     def enqueue(self, message: Message) -> bool:
         """What must not wait: refusals, progress, questions. A client that reads so little misses some of it."""

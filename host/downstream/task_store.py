@@ -23,9 +23,9 @@ from msgspec import Raw
 
 from host.downstream.kept import (
     AnswerTooLarge,
-    Asked,
     ByOwner,
     KeptResults,
+    MethodAndParams,
     OpenServerRequests,
     fit_to_keep,
     size_of,
@@ -41,15 +41,15 @@ from host.wire.link import LinkLost
 MAX_TASKS = 1000
 MAX_PER_OWNER = 200
 """Jobs whose work has not ended, of all owners and of one."""
-SHORTEST_LIFE = 1_000
-LONGEST_LIFE = 86_400_000
-USUAL_LIFE = 3_600_000
+MIN_TTL_MS = 1_000
+MAX_TTL_MS = 86_400_000
+DEFAULT_TTL_MS = 3_600_000
 """Milliseconds: the least and the most that a client gets, and what it gets if it does not say."""
-POLL = 500
+POLL_INTERVAL_MS = 500
 """Milliseconds that a client should let pass between two questions about its task."""
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 """What the tasks that are over may hold together; beyond that the oldest are forgotten before their time."""
-KEPT_AT_LEAST = 8 * 1024
+KEPT_OVERHEAD_BYTES = 8 * 1024
 """Bytes that a task that is over counts for besides its result: so there is a most of them, too."""
 
 
@@ -115,14 +115,16 @@ class HostedTask:
     @property
     def task(self) -> Task:
         """How it stands now. COMPLETED is whatever has a result: what kind of result, the dialects judge by."""
-        return Task(self.id, self._status(), self._created, self._updated, self._ttl_ms, POLL, self._message)
+        return Task(
+            self.id, self._status(), self._created, self._updated, self._ttl_ms, POLL_INTERVAL_MS, self._message
+        )
 
     @property
-    def server_requests(self) -> Mapping[str, Asked]:
+    def server_requests(self) -> Mapping[str, MethodAndParams]:
         """What it asks for now: method and params by key, oldest first. A key is never used twice in one job."""
-        return self._open.asked()
+        return self._open.by_key()
 
-    def open_requests(self, key: str) -> Asked | None:
+    def open_request(self, key: str) -> MethodAndParams | None:
         """Method and params of this open question; None if there is none of that key (any more)."""
         question = self._open.get(key)
         return None if question is None else question.asked
@@ -150,7 +152,7 @@ class HostedTask:
             if not self.is_task:
                 self.cancel()
 
-    async def question(self, known: Collection[str]) -> str | None:
+    async def next_server_request(self, known: Collection[str]) -> str | None:
         """Wait for an open question that is not among `known`: the oldest one's key; None if the job is over."""
         await trio.lowlevel.checkpoint()
         while not self.is_over:
@@ -319,9 +321,9 @@ class TaskStore:
         Raises:
             TooManyRequests: too many jobs are unfinished, or there is no memory for this one.
         """
-        if not self._working.has_room(owner, of_all=MAX_TASKS, of_one=MAX_PER_OWNER):
+        if not self._working.has_room(owner, max_total=MAX_TASKS, max_per_owner=MAX_PER_OWNER):
             raise TooManyRequests("too many tasks are in progress; finish or cancel some first")
-        life = USUAL_LIFE if ttl_ms is None else min(max(ttl_ms, SHORTEST_LIFE), LONGEST_LIFE)
+        life = DEFAULT_TTL_MS if ttl_ms is None else min(max(ttl_ms, MIN_TTL_MS), MAX_TTL_MS)
         job = HostedTask(owner, server, f"{server}.{secrets.token_urlsafe(16)}", life, told)
         try:
             job.held = self._memory.hold(client_owner(identity), Use.TASKS, size, partial(_give_way, job))
@@ -383,8 +385,8 @@ class TaskStore:
         return result.copy() if job.is_task else result  # one that is kept keeps no buffer of its server alive
 
     def _keep(self, job: HostedTask) -> None:
-        size = KEPT_AT_LEAST + size_of(job.result if job.error is None else job.error)
-        for old in self._kept.add(job, size, most_bytes=MAX_KEPT_BYTES):
+        size = KEPT_OVERHEAD_BYTES + size_of(job.result if job.error is None else job.error)
+        for old in self._kept.add(job, size, max_bytes=MAX_KEPT_BYTES):
             old.life.cancel("the tasks that are over hold too much")
 
     def _forget(self, job: HostedTask) -> None:

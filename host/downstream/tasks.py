@@ -120,13 +120,13 @@ class Tasks:
             raise InvalidParams("the task is over already")
         return status_in_handshake(_in_handshake(job))
 
-    async def _result(self, job: HostedTask, outlet: ClientHandle) -> Raw:
+    async def _result(self, job: HostedTask, handle: ClientHandle) -> Raw:
         """What the call comes to; meanwhile its client is asked what its server asks."""
         seen: set[str] = set()
         async with trio.open_nursery() as nursery:
-            while (key := await job.question(seen)) is not None:
+            while (key := await job.next_server_request(seen)) is not None:
                 seen.add(key)
-                nursery.start_soon(self._put, job, key, outlet)
+                nursery.start_soon(self._put, job, key, handle)
             nursery.cancel_scope.cancel("the task is over")
         if job.error is not None:
             raise copy_of(job.error)
@@ -134,16 +134,16 @@ class Tasks:
             raise InvalidRequest("the task was cancelled")
         return with_related_task(job.result, job.id)
 
-    async def _put(self, job: HostedTask, key: str, outlet: ClientHandle) -> None:
+    async def _put(self, job: HostedTask, key: str, handle: ClientHandle) -> None:
         """Ask the client one of the task's questions, for as long as that is open."""
-        question = job.open_requests(key)
+        question = job.open_request(key)
         if question is None:
             return  # its server has withdrawn it
         method, params = question
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when_withdrawn, job, key, nursery.cancel_scope)
             try:
-                if not job.answer(key, await outlet.request(method, dict(params), None)):
+                if not job.answer(key, await handle.request(method, dict(params), None)):
                     job.refuse(key, BrokenAnswer("it is not an object"))
             except (PeerError, BrokenAnswer) as refusal:
                 job.refuse(key, refusal)
@@ -154,7 +154,7 @@ class Tasks:
     # Stateless clients
 
     async def carry_out(
-        self, caller: Caller, target: ResolvedName, params: Mapping[str, Raw], call: Call, outlet: ClientHandle
+        self, caller: Caller, target: ResolvedName, params: Mapping[str, Raw], call: Call, handle: ClientHandle
     ) -> Raw:
         """A call of a tool, which may become a task if its caller takes one: then the answer is that task.
 
@@ -163,7 +163,7 @@ class Tasks:
         """
         server = self._router.task_server(target) if caller.abilities.tasks else None
         if server is None:
-            return await call(outlet, None)
+            return await call(handle, None)
 
         def work(job: HostedTask) -> Awaitable[Raw]:
             return call(job, job.become_task)
@@ -172,7 +172,7 @@ class Tasks:
         job = self._hosted.start(
             caller.owner, server, work, ttl_ms=None, told=self._told, identity=caller.identity, size=size
         )
-        job.before_task = outlet  # which the work itself must not hold: a task outlives its request
+        job.before_task = handle  # which the work itself must not hold: a task outlives its request
         if await job.wait_first_answer():
             return with_server_info(created_in_extension(job.task), VERSION)
         if job.error is not None:

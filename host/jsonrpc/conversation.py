@@ -1,10 +1,9 @@
 """Who asked what on one link, and what is still open. Pure state: nothing here can wait, and nothing here knows MCP's
 methods but the one that every conversation must understand, `notifications/cancelled`.
 
-`Asked` holds our own requests: each ends exactly once, by an answer or by being abandoned. `Serving` holds the peer's
-requests that we are working for: looked up only to find what a cancel names. Ids are compared with their JSON type:
-`1`, `"1"` and `true` are three different things (`true` never gets past `messages.read`).
-"""
+`Outgoing` holds our own requests: each ends exactly once, by an answer or by being abandoned. `Incoming` holds the
+peer's requests that we are working for: looked up only to find what a cancel names. Ids are compared with their JSON
+type: `1`, `"1"` and `true` are three different things (`true` never gets past `messages.read`)."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ CANCELLED = "notifications/cancelled"
 T = TypeVar("T")
 
 
-class Asked(Generic[T]):
+class Outgoing(Generic[T]):
     """Our requests without an answer, each with whoever waits for it. Ids are integers that are never used again."""
 
     def __init__(self) -> None:
@@ -38,12 +37,12 @@ class Asked(Generic[T]):
         """Whoever waits for the answer to this request."""
         return self._waiting.get(id) if type(id) is int else None
 
-    def ask(self, method: str, params: Raw | None, waiter: T) -> Request:
+    def add(self, method: str, params: Raw | None, waiter: T) -> Request:
         self._last += 1
         self._waiting[self._last] = waiter
         return Request(self._last, method, params)
 
-    def answer(self, message: Success | Failure | Malformed) -> T | None:
+    def take(self, message: Success | Failure | Malformed) -> T | None:
         """Whoever waits for this answer, who waits no longer; None if nobody does (late, doubled or never asked)."""
         return self._waiting.pop(message.id, None) if type(message.id) is int else None
 
@@ -59,7 +58,7 @@ class Asked(Generic[T]):
         yield from waiting.values()
 
 
-class Serving(Generic[T]):
+class Incoming(Generic[T]):
     """The peer's requests in flight, each with the work that a cancel would stop.
 
     An id that is in flight more than once is served every time and cancelled never: nobody can tell which one is meant.
@@ -90,7 +89,7 @@ class Serving(Generic[T]):
         if not left:
             del self._work[(type(id), id)]
 
-    def named_by(self, notice: Notification) -> T | None:
+    def cancelled_by(self, notice: Notification) -> T | None:
         """The work that a `notifications/cancelled` names; None if it names nothing in flight, or more than one."""
         id = cancelled_id(notice)
         if id is None:

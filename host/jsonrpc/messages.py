@@ -40,10 +40,10 @@ INTERNAL_ERROR = -32603
 # Limits of one message (docs/operations.md lists them); the structural ones, for what clients send, are in strict.py.
 MAX_ID_BYTES = 256
 MAX_BATCH = 100
-MAX_BESIDE = 10_000
+MAX_OTHER_TOKENS = 10_000
 """Structural characters of params, besides `arguments` and outside strings. The rest of params is opened again and
 again on the event loop; arguments are only passed on."""
-MAX_SURROGATES_BESIDE = 64 * 1024
+MAX_OTHER_SURROGATES = 64 * 1024
 """Bytes of params besides the `arguments` of a request up to which these may hold escaped lone surrogates: msgspec
 refuses them, and the way around it is slow."""
 MAX_SERVER_BATCH = 1000
@@ -210,7 +210,7 @@ def _refused(message: Message | Malformed) -> Malformed | None:
     return message if isinstance(message, Malformed) else None
 
 
-def receive_judged(data: bytes, refused: Refusals) -> Received:
+def receive_checked(data: bytes, refused: Refusals) -> Received:
     """The same as `receive(data)`, given the refusals of `data`; params are opened."""
     message = refused.message or _of_client(data)
     batch: list[Message | Malformed] | None = None
@@ -249,16 +249,16 @@ def _bounded(message: Message | Malformed) -> Message | Malformed:
     if not isinstance(message, Request | Notification) or message.params is None or not is_object(message.params):
         return message
     marks = tokens(bytes(message.params))
-    if marks > MAX_BESIDE:
+    if marks > MAX_OTHER_TOKENS:
         marks = structure(bytes(message.params))  # a text may hold any number of commas
-    if marks > MAX_BESIDE:
+    if marks > MAX_OTHER_TOKENS:
         marks -= structure(bytes(_arguments(message.params)))
     id = message.id if isinstance(message, Request) else None
-    if marks > MAX_BESIDE:
-        why = f"params hold more than {MAX_BESIDE} structural characters besides arguments"
+    if marks > MAX_OTHER_TOKENS:
+        why = f"params hold more than {MAX_OTHER_TOKENS} structural characters besides arguments"
         return Malformed(INVALID_PARAMS, why, id)
-    if len(message.params) > MAX_SURROGATES_BESIDE and _is_slow(message):
-        why = f"params besides arguments hold a lone surrogate and more than {MAX_SURROGATES_BESIDE} bytes"
+    if len(message.params) > MAX_OTHER_SURROGATES and _is_slow(message):
+        why = f"params besides arguments hold a lone surrogate and more than {MAX_OTHER_SURROGATES} bytes"
         return Malformed(INVALID_PARAMS, why, id)
     return message
 
@@ -268,7 +268,7 @@ def _is_slow(message: Request | Notification) -> bool:
     exempt = "arguments" if isinstance(message, Request) else None
     beside = {name: each for name, each in (message.opened or {}).items() if name != exempt}
     size = sum(len(name) + len(each) for name, each in beside.items())
-    return size > MAX_SURROGATES_BESIDE and not is_plain(beside)
+    return size > MAX_OTHER_SURROGATES and not is_plain(beside)
 
 
 def _arguments(params: Raw) -> Raw:

@@ -3,7 +3,7 @@
 `Raw` is a piece of JSON text, known to be UTF-8 (`messages.read` sees to it). These functions open one level of it and
 leave the rest as it is: number text, escapes, member order and unknown members survive. msgspec does the work. It
 refuses one thing that JSON allows: an escaped lone surrogate, which JavaScript writes whenever it cuts an emoji in
-half. Such escapes are replaced for it (`_Veil`, `without_surrogates`), and what it gives holds them again.
+half. Such escapes are replaced for it (`_SurrogateMask`, `without_surrogates`), and what it gives holds them again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ and inside escapes both are nothing but digits."""
 REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class _Veil:
+class _SurrogateMask:
     """JSON text in which no escape of a surrogate is left: `\\ud83d` stands there as a token and `\\u083d`, so that its
     digits are still checked. The token is random, since nobody must be able to write it. It begins with no digit, since
     it may stand behind an escape that is cut off."""
@@ -65,10 +65,10 @@ class _Veil:
         return found.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
-def _veil(text: bytes | Raw) -> _Veil | None:
+def _veil(text: bytes | Raw) -> _SurrogateMask | None:
     """None if there is nothing in the text that only msgspec refuses."""
     found = bytes(text)
-    return _Veil(found) if may_hold_surrogates(found) else None
+    return _SurrogateMask(found) if may_hold_surrogates(found) else None
 
 
 def may_hold_surrogates(text: bytes) -> bool:

@@ -174,7 +174,7 @@ class ConfirmationQueue:
         """A person's answer; None if it is of no use: nothing of this id waits, the configuration does not let this
         channel answer, or there is no session that it could be for. `seconds` is how long a grant for a TIME holds. A
         lasting grant is for exactly these arguments, or, if not `exact`, for those that `when` names, or for any."""
-        found = next(((key, matter) for key, matter in self._all() if matter.id == id), None)
+        found = next(((key, confirmation) for key, confirmation in self._all() if confirmation.id == id), None)
         if found is None or channel not in self.spec.answers:
             return None
         key, confirmation = found
@@ -285,7 +285,7 @@ class ConfirmationQueue:
         return [*self._open.items(), *self._refused.items()]
 
     def _create(self, key: Hashable, access: AccessRequest, context: ConfirmationContext) -> PendingConfirmation:
-        of_server = sum(matter.access.server == access.server for matter in self._open.values())
+        of_server = sum(confirmation.access.server == access.server for confirmation in self._open.values())
         # All sessions of one token are one caller: otherwise two of them would take every place of a server.
         mine = (None, access.session) if access.caller is None else access.caller
         of_caller = sum(

@@ -179,10 +179,10 @@ class Grants:
             self._change(lambda grants: {**grants, grant.id: grant}, mend=True)
         self._until[grant.id] = self._end_of(grant)
 
-    def find(self, wish: AccessRequest) -> Grant | None:
+    def find(self, access: AccessRequest) -> Grant | None:
         """The narrowest live grant that fits: exact arguments before conditions before any, and the shortest first."""
         self._refresh()
-        fitting = [grant for grant in self.all() if grant.id not in self._reserved and self._fits(grant, wish)]
+        fitting = [grant for grant in self.all() if grant.id not in self._reserved and self._fits(grant, access)]
         return min(fitting, key=_breadth, default=None)
 
     def reserve(self, grant: Grant) -> None:
@@ -194,11 +194,11 @@ class Grants:
         """What it was reserved for did not come to use it, or did."""
         self._reserved.discard(grant.id)
 
-    def use(self, grant: Grant, wish: AccessRequest) -> bool:
+    def use(self, grant: Grant, access: AccessRequest) -> bool:
         """Spend the grant on the call, right before it is sent. False if it is not there any more, not live, or not for
         this call: then the call is not to be sent."""
         self._refresh()
-        if self._own.get(grant.id, self._stored.get(grant.id)) != grant or not self._fits(grant, wish):
+        if self._own.get(grant.id, self._stored.get(grant.id)) != grant or not self._fits(grant, access):
             return False
         if grant.scope is Scope.ONCE:
             del self._own[grant.id]
@@ -264,16 +264,16 @@ class Grants:
 
     # Whether a grant is one for this call
 
-    def _fits(self, grant: Grant, wish: AccessRequest) -> bool:
+    def _fits(self, grant: Grant, access: AccessRequest) -> bool:
         return (
-            (grant.server, grant.kind, grant.name) == (wish.server, wish.kind, wish.name)
-            and (grant.caller, grant.rule) == (wish.caller, wish.rule)
-            and (grant.fingerprint, grant.launch) == (wish.fingerprint, wish.launch)
-            and grant.session in (None, wish.session)
-            and (wish.retry or not grant.retry)
-            and grant.digest in (None, wish.digest)
+            (grant.server, grant.kind, grant.name) == (access.server, access.kind, access.name)
+            and (grant.caller, grant.rule) == (access.caller, access.rule)
+            and (grant.fingerprint, grant.launch) == (access.fingerprint, access.launch)
+            and grant.session in (None, access.session)
+            and (access.retry or not grant.retry)
+            and grant.digest in (None, access.digest)
             and self.why_unusable(grant) is None
-            and _true(grant.when, wish.arguments)
+            and _true(grant.when, access.arguments)
         )
 
     def _end_of(self, grant: Grant) -> float:

@@ -124,11 +124,11 @@ def param_headers_of(schema: Raw) -> tuple[ParamHeader, ...]:
 def _read(text: bytes) -> tuple[ParamHeader, ...]:
     found: dict[str, ParamHeader] = {}
     for path, annotated in _annotated(_decoded(text)):
-        mirror = _param_header(path, annotated)
-        if mirror.header in found:
-            other = found[mirror.header].path
+        param_header = _param_header(path, annotated)
+        if param_header.header in found:
+            other = found[param_header.header].path
             raise ValueError(f"{ANNOTATION} of {_path_text(path)} is the same as that of {_path_text(other)}")
-        found[mirror.header] = mirror
+        found[param_header.header] = param_header
     return tuple(found.values())
 
 
@@ -235,10 +235,10 @@ def headers_for(
     name = name_of(method, params)
     if name is not None:
         made.append((_NAME, encode_header(name)))
-    for mirror, argument in _arguments(params, param_headers):
-        said = None if argument is None else _header_text(argument, mirror)
+    for param_header, argument in _arguments(params, param_headers):
+        said = None if argument is None else _header_text(argument, param_header)
         if said is not None:
-            made.append((mirror.spelling, encode_header(said)))
+            made.append((param_header.spelling, encode_header(said)))
     return made
 
 
@@ -278,14 +278,14 @@ def check_params(params: Mapping[str, Raw], param_headers: Iterable[ParamHeader]
             malformed, or says something else.
         InvalidParams: an argument that must be repeated is no text, or beside too much with a lone surrogate.
     """
-    for mirror, argument in _arguments(params, param_headers):
-        said = None if argument is None else _header_text(argument, mirror)
+    for param_header, argument in _arguments(params, param_headers):
+        said = None if argument is None else _header_text(argument, param_header)
         if said is not None:
-            value = _decoded_header(mirror.spelling, _single_value(mirror.spelling, header))
-            if not _equal_values(value, said, mirror.kind):
-                raise _mismatch(mirror.spelling)
-        elif header(mirror.header):
-            raise HeaderMismatch(f"the header {mirror.spelling} repeats an argument that is not there")
+            value = _decoded_header(param_header.spelling, _single_value(param_header.spelling, header))
+            if not _equal_values(value, said, param_header.kind):
+                raise _mismatch(param_header.spelling)
+        elif header(param_header.header):
+            raise HeaderMismatch(f"the header {param_header.spelling} repeats an argument that is not there")
 
 
 def _single_value(spelling: str, header: Header) -> str:
@@ -314,21 +314,21 @@ def _mismatch(spelling: str) -> HeaderMismatch:
 def _arguments(
     params: Mapping[str, Raw], param_headers: Iterable[ParamHeader]
 ) -> Iterator[tuple[ParamHeader, Raw | None]]:
-    """Every mirror with the argument at its path, None if there is none. Each object on the way is opened once."""
+    """Each of them with the argument at its path, None if there is none. Each object on the way is opened once."""
     wanted: dict[tuple[str, ...], set[str]] = {}
     known = tuple(param_headers)
-    for mirror in known:
-        for depth, name in enumerate(mirror.path):
-            wanted.setdefault(mirror.path[:depth], set()).add(name)
+    for param_header in known:
+        for depth, name in enumerate(param_header.path):
+            wanted.setdefault(param_header.path[:depth], set()).add(name)
     opened: dict[tuple[str, ...], dict[str, Raw]] = {}
-    for mirror in known:
+    for param_header in known:
         found: Mapping[str, Raw] = params
-        for depth, name in enumerate(("arguments", *mirror.path[:-1])):
-            way = mirror.path[:depth]
+        for depth, name in enumerate(("arguments", *param_header.path[:-1])):
+            way = param_header.path[:depth]
             if way not in opened:
                 opened[way] = _opened(found.get(name), frozenset(wanted[way]))
             found = opened[way]
-        yield mirror, found.get(mirror.path[-1])
+        yield param_header, found.get(param_header.path[-1])
 
 
 def _opened(raw: Raw | None, names: frozenset[str]) -> dict[str, Raw]:
@@ -351,18 +351,20 @@ def _opened(raw: Raw | None, names: frozenset[str]) -> dict[str, Raw]:
             return {}
 
 
-def _header_text(argument: Raw, mirror: ParamHeader) -> str | None:
+def _header_text(argument: Raw, param_header: ParamHeader) -> str | None:
     """What a header says of an argument; None for null, arrays and objects, of which it says nothing."""
     text = bytes(argument).strip(b" \t\r\n")
     if text[:1] == b'"':
         try:
             return string(text)
         except ValueError:
-            raise InvalidParams(f"the argument {_path_text(mirror.path)} is no text that a header could hold") from None
+            raise InvalidParams(
+                f"the argument {_path_text(param_header.path)} is no text that a header could hold"
+            ) from None
     if text in (b"true", b"false"):
         return text.decode()
     if text[:1] not in (b"n", b"[", b"{"):
-        return _integer(text.decode()) if mirror.kind == "integer" else text.decode()
+        return _integer(text.decode()) if param_header.kind == "integer" else text.decode()
     return None
 
 

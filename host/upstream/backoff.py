@@ -42,7 +42,7 @@ RESTART_FACTOR = 4.0
 @dataclass
 class Restarts:
     """The starts of one server: after failures in a row 0.25 s, 1 s, 4 s and 16 s later, then once a minute. Never more
-    than MOST_STARTS within WINDOW, however long the server was ready in between."""
+    than MAX_STARTS within WINDOW, however long the server was ready in between."""
 
     failures: int = 0
     starts: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_STARTS))
@@ -53,7 +53,7 @@ class Restarts:
         self.starts.append(now)
 
     def within_intensity(self, now: float) -> bool:
-        """Whether fewer than MOST_STARTS were made within WINDOW."""
+        """Whether fewer than MAX_STARTS were made within WINDOW."""
         return len(self.starts) < MAX_STARTS or now - self.starts[0] >= WINDOW
 
     def may_start(self, now: float) -> bool:

@@ -57,7 +57,7 @@ class CatalogSync:
         self._client = client
         self._gate = gate
         self._server = client.server
-        self._offer = client.offer
+        self._negotiated = client.negotiated
         self._catalog = catalog
         self._journal = journal
         self._marked: set[Kind] = set()
@@ -74,7 +74,7 @@ class CatalogSync:
 
     def mark_changed(self, kinds: Iterable[Kind]) -> None:
         """These lists may have changed: they are read again soon."""
-        self._mark({kind for kind in kinds if self._offer.has_capability(kind)})
+        self._mark({kind for kind in kinds if self._negotiated.has_capability(kind)})
 
     def _mark(self, marked: set[Kind]) -> None:
         self._marked |= marked
@@ -152,9 +152,9 @@ class CatalogSync:
 
     async def _read(self, kind: Kind) -> bool | None:
         listing = LISTINGS[kind]
-        if not self._offer.has_capability(kind):
+        if not self._negotiated.has_capability(kind):
             return await self._publish(kind, [], None)
-        stateless = self._offer.revision.stateless
+        stateless = self._negotiated.revision.stateless
         found, hints = list[Raw](), list[Freshness]()
         began = trio.current_time()
         reading = trio.CancelScope()
@@ -259,7 +259,7 @@ class CatalogSync:
                 continue
             if (
                 listing.kind is Kind.TOOL
-                and self._offer.revision.stateless
+                and self._negotiated.revision.stateless
                 and (why := _bad_param_headers(raw)) is not None
             ):
                 complaints.add(f"{what} is left out: {why}")
@@ -280,9 +280,9 @@ class CatalogSync:
 
     def _may_be_task(self, kind: Kind, raw: Raw) -> bool:
         """Whether a call of this may become a task: a stateless server decides that by itself."""
-        if kind is not Kind.TOOL or not self._offer.runs_tasks:
+        if kind is not Kind.TOOL or not self._negotiated.runs_tasks:
             return False
-        return self._offer.revision.stateless or task_support(raw) is not Support.FORBIDDEN
+        return self._negotiated.revision.stateless or task_support(raw) is not Support.FORBIDDEN
 
     def _complain(self, what: str) -> None:
         self._journal.note(EntryOmitted(self._server, what))

@@ -38,7 +38,7 @@ class _ListenRequest:
 
     def __init__(self, wanted: Filter) -> None:
         self.requested = wanted
-        self.origin = internal_call(listens=True)
+        self.upstream_call = internal_call(listens=True)
         self.scope = trio.CancelScope()
         self.settled = trio.Event()
         self.acknowledged: Filter | None = None
@@ -76,19 +76,19 @@ class ChangeStream:
         subject = None if id is None else in_flight.subject_of(id)
         if notice.method == ACKNOWLEDGED:
             coming = self._coming
-            if coming is not None and subject is coming.origin:
+            if coming is not None and subject is coming.upstream_call:
                 coming.acknowledged = acknowledged(notice.params)
                 coming.settled.set()
                 self._replace(coming, overlap=FORMER_GRACE if in_flight.exact else 0)
                 self._make_good(coming.acknowledged)
             return False
-        return any(each is not None and subject is each.origin for each in (self._current, self._former))
+        return any(each is not None and subject is each.upstream_call for each in (self._current, self._former))
 
     def on_cancelled(self, id: Id, in_flight: InFlight[UpstreamCall]) -> None:
         """The server will say nothing more by this request."""
         subject = in_flight.subject_of(id)
         for each in (self._current, self._coming):
-            if each is not None and each.origin is subject:
+            if each is not None and each.upstream_call is subject:
                 each.failed = LinkLost("it ended the request")
                 each.scope.cancel("the server has ended it")
 
@@ -97,9 +97,9 @@ class ChangeStream:
         return self._current is not None
 
     def _wanted(self, uris: frozenset[str]) -> Filter:
-        announced = self._client.offer.announces if self._changed is not None else ()
+        announced = self._client.negotiated.announces if self._changed is not None else ()
         lists = {listing.changed for listing in LISTINGS.values() if listing.capability in announced}
-        return Filter(frozenset(lists), tuple(sorted(uris)) if self._client.offer.subscribes else (), ())
+        return Filter(frozenset(lists), tuple(sorted(uris)) if self._client.negotiated.subscribes else (), ())
 
     async def _agree(self, uris: frozenset[str]) -> frozenset[str]:
         """See `ResourceWatches.run_listening`."""
@@ -142,7 +142,7 @@ class ChangeStream:
         with opened.scope:
             try:
                 params = encode_object(listen_params(opened.requested))
-                await self._client.ask(LISTEN, params, opened.origin)
+                await self._client.ask(LISTEN, params, opened.upstream_call)
                 opened.failed = LinkLost("it ended the request")
             except (PeerError, BrokenAnswer, LinkLost) as problem:
                 opened.failed = problem

@@ -114,15 +114,15 @@ class Client:
         peer: Peer[UpstreamCall],
         offer: NegotiatedServer,
         timeout: float,
-        voice: ServerMessages,
+        server_messages: ServerMessages,
         gate: Gate,
         listed: Listed,
     ) -> None:
         self.server = server
-        self.offer = offer
+        self.negotiated = offer
         self.peer = peer
         self._timeout = timeout
-        self._voice = voice
+        self._server_messages = server_messages
         self._gate = gate
         self._listed = listed
         self._asks = self._declared(ALL_ABILITIES)
@@ -147,7 +147,7 @@ class Client:
             await self.doubted.wait()
             self.doubted = trio.Event()
             problem: LinkLost | None
-            if self.offer.revision.stateless:
+            if self.negotiated.revision.stateless:
                 problem = await check_still_stateless(self.peer, self._asks)
             else:
                 problem = await check_still_handshake(self.peer)
@@ -170,8 +170,8 @@ class Client:
 
     def _take_orphan(self, result: Raw) -> None:
         try:
-            if is_created(result, extension=self.offer.revision.stateless) and self.offer.cancels_tasks:
-                self._orphans.append(task_params(read_created(result, extension=self.offer.revision.stateless).id))
+            if is_created(result, extension=self.negotiated.revision.stateless) and self.negotiated.cancels_tasks:
+                self._orphans.append(task_params(read_created(result, extension=self.negotiated.revision.stateless).id))
                 self._orphaned.set()
         except ValueError:
             return  # no task that could be called off
@@ -199,31 +199,34 @@ class Client:
                 raise TimedOut(self.server, f"{self.server} did not list anew what it says has changed")
         if self.tuning is not None:
             await self.tuning.apply()
-        origin = UpstreamCall(exchange, CallDeadline(self._timeout))
+        upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout))
         self._calls += 1
         try:
             with self._gate.dispatch(permit) as trace:
-                with origin.deadline.scope:
-                    answer = await self._reported(permit, params, origin, token)
+                with upstream_call.deadline.scope:
+                    answer = await self._reported(permit, params, upstream_call, token)
                     trace.size = len(answer.result) if isinstance(answer, Answered) else 0
                     return answer
                 raise timed_out(self.server, trio.current_time() - started)
         finally:
             self._calls -= 1
             self._called.unpark_all()
-            await origin.close()
+            await upstream_call.close()
 
     async def _reported(
-        self, permit: CallPermit, params: dict[str, Raw], origin: UpstreamCall, token: Id | None
+        self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
     ) -> Answer:
         """The answer of the server, with its progress for whoever gave a token for it."""
         if token is None:
-            return await self._converse(permit, params, origin, None)
+            return await self._converse(permit, params, upstream_call, None)
         relay = _Relay(
-            token, origin.exchange.client, origin.deadline, partial(self._gate.policies.sanitize, self.server)
+            token,
+            upstream_call.exchange.client,
+            upstream_call.deadline,
+            partial(self._gate.policies.sanitize, self.server),
         )
         with self.peer.progress_token(relay.report) as ours:
-            answer = await self._converse(permit, params, origin, ours)
+            answer = await self._converse(permit, params, upstream_call, ours)
         relay.flush()
         return answer
 
@@ -233,30 +236,30 @@ class Client:
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
         """
-        return await ask(self.peer, self.offer.revision, self._asks, method, params, subject=subject)
+        return await ask(self.peer, self.negotiated.revision, self._asks, method, params, subject=subject)
 
     async def _converse(
-        self, permit: CallPermit, params: dict[str, Raw], origin: UpstreamCall, token: Id | None
+        self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
     ) -> Answer:
         """The answer of the server, over all rounds that it takes."""
         method = permit.exchange.request.method
-        if not self.offer.revision.stateless:
+        if not self.negotiated.revision.stateless:
             prepare_for_next_hop(params, token)
             # What only stateless revisions know of is not for this server, whoever said it.
-            result = await self._tasked(method, with_retry(params, None, None), origin)
-            if origin.missing_capabilities is not None and _is_error(result):
-                raise _missing_capability(self.server, origin.missing_capabilities)
+            result = await self._tasked(method, with_retry(params, None, None), upstream_call)
+            if upstream_call.missing_capabilities is not None and _is_error(result):
+                raise _missing_capability(self.server, upstream_call.missing_capabilities)
             return Answered(result)
-        exchange = origin.exchange
-        asks = self._declared(exchange.caller.abilities, tasks=self.offer.runs_tasks and method == CALL.name)
+        exchange = upstream_call.exchange
+        asks = self._declared(exchange.caller.abilities, tasks=self.negotiated.runs_tasks and method == CALL.name)
         stated = with_envelope(
-            params, self.offer.revision, asks, level=exchange.level, client_version=VERSION, token=token
+            params, self.negotiated.revision, asks, level=exchange.level, client_version=VERSION, token=token
         )
-        send = partial(self._send, permit, stated, origin)
-        rounds = MrtrDriver(self.server, self._voice, origin)
+        send = partial(self._send, permit, stated, upstream_call)
+        rounds = MrtrDriver(self.server, self._server_messages, upstream_call)
         # Whoever repeats requests goes through the rounds alone, and nothing is kept here in between.
         at = exchange.round
-        result = await send(await self._told(at, origin), at.state) if at is not None else await send(None, None)
+        result = await send(await self._told(at, upstream_call), at.state) if at is not None else await send(None, None)
         kind = kind_of(result)
         if kind == INPUT_REQUIRED and method in RETRIED:
             if at is not None:
@@ -264,13 +267,15 @@ class Client:
             result = await rounds.drive(result, send)
             kind = kind_of(result)
             at = MrtrRound(self.server)  # as if the caller had gone through them
-        if kind == TASK and method == CALL.name and self.offer.runs_tasks:
-            return Answered(await self._see_through(result, origin, partial(self._send_about, origin, asks)))
+        if kind == TASK and method == CALL.name and self.negotiated.runs_tasks:
+            return Answered(
+                await self._see_through(result, upstream_call, partial(self._send_about, upstream_call, asks))
+            )
         if kind != COMPLETE:
             raise ProtocolViolation(self.server, f"{self.server} sent a result of a type that has no place here")
         return Answered(strip_hop_fields(result), STALE if _is_retried(at) else freshness_of(result))
 
-    async def _told(self, at: MrtrRound, origin: UpstreamCall) -> Mapping[str, Raw] | None:
+    async def _told(self, at: MrtrRound, upstream_call: UpstreamCall) -> Mapping[str, Raw] | None:
         """The answers that the caller brings, with those of its roots that the server may know: nothing else that it is
         asked is answered with an object of that member."""
         if at.answers is None:
@@ -278,50 +283,54 @@ class Client:
         told = dict(at.answers)
         for key, answer in told.items():
             if is_object(answer) and "roots" in members(answer):
-                told[key] = await self._gate.server_requests.filter_roots(self.server, answer, origin.exchange.caller)
+                told[key] = await self._gate.server_requests.filter_roots(
+                    self.server, answer, upstream_call.exchange.caller
+                )
         return told
 
-    async def _tasked(self, method: str, params: dict[str, Raw], origin: UpstreamCall) -> Raw:
+    async def _tasked(self, method: str, params: dict[str, Raw], upstream_call: UpstreamCall) -> Raw:
         """The result from a handshake server, by way of a task where its tool needs one, or its caller takes one."""
-        runs_tasks = method == CALL.name and self.offer.runs_tasks
+        runs_tasks = method == CALL.name and self.negotiated.runs_tasks
         if runs_tasks:
             tool = self._listed.tool(_name(params))
             support = Support.FORBIDDEN if tool is None else tool.support
             wanted = support is Support.REQUIRED or (
-                support is Support.OPTIONAL and origin.exchange.on_task_created is not None
+                support is Support.OPTIONAL and upstream_call.exchange.on_task_created is not None
             )
             if not wanted:
                 try:
-                    return await self._request(method, params, origin)
+                    return await self._request(method, params, upstream_call)
                 except ServerErrorResponse as refusal:
                     if refusal.code not in TASK_REQUIRED_CODES:
                         raise
             params = with_task(params, TASK_TTL)
-        result = await self._request(method, params, origin)
+        result = await self._request(method, params, upstream_call)
         if not runs_tasks or not is_created(result, extension=False):
             return result
-        return await self._see_through(result, origin, partial(self._request_about, origin))
+        return await self._see_through(result, upstream_call, partial(self._request_about, upstream_call))
 
-    async def _see_through(self, created: Raw, origin: UpstreamCall, about: SendTaskRequest) -> Raw:
-        offer = self.offer
+    async def _see_through(self, created: Raw, upstream_call: UpstreamCall, about: SendTaskRequest) -> Raw:
+        offer = self.negotiated
         extension, cancels = offer.revision.stateless, offer.cancels_tasks
-        call = TaskCall(self.server, self._voice, origin, about, extension=extension, can_cancel=cancels)
+        call = TaskCall(
+            self.server, self._server_messages, upstream_call, about, extension=extension, can_cancel=cancels
+        )
         return await call.wait_for_result(created)
 
-    async def _request_about(self, origin: UpstreamCall, method: str, params: dict[str, Raw]) -> Raw:
-        return await self._request(method, params, origin)
+    async def _request_about(self, upstream_call: UpstreamCall, method: str, params: dict[str, Raw]) -> Raw:
+        return await self._request(method, params, upstream_call)
 
     async def _send_about(
-        self, origin: UpstreamCall, asks: Mapping[str, object], method: str, params: dict[str, Raw]
+        self, upstream_call: UpstreamCall, asks: Mapping[str, object], method: str, params: dict[str, Raw]
     ) -> Raw:
-        stated = with_envelope(params, self.offer.revision, asks, level=None, client_version=VERSION, token=None)
-        return await self._request(method, stated, origin, self._headers(method, stated))
+        stated = with_envelope(params, self.negotiated.revision, asks, level=None, client_version=VERSION, token=None)
+        return await self._request(method, stated, upstream_call, self._headers(method, stated))
 
     async def _send(
         self,
         permit: CallPermit,
         params: dict[str, Raw],
-        origin: UpstreamCall,
+        upstream_call: UpstreamCall,
         answers: Mapping[str, Raw] | None,
         state: str | None,
     ) -> Raw:
@@ -330,7 +339,7 @@ class Client:
         self._gate.recheck(permit)
         params = with_retry(params, answers, state)
         try:
-            return await self._request(method, params, origin, self._headers(method, params))
+            return await self._request(method, params, upstream_call, self._headers(method, params))
         except ServerErrorResponse as refusal:
             if refusal.code == INVALID_PARAMS:  # it does not know what it is asked for: our list of it may be old
                 self._listed.suspect()
@@ -338,11 +347,11 @@ class Client:
                 raise
         await self._listed.read_again()
         self._gate.recheck(permit)
-        return await self._request(method, params, origin, self._headers(method, params))
+        return await self._request(method, params, upstream_call, self._headers(method, params))
 
     def _headers(self, method: str, params: Mapping[str, Raw]) -> tuple[tuple[str, str], ...]:
-        mirrors = self._mirrors(params) if method == CALL.name else ()
-        return tuple(headers_for(method, params, self.offer.revision, mirrors))
+        param_headers = self._mirrors(params) if method == CALL.name else ()
+        return tuple(headers_for(method, params, self.negotiated.revision, param_headers))
 
     def _mirrors(self, params: Mapping[str, Raw]) -> tuple[ParamHeader, ...]:
         tool = self._listed.tool(_name(params))
@@ -355,24 +364,32 @@ class Client:
         return client_capabilities(asked, roots_change=False, apps=asked.apps, tasks=tasks)
 
     async def _request(
-        self, method: str, params: dict[str, Raw], origin: UpstreamCall, headers: tuple[tuple[str, str], ...] = ()
+        self,
+        method: str,
+        params: dict[str, Raw],
+        upstream_call: UpstreamCall,
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> Raw:
         try:
-            late = self._take_orphan if method == CALL.name and self.offer.runs_tasks else None
-            result = await self.peer.request(method, encode_object(params), origin, headers, late)
+            late = self._take_orphan if method == CALL.name and self.negotiated.runs_tasks else None
+            result = await self.peer.request(method, encode_object(params), upstream_call, headers, late)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
-            if _raises_doubt(problem, stateless=self.offer.revision.stateless):
+            if _raises_doubt(problem, stateless=self.negotiated.revision.stateless):
                 self.doubted.set()
             failed = as_upstream_error(self.server, problem)
             failed.message = self._gate.policies.sanitize_text(self.server, failed.message)
             failed.data = None if failed.data is None else self._fit_data(failed.data)
-            if origin.missing_capabilities is not None and isinstance(failed, ServerErrorResponse):
-                raise _missing_capability(self.server, origin.missing_capabilities) from None
+            if upstream_call.missing_capabilities is not None and isinstance(failed, ServerErrorResponse):
+                raise _missing_capability(self.server, upstream_call.missing_capabilities) from None
             if failed.code == URL_REQUIRED:
-                caller = origin.exchange.caller
+                caller = upstream_call.exchange.caller
                 # Who repeats requests knows no ids: nothing is kept for the notice that a visit is done.
-                rename = str if caller.abilities.retries else partial(self._voice.elicitations.make_client_id, caller)
-                failed.data = fit_elicitations(failed.data, rename, self._voice.title)
+                rename = (
+                    str
+                    if caller.abilities.retries
+                    else partial(self._server_messages.elicitations.make_client_id, caller)
+                )
+                failed.data = fit_elicitations(failed.data, rename, self._server_messages.title)
             raise failed from None
         if not is_object(result):
             raise ProtocolViolation(self.server, f"{self.server} sent a result that is not an object")
@@ -465,10 +482,10 @@ def _name(params: Mapping[str, Raw]) -> str:
 class _Relay:
     """Hands a call's progress to whoever asked, under their own token, and puts the call's deadline off."""
 
-    def __init__(self, token: Id, outlet: ClientHandle, patience: CallDeadline, tidy: Callable[[Raw], Raw]) -> None:
+    def __init__(self, token: Id, handle: ClientHandle, patience: CallDeadline, tidy: Callable[[Raw], Raw]) -> None:
         self._tidy = tidy
         self._token = encode(token)
-        self._outlet = outlet
+        self._handle = handle
         self._patience = patience
         self._last: float | None = None
         self._held: dict[str, Raw] | None = None
@@ -501,5 +518,5 @@ class _Relay:
         """Pass on the newest report, if it was held back."""
         if self._held is not None:
             said = self._tidy(encode_object({**self._held, TOKEN: self._token}))
-            self._outlet.notify(Notification(PROGRESS, said))
+            self._handle.notify(Notification(PROGRESS, said))
             self._held = None

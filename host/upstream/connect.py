@@ -141,7 +141,7 @@ async def _read_stderr(spec: StdioServer, child: Child, journal: Journal, turn: 
             try:
                 for line in lines.feed(bytes(data)):
                     journal.note(StderrLine(spec.id, excerpt(redact(line.decode(errors="replace")))))
-                    await turn.give_way()
+                    await turn.yield_if_over()
             except LineTooLong:
                 lines = LineSplitter(STDERR_LINE)
     except trio.BrokenResourceError:

@@ -60,15 +60,15 @@ CONNECT_FAILURES = (LinkLost, PeerError, BrokenAnswer, UnsupportedRevision, trio
 async def open_client(
     spec: ServerSpec,
     link: AbstractAsyncContextManager[Link],
-    voice: ServerMessages,
+    server_messages: ServerMessages,
     gate: Gate,
-    manner: Dialect,
+    dialect: Dialect,
     listed: Listed,
     askable: Abilities,
     *,
     roots_change: bool,
 ) -> AsyncIterator[Client]:
-    """A client of the server behind `link`, for the block, once they have come to terms in the `manner` that is known.
+    """A client of the server behind `link`, for the block, once they have come to terms in the `dialect` that is known.
 
     Args:
         askable: what whoever is behind this connection may be asked for at the most.
@@ -82,33 +82,33 @@ async def open_client(
         roots_change=roots_change,
         apps=gate.policies.shows_apps(spec.id),
     )
-    async with link as opened, open_peer(opened, voice) as peer:
-        voice.disconnect = peer.connection_lost
-        offered = await negotiate(opened, peer, asks, manner, exits=isinstance(spec, StdioServer))
-        voice.revision = offered.revision
-        yield Client(spec.id, peer, offered, spec.timeout, voice, gate, listed)
+    async with link as opened, open_peer(opened, server_messages) as peer:
+        server_messages.disconnect = peer.connection_lost
+        offered = await negotiate(opened, peer, asks, dialect, exits=isinstance(spec, StdioServer))
+        server_messages.revision = offered.revision
+        yield Client(spec.id, peer, offered, spec.timeout, server_messages, gate, listed)
 
 
 def follow_changes(
     nursery: trio.Nursery,
     client: Client,
-    voice: ServerMessages,
-    levels: LogLevels,
+    server_messages: ServerMessages,
+    log_levels: LogLevels,
     watches: ResourceWatches,
     caller: Caller | None,
 ) -> None:
     """Start what keeps a connection alive, and the server at what `caller`, or (None) everybody, wants of it."""
-    offer = client.offer
+    offer = client.negotiated
     nursery.start_soon(client.detect_era_change)
     if offer.runs_tasks:
         nursery.start_soon(client.cancel_orphaned_tasks)
     if offer.revision.stateless:
-        listening = voice.change_stream = ChangeStream(client, watches, voice.on_lists_changed)
+        listening = server_messages.change_stream = ChangeStream(client, watches, server_messages.on_lists_changed)
         nursery.start_soon(listening.run)
         return
     nursery.start_soon(keep_alive, client.peer)
     if offer.has_logging:
-        client.tuning = LogLevelSync(levels, client.server, client.peer, caller)
+        client.tuning = LogLevelSync(log_levels, client.server, client.peer, caller)
         nursery.start_soon(client.tuning.run)
     if offer.subscribes:
         nursery.start_soon(watches.run, client.peer)

@@ -71,27 +71,27 @@ class _FailureRecord:
 
 
 class Instances:
-    """The instances of one server. `open_link` opens the link of one in a manner; `manner` is what is known of that
+    """The instances of one server. `open_link` opens the link of one in a manner; `dialect` is what is known of that
     now, and `listed` what is known of the server's lists; `nursery` holds their tasks."""
 
     def __init__(
         self,
         spec: ServerSpec,
         open_link: Callable[[Dialect], AbstractAsyncContextManager[Link]],
-        manner: Callable[[], Dialect],
+        dialect: Callable[[], Dialect],
         listed: Listed,
         gate: Gate,
-        levels: LogLevels,
+        log_levels: LogLevels,
         journal: Journal,
         nursery: trio.Nursery,
     ) -> None:
         self.spec = spec
         self._open_link = open_link
-        self._manner = manner
+        self._manner = dialect
         self._listed = listed
         self._gate = gate
         self._shows = partial(gate.definitions.is_visible, spec.id, Kind.RESOURCE)
-        self._levels = levels
+        self._log_levels = log_levels
         self._journal = journal
         self._nursery = nursery
         self._of_client: dict[Hashable, _Instance] = {}
@@ -287,7 +287,7 @@ class Instances:
 
     async def _connect(self, instance: _Instance) -> None:
         spec, caller = self.spec, instance.caller
-        voice = ServerMessages(
+        server_messages = ServerMessages(
             spec.id,
             spec.title or spec.id,
             self._gate,
@@ -295,18 +295,18 @@ class Instances:
             owner=lambda: caller,
             on_resource_updated=instance.watches.on_updated,
         )
-        voice.waiting_calls = instance.waiting_calls
+        server_messages.waiting_calls = instance.waiting_calls
         if not self._gate.definitions.observe_launch(spec.id, launch_of(spec)):
             raise LinkLost(
                 "its command stands for another program than the one that was approved (colonnade definitions)"
             )
-        manner = self._manner()
+        dialect = self._manner()
         opening = open_client(
             spec,
-            self._open_link(manner),
-            voice,
+            self._open_link(dialect),
+            server_messages,
             self._gate,
-            manner,
+            dialect,
             self._listed,
             # A stateless client declares what it can with each request: another may declare more.
             ALL_ABILITIES if caller.abilities.retries else caller.abilities,
@@ -316,7 +316,7 @@ class Instances:
         with trio.fail_after(spec.start_timeout) as patience:
             async with opening as client, trio.open_nursery() as nursery:
                 patience.deadline = float("inf")
-                follow_changes(nursery, client, voice, self._levels, instance.watches, caller)
+                follow_changes(nursery, client, server_messages, self._log_levels, instance.watches, caller)
                 instance.client = client
                 instance.tried.set()
                 self._failures.clear()

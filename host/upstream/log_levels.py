@@ -79,8 +79,8 @@ class LogLevelSync:
     """Keeps a server at the level that `caller`, or (None) the most demanding of all who hear of it, wants. When nobody
     wants anything any more, it stays as it is."""
 
-    def __init__(self, levels: LogLevels, server: str, peer: Peer[UpstreamCall], caller: Caller | None) -> None:
-        self._levels = levels
+    def __init__(self, log_levels: LogLevels, server: str, peer: Peer[UpstreamCall], caller: Caller | None) -> None:
+        self._log_levels = log_levels
         self._server = server
         self._peer = peer
         self._caller = caller
@@ -94,12 +94,12 @@ class LogLevelSync:
         asked: str | None = None
         try:
             while True:
-                self._seen = self._levels.version
+                self._seen = self._log_levels.version
                 self._told.unpark_all()
-                level, until = self._levels.level(self._server, self._caller)
+                level, until = self._log_levels.level(self._server, self._caller)
                 if level is None or level == asked:
                     with trio.move_on_at(until):
-                        await self._levels.changed()
+                        await self._log_levels.changed()
                     continue
                 asked, self._seen = level, None
                 with trio.move_on_after(SET_LEVEL_TIMEOUT), suppress(PeerError, BrokenAnswer, LinkLost):
@@ -111,5 +111,5 @@ class LogLevelSync:
     async def apply(self) -> None:
         """Until the level that is wanted now is on its way: what is sent after that comes after it, where the transport
         has an order. Nobody waits for the server to agree, nor to a level before."""
-        while self._seen not in (None, self._levels.version):
+        while self._seen not in (None, self._log_levels.version):
             await self._told.park()

@@ -105,10 +105,10 @@ async def negotiate(
 
 
 async def _probe_and_decide(
-    link: Link, peer: Peer[T], asks: Mapping[str, object], manner: Dialect, probe: _Probe, exits: bool
+    link: Link, peer: Peer[T], asks: Mapping[str, object], dialect: Dialect, probe: _Probe, exits: bool
 ) -> NegotiatedServer:
     if probe.lost is not None:
-        if exits and manner.may_shake_hands:
+        if exits and dialect.may_shake_hands:
             raise HandshakeOnly(str(probe.lost)) from probe.lost
         raise probe.lost
     verdict = probe.verdict
@@ -116,7 +116,7 @@ async def _probe_and_decide(
         return await initialize_while_probing(link, peer, asks, probe)
     if isinstance(verdict, Stateless):
         return _settle_stateless(link, verdict)
-    if isinstance(verdict, Incompatible) or not manner.may_shake_hands:
+    if isinstance(verdict, Incompatible) or not dialect.may_shake_hands:
         raise UnsupportedRevision(
             verdict.why if isinstance(verdict, Incompatible) else "it speaks none that is stateless"
         )
@@ -281,7 +281,7 @@ async def ask(
     params: Raw | None,
     *,
     subject: T | None = None,
-    mirrors: Iterable[ParamHeader] = (),
+    param_headers: Iterable[ParamHeader] = (),
 ) -> Raw:
     """Ask a server for something of its own, on no client's behalf: the result as it came. `asks` is what it may ask
     for meanwhile, `param_headers_of` what headers repeat of the arguments.
@@ -293,5 +293,5 @@ async def ask(
         return await peer.request(method, params, subject)
     found = {} if params is None else members(params)
     stated = with_envelope(found, revision, asks, level=None, client_version=VERSION, token=None)
-    headers = tuple(headers_for(method, stated, revision, mirrors))
+    headers = tuple(headers_for(method, stated, revision, param_headers))
     return await peer.request(method, encode_object(stated), subject, headers)

@@ -63,7 +63,7 @@ from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFIED, related_task_of
 from host.protocol.versions import LATEST_LEGACY, Revision
 from host.upstream.call import PendingServerRequest, UpstreamCall
 from host.wire.link import LinkLost
-from host.wire.noise import Noise, TooNoisy
+from host.wire.noise import TooManyUselessMessages, UselessMessages
 
 ANSWER_TIMEOUT = 600.0
 """Seconds that a question waits for its answer."""
@@ -153,7 +153,7 @@ class ServerMessages:
         """Exchanges that wait for this connection to be ready: it is opened on their behalf."""
         self.disconnect: Callable[[LinkLost], None] | None = None
         """Ends the connection."""
-        self._noise = Noise(trio.current_time())
+        self._noise = UselessMessages(trio.current_time())
         self._server = server
         self.title = title
         self._gate = gate
@@ -172,8 +172,8 @@ class ServerMessages:
             self._charge_noise()
 
     def _charge_noise(self) -> None:
-        if not self._noise.more(trio.current_time()) and self.disconnect is not None:
-            self.disconnect(TooNoisy())
+        if not self._noise.add(trio.current_time()) and self.disconnect is not None:
+            self.disconnect(TooManyUselessMessages())
 
     # Notifications
 
@@ -299,7 +299,7 @@ class ServerMessages:
         task_call = self.task_calls.get(related_task_of(request.params) or "")
         calls = self._possible_calls(in_flight) if task_call is None else [task_call]
         owner = self._owner()
-        if len(calls) > 1 and any(origin.exchange.caller.abilities.retries for origin in calls):
+        if len(calls) > 1 and any(upstream_call.exchange.caller.abilities.retries for upstream_call in calls):
             if server_request is ServerRequest.ROOTS:
                 return _no_roots
             # Such a client is asked by the answer to one of its requests: in that of another the question would be put
@@ -426,7 +426,7 @@ class ServerMessages:
         """The exchanges in flight that a message may belong to, all of one client; none if that is not certain.
         `ignore_internal`: it is, even while something of our own is asked: what belongs to that is nobody's secret."""
         if in_flight.exact:
-            return [origin for origin in in_flight.subjects if not origin.is_internal]
+            return [upstream_call for upstream_call in in_flight.subjects if not upstream_call.is_internal]
         owner = self._owner()
         if owner is not None:
             return [

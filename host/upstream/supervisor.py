@@ -123,7 +123,7 @@ class Upstream:
         self._single_client = single_client
         self._restarts = Restarts()
         self._pace = Pace()
-        self._lister: CatalogSync | None = None
+        self._catalog_sync: CatalogSync | None = None
         self._did_connect = False
         """Whether the present connection came about in this `dialect`."""
 
@@ -157,22 +157,22 @@ class Upstream:
         return Listed(tool, suspect, self._read_tools, self._wait_until_read, hold)
 
     async def _read_tools(self) -> None:
-        if self._lister is not None:
-            await self._lister.read(Kind.TOOL)
+        if self._catalog_sync is not None:
+            await self._catalog_sync.read(Kind.TOOL)
 
     async def _wait_until_read(self, kinds: Iterable[Kind]) -> None:
-        if self._lister is not None:
-            await self._lister.wait_until_read(kinds)
+        if self._catalog_sync is not None:
+            await self._catalog_sync.wait_until_read(kinds)
 
     @property
     def left_out(self) -> list[str]:
         """What the server offers that clients could not read, in words."""
-        negotiated, lister = self.negotiated, self._lister
+        negotiated, catalog_sync = self.negotiated, self._catalog_sync
         instructions = (
             [f"its instructions ({LONE_SURROGATE})"] if negotiated is not None and negotiated.unreadable else []
         )
         return instructions + (
-            [] if lister is None else [each for kind in Kind for each in lister.left_out.get(kind, ())]
+            [] if catalog_sync is None else [each for kind in Kind for each in catalog_sync.left_out.get(kind, ())]
         )
 
     def on_hint_expired(self, kind: Kind) -> None:
@@ -180,14 +180,14 @@ class Upstream:
         of no consequence."""
         state = self.state
         if isinstance(state, Ready):
-            negotiated = state.client.offer
+            negotiated = state.client.negotiated
             if negotiated.revision.stateless and LISTINGS[kind].capability not in negotiated.announces:
                 self.refresh(kind)
 
     def refresh(self, kind: Kind) -> None:
         """Somebody asked for an entry that is not listed, or for a list that is past its time: perhaps it is old."""
-        if self._lister is not None:
-            self._lister.mark_changed((kind,))
+        if self._catalog_sync is not None:
+            self._catalog_sync.mark_changed((kind,))
 
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
@@ -256,7 +256,7 @@ class Upstream:
         failed = self.state = Failed(now, why, now + delay)
         for kind in Kind:
             self._catalog.expire_hint(self.spec.id, kind)
-        self._lister = None
+        self._catalog_sync = None
         self.settled.set()
         self._journal.note(ServerFailed(self.spec.id, why, delay))
         return failed
@@ -285,32 +285,35 @@ class Upstream:
         )
         with trio.fail_after(self.spec.start_timeout) as startup:
             async with opening as client:
-                self.negotiated = client.offer
-                stateless = client.offer.revision.stateless
+                self.negotiated = client.negotiated
+                stateless = client.negotiated.revision.stateless
                 # It may have been greeted because it was slow, and may yet end for that: the next one is not.
                 self.dialect = replace(self.dialect, may_be_stateless=stateless, greets_silence=not stateless)
                 self.last_dialect, self._did_connect = self.dialect, True
-                if client.offer.unreadable:
+                if client.negotiated.unreadable:
                     text = f"its instructions are left out, since clients could not read them: {LONE_SURROGATE}"
                     self._journal.note(EntryOmitted(self.spec.id, text, "instructions"))
-                observing = self._gate.definitions.observe_instructions(self.spec.id, client.offer.instructions)
+                observing = self._gate.definitions.observe_instructions(self.spec.id, client.negotiated.instructions)
                 await self._catalog.slices.run(observing)
-                lister = CatalogSync(client, self._catalog, self._gate, self._journal, self._pace)
-                server_messages.on_lists_changed = lister.mark_changed
-                await lister.begin()
+                catalog_sync = CatalogSync(client, self._catalog, self._gate, self._journal, self._pace)
+                server_messages.on_lists_changed = catalog_sync.mark_changed
+                await catalog_sync.begin()
                 if client.peer.ended.is_set():
                     raise client.peer.lost
                 startup.deadline = float("inf")
-                self._lister = lister
+                self._catalog_sync = catalog_sync
                 self.state = Ready(trio.current_time(), client)
                 self.settled.set()
                 self._journal.note(
                     ServerReady(
-                        self.spec.id, excerpt(client.offer.server), self._counts(), trio.current_time() - started_at
+                        self.spec.id,
+                        excerpt(client.negotiated.server),
+                        self._counts(),
+                        trio.current_time() - started_at,
                     )
                 )
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(lister.run)
+                    nursery.start_soon(catalog_sync.run)
                     follow_changes(nursery, client, server_messages, self._log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # At once: to end what is left of a child may take seconds, and calls must not wait for that.

@@ -253,7 +253,7 @@ class Upstreams:
         if caller is self._sole_caller:
             clients += [each.state.client for each in self.by_id.values() if isinstance(each.state, Ready)]
         for client in clients:
-            if client is not None and not client.offer.revision.stateless:
+            if client is not None and not client.negotiated.revision.stateless:
                 self._nursery.start_soon(_notify_roots_changed, client)
 
     def release(self, caller: Caller) -> None:
@@ -285,7 +285,7 @@ async def _notify_roots_changed(client: Client) -> None:
 
 
 def _check_subscribable(client: Client) -> None:
-    if not client.offer.subscribes:
+    if not client.negotiated.subscribes:
         raise MethodNotFound(f"{client.server} does not offer subscriptions to resources")
 
 

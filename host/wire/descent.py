@@ -36,7 +36,7 @@ KEEPER_NAME = "colonnade-keep"
 """Process name of keepers and wardens; the kernel keeps 15 bytes."""
 RECORD_SUFFIX = ".json"
 
-_LOOKS = 5
+_MAX_LOOKS = 5
 _RECORD_BYTES = 64 * 1024
 _SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
 
@@ -100,7 +100,7 @@ def ancestry(pid: int) -> list[Process]:
         DescentUnknown: /proc does not tell.
     """
     line = _line(pid)
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_LOOKS):
         again = _line(pid)
         if line == again:
             return line

@@ -16,9 +16,9 @@ from host.jsonrpc.envelope import STEP, EnvelopeScanner
 from host.jsonrpc.messages import Malformed
 
 MAX_LINE = 8 * 1024 * 1024
-MOST_DISCARDED = 8
+MAX_DISCARDED = 8
 """A message over its limit is discarded up to so many times the limit; beyond that the connection ends."""
-DISCARDING = 10.0
+DISCARD_WINDOW = 10.0
 """Seconds in which such a message has to end."""
 
 _BLANK_LINES = re.compile(rb"(?:\r*+\n)*+")
@@ -131,7 +131,7 @@ class Discarding:
     def take(self, data: bytes) -> Iterator[None]:
         """Scan `data`, step by step. Raises `problem` once the message cannot be assigned, or is far too long."""
         self._size += len(data)
-        if self._size > MOST_DISCARDED * self._limit:
+        if self._size > MAX_DISCARDED * self._limit:
             raise self._problem
         for at in range(0, len(data), STEP):
             self._scanner.feed(data[at : at + STEP])

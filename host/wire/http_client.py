@@ -36,29 +36,29 @@ from host.memory import HoldingFactory, uncharged
 from host.protocol.methods import INITIALIZE, INITIALIZED, LISTINGS
 from host.protocol.versions import Revision
 from host.wire.http_transport import (
+    DELETE_TIMEOUT,
     EVENT_STREAM,
-    FAREWELL,
     JSON,
-    LONGEST_PAUSE,
-    Answer,
+    MAX_RETRY_PAUSE,
     Exchanges,
     Headers,
     HttpRefused,
+    HttpResponse,
     Origin,
     Transport,
     Unreachable,
     open_origin,
 )
-from host.wire.link import Arrival, Deliver, LinkLost, Parcel
+from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
 from host.wire.sse import MAX_EVENT, Event, EventParser
 from host.wire.turns import Turns
 
-RESUMES = 5
+MAX_RESUMES = 5
 """Times in a row that a broken answer is asked for again without anything new coming."""
 STREAM_GRACE = 0.5
 """Seconds that the first request after the handshake waits for the stream of what the server says unasked: servers drop
 what they want to say while it is not open, questions included, and then wait for the answer."""
-SHORTEST_PAUSE = 1.0
+MIN_RETRY_PAUSE = 1.0
 
 _SESSION = "mcp-session-id"
 _SESSION_ID = re.compile(r"[\x21-\x7e]+")
@@ -161,17 +161,17 @@ class HttpLink:
         self._set_headers()
         self._listen_when_ready()
 
-    async def call_off(self, id: Id, notice: Notification) -> None:
+    async def send_cancel(self, id: Id, notice: Notification) -> None:
         if self._stateless:
             return  # its POST was closed with whoever waited for it, and that says it
-        with trio.move_on_after(FAREWELL), suppress(LinkLost):
+        with trio.move_on_after(DELETE_TIMEOUT), suppress(LinkLost):
             await self.send(Parcel(notice, id))
 
     async def end_session(self) -> None:
         """Tell the server that its session is not needed any more, if it has one. Bounded in time, never fails."""
         if self._session is None or self._exchanges.lost is not None:
             return
-        with trio.move_on_after(FAREWELL, shield=True), suppress(LinkLost):
+        with trio.move_on_after(DELETE_TIMEOUT, shield=True), suppress(LinkLost):
             answer = await self._ask("DELETE", self._headers())
             await answer.discard()  # a server that does not allow this says 405
 
@@ -200,22 +200,22 @@ class HttpLink:
             said.append(("MCP-Protocol-Version", self._revision))
         return self._origin.headers(said)
 
-    async def _ask(self, method: str, headers: Headers, body: bytes | None = None) -> Answer:
+    async def _ask(self, method: str, headers: Headers, body: bytes | None = None) -> HttpResponse:
         """The head of the answer. Whoever gets it closes it."""
         try:
-            return await self._origin.ask(method, headers, body)
+            return await self._origin.request(method, headers, body)
         except Unreachable as lost:
             # A server that stops takes no connections any more, but may still answer on those it has.
             if len(self._exchanges) > (method == "POST"):
                 raise
-            raise self._exchanges.lose(lost) from lost.__cause__
+            raise self._exchanges.connection_lost(lost) from lost.__cause__
 
-    async def _take_receipt(self, answer: Answer) -> None:
+    async def _take_receipt(self, answer: HttpResponse) -> None:
         await answer.discard()
         if not answer.is_success:
             raise self._refusal(answer)
 
-    async def _take_answer(self, answer: Answer, request: Request) -> None:
+    async def _take_answer(self, answer: HttpResponse, request: Request) -> None:
         if not answer.is_success:
             await self._take_refusal(answer, request)
             return
@@ -235,7 +235,7 @@ class HttpLink:
             await answer.discard()
             raise _Answerless("it answered with neither plain JSON nor a plain event stream")
 
-    async def _take_refusal(self, answer: Answer, request: Request) -> None:
+    async def _take_refusal(self, answer: HttpResponse, request: Request) -> None:
         """Returns if the body holds the request's own error: some servers send those with a status that fits, and
         stateless ones must (2026-07-28, "Transports / Streamable HTTP"). With their two, 400 and 404, an error without
         an id is taken for one: nothing else was asked in that POST."""
@@ -245,19 +245,19 @@ class HttpLink:
                 message = read(await answer.body())
                 lenient = self._stateless and answer.status in (400, 404)
                 if isinstance(message, Failure) and (_answers(message, request.id) or (lenient and message.id is None)):
-                    self._deliver(Arrival(Failure(message.error, request.id), request.id))
+                    self._deliver(ReceivedMessage(Failure(message.error, request.id), request.id))
                     return
         else:
             await answer.discard()
         raise refusal
 
-    def _refusal(self, answer: Answer) -> LinkLost:
+    def _refusal(self, answer: HttpResponse) -> LinkLost:
         """What a status other than 2xx means. One of them ends the link."""
         if answer.status == 404 and self._session is not None:
-            return self._exchanges.lose(SessionEnded("the server has ended the session (HTTP 404)"))
+            return self._exchanges.connection_lost(SessionEnded("the server has ended the session (HTTP 404)"))
         return answer.refusal()
 
-    def _join(self, answer: Answer) -> None:
+    def _join(self, answer: HttpResponse) -> None:
         """Remember the session (2025-11-25, "Session Management": visible ASCII)."""
         session = answer.header(_SESSION)
         if session is None:
@@ -274,23 +274,23 @@ class HttpLink:
     def _take_each(self, messages: Iterable[Message | Malformed], about: Id | None, wanted: Id | None) -> bool:
         answered = False
         for message in messages:
-            self._deliver(Arrival(message, about))
+            self._deliver(ReceivedMessage(message, about))
             answered = answered or (wanted is not None and _answers(message, wanted))
         return answered
 
-    async def _await_event(self, answer: Answer, id: Id) -> None:
+    async def _await_event(self, answer: HttpResponse, id: Id) -> None:
         """Follow the stream of a request until its answer. A stream that broke is resumed where it can be
         (2025-11-25, "Resumability and Redelivery"); that of a stateless request cannot, whatever its events say."""
         stream = self._stream(id)
         await self._follow(answer, stream)
-        left = RESUMES
+        left = MAX_RESUMES
         while not stream.answered:
             if self._stateless or not stream.resumable or left == 0:
                 raise LinkLost(_UNANSWERED)
             await trio.sleep(stream.pause)
             before = stream.position
             await self._resume(stream)
-            left = left - 1 if stream.position == before else RESUMES
+            left = left - 1 if stream.position == before else MAX_RESUMES
 
     def _stream(self, wanted: Id | None) -> _Stream:
         return _Stream(wanted, EventParser(self._origin.max_message or MAX_EVENT))
@@ -306,7 +306,7 @@ class HttpLink:
             return  # it broke: that was one of the times
         await self._follow(answer, stream)
 
-    async def _ask_stream(self, stream: _Stream) -> Answer:
+    async def _ask_stream(self, stream: _Stream) -> HttpResponse:
         """The stream opened with a GET, from where it has got to. Whoever gets the answer follows it.
 
         Raises:
@@ -325,7 +325,7 @@ class HttpLink:
         # A server without this stream may say 404 to it in the best of sessions: only a POST can tell that one ended.
         raise answer.refusal() if stream.wanted is None else self._refusal(answer)
 
-    async def _follow(self, answer: Answer, stream: _Stream) -> None:
+    async def _follow(self, answer: HttpResponse, stream: _Stream) -> None:
         """Deliver the messages of one connection of the stream, to its end or until the answer came.
 
         Raises:
@@ -370,14 +370,14 @@ class HttpLink:
                 if self._exchanges.lost is not None:
                     return
                 self._dropped("event stream broken", str(lost))
-            fruitful = stream.position != before or trio.current_time() - began >= LONGEST_PAUSE
+            fruitful = stream.position != before or trio.current_time() - began >= MAX_RETRY_PAUSE
             failures = 0 if fruitful else min(failures + 1, 7)
-            await trio.sleep(max(least, min(stream.pause * 2.0 ** max(failures - 1, 0), LONGEST_PAUSE)))
+            await trio.sleep(max(least, min(stream.pause * 2.0 ** max(failures - 1, 0), MAX_RETRY_PAUSE)))
 
     def _catch_up(self) -> None:
         """What the server said while the stream was broken is lost for good: any list may have changed."""
         for method in sorted({listing.changed for listing in LISTINGS.values()}):
-            self._deliver(Arrival(Notification(method)))
+            self._deliver(ReceivedMessage(Notification(method)))
 
 
 class _Stream:
@@ -402,7 +402,7 @@ class _Stream:
     @property
     def pause(self) -> float:
         """Seconds before the next connection: what the server asked for, within bounds."""
-        return min(max(self.events.retry or 0.0, SHORTEST_PAUSE), LONGEST_PAUSE)
+        return min(max(self.events.retry or 0.0, MIN_RETRY_PAUSE), MAX_RETRY_PAUSE)
 
 
 @asynccontextmanager
@@ -434,7 +434,7 @@ async def open_http(
             await link.end_session()
 
 
-def _too_early(arrival: Arrival) -> None:
+def _too_early(received: ReceivedMessage) -> None:
     raise AssertionError("nothing can arrive before run")
 
 
@@ -448,7 +448,7 @@ async def fetch_json(url: str, headers: Mapping[str, str]) -> object | None:
     """What a plain GET of `url` answers, decoded; None if that is no JSON, or nobody answers."""
     try:
         async with open_origin(url, headers) as origin:
-            answer = await origin.ask("GET", origin.headers([("Accept", JSON)]))
+            answer = await origin.request("GET", origin.headers([("Accept", JSON)]))
             data = await answer.body()
         return value(data) if answer.is_success and answer.kind == JSON else None
     except (LinkLost, ValueError):

@@ -69,7 +69,7 @@ class Stream(httpcore.AsyncNetworkStream):
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         if self._working:
-            await self._turn.give_way()
+            await self._turn.yield_if_over()
         if self._given < len(self._received):
             await trio.lowlevel.checkpoint_if_cancelled()
         else:

@@ -33,28 +33,28 @@ from host.errors import copy_of
 from host.jsonrpc.messages import Malformed
 from host.memory import HoldingFactory, OverBudget, uncharged
 from host.version import VERSION
-from host.wire.framing import DISCARDING
+from host.wire.framing import DISCARD_WINDOW
 from host.wire.http_network import MAX_INTERIM, Backend, TooManyInterim
 from host.wire.link import LinkLost, NoMemory
-from host.wire.noise import Noise, TooNoisy
+from host.wire.noise import TooManyUselessMessages, UselessMessages
 from host.wire.sse import Event, EventParser, EventTooLong
 from host.wire.turns import Turns
 
 MAX_BODY = 16 * 1024 * 1024
-CONNECT_PATIENCE = 10.0
-WRITE_PATIENCE = 10.0
+CONNECT_TIMEOUT = 10.0
+WRITE_TIMEOUT = 10.0
 LINGER = 0.02
 """Seconds in which a response that is of no more use may end by itself, which saves its connection for the next."""
-FAREWELL = 2.0
+DELETE_TIMEOUT = 2.0
 """Seconds for telling the server that a request is called off, or that the session is over."""
 MAX_REDIRECTS = 3
-LONGEST_PAUSE = 60.0
+MAX_RETRY_PAUSE = 60.0
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
 
 # Reading has no limit here: how long an answer may take is for its caller to say.
-_PATIENCE = {"timeout": {"connect": CONNECT_PATIENCE, "write": WRITE_PATIENCE, "read": None, "pool": None}}
+_PATIENCE = {"timeout": {"connect": CONNECT_TIMEOUT, "write": WRITE_TIMEOUT, "read": None, "pool": None}}
 # Few idle connections: the pool looks through all of them, for all requests in it, at every request.
 MAX_IDLE = 20
 IDLE_EXPIRY = 60.0
@@ -66,8 +66,8 @@ _SOCKET_OPTIONS = (
 )
 
 # What keeps the method and the body, and what makes a GET of it: a GET may follow both (RFC 9110, "Redirection 3xx").
-_KEEPING = (307, 308)
-_TURNING = (301, 302, 303)
+_SAME_METHOD_REDIRECTS = (307, 308)
+_GET_REDIRECTS = (301, 302, 303)
 
 _SECONDS = re.compile(r"[0-9]{1,18}")
 
@@ -119,7 +119,7 @@ class AuthNeeded(HttpRefused):
     """The server wants credentials, or other ones."""
 
 
-class Answer:
+class HttpResponse:
     """The head of a response, with its body still to be read. Whoever gets it closes it; all that read it do."""
 
     __slots__ = ("_hold", "_max_body", "_response", "_turns", "status")
@@ -208,7 +208,7 @@ class Answer:
             TooNoisy: too many comments came, or events without data.
         """
         events.restart()
-        noise, counted = Noise(trio.current_time()), events.meaningless
+        noise, counted = UselessMessages(trio.current_time()), events.meaningless
         enough = lingering = False
         problem: LinkLost | None = None
         discarding = None
@@ -232,21 +232,21 @@ class Answer:
                         for event in events.feed(chunk):
                             if event is not None:
                                 enough = take(event) or enough
-                            elif not await turn.give_way_shielded():
+                            elif not await turn.yield_if_over_shielded():
                                 break  # the next read is cancelled, from within
                         held.resize(events.pending)
                     except OverBudget:
                         stop(NoMemory())
                     except EventTooLong as too_long:
                         stop(OverLimit(f"it sent {too_long} (limits.message)"))
-                    if not noise.more(trio.current_time(), events.meaningless - counted):
-                        stop(TooNoisy())
+                    if not noise.add(trio.current_time(), events.meaningless - counted):
+                        stop(TooManyUselessMessages())
                     counted = events.meaningless
                     if enough and not lingering:
                         lingering, reading.deadline = True, trio.current_time() + LINGER
                     elif not enough and events.discarding is not discarding:
                         discarding = events.discarding
-                        reading.deadline = inf if discarding is None else trio.current_time() + DISCARDING
+                        reading.deadline = inf if discarding is None else trio.current_time() + DISCARD_WINDOW
         finally:
             await self._response.aclose()
         if reading.cancelled_caught and problem is None:
@@ -288,7 +288,7 @@ class Answer:
                 seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
             except (ValueError, OverflowError):
                 return None
-        return min(max(seconds, 0.0), LONGEST_PAUSE)
+        return min(max(seconds, 0.0), MAX_RETRY_PAUSE)
 
     def _chunks(self) -> httpx.AsyncByteStream:
         """The body as it comes."""
@@ -331,7 +331,9 @@ class Origin:
         inside = (found.scheme, found.raw_host, found.port) == (base.scheme, base.raw_host, base.port)
         return found if inside and found.userinfo in (b"", base.userinfo) else None
 
-    async def ask(self, method: str, headers: Headers, body: bytes | None = None, at: Address | None = None) -> Answer:
+    async def request(
+        self, method: str, headers: Headers, body: bytes | None = None, at: Address | None = None
+    ) -> HttpResponse:
         """Send one request to `at` (the server's URL, if left out), and give the head of the answer.
 
         Redirects within the origin are followed, at most MAX_REDIRECTS, and their end is remembered. Others are the
@@ -355,17 +357,17 @@ class Origin:
             self._moved[method, at] = address
         return answer
 
-    def _further(self, method: str, address: Address, answer: Answer) -> Address | None:
+    def _further(self, method: str, address: Address, answer: HttpResponse) -> Address | None:
         """Where the answer sends us, if we go there."""
-        followed = answer.status in _KEEPING or (method == "GET" and answer.status in _TURNING)
+        followed = answer.status in _SAME_METHOD_REDIRECTS or (method == "GET" and answer.status in _GET_REDIRECTS)
         reference = answer.location() if followed else None
         return None if reference is None else self.locate(reference, address)
 
-    async def _ask_once(self, method: str, address: Address, headers: Headers, body: bytes | None) -> Answer:
+    async def _ask_once(self, method: str, address: Address, headers: Headers, body: bytes | None) -> HttpResponse:
         request = httpx.Request(method, address, headers=headers, content=body, extensions=_PATIENCE)
         try:
             response = await self._transport.handle_async_request(request)
-            return Answer(response, self.turns, self.max_message, self._hold)
+            return HttpResponse(response, self.turns, self.max_message, self._hold)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as problem:
             raise Unreachable(f"it cannot be reached: {_reason(problem)}") from problem
         except httpx.HTTPError as problem:
@@ -402,7 +404,7 @@ class Exchanges:
             assert self.lost is not None
             raise copy_of(self.lost)
 
-    def lose(self, lost: LinkLost) -> LinkLost:
+    def connection_lost(self, lost: LinkLost) -> LinkLost:
         """The link is over, if it was not: why it is."""
         if self.lost is None:
             self.lost = lost
@@ -475,7 +477,7 @@ def _tls() -> ssl.SSLContext:
 
 def _broken(problem: httpx.HTTPError) -> str:
     if isinstance(problem, httpx.WriteTimeout):
-        return f"it took no data for {WRITE_PATIENCE:.0f} s"
+        return f"it took no data for {WRITE_TIMEOUT:.0f} s"
     if isinstance(problem.__cause__, TooManyInterim):
         return f"it sent more than {MAX_INTERIM} interim responses (1xx), or an endless one: the answer did not come"
     if isinstance(problem, httpx.RemoteProtocolError):
@@ -501,7 +503,7 @@ def _reason(problem: BaseException) -> str:
         if isinstance(cause, socket.gaierror | UnicodeError):
             return "name not found"
     if isinstance(problem, httpx.ConnectTimeout):
-        return f"timed out after {CONNECT_PATIENCE:.0f} s"
+        return f"timed out after {CONNECT_TIMEOUT:.0f} s"
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return "connection refused"
     return "no connection"

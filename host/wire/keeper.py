@@ -41,9 +41,9 @@ if sys.platform == "linux":
     import ctypes
 
 TERM, KILL = b"T", b"K"
-LAST_GRACE = 0.7
+KILL_GRACE = 0.7
 """Seconds between TERM and KILL when the host is gone; all of its processes are to be gone two seconds after it."""
-WARDENS_LIMIT = 1.5
+SUBREAPER_LIMIT = 1.5
 """Seconds the wardens of a dead host have; one that is still there then was stopped or hangs, and is killed."""
 
 _SHORT_PAUSE, _LONG_PAUSE = 0.01, 0.5
@@ -165,7 +165,7 @@ def _reap() -> tuple[dict[int, int], bool]:
         ended[pid] = os.waitstatus_to_exitcode(status)
 
 
-class _Bell:
+class _ChildSignals:
     """Rings when a signal came, so that one poll can wait for descriptors and for children."""
 
     def __init__(self) -> None:
@@ -194,8 +194,8 @@ class _Bell:
 # The warden
 
 
-class _Warden:
-    def __init__(self, control: socket.socket, bell: _Bell) -> None:
+class _Subreaper:
+    def __init__(self, control: socket.socket, bell: _ChildSignals) -> None:
         self._control = control
         self._host_is_gone = False
         self._bell = bell
@@ -304,7 +304,7 @@ class _Warden:
         if KILL in said:
             self._kill_at = 0.0
         elif not said and self._kill_at is None:
-            self._kill_at = time.monotonic() + LAST_GRACE
+            self._kill_at = time.monotonic() + KILL_GRACE
 
     def _terminate(self) -> None:
         tree = tree_below(os.getpid())
@@ -325,7 +325,7 @@ class _Keeper:
     def __init__(self, host: socket.socket) -> None:
         self._host = host
         self._host_is_gone = False
-        self._bell = _Bell()
+        self._bell = _ChildSignals()
         self._wardens: set[int] = set()
         self._impatient_at = float("inf")
 
@@ -359,7 +359,7 @@ class _Keeper:
             said, descriptors = b"", []
         if not said:
             self._host_is_gone = True  # its socket stays open, so that the host can see the end of this process in it
-            self._impatient_at = time.monotonic() + WARDENS_LIMIT
+            self._impatient_at = time.monotonic() + SUBREAPER_LIMIT
         elif len(descriptors) == 4:
             self._fork(descriptors)
         for descriptor in descriptors:
@@ -379,7 +379,7 @@ class _Keeper:
             become_subreaper()
             self._host.close()
             self._bell.close()
-            _Warden(socket.socket(fileno=descriptors[0]), _Bell()).run(descriptors[1:])
+            _Subreaper(socket.socket(fileno=descriptors[0]), _ChildSignals()).run(descriptors[1:])
         finally:
             os._exit(0)
 

@@ -28,14 +28,14 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ReceivedMessage:
     """A parcel from the other side; the message may be none."""
 
     message: Message | Malformed
     about: Id | None = None
 
 
-Deliver = Callable[[Arrival], None]
+Deliver = Callable[[ReceivedMessage], None]
 """Takes what arrived and returns at once: a link's reader waits for nobody."""
 
 
@@ -89,5 +89,5 @@ class Link(Protocol):
         does that; where the other side may send batches, it takes them apart: each message in one is an arrival; and
         where the revision is stateless, it keeps nothing between two requests."""
 
-    async def call_off(self, id: Id, notice: Notification) -> None:
+    async def send_cancel(self, id: Id, notice: Notification) -> None:
         """Tell the peer that nobody waits for the answer to `id` any more. Bounded in time, never raises LinkLost."""

@@ -48,13 +48,13 @@ from hypercorn.utils import parse_socket_addr
 from .asgi import CLAIM, ASGIApp, Event, Scope
 from .head import MAX_HEAD, Refusal, head_of, refuse
 from .portions import Portions
-from .slots import EXTRA, MANY_HEADS, RESERVED, SLOW, Phase, Slots
+from .slots import EXTRA, MANY_HEADS, RESERVED, SLOW_HEAD_TIMEOUT, Phase, Slots
 
 MAX_CONNECTIONS = 1000
 """Connections at a time, besides the extra and reserved ones of slots.py."""
 OTHER_DESCRIPTORS = 256
 """Open files that are left to the rest of the process, out of its limit."""
-FEWEST_CONNECTIONS = 64
+MIN_CONNECTIONS = 64
 """Connections at a time, however low the limit of open files is."""
 HEAD_TIMEOUT = 5.0
 """Seconds from the first byte of a head, or from a new connection, until the head must be complete; SLOW of them while
@@ -71,8 +71,8 @@ _READ_AHEAD = MAX_HEAD
 """Bytes of pipelined requests that a connection holds; no budget counts them, and a thousand connections may."""
 _BODY_QUEUE = 10  # parts of at most _CHUNK bytes
 _FULL_PAUSE = 0.1
-_CROWD = 64
-_SPREAD = 0.25
+_MANY_CONNECTIONS = 64
+_RESUME_SPREAD = 0.25
 """With more connections than _CROWD, the end of one is read at a moment within so many seconds, by chance; and the time
 of many incomplete heads is longer by as much. A thousand connections must not all be taken down in one pass."""
 _LONGEST_LINE = 64
@@ -140,7 +140,7 @@ def affordable(connections: int, files: float) -> int:
     """
     if files == resource.RLIM_INFINITY:
         return connections
-    return min(connections, max(FEWEST_CONNECTIONS, int(files) - OTHER_DESCRIPTORS - EXTRA - RESERVED))
+    return min(connections, max(MIN_CONNECTIONS, int(files) - OTHER_DESCRIPTORS - EXTRA - RESERVED))
 
 
 class _Server:
@@ -316,7 +316,7 @@ class _Connection:
                     self._in_head = True
                     self._deadline = now + self._server.head_timeout
                 if self._server.slots.incomplete_heads > MANY_HEADS:
-                    self._deadline = min(self._deadline, now + SLOW + random.random() * _SPREAD)
+                    self._deadline = min(self._deadline, now + SLOW_HEAD_TIMEOUT + random.random() * _RESUME_SPREAD)
             return None if self._hung_up else data
         if not self._hung_up:
             self.close()  # too slow, or idle for too long
@@ -327,8 +327,8 @@ class _Connection:
         # since it looks idle, would lose a request that has arrived.
         while not self._is_closed():
             await trio.lowlevel.wait_readable(self._stream.socket)
-            if len(self._server.slots) > _CROWD and not self._is_closed() and not self._unread():
-                await trio.sleep(random.random() * _SPREAD)
+            if len(self._server.slots) > _MANY_CONNECTIONS and not self._is_closed() and not self._unread():
+                await trio.sleep(random.random() * _RESUME_SPREAD)
             if self._is_closed():
                 break
             size = _CHUNK if self._busy else _READ_AHEAD

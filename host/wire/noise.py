@@ -10,29 +10,29 @@ from __future__ import annotations
 
 from host.wire.link import LinkLost
 
-USELESS_A_SECOND = 1000
+MAX_USELESS_PER_SECOND = 1000
 """Useless messages of one connection in one second, and at once after a quiet one."""
 
 
-class TooNoisy(LinkLost):
+class TooManyUselessMessages(LinkLost):
     """The server used up the budget."""
 
     misused = True
 
     def __init__(self) -> None:
-        super().__init__(f"it sent more than {USELESS_A_SECOND} messages in one second that mean nothing")
+        super().__init__(f"it sent more than {MAX_USELESS_PER_SECOND} messages in one second that mean nothing")
 
 
-class Noise:
+class UselessMessages:
     """What is left of the budget. Plain state: the caller gives the time."""
 
     def __init__(self, now: float) -> None:
-        self._left = float(USELESS_A_SECOND)
+        self._left = float(MAX_USELESS_PER_SECOND)
         self._counted = now
 
-    def more(self, now: float, count: int = 1) -> bool:
+    def add(self, now: float, count: int = 1) -> bool:
         """Count useless messages; False if they are too many."""
-        refill = (now - self._counted) * USELESS_A_SECOND
-        self._left = min(self._left + refill, float(USELESS_A_SECOND)) - count
+        refill = (now - self._counted) * MAX_USELESS_PER_SECOND
+        self._left = min(self._left + refill, float(MAX_USELESS_PER_SECOND)) - count
         self._counted = now
         return self._left >= 0

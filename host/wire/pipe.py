@@ -12,7 +12,7 @@ from collections import deque
 import trio
 
 MAX_BACKLOG = 16 * 1024 * 1024
-STALL = 10.0
+STALL_TIMEOUT = 10.0
 """Seconds a reader may leave a full pipe unread before the link is given up."""
 
 
@@ -28,7 +28,7 @@ class LineWriter:
     """Owns nothing: the descriptor is non-blocking and belongs to whoever opened it. The reader may leave a full pipe
     unread for `patience` seconds."""
 
-    def __init__(self, fd: int, patience: float = STALL) -> None:
+    def __init__(self, fd: int, patience: float = STALL_TIMEOUT) -> None:
         self._fd = fd
         self._patience = patience
         self._waiting: deque[memoryview] = deque()
@@ -56,7 +56,7 @@ class LineWriter:
         self._size += len(data)
         self._wake.set()
 
-    async def write_in_turn(self, line: bytes) -> None:
+    async def write_when_room(self, line: bytes) -> None:
         """Like `write_line`, but while too much waits already this waits too.
 
         Raises:

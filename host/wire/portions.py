@@ -19,7 +19,7 @@ PORTION = 64 * 1024
 """Bytes in PASSES passes for all that have more than SMALL to read; the last of them may get as many again."""
 PASSES = 3
 """A call takes some ten passes, and not each of them shall be one in which a long body is read."""
-LEAST = 8 * 1024
+MIN_PORTION = 8 * 1024
 """Bytes that one of them counts as at least."""
 SMALL = 1024
 SMALL_PARTS = 2
@@ -30,8 +30,8 @@ class Portions:
     """Those of one listener."""
 
     def __init__(self) -> None:
-        self._large = _Line(PORTION, PASSES)
-        self._small = _Line(SMALL_PARTS, 1)
+        self._large = _Queue(PORTION, PASSES)
+        self._small = _Queue(SMALL_PARTS, 1)
 
     async def part(self, available: Callable[[], int]) -> int:
         """How many bytes may be read in this pass, once it is the turn of this task. `available` says how many there
@@ -39,10 +39,10 @@ class Portions:
         if available() <= SMALL:
             await self._small.turn(lambda: 1)
             return SMALL
-        return await self._large.turn(lambda: min(max(available(), LEAST), PORTION))
+        return await self._large.turn(lambda: min(max(available(), MIN_PORTION), PORTION))
 
 
-class _Line:
+class _Queue:
     """Those who wait for one of the two portions, which is dealt out once in so many passes."""
 
     def __init__(self, portion: int, passes: int) -> None:

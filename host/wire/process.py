@@ -30,16 +30,16 @@ _PIPE_BYTES = 256 * 1024
 Not 1 MiB: a user may have 64 MiB of them in all, and then gets pipes of one page."""
 START_LIMIT = 10.0
 """Seconds in which the keeper has to take up a new program; only a keeper that was stopped or starved needs more."""
-STARTS_AT_ONCE = 8
+MAX_CONCURRENT_STARTS = 8
 """Programs that are being started at once, until each is known to run: a machine that starts fifty is of no use
 meanwhile."""
 KILL_LIMIT = 1.0
 """Seconds from SIGKILL until a tree counts as one that its warden cannot end, and once more for the way without it."""
-CLOSE_LIMIT = KILL_LIMIT + helper.WARDENS_LIMIT
+CLOSE_LIMIT = KILL_LIMIT + helper.SUBREAPER_LIMIT
 """Seconds that closing a keeper may take, all of its children included."""
-_SWEEP_EVERY = 0.05
+_SWEEP_INTERVAL = 0.05
 
-_PASSED_ON = frozenset(
+_INHERITED_VARIABLES = frozenset(
     [
         # What every MCP SDK passes on, so a server that runs elsewhere runs here.
         *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),
@@ -64,7 +64,7 @@ class SpawnError(Exception):
         self.reason = reason
 
 
-class _NotTaken(SpawnError):
+class _ChildRefused(SpawnError):
     """The keeper ended before anything was begun."""
 
 
@@ -78,7 +78,7 @@ def child_environment(own: Mapping[str, str], base: Mapping[str, str] = os.envir
     passed = {
         name: value
         for name, value in base.items()
-        if (name in _PASSED_ON or name.startswith("LC_")) and not value.startswith("()")
+        if (name in _INHERITED_VARIABLES or name.startswith("LC_")) and not value.startswith("()")
     }
     return {**passed, **own}
 
@@ -157,7 +157,7 @@ class Child:
         if self._problem is not None:
             raise SpawnError(self._problem)
         if not self.pid and self._gone.is_set():
-            raise (SpawnError if self._warden else _NotTaken)("its keeper ended")
+            raise (SpawnError if self._warden else _ChildRefused)("its keeper ended")
         if not self.pid:
             raise SpawnError("the keeper did not answer in time")
 
@@ -291,7 +291,7 @@ class _Helper:
         """Let it end, once its wardens have; bounded, in the end by SIGKILL."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
-        with trio.move_on_after(helper.WARDENS_LIMIT):
+        with trio.move_on_after(helper.SUBREAPER_LIMIT):
             await self.ended.wait()
         if not self.ended.is_set():
             self.process.kill()
@@ -316,7 +316,7 @@ class Keeper:
         self._helper = _Helper()
         nursery.start_soon(self._watch, self._helper)
         self._handing = trio.Lock()
-        self._starting = trio.CapacityLimiter(STARTS_AT_ONCE)
+        self._starting = trio.CapacityLimiter(MAX_CONCURRENT_STARTS)
         self._children: set[Child] = set()
         self._closed = False
 
@@ -349,7 +349,7 @@ class Keeper:
         order = _encode(argv, env, cwd)
         try:
             child = await self._start(order)
-        except _NotTaken:  # the keeper was killed before it came to this; the next attempt replaces it
+        except _ChildRefused:  # the keeper was killed before it came to this; the next attempt replaces it
             child = await self._start(order)
         try:
             yield child
@@ -423,7 +423,7 @@ class Keeper:
         while helper.is_subreaper():
             if not self._sweep() and orphaned.isdisjoint(self._children):
                 return
-            await trio.sleep(_SWEEP_EVERY)
+            await trio.sleep(_SWEEP_INTERVAL)
 
     def _sweep(self) -> bool:
         """Kill and reap the strays among the children of this process; tells whether any is left."""

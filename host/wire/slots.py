@@ -9,14 +9,13 @@ anonymous), and every moment is an argument.
 
 The order in which connections are closed, each time the one that has waited longest:
   1. one whose last answer has been sent, and which only discards input;
-  2. one that has had `SLOW` seconds for a request head;
-  3. an idle one, after `QUIET` seconds unless a complete request needs its slot;
-  4. one that has had `SLOW` seconds for a request body, and is not being answered.
+  2. one that has had `SLOW_HEAD_TIMEOUT` seconds for a request head;
+  3. an idle one, after `QUIET_AFTER` seconds unless a complete request needs its slot;
+  4. one that has had `SLOW_HEAD_TIMEOUT` seconds for a request body, and is not being answered.
 Anonymous connections go before all others. Connections of a named owner go only for the same owner, or for one that
 still has fewer with the new one; those of the owner with the most connections first, and none that was used within
-`RECENT` seconds. A connection with a request that is being answered is never closed, nor one with unread input, unless
-that is a further part of a head.
-"""
+`RECENT_WINDOW` seconds. A connection with a request that is being answered is never closed, nor one with unread input,
+unless that is a further part of a head."""
 
 from __future__ import annotations
 
@@ -32,14 +31,14 @@ SERVED_EXTRA = 16
 """Extra connections that may be served, if their owners hold less than their share; the rest keep reading heads."""
 RESERVED = 16
 """Connections beyond all others for requests that the app marks: the console's pages and their requests."""
-QUIET = 0.1
+QUIET_AFTER = 0.1
 """Seconds that a client has for its first byte while others wait to be accepted: it is not closed on as it connects."""
-SLOW = 1.0
+SLOW_HEAD_TIMEOUT = 1.0
 """Seconds that a client has for an incomplete request while others wait for its slot, or for a head while there are
 many that are incomplete."""
 MANY_HEADS = 64
 """Incomplete heads beyond which that holds."""
-RECENT = 5.0
+RECENT_WINDOW = 5.0
 """Seconds since its last use in which no connection of a named owner is closed for another one."""
 NEARLY_FULL = 0.9
 """Share of the regular slots beyond which no anonymous connection is kept open for another request."""
@@ -112,7 +111,7 @@ class Slots(Generic[C]):
 
     def make_room(self, now: float) -> bool:
         """Close one anonymous connection for one that waits to be accepted. False if there is none to close."""
-        victim = self._victim(None, (_Kind.REGULAR, _Kind.EXTRA), now, QUIET)
+        victim = self._victim(None, (_Kind.REGULAR, _Kind.EXTRA), now, QUIET_AFTER)
         if victim is None:
             return False
         victim.close()
@@ -121,7 +120,7 @@ class Slots(Generic[C]):
 
     def add(self, connection: C, now: float) -> None:
         """Give a slot to a connection that was just accepted: a regular one if possible."""
-        regular = len(self._kinds[_Kind.REGULAR]) < self._regular or self._free_regular([None], now, QUIET)
+        regular = len(self._kinds[_Kind.REGULAR]) < self._regular or self._free_regular([None], now, QUIET_AFTER)
         slot = self._slots[connection] = _Slot(_Kind.REGULAR if regular else _Kind.EXTRA, now)
         self._kinds[slot.kind][connection] = None
         self._enter(connection, slot)
@@ -146,7 +145,7 @@ class Slots(Generic[C]):
         self._set_owner(connection, slot, owner)
         if slot.kind is not _Kind.EXTRA:
             return True
-        if self._free_regular([None], now, 0.0) or self._free_regular(self._yielding_to(owner), now, RECENT):
+        if self._free_regular([None], now, 0.0) or self._free_regular(self._yielding_to(owner), now, RECENT_WINDOW):
             self._move(connection, slot, _Kind.REGULAR)
         elif reserved and self._free_reserved():
             self._move(connection, slot, _Kind.RESERVED)
@@ -219,7 +218,7 @@ class Slots(Generic[C]):
 
     def _victim(self, owner: Hashable, kinds: tuple[_Kind, ...], now: float, quiet: float) -> C | None:
         phases = self._phases.get(owner, {})
-        slow = max(SLOW, quiet)
+        slow = max(SLOW_HEAD_TIMEOUT, quiet)
         for phase, age in ((Phase.ENDING, 0.0), (Phase.HEAD, slow), (Phase.IDLE, quiet), (Phase.REQUEST, slow)):
             for connection in phases.get(phase, ()):
                 slot = self._slots[connection]

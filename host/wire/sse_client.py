@@ -19,24 +19,24 @@ from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
 from host.memory import HoldingFactory, uncharged
 from host.protocol.versions import Revision
 from host.wire.http_transport import (
-    CONNECT_PATIENCE,
+    CONNECT_TIMEOUT,
+    DELETE_TIMEOUT,
     EVENT_STREAM,
-    FAREWELL,
     JSON,
     Address,
-    Answer,
     Exchanges,
     Headers,
     HttpRefused,
+    HttpResponse,
     Origin,
     Transport,
     open_origin,
 )
-from host.wire.link import Arrival, Deliver, LinkLost, Parcel
+from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
 from host.wire.sse import MAX_EVENT, Event, EventParser
 from host.wire.turns import Turns
 
-ENDPOINT_PATIENCE = 10.0
+ENDPOINT_TIMEOUT = 10.0
 """Seconds from the head of the stream to the event that names the endpoint."""
 
 
@@ -66,7 +66,7 @@ class SseLink:
         except LinkLost as problem:
             lost = problem
         finally:
-            self._exchanges.lose(lost)  # also when the owner of this link has had enough of it
+            self._exchanges.connection_lost(lost)  # also when the owner of this link has had enough of it
         assert self._exchanges.lost is not None
         raise self._exchanges.lost
 
@@ -79,7 +79,7 @@ class SseLink:
         """
         with self._exchanges.begin():
             await self._located.wait()
-            answer = await self._origin.ask("POST", self._post_headers, write(parcel.message), self._endpoint)
+            answer = await self._origin.request("POST", self._post_headers, write(parcel.message), self._endpoint)
             await answer.discard()
             if not answer.is_success:
                 raise answer.refusal()
@@ -89,8 +89,8 @@ class SseLink:
         self._set_headers(revision.name if revision.names_itself_in_http else None)
         self._batches = revision.has_batches
 
-    async def call_off(self, id: Id, notice: Notification) -> None:
-        with trio.move_on_after(FAREWELL), suppress(LinkLost):
+    async def send_cancel(self, id: Id, notice: Notification) -> None:
+        with trio.move_on_after(DELETE_TIMEOUT), suppress(LinkLost):
             await self.send(Parcel(notice, id))
 
     def _set_headers(self, revision: str | None) -> None:
@@ -100,9 +100,9 @@ class SseLink:
         self._post_headers: Headers = self._origin.headers(ours)
 
     async def _hear(self, deliver: Deliver) -> None:
-        with trio.move_on_after(CONNECT_PATIENCE + ENDPOINT_PATIENCE) as patience:
+        with trio.move_on_after(CONNECT_TIMEOUT + ENDPOINT_TIMEOUT) as patience:
             answer = await self._open_stream()
-            patience.deadline = trio.current_time() + ENDPOINT_PATIENCE
+            patience.deadline = trio.current_time() + ENDPOINT_TIMEOUT
 
             def take(event: Event | Malformed) -> bool:
                 self._take(event, deliver)
@@ -112,10 +112,10 @@ class SseLink:
 
             await answer.follow(EventParser(self._origin.max_message or MAX_EVENT), take)
         if patience.cancelled_caught:
-            raise LinkLost(f"it named no endpoint for messages within {ENDPOINT_PATIENCE:.0f} s")
+            raise LinkLost(f"it named no endpoint for messages within {ENDPOINT_TIMEOUT:.0f} s")
 
-    async def _open_stream(self) -> Answer:
-        answer = await self._origin.ask("GET", self._origin.headers([("Accept", EVENT_STREAM)]))
+    async def _open_stream(self) -> HttpResponse:
+        answer = await self._origin.request("GET", self._origin.headers([("Accept", EVENT_STREAM)]))
         if answer.is_success and answer.kind == EVENT_STREAM:
             return answer
         await answer.discard()
@@ -127,11 +127,11 @@ class SseLink:
         if self._exchanges.lost is not None:
             return
         if isinstance(event, Malformed):
-            deliver(Arrival(event))
+            deliver(ReceivedMessage(event))
         elif event.event == "message":
             if event.data:
                 for message in read_each(event.data, self._batches):
-                    deliver(Arrival(message))
+                    deliver(ReceivedMessage(message))
         elif event.event == "endpoint" and self._endpoint is None:
             self._locate(event.data)
         elif event.event != "ping":  # which many servers send to keep the connection alive
@@ -144,7 +144,9 @@ class SseLink:
         except UnicodeDecodeError:
             self._endpoint = None
         if self._endpoint is None:
-            self._exchanges.lose(LinkLost("the endpoint it named for messages is not within its own origin: refused"))
+            self._exchanges.connection_lost(
+                LinkLost("the endpoint it named for messages is not within its own origin: refused")
+            )
         else:
             self._located.set()
 

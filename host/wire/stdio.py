@@ -15,12 +15,12 @@ from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
 from host.jsonrpc.raw import one_line
 from host.memory import HoldingFactory, OverBudget, uncharged
 from host.protocol.versions import Revision
-from host.wire.framing import DISCARDING, MAX_LINE, LineTooLong, MessageSplitter
-from host.wire.link import Arrival, Deliver, LinkLost, NoMemory, Parcel
+from host.wire.framing import DISCARD_WINDOW, MAX_LINE, LineTooLong, MessageSplitter
+from host.wire.link import Deliver, LinkLost, NoMemory, Parcel, ReceivedMessage
 from host.wire.pipe import LineWriter, PipeClosed, PipeStalled
 from host.wire.turns import Turns
 
-LAST_WORDS = 0.5
+LAST_OUTPUT_WAIT = 0.5
 """Seconds in which output that a process wrote before it ended is still read."""
 CHUNK = 64 * 1024
 
@@ -65,7 +65,7 @@ class StdioLink:
             with reading:
                 await self._read(deliver)
                 # Output mostly ends a moment before the process does: its status says more than the end of file.
-                with trio.move_on_after(LAST_WORDS):
+                with trio.move_on_after(LAST_OUTPUT_WAIT):
                     await self._over.wait()
             nursery.cancel_scope.cancel()
         raise LinkLost(self._why or "it closed its standard output")
@@ -76,7 +76,7 @@ class StdioLink:
     def settle(self, revision: Revision) -> None:
         self._batches = revision.has_batches
 
-    async def call_off(self, id: Id, notice: Notification) -> None:
+    async def send_cancel(self, id: Id, notice: Notification) -> None:
         try:
             self._put(write(notice))
         except LinkLost:
@@ -110,8 +110,8 @@ class StdioLink:
                             self._deliver_line(line, deliver)
                         if lines.discarding is not discarding:
                             discarding = lines.discarding
-                            patience.deadline = inf if discarding is None else trio.current_time() + DISCARDING
-                        await turn.give_way()
+                            patience.deadline = inf if discarding is None else trio.current_time() + DISCARD_WINDOW
+                        await turn.yield_if_over()
                     held.resize(lines.pending)
         except OverBudget:
             reading.cancel()
@@ -129,10 +129,10 @@ class StdioLink:
 
     def _deliver_line(self, line: bytes | Malformed, deliver: Deliver) -> None:
         if isinstance(line, Malformed):
-            deliver(Arrival(line))
+            deliver(ReceivedMessage(line))
             return
         for message in read_each(line, self._batches):
-            deliver(Arrival(message))
+            deliver(ReceivedMessage(message))
 
     async def _write(self, reading: trio.CancelScope) -> None:
         try:
@@ -145,4 +145,4 @@ class StdioLink:
         why = await self._ended()
         self._why = self._why or why
         self._over.set()
-        reading.deadline = trio.current_time() + LAST_WORDS
+        reading.deadline = trio.current_time() + LAST_OUTPUT_WAIT

@@ -17,7 +17,7 @@ from time import perf_counter
 
 import trio
 
-SHARE = 0.0005
+PASS_BUDGET = 0.0005
 """Seconds of each pass of the event loop. A call takes some ten passes."""
 
 
@@ -38,7 +38,7 @@ class Turns:
 
     @property
     def used_up(self) -> bool:
-        return self._spent >= SHARE
+        return self._spent >= PASS_BUDGET
 
     async def next_pass(self) -> None:
         """Let every other task run once."""
@@ -61,7 +61,7 @@ class Turns:
 
 
 class Turn:
-    """The time that one reader works. `begin` after each wait for input; `give_way` after each message."""
+    """The time that one reader works. `begin` after each wait for input; `yield_if_over` after each message."""
 
     __slots__ = ("_began", "_clock", "_turns")
 
@@ -79,16 +79,16 @@ class Turn:
         self._turns.spend(now - self._began)
         self._began = now
 
-    async def give_way(self) -> None:
+    async def yield_if_over(self) -> None:
         """Account for the time since `begin`; if the share is used up, go on in the next pass."""
         self.account()
         if self._turns.used_up:
             await self._turns.next_pass()
             self._began = self._clock()
 
-    async def give_way_shielded(self) -> bool:
-        """Like `give_way`, for places where `trio.Cancelled` must not be raised. False if the task has been cancelled
-        while others ran."""
+    async def yield_if_over_shielded(self) -> bool:
+        """Like `yield_if_over`, for places where `trio.Cancelled` must not be raised. False if the task has been
+        cancelled while others ran."""
         self.account()
         if not self._turns.used_up:
             return True

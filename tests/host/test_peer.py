@@ -29,7 +29,7 @@ from host.peer import (
     Peer,
     open_peer,
 )
-from host.wire.link import Arrival, LinkLost, Parcel
+from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from tests.kit.memory import MemoryLink, memory_links
 from tests.kit.world import later
 
@@ -255,7 +255,7 @@ async def test_a_link_that_takes_nothing_holds_a_cancelled_caller_no_longer_than
     autojump_clock: MockClock,
 ) -> None:
     class Stuck(MemoryLink):
-        async def call_off(self, id: Id, notice: Notification) -> None:
+        async def send_cancel(self, id: Id, notice: Notification) -> None:
             await trio.sleep_forever()
 
     near, _far = memory_links()
@@ -462,7 +462,7 @@ async def test_an_answer_that_was_discarded_for_its_length_fails_its_own_request
         await wait_all_tasks_blocked()
         failed = later(nursery, _fails, peer, AnswerTooLong)
         await wait_all_tasks_blocked()
-        peer._on_message(Arrival(Malformed(TOO_LARGE, "it is too long", 2, True)))
+        peer._on_message(ReceivedMessage(Malformed(TOO_LARGE, "it is too long", 2, True)))
         assert await failed.comes() == "it is too long"
         assert not other.done
         far.says(id=1, result={})
@@ -472,9 +472,9 @@ async def test_an_answer_that_was_discarded_for_its_length_fails_its_own_request
 
 async def test_a_request_that_was_discarded_for_its_length_is_refused_and_a_notification_is_not() -> None:
     async with open_pair() as (peer, far, listener):
-        peer._on_message(Arrival(Malformed(TOO_LARGE, "too long", "q", False)))
+        peer._on_message(ReceivedMessage(Malformed(TOO_LARGE, "too long", "q", False)))
         assert await far.hears() == {"jsonrpc": "2.0", "id": "q", "error": {"code": 413, "message": "too long"}}
-        peer._on_message(Arrival(Malformed(TOO_LARGE, "too long", None, False)))
+        peer._on_message(ReceivedMessage(Malformed(TOO_LARGE, "too long", None, False)))
         await wait_all_tasks_blocked()
         far.hears_nothing()
         assert listener.complaints == ["message too long"] * 2

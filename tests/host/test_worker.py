@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from host import worker
-from host.jsonrpc.messages import Received, Refusals, receive, receive_judged, refusals
+from host.jsonrpc.messages import Received, Refusals, receive, receive_checked, refusals
 from host.worker import MAX_WORKERS, NICENESS, WorkerTimeout, _out_of_band, _pack, run_in_worker
 
 from .wire.processes import ROOT, exists, until
@@ -62,7 +62,7 @@ async def test_the_result_comes_back_from_another_process() -> None:
     assert await run_in_worker(os.getpid) not in (os.getpid(), 0)
     refused = await run_in_worker(refusals, LARGE)
     assert refused == Refusals(None, None)
-    assert receive_judged(LARGE, refused) == receive(LARGE)
+    assert receive_checked(LARGE, refused) == receive(LARGE)
 
 
 def test_of_long_texts_in_a_result_the_pickle_holds_none() -> None:
@@ -262,7 +262,7 @@ def _variables() -> dict[str, str]:
     ],
 )
 def test_a_message_that_was_judged_elsewhere_is_read_as_one_that_was_not(data: bytes) -> None:
-    found: Received = receive_judged(data, refusals(data))
+    found: Received = receive_checked(data, refusals(data))
     assert found == receive(data)
 
 

@@ -251,8 +251,11 @@ async def open_stateless(world: World) -> AsyncIterator[Stateless]:
     def on_crash(problem: Exception) -> None:
         world.journal.note(InternalError("test", problem))
 
-    async with open_parked_calls(on_crash, world.memory) as lot, open_task_store(on_crash, world.memory) as hosted:
-        yield Stateless(world.router, world.journal, lot, Tasks(world.router, hosted))
+    async with (
+        open_parked_calls(on_crash, world.memory) as parked_calls,
+        open_task_store(on_crash, world.memory) as hosted,
+    ):
+        yield Stateless(world.router, world.journal, parked_calls, Tasks(world.router, hosted))
 
 
 @asynccontextmanager

@@ -59,10 +59,12 @@ def open_gate(
         opened = open_state(state or made / "state")
         kept = opened.for_config(SOURCE)
         with Audit(opened.audit, full=full) as audit:
-            ledger = DecisionLog(audit, journal or Journal())
-            desk = ConfirmationQueue(Grants(kept.file("grants.json")), ask or AskSpec(), ledger.record_confirmation)
+            decision_log = DecisionLog(audit, journal or Journal())
+            desk = ConfirmationQueue(
+                Grants(kept.file("grants.json")), ask or AskSpec(), decision_log.record_confirmation
+            )
             trusts = {server: spec.trust for server, spec in servers.items()}
-            gate = Gate(servers, Pins(kept.file("pins.json"), trusts), desk, ledger)
+            gate = Gate(servers, Pins(kept.file("pins.json"), trusts), desk, decision_log)
             yield gate
 
 
@@ -85,10 +87,10 @@ def auto_answering(
     asked: list[PendingConfirmation] = []
 
     def look() -> None:
-        for matter in gate.authorizer.confirmations.list_all():
-            if matter.waiters:
-                asked.append(matter)
-                gate.authorizer.confirmations.answer(matter.id, answer, Channel.CONSOLE, seconds=60.0)
+        for confirmation in gate.authorizer.confirmations.list_all():
+            if confirmation.waiters:
+                asked.append(confirmation)
+                gate.authorizer.confirmations.answer(confirmation.id, answer, Channel.CONSOLE, seconds=60.0)
 
     former, gate.authorizer.confirmations.on_change = gate.authorizer.confirmations.on_change, look
     try:

@@ -12,7 +12,7 @@ from msgspec import Raw
 from host.jsonrpc.messages import Id, Notification, Request, read_each, write
 from host.peer import InFlight, Peer
 from host.protocol.versions import Revision
-from host.wire.link import Arrival, Deliver, LinkLost, Parcel
+from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
 
 Piece = tuple[bytes, Id | None]
 
@@ -32,7 +32,7 @@ class MemoryLink:
         with suppress(trio.ClosedResourceError):
             async for data, about in self._incoming:
                 for message in read_each(data, self.revision is not None and self.revision.has_batches):
-                    deliver(Arrival(message, about))
+                    deliver(ReceivedMessage(message, about))
         raise LinkLost(self.loss_reason or "the other end was closed")
 
     async def send(self, parcel: Parcel) -> None:
@@ -49,7 +49,7 @@ class MemoryLink:
     def settle(self, revision: Revision) -> None:
         self.revision = revision
 
-    async def call_off(self, id: Id, notice: Notification) -> None:
+    async def send_cancel(self, id: Id, notice: Notification) -> None:
         self.write_bytes(write(notice))
 
     def write_bytes(self, data: bytes, about: Id | None = None) -> None:

@@ -34,7 +34,7 @@ from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
 from host.upstream.upstreams import Upstreams, open_upstreams
-from host.wire.link import Arrival, Link, LinkLost
+from host.wire.link import Link, LinkLost, ReceivedMessage
 from tests.kit.gates import approve_all, auto_answering, open_gate
 from tests.kit.memory import MemoryLink, memory_links
 from tests.kit.worker import run_workers_inline
@@ -187,8 +187,8 @@ class ScriptedServer:
                 nursery.cancel_scope.cancel()
 
     async def _listen(self, link: MemoryLink, nursery: trio.Nursery) -> None:
-        def deliver(arrival: Arrival) -> None:
-            message = arrival.message
+        def deliver(received: ReceivedMessage) -> None:
+            message = received.message
             if isinstance(message, Request):
                 nursery.start_soon(self._reply, link, message)
             elif isinstance(message, Notification):

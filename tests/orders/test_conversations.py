@@ -28,7 +28,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Listen, Secret, Trust
 from host.downstream.http.app import open_http_endpoint
-from host.downstream.parked_calls import GATHER, PARKED, REPLAY, ParkedCalls, open_parked_calls
+from host.downstream.parked_calls import GATHER_DELAY, PARKED_LIFETIME, REPLAY_LIFETIME, ParkedCalls, open_parked_calls
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
 from host.downstream.task_store import TaskStore, open_task_store
@@ -38,7 +38,7 @@ from host.jsonrpc.messages import ErrorBody, Failure, Message, Notification, Req
 from host.outstanding import ABANDONED_SECONDS
 from host.upstream import connection
 from host.wire.asgi import ASGIApp
-from host.wire.link import Arrival, Deliver, LinkLost
+from host.wire.link import Deliver, LinkLost, ReceivedMessage
 from tests.kit.asgi import LATEST, Connection, Response, open_http_app
 from tests.kit.memory import MemoryLink
 from tests.kit.scripts import Step, scripts
@@ -126,7 +126,7 @@ class Tapped(MemoryLink):
         self._takes = takes
 
     async def run(self, deliver: Deliver) -> None:
-        def tapped(arrival: Arrival) -> None:
+        def tapped(arrival: ReceivedMessage) -> None:
             message = arrival.message
             if not isinstance(message, Request | Notification | Success | Failure) or not self._takes(self, message):
                 deliver(arrival)
@@ -259,9 +259,9 @@ class Machine:
             for name, one, two in script:
                 getattr(self, name)(one, two)
                 if name == "tick":
-                    await trio.sleep(GATHER * one / 4)
+                    await trio.sleep(GATHER_DELAY * one / 4)
                 elif name == "wait":
-                    await trio.sleep((1.0, 12.0, PARKED / 2 + 1, PARKED + REPLAY)[one % 4])
+                    await trio.sleep((1.0, 12.0, PARKED_LIFETIME / 2 + 1, PARKED_LIFETIME + REPLAY_LIFETIME)[one % 4])
                     self._touch()
                 elif two % 4:  # otherwise the next step comes before anybody has moved
                     await self._settle()
@@ -592,7 +592,7 @@ class Machine:
             answer = connection.start(method, params, path=path, capabilities=call.abilities, meta=meta)
         sent = Sent(number, call, connection, answer, refused, hopeful, brought.get("requestState"))
         fetched, at = call.fetched.get(sent.state or "", (None, 0.0))
-        if not refused and call.server != "free" and trio.current_time() < at + REPLAY:
+        if not refused and call.server != "free" and trio.current_time() < at + REPLAY_LIFETIME:
             sent.again = fetched
         self.sent.append(sent)
 
@@ -611,7 +611,7 @@ class Machine:
         shown = {tuple(tag) for each in call.seen[-1].get("inputRequests", {}).values() for tag in tags(each)}
         asks = [asked for asked in self.asks.values() if asked.work.owner == work.owner and not asked.answers]
         mine = [asked for asked in asks if tuple(asked.tag) in shown and asked.work is work and not asked.withdrawn]
-        return work.goes_on and bool(mine) and trio.current_time() < self._shown_at[call.number] + PARKED
+        return work.goes_on and bool(mine) and trio.current_time() < self._shown_at[call.number] + PARKED_LIFETIME
 
     def _post(self, message: Mapping[str, Any]) -> None:
         session = self.clients["session"]
@@ -789,7 +789,7 @@ STEPS = {
 def test_whatever_happens_everything_ends_once_and_nothing_is_left(script: list[Step]) -> None:
     """(rules 24, 38, 45, 47, 71, 80, 108)"""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection, "PING_INTERVAL", PARKED)  # most of the time would go into them
+        patch.setattr(connection, "PING_INTERVAL", PARKED_LIFETIME)  # most of the time would go into them
         trio.run(Machine().play, script, clock=MockClock(autojump_threshold=0))
 
 

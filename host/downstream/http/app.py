@@ -59,13 +59,15 @@ async def open_http_endpoint(
         streams = OpenStreams()
         share_interpreter()
         reader = MessageReader()
-        alone = StatelessHttp(router, stateless, replies, stop, streams, memory)
-        streamable = StreamableHttp(router, journal, stop, replies, alone, stateless.tasks, streams, reader, memory)
-        old = HttpSse(router, journal, stop, stateless.tasks, streams, reader, memory) if listen.sse else None
+        stateless_http = StatelessHttp(router, stateless, replies, stop, streams, memory)
+        streamable = StreamableHttp(
+            router, journal, stop, replies, stateless_http, stateless.tasks, streams, reader, memory
+        )
+        http_sse = HttpSse(router, journal, stop, stateless.tasks, streams, reader, memory) if listen.sse else None
         nursery.start_soon(replies.run)
         nursery.start_soon(streamable.sweep)
         try:
-            yield HttpApp(listen, router, journal, status, streamable, old, console, memory).serve
+            yield HttpApp(listen, router, journal, status, streamable, http_sse, console, memory).serve
         finally:
             nursery.cancel_scope.cancel()
 
@@ -78,16 +80,16 @@ class HttpApp:
         journal: Journal,
         status: Callable[[], bytes],
         streamable: StreamableHttp,
-        old: HttpSse | None,
+        http_sse: HttpSse | None,
         console: ASGIApp | None,
         memory: Budget,
     ) -> None:
         self._console = console
         self._memory = memory
         self._doors = {listen.path: streamable.serve}
-        if old is not None:
-            self._doors |= {"/sse": old.serve_stream, "/message": old.serve_message}
-        self._door = RequestGuard(listen)
+        if http_sse is not None:
+            self._doors |= {"/sse": http_sse.serve_stream, "/message": http_sse.serve_message}
+        self._guard = RequestGuard(listen)
         self._router = router
         self._journal = journal
         self._status = status
@@ -100,20 +102,22 @@ class HttpApp:
             await self._console(scope, receive, send)
             return
         headers = Headers(scope["headers"])
-        allowed = self._door.cross_origin(headers)
+        cors_headers = self._guard.cross_origin(headers)
         try:
-            refusal = self._door.check(headers)
+            refusal = self._guard.check(headers)
             if refusal is not None:
                 raise Rejected(refusal)
-            await self._route(scope, headers, allowed, receive, send)
+            await self._route(scope, headers, cors_headers, receive, send)
         except Rejected as rejected:
             answer = Failure(ErrorBody(rejected.code, rejected.refusal.why, rejected.data), rejected.id)
-            await respond(send, rejected.refusal.status, {**allowed, **JSON, **rejected.refusal.headers}, write(answer))
+            await respond(
+                send, rejected.refusal.status, {**cors_headers, **JSON, **rejected.refusal.headers}, write(answer)
+            )
         except ClientGone:
             return
 
     async def _route(
-        self, scope: Scope, headers: Headers, allowed: dict[str, str], receive: Receive, send: Send
+        self, scope: Scope, headers: Headers, cors_headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
         # The path as it was sent: spellings that only mean the same after decoding are no path of ours.
         path = scope["raw_path"].decode("latin-1")
@@ -124,21 +128,21 @@ class HttpApp:
         if method == "OPTIONS":  # carries no token: browsers see to that
             await self._preflight(headers, send)
             return
-        identity = self._door.authenticate(headers)
+        identity = self._guard.authenticate(headers)
         if not claim(scope, None if isinstance(identity, Refusal) else identity):
             raise Rejected(Refusal(503, NO_CONNECTION_MESSAGE, {"retry-after": RETRY_AFTER}), TOO_MANY_REQUESTS)
         if isinstance(identity, Refusal):
             self._journal.note(AuthenticationFailed(excerpt(path)))
             raise Rejected(identity)
         if path == "/status" and method in ("GET", "HEAD"):
-            await respond(send, 200, {**allowed, **JSON, "cache-control": "no-store"}, self._status())
+            await respond(send, 200, {**cors_headers, **JSON, "cache-control": "no-store"}, self._status())
             return
-        serve, endpoint = self._find(path)
+        serve, endpoint = self._find_handler(path)
         query = scope.get("query_string", b"").decode("latin-1")
         with RequestCharge(self._memory, client_owner(identity)) as charge:
-            await serve(HttpRequest(method, endpoint, query, headers, identity, allowed, receive, send, charge))
+            await serve(HttpRequest(method, endpoint, query, headers, identity, cors_headers, receive, send, charge))
 
-    def _find(self, path: str) -> tuple[Callable[[HttpRequest], Awaitable[None]], str | None]:
+    def _find_handler(self, path: str) -> tuple[Callable[[HttpRequest], Awaitable[None]], str | None]:
         """Who serves a path, and the one server whose own endpoint it names."""
         for base, serve in self._doors.items():
             if path == base:
@@ -149,7 +153,7 @@ class HttpApp:
         raise Rejected(Refusal(404, "there is no such endpoint"))
 
     async def _preflight(self, headers: Headers, send: Send) -> None:
-        preflight = self._door.preflight(headers)
+        preflight = self._guard.preflight(headers)
         if isinstance(preflight, Refusal):
             raise Rejected(preflight)
         await respond(send, 204, preflight)

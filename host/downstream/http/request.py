@@ -51,14 +51,14 @@ class HttpRequest:
     headers: Headers
     identity: str | None
     """The name of the token that it came with; None if nobody needs one."""
-    allowed: Mapping[str, str]
+    cors_headers: Mapping[str, str]
     """Headers for every answer: those that let a page of a listed origin read it."""
     receive: Receive
     send: Send
     charge: RequestCharge
 
     async def respond(self, status: int, headers: Mapping[str, str] = NO_HEADERS, data: bytes = b"") -> None:
-        await respond(self.send, status, {**self.allowed, **headers}, data)
+        await respond(self.send, status, {**self.cors_headers, **headers}, data)
 
 
 class ClientGone(Exception):
@@ -112,18 +112,18 @@ async def read_message(
     if not is_heavy(data):
         return receive_at_once(data)
     read: Received | TooManyRequests | None = None
-    left = False
+    disconnected = False
 
-    async def leave() -> None:
-        nonlocal left
+    async def watch_disconnect() -> None:
+        nonlocal disconnected
         while (await receive())["type"] != "http.disconnect":
             pass
-        left = True
+        disconnected = True
         nursery.cancel_scope.cancel("the client left")
 
     with charge.droppable() as dropping:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(leave)
+            nursery.start_soon(watch_disconnect)
             try:
                 read = await reader.read(data, identity=identity)
             except TooManyRequests as problem:
@@ -131,7 +131,7 @@ async def read_message(
             nursery.cancel_scope.cancel()
     if dropping.cancelled_caught:
         raise _no_memory()
-    if left or read is None:
+    if disconnected or read is None:
         raise ClientGone
     if isinstance(read, TooManyRequests):
         raise Rejected(Refusal(503, read.message, {"retry-after": "1"}), read.code)
@@ -143,15 +143,15 @@ def _no_memory() -> Rejected:
 
 
 @asynccontextmanager
-async def until_gone(receive: Receive) -> AsyncIterator[trio.Nursery]:
+async def until_disconnect(receive: Receive) -> AsyncIterator[trio.Nursery]:
     """The block ends when the client leaves, at the latest."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(cancel_when_gone, receive, nursery.cancel_scope)
+        nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
         yield nursery
         nursery.cancel_scope.cancel()
 
 
-async def cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
+async def cancel_on_disconnect(receive: Receive, scope: trio.CancelScope) -> None:
     """Cancel the scope when the client leaves."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -20,7 +20,7 @@ from host.downstream.charge import answer_too_large, memory_cancelled
 from host.downstream.duplex import DuplexSession
 from host.downstream.http.open_streams import OpenStreams, Transport
 from host.downstream.http.replies import MAX_KEPT, STREAM_HEADERS, send_answer, send_body, start_response
-from host.downstream.http.request import JSON, HttpRequest, Rejected, cancel_when, read_message, until_gone
+from host.downstream.http.request import JSON, HttpRequest, Rejected, cancel_when, read_message, until_disconnect
 from host.downstream.http.security import Refusal, refuse_accept, refuse_body
 from host.downstream.reading import MessageReader
 from host.downstream.sessions import Session, draft_session
@@ -59,83 +59,93 @@ class HttpSse:
         self._stop = stop
         self._open: dict[str, tuple[Session, DuplexSession]] = {}
 
-    async def serve_stream(self, visit: HttpRequest) -> None:
-        if visit.method != "GET":
+    async def serve_stream(self, http_request: HttpRequest) -> None:
+        if http_request.method != "GET":
             raise Rejected(Refusal(405, "expected GET", {"allow": "GET, OPTIONS"}))
-        refusal = refuse_accept(visit.headers, "text/event-stream")
+        refusal = refuse_accept(http_request.headers, "text/event-stream")
         if refusal is not None:
             raise Rejected(refusal)
         id, session = draft_session(
-            "sse session", visit.endpoint, visit.identity, self._router, self._journal, self._tasks, self._memory
+            "sse session",
+            http_request.endpoint,
+            http_request.identity,
+            self._router,
+            self._journal,
+            self._tasks,
+            self._memory,
         )
         ending = trio.CancelScope()
         place = self._streams.slot(
-            Transport.SSE, visit.identity, ending.cancel, in_use=lambda: len(session.serving) > 0
+            Transport.SSE, http_request.identity, ending.cancel, in_use=lambda: len(session.serving) > 0
         )
         try:
             with place:
-                await self._serve(visit, id, session, ending)
+                await self._serve(http_request, id, session, ending)
         finally:
             session.end()
-        await send_body(visit.send, b"", more=False)
+        await send_body(http_request.send, b"", more=False)
 
-    async def _serve(self, visit: HttpRequest, id: str, session: Session, ending: trio.CancelScope) -> None:
-        there = "/message" if visit.endpoint is None else f"/message/{visit.endpoint}"
+    async def _serve(self, http_request: HttpRequest, id: str, session: Session, ending: trio.CancelScope) -> None:
+        there = "/message" if http_request.endpoint is None else f"/message/{http_request.endpoint}"
         with ending:
-            async with until_gone(visit.receive) as nursery:
-                outgoing = _EventQueue(self._memory, visit.identity, nursery.cancel_scope)
+            async with until_disconnect(http_request.receive) as nursery:
+                outgoing = _EventQueue(self._memory, http_request.identity, nursery.cancel_scope)
                 outgoing.enqueue_event(event(f"{there}?{SESSION}={id}".encode(), event="endpoint"))
                 self._open[id] = session, DuplexSession(session, outgoing.enqueue, outgoing.send, nursery)
                 try:
-                    await start_response(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
+                    await start_response(http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS})
                     nursery.start_soon(outgoing.ping)
                     nursery.start_soon(session.notify_changes, outgoing.send)
                     nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
                     with session.standing.attached(outgoing.enqueue):
-                        await outgoing.write_events(visit.send)
+                        await outgoing.write_events(http_request.send)
                 finally:
                     del self._open[id]  # before its nursery is gone, which takes in what is sent to it
                     outgoing.held.release()
 
-    async def serve_message(self, visit: HttpRequest) -> None:
-        if visit.method != "POST":
+    async def serve_message(self, http_request: HttpRequest) -> None:
+        if http_request.method != "POST":
             raise Rejected(Refusal(405, "expected POST", {"allow": "POST, OPTIONS"}))
-        refusal = refuse_body(visit.headers)
+        refusal = refuse_body(http_request.headers)
         if refusal is not None:
             raise Rejected(refusal)
-        named = parse_qs(visit.query, keep_blank_values=True).get(SESSION)
+        named = parse_qs(http_request.query, keep_blank_values=True).get(SESSION)
         if named is None:
-            await self._answer_alone(visit)
+            await self._answer_alone(http_request)
             return
-        self._find(visit, named)
-        received = await read_message(visit.receive, self._reader, visit.charge, visit.identity)
-        session, channel = self._find(visit, named)  # again: it may have ended meanwhile
+        self._find(http_request, named)
+        received = await read_message(http_request.receive, self._reader, http_request.charge, http_request.identity)
+        session, channel = self._find(http_request, named)  # again: it may have ended meanwhile
         message = received.message
         if isinstance(message, Malformed) and not message.answers and not session.sends_batches:
             raise Rejected(Refusal(400, message.why), message.code, message.id)
         channel.on_received(received)
-        await visit.respond(202)
+        await http_request.respond(202)
 
-    def _find(self, visit: HttpRequest, named: list[str]) -> tuple[Session, DuplexSession]:
+    def _find(self, http_request: HttpRequest, named: list[str]) -> tuple[Session, DuplexSession]:
         found = self._open.get(named[0]) if len(named) == 1 else None
-        if found is None or not found[0].belongs_to(visit.endpoint, visit.identity):
+        if found is None or not found[0].belongs_to(http_request.endpoint, http_request.identity):
             raise Rejected(Refusal(404, "this session is not known here; open one with GET /sse"))
         return found
 
-    async def _answer_alone(self, visit: HttpRequest) -> None:
+    async def _answer_alone(self, http_request: HttpRequest) -> None:
         """A message of nobody's session: who sends it can be told nothing but the answer, and nowhere else, so a client
         that leaves calls its request off."""
-        message = (await read_message(visit.receive, self._reader, visit.charge, visit.identity)).message
+        message = (
+            await read_message(http_request.receive, self._reader, http_request.charge, http_request.identity)
+        ).message
         if isinstance(message, Malformed) and not message.answers:
             raise Rejected(Refusal(400, message.why), message.code, message.id)
         if not isinstance(message, Request):
-            await visit.respond(202)
+            await http_request.respond(202)
             return
-        name = visit.identity or "no session"
-        session = Session(name, visit.endpoint, self._router, self._journal, visit.identity, memory=self._memory)
+        name = http_request.identity or "no session"
+        session = Session(
+            name, http_request.endpoint, self._router, self._journal, http_request.identity, memory=self._memory
+        )
         answer: Success | Failure | None = None
-        async with until_gone(visit.receive):
-            with visit.charge.droppable() as dropping:
+        async with until_disconnect(http_request.receive):
+            with http_request.charge.droppable() as dropping:
                 if message.method == INITIALIZE:
                     answer = await session.open(message)
                 else:
@@ -144,7 +154,7 @@ class HttpSse:
             if dropping.cancelled_caught:
                 answer = memory_cancelled(message.id)
         if answer is not None:
-            await send_answer(visit.send, {**visit.allowed, **JSON}, answer, visit.charge)
+            await send_answer(http_request.send, {**http_request.cors_headers, **JSON}, answer, http_request.charge)
 
 
 class _EventQueue:

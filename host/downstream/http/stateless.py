@@ -17,7 +17,7 @@ from host.downstream.charge import memory_cancelled
 from host.downstream.error_answers import params_of
 from host.downstream.http.open_streams import OpenStreams, Transport
 from host.downstream.http.replies import STREAM_DEADLINE, STREAM_HEADERS, EventStream, Replies, start_response
-from host.downstream.http.request import HttpRequest, Rejected, cancel_when_gone, until_gone
+from host.downstream.http.request import HttpRequest, Rejected, cancel_on_disconnect, until_disconnect
 from host.downstream.http.security import Refusal
 from host.downstream.listen_streams import listen, requested_filter
 from host.downstream.stateless import Stateless, StatelessClient, can_answer_requests
@@ -59,21 +59,21 @@ class StatelessHttp:
         self._stop = stop
         self._streams = streams
 
-    async def serve(self, visit: HttpRequest, request: Request) -> None:
+    async def serve(self, http_request: HttpRequest, request: Request) -> None:
         """One request, which says that it is stateless.
 
         Raises:
             Rejected: it is refused with a status.
         """
-        comer = _client_of(visit)
-        params, said, target = await self._judged(visit, request, comer)
+        client = _client_of(http_request)
+        params, stated, target = await self._judged(http_request, request, client)
         if request.method == LISTEN:
-            await self._listen(visit, request, params, said, comer)
+            await self._listen(http_request, request, params, stated, client)
         else:
-            await self._answer(visit, request, params, said, comer, target)
+            await self._answer(http_request, request, params, stated, client, target)
 
     async def _judged(
-        self, visit: HttpRequest, request: Request, comer: StatelessClient
+        self, http_request: HttpRequest, request: Request, client: StatelessClient
     ) -> tuple[Mapping[str, Raw], Envelope, ResolvedName | None]:
         """What the request says of itself, once everything that may be wrong with it has been looked for, in this
         order: the envelope, the headers, the revision, the headers of a tool's own. A method that there is not is
@@ -82,34 +82,36 @@ class StatelessHttp:
         try:
             params = params_of(request)
             found = read_stated(params)
-            check_version(found.version, visit.headers.all)
-            check(request.method, params, visit.headers.all)
-            said = envelope(found)
+            check_version(found.version, http_request.headers.all)
+            check(request.method, params, http_request.headers.all)
+            stated = envelope(found)
             if request.method == CALL.name:
-                target = await self._router.resolve(comer.endpoint, CALL.name, params)
-                check_params(params, self._router.param_headers(target), visit.headers.all)
+                target = await self._router.resolve(client.endpoint, CALL.name, params)
+                check_params(params, self._router.param_headers(target), http_request.headers.all)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
-        return params, said, target
+        return params, stated, target
 
     async def _answer(
         self,
-        visit: HttpRequest,
+        http_request: HttpRequest,
         request: Request,
         params: Mapping[str, Raw],
-        said: Envelope,
-        comer: StatelessClient,
+        stated: Envelope,
+        client: StatelessClient,
         target: ResolvedName | None,
     ) -> None:
         scope = trio.CancelScope()
-        leaving = partial(cancel_when_gone, visit.receive, scope)
-        reply = self._replies.begin(visit.send, visit.allowed, partial(self._stream, visit), STREAM_DEADLINE, leaving)
-        if can_answer_requests(said.abilities):
+        leaving = partial(cancel_on_disconnect, http_request.receive, scope)
+        reply = self._replies.begin(
+            http_request.send, http_request.cors_headers, partial(self._stream, http_request), STREAM_DEADLINE, leaving
+        )
+        if can_answer_requests(stated.abilities):
             reply.watch_client()  # at once: a question may end the request, and whoever has left would never come back
         answer: Success | Failure | None = None
         try:
-            with scope, visit.charge.droppable() as dropping:
-                answer = await self._stateless.answer(request, params, said, comer, reply.enqueue, target)
+            with scope, http_request.charge.droppable() as dropping:
+                answer = await self._stateless.answer(request, params, stated, client, reply.enqueue, target)
         finally:
             self._replies.end(reply)
         if answer is None and dropping.cancelled_caught:
@@ -117,25 +119,30 @@ class StatelessHttp:
         if answer is None:
             reply.client_gone()
             return
-        finishing = reply.finish(answer, visit.charge, _status(answer))
+        finishing = reply.finish(answer, http_request.charge, _status(answer))
         del answer  # while its client takes it, nothing else may keep what the server sent
         await finishing
 
     async def _listen(
-        self, visit: HttpRequest, request: Request, params: Mapping[str, Raw], said: Envelope, comer: StatelessClient
+        self,
+        http_request: HttpRequest,
+        request: Request,
+        params: Mapping[str, Raw],
+        stated: Envelope,
+        client: StatelessClient,
     ) -> None:
         try:
-            wanted = requested_filter(params, said.abilities)
+            wanted = requested_filter(params, stated.abilities)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
         ending = trio.CancelScope()
-        with self._streams.slot(Transport.LISTEN, visit.identity, ending.cancel, id=request.id):
-            async with until_gone(visit.receive) as nursery:
-                stream = self._stream(visit)
+        with self._streams.slot(Transport.LISTEN, http_request.identity, ending.cancel, id=request.id):
+            async with until_disconnect(http_request.receive) as nursery:
+                stream = self._stream(http_request)
                 try:
-                    await start_response(visit.send, 200, {**visit.allowed, **STREAM_HEADERS})
-                    nursery.start_soon(self._tell, request, wanted, said, comer, stream, ending)
-                    await stream.write_events(visit.send, -1)
+                    await start_response(http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS})
+                    nursery.start_soon(self._tell, request, wanted, stated, client, stream, ending)
+                    await stream.write_events(http_request.send, -1)
                 finally:
                     stream.reader_gone()
 
@@ -143,29 +150,33 @@ class StatelessHttp:
         self,
         request: Request,
         wanted: Filter,
-        said: Envelope,
-        comer: StatelessClient,
+        stated: Envelope,
+        client: StatelessClient,
         stream: EventStream,
         ending: trio.CancelScope,
     ) -> None:
         tasks = self._stateless.tasks
         with ending:
-            await listen(self._router, tasks, request.id, wanted, comer, said.abilities, stream.enqueue, self._stop)
+            await listen(self._router, tasks, request.id, wanted, client, stated.abilities, stream.enqueue, self._stop)
         with suppress(OverBudget):
             stream.add(write(Success(request.id, farewell(request.id))))
         stream.end()
 
-    def _stream(self, visit: HttpRequest) -> EventStream:
+    def _stream(self, http_request: HttpRequest) -> EventStream:
         """Such a stream cannot be resumed."""
-        return EventStream(None, self._memory, client_owner(visit.identity), primes=False)
+        return EventStream(None, self._memory, client_owner(http_request.identity), primes=False)
 
 
-def _client_of(visit: HttpRequest) -> StatelessClient:
+def _client_of(http_request: HttpRequest) -> StatelessClient:
     """Whoever has a token is one client, wherever it comes from; of those who have none, each request is one."""
-    if visit.identity is None:
-        return StatelessClient("a stateless client", visit.endpoint, None, None, object())
+    if http_request.identity is None:
+        return StatelessClient("a stateless client", http_request.endpoint, None, None, object())
     return StatelessClient(
-        f"{visit.identity}, stateless", visit.endpoint, visit.identity, visit.identity, (visit.endpoint, visit.identity)
+        f"{http_request.identity}, stateless",
+        http_request.endpoint,
+        http_request.identity,
+        http_request.identity,
+        (http_request.endpoint, http_request.identity),
     )
 
 

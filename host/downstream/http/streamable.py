@@ -23,7 +23,7 @@ from host.downstream.http.replies import (
     send_body,
     start_response,
 )
-from host.downstream.http.request import JSON, HttpRequest, Rejected, cancel_when, read_message, until_gone
+from host.downstream.http.request import JSON, HttpRequest, Rejected, cancel_when, read_message, until_disconnect
 from host.downstream.http.security import Headers, Refusal, refuse_accept, refuse_body
 from host.downstream.http.stateless import StatelessHttp
 from host.downstream.reading import MessageReader
@@ -86,88 +86,92 @@ class StreamableHttp:
             await trio.sleep(SWEEP_INTERVAL)
             self._sessions.sweep()
 
-    async def serve(self, visit: HttpRequest) -> None:
-        if visit.method == "POST":
-            await self._post(visit)
-        elif visit.method == "GET":
-            await self._get(visit)
-        elif visit.method == "DELETE":
-            if not visit.headers.all(SESSION):
+    async def serve(self, http_request: HttpRequest) -> None:
+        if http_request.method == "POST":
+            await self._post(http_request)
+        elif http_request.method == "GET":
+            await self._get(http_request)
+        elif http_request.method == "DELETE":
+            if not http_request.headers.all(SESSION):
                 raise Rejected(Refusal(405, "there is nothing to delete but a session", {"allow": "POST"}))
-            id, _ = self._session(visit, None)
+            id, _ = self._session(http_request, None)
             self._sessions.end(id)
-            await visit.respond(204)
+            await http_request.respond(204)
         else:
             raise Rejected(Refusal(405, "expected POST, GET or DELETE", {"allow": "POST, GET, DELETE, OPTIONS"}))
 
     # POST
 
-    async def _post(self, visit: HttpRequest) -> None:
-        refusal = refuse_body(visit.headers) or refuse_accept(visit.headers, "application/json", "text/event-stream")
+    async def _post(self, http_request: HttpRequest) -> None:
+        refusal = refuse_body(http_request.headers) or refuse_accept(
+            http_request.headers, "application/json", "text/event-stream"
+        )
         if refusal is not None:
             raise Rejected(refusal)
-        received = await read_message(visit.receive, self._reader, visit.charge, visit.identity)
+        received = await read_message(http_request.receive, self._reader, http_request.charge, http_request.identity)
         message = received.message
-        if _era_of(visit, message) is Era.STATELESS:
-            await self._serve_stateless(visit, message)
+        if _era_of(http_request, message) is Era.STATELESS:
+            await self._serve_stateless(http_request, message)
             return
-        if isinstance(message, Request) and message.method == INITIALIZE and not visit.headers.all(SESSION):
-            await self._open(visit, message)
+        if isinstance(message, Request) and message.method == INITIALIZE and not http_request.headers.all(SESSION):
+            await self._open(http_request, message)
             return
         if isinstance(message, Malformed) and not message.answers:
-            await self._take_batch(visit, received, message)
+            await self._take_batch(http_request, received, message)
             return
-        session_id, session = self._session(visit, message.id if isinstance(message, Request) else None)
+        session_id, session = self._session(http_request, message.id if isinstance(message, Request) else None)
         if isinstance(message, Request):
-            await self._answer(visit, session, session_id, message)
+            await self._answer(http_request, session, session_id, message)
         else:
             _deliver(session, message)
-            await visit.respond(202)
+            await http_request.respond(202)
 
-    async def _serve_stateless(self, visit: HttpRequest, message: Message | Malformed) -> None:
+    async def _serve_stateless(self, http_request: HttpRequest, message: Message | Malformed) -> None:
         if isinstance(message, Request):
-            await self._stateless.serve(visit, message)
+            await self._stateless.serve(http_request, message)
         elif isinstance(message, Notification):
-            await visit.respond(202)  # none means anything: what is called off is closed
+            await http_request.respond(202)  # none means anything: what is called off is closed
         else:
             raise Rejected(Refusal(400, "expected a request: nothing was asked of the client"))
 
-    async def _take_batch(self, visit: HttpRequest, received: Received, malformed: Malformed) -> None:
+    async def _take_batch(self, http_request: HttpRequest, received: Received, malformed: Malformed) -> None:
         """Serve a batch, which is no single message.
 
         Raises:
             Rejected: it is none, or none that may be sent here.
         """
-        if not visit.headers.all(SESSION):
+        if not http_request.headers.all(SESSION):
             raise _malformed(malformed)
-        session_id, session = self._session(visit, None)
+        session_id, session = self._session(http_request, None)
         messages, batched = session.messages_in(received)
         if not batched:
             raise _malformed(malformed)
         if len(messages) == 1 and isinstance(messages[0], Malformed) and not messages[0].answers:
             raise _malformed(messages[0])
-        requests, refusals = _begin_reply(session, messages)
+        requests, refusals = _accept_batch(session, messages)
         if not requests and not refusals:
-            await visit.respond(202)
+            await http_request.respond(202)
             return
-        reply = self._replies.begin(visit.send, {**visit.allowed, SESSION: session_id}, session.begin_stream)
+        reply = self._replies.begin(
+            http_request.send, {**http_request.cors_headers, SESSION: session_id}, session.begin_stream
+        )
         self._replies.end(reply)  # it is a stream from the start
         reply.open()
-        with visit.charge.droppable() as dropping:
+        with http_request.charge.droppable() as dropping:
             async with trio.open_nursery() as nursery:
                 for request, scope in requests:
                     nursery.start_soon(_answer_one, session, request, scope, reply)
                     # Judging takes milliseconds: others take their turns between two requests. All have to be started,
-                    # so that each ends what `_begin_reply` began.
+                    # so that each ends what `_accept_batch` began.
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 for refusal in refusals:
                     await reply.add(refusal)
-        await reply.finish(memory_cancelled(None) if dropping.cancelled_caught else None, visit.charge)
+        await reply.finish(memory_cancelled(None) if dropping.cancelled_caught else None, http_request.charge)
 
-    async def _open(self, visit: HttpRequest, request: Request) -> None:
-        if len(visit.headers.all(VERSION)) > 1:
+    async def _open(self, http_request: HttpRequest, request: Request) -> None:
+        if len(http_request.headers.all(VERSION)) > 1:
             raise Rejected(Refusal(400, "expected one MCP-Protocol-Version header"), id=request.id)
-        session_id, session = self._sessions.draft(visit.endpoint, visit.identity)
+        session_id, session = self._sessions.draft(http_request.endpoint, http_request.identity)
         answer = await session.open(request)
         headers = JSON
         if session.opening is not None:
@@ -176,24 +180,26 @@ class StreamableHttp:
                     Refusal(503, "too many sessions are open", {"retry-after": "5"}), TOO_MANY_REQUESTS, request.id
                 )
             headers = {**JSON, SESSION: session_id}
-        await visit.respond(200, headers, write(answer))
+        await http_request.respond(200, headers, write(answer))
 
-    async def _answer(self, visit: HttpRequest, session: Session, session_id: str, request: Request) -> None:
+    async def _answer(self, http_request: HttpRequest, session: Session, session_id: str, request: Request) -> None:
         refusal = session.check_flood(request)  # those whose clients left are in flight too
         if refusal is not None:
-            await visit.respond(200, {**JSON, SESSION: session_id}, write(refusal))
+            await http_request.respond(200, {**JSON, SESSION: session_id}, write(refusal))
             return
-        reply = self._replies.begin(visit.send, {**visit.allowed, SESSION: session_id}, session.begin_stream)
+        reply = self._replies.begin(
+            http_request.send, {**http_request.cors_headers, SESSION: session_id}, session.begin_stream
+        )
         # No name for the answer here: while its client takes it, nothing else may keep what the server sent.
-        await reply.finish(await self._outcome(visit, session, request, reply), visit.charge)
+        await reply.finish(await self._outcome(http_request, session, request, reply), http_request.charge)
 
     async def _outcome(
-        self, visit: HttpRequest, session: Session, request: Request, reply: Reply
+        self, http_request: HttpRequest, session: Session, request: Request, reply: Reply
     ) -> Success | Failure | None:
         scope = session.begin(request)
         answer: Success | Failure | None = None
         try:
-            with visit.charge.droppable() as dropping:
+            with http_request.charge.droppable() as dropping:
                 answer = await session.answer(request, scope, reply.enqueue)
         finally:
             # Before it is sent: a client that is slow to take an answer is not waiting for one.
@@ -202,51 +208,57 @@ class StreamableHttp:
 
     # GET
 
-    async def _get(self, visit: HttpRequest) -> None:
-        refusal = refuse_accept(visit.headers, "text/event-stream")
+    async def _get(self, http_request: HttpRequest) -> None:
+        refusal = refuse_accept(http_request.headers, "text/event-stream")
         if refusal is not None:
             raise Rejected(refusal)
-        if not visit.headers.all(SESSION):
+        if not http_request.headers.all(SESSION):
             raise Rejected(Refusal(405, "a stream belongs to a session", {"allow": "POST"}))
-        id, session = self._session(visit, None)
-        if not visit.headers.all("last-event-id"):
-            await self._stand(visit, session, id, None)
+        id, session = self._session(http_request, None)
+        if not http_request.headers.all("last-event-id"):
+            await self._stand(http_request, session, id, None)
             return
-        found = session.history.resume(visit.headers.one("last-event-id") or "")
+        found = session.history.resume(http_request.headers.one("last-event-id") or "")
         if found is None:
             raise Rejected(Refusal(400, "the stream of this event is not, or no longer, here"))
         stream, after = found
-        if stream is session.standing_stream:
+        if stream is session.standing_events:
             stream.detach_reader()  # at the next event, if it can: a reader that is stuck is cut off
-            await self._stand(visit, session, id, after)
+            await self._stand(http_request, session, id, after)
             return
-        async with until_gone(visit.receive):
-            await start_response(visit.send, 200, {**visit.allowed, **STREAM_HEADERS, SESSION: id})
-            await stream.write_events(visit.send, after)
+        async with until_disconnect(http_request.receive):
+            await start_response(http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS, SESSION: id})
+            await stream.write_events(http_request.send, after)
 
-    async def _stand(self, visit: HttpRequest, session: Session, id: str, after: int | None) -> None:
+    async def _stand(self, http_request: HttpRequest, session: Session, id: str, after: int | None) -> None:
         """The stream for what we say unasked: the former one from after that event on, or a new one (None)."""
         scope = trio.CancelScope()
         if not await self._sessions.listen(id, scope, takes_over=after is not None):
             raise Rejected(Refusal(409, "this session has its stream already"))
         try:
             ending = trio.CancelScope()
-            with self._streams.slot(Transport.STREAMABLE, visit.identity, ending.cancel):
-                stream = session.standing_stream
+            with self._streams.slot(Transport.STREAMABLE, http_request.identity, ending.cancel):
+                stream = session.standing_events
                 if stream is None or after is None:
                     after = -1
-                    stream = session.standing_stream = session.begin_stream()
+                    stream = session.standing_events = session.begin_stream()
                 stream.reopen()
                 try:
                     with scope:
-                        await self._pour(visit, session, id, stream, after, ending)
+                        await self._pour(http_request, session, id, stream, after, ending)
                 finally:
                     stream.end()
         finally:
             self._sessions.stop_listening(id)
 
     async def _pour(
-        self, visit: HttpRequest, session: Session, id: str, stream: EventStream, after: int, ending: trio.CancelScope
+        self,
+        http_request: HttpRequest,
+        session: Session,
+        id: str,
+        stream: EventStream,
+        after: int,
+        ending: trio.CancelScope,
     ) -> None:
         async def send(notice: Notification) -> None:
             with suppress(OverBudget):  # a client that never reads is told no more
@@ -255,38 +267,40 @@ class StreamableHttp:
 
         whole = False
         with ending:
-            async with until_gone(visit.receive) as nursery:
-                await start_response(visit.send, 200, {**visit.allowed, **STREAM_HEADERS, SESSION: id})
-                await send_body(visit.send, comment("listening"), more=True)
+            async with until_disconnect(http_request.receive) as nursery:
+                await start_response(
+                    http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS, SESSION: id}
+                )
+                await send_body(http_request.send, comment("listening"), more=True)
                 nursery.start_soon(session.notify_changes, send)
                 nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
                 nursery.start_soon(cancel_when, session.ended, nursery.cancel_scope)
                 with session.standing.attached(stream.enqueue):
-                    await stream.write_events(visit.send, after)
+                    await stream.write_events(http_request.send, after)
                 whole = True
         if not whole:
-            await send_body(visit.send, b"", more=False)
+            await send_body(http_request.send, b"", more=False)
 
     # Sessions
 
-    def _session(self, visit: HttpRequest, id: Id | None) -> tuple[str, Session]:
+    def _session(self, http_request: HttpRequest, id: Id | None) -> tuple[str, Session]:
         """The session that the request names, which must be one of this endpoint, of this identity, and of the revision
         named with it."""
-        session_id = visit.headers.one(SESSION)
+        session_id = http_request.headers.one(SESSION)
         if session_id is None:
             alone = f"or say in MCP-Protocol-Version and in _meta that it stands for itself ({', '.join(MODERN)})"
             why = f"expected one Mcp-Session-Id header: send initialize first, {alone}"
             raise Rejected(Refusal(400, why), id=id)
         if not session_id.isascii() or not session_id.isprintable() or len(session_id) > MAX_SESSION_ID:
             raise Rejected(Refusal(400, "this is no session id"), id=id)
-        session = self._sessions.find(session_id, visit.endpoint, visit.identity)
+        session = self._sessions.find(session_id, http_request.endpoint, http_request.identity)
         if session is None or session.opening is None:
             raise Rejected(Refusal(404, "this session is not known here; send initialize again"), id=id)
-        _check_version(visit.headers, session.opening.revision.name, id)
+        _check_version(http_request.headers, session.opening.revision.name, id)
         return session_id, session
 
 
-def _era_of(visit: HttpRequest, message: Message | Malformed) -> Era:
+def _era_of(http_request: HttpRequest, message: Message | Malformed) -> Era:
     """Whether the message belongs to a session, or stands for itself.
 
     Raises:
@@ -294,12 +308,12 @@ def _era_of(visit: HttpRequest, message: Message | Malformed) -> Era:
     """
     if isinstance(message, Malformed):
         # A header that no session can have been opened with: whether one is named beside it does not matter.
-        if any(version not in LEGACY for version in visit.headers.all(VERSION)):
+        if any(version not in LEGACY for version in http_request.headers.all(VERSION)):
             raise _malformed(message)
         return Era.SESSION
     method = None if isinstance(message, Success | Failure) else message.method
     envelope = None if isinstance(message, Success | Failure) else version_of(message.opened)
-    headers = visit.headers
+    headers = http_request.headers
     try:
         return era_over_http(
             method,
@@ -327,7 +341,7 @@ def _deliver(session: Session, message: Message | Malformed) -> None:
         session.on_response(message)
 
 
-def _begin_reply(
+def _accept_batch(
     session: Session, messages: list[Message | Malformed]
 ) -> tuple[list[tuple[Request, trio.CancelScope]], list[Failure]]:
     """Take the messages of a batch in their order: the requests that are to be answered, and the refusals."""

@@ -6,7 +6,7 @@ import pytest
 import trio
 from msgspec import Raw
 
-from host.downstream.error_answers import errors_as_answers, params_of, unchanged
+from host.downstream.error_answers import error_body, errors_as_answers, params_of
 from host.errors import InvalidParams, ResourceNotFound, Unavailable
 from host.journal import Event, InternalError, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, Request, Success
@@ -58,7 +58,7 @@ async def test_an_error_is_said_as_it_is_or_as_the_revision_has_it(journal: Jour
     assert await errors_as_answers(REQUEST, missing, journal, "me") == Failure(ErrorBody(-32002, "none", data), "id")
     answer = await errors_as_answers(REQUEST, missing, journal, "me", as_stateless_error)
     assert answer == Failure(ErrorBody(-32602, "none", data), "id")
-    for body_of in (unchanged, as_stateless_error):
+    for body_of in (error_body, as_stateless_error):
         assert await errors_as_answers(REQUEST, away, journal, "me", body_of) == Failure(
             ErrorBody(503, "a is away"), "id"
         )

@@ -61,12 +61,12 @@ async def test_what_is_open_can_be_looked_at(questions: OpenServerRequests) -> N
     """Oldest first; what was taken before stays as it was."""
     one = questions.add(ELICIT, {"message": Raw(b'"?"')})
     two = questions.add("roots/list", {})
-    before = questions.asked()
+    before = questions.by_key()
     assert list(before.items()) == [("q1", (ELICIT, {"message": Raw(b'"?"')})), ("q2", ("roots/list", {}))]
     assert (list(questions), questions.get("q2")) == ([one, two], two)
     questions.end("q1")
     assert ("q1" in questions, "q2" in questions, len(questions)) == (False, True, 1)
-    assert (questions.get("q1"), list(questions.asked()), len(before)) == (None, ["q2"], 2)
+    assert (questions.get("q1"), list(questions.by_key()), len(before)) == (None, ["q2"], 2)
 
 
 @pytest.mark.parametrize("wrong", [b"[]", b"1", b"null"])
@@ -120,13 +120,13 @@ async def test_a_refusal_is_raised_and_holds_no_stack_of_whoever_asked(questions
 def test_there_is_room_for_each_owner_and_for_all() -> None:
     things: ByOwner[int] = ByOwner()
     for thing, owner in enumerate((ME, ME, STRANGER)):
-        assert things.has_room(owner, of_all=3, of_one=2)
+        assert things.has_room(owner, max_total=3, max_per_owner=2)
         things.add(thing, owner)
-    assert not things.has_room(STRANGER, of_all=3, of_one=2)
-    assert not things.has_room(ME, of_all=4, of_one=2)
-    assert things.has_room(STRANGER, of_all=4, of_one=2)
+    assert not things.has_room(STRANGER, max_total=3, max_per_owner=2)
+    assert not things.has_room(ME, max_total=4, max_per_owner=2)
+    assert things.has_room(STRANGER, max_total=4, max_per_owner=2)
     things.drop(0)
-    assert things.has_room(ME, of_all=3, of_one=2)
+    assert things.has_room(ME, max_total=3, max_per_owner=2)
     assert len(things) == 2
 
 
@@ -136,7 +136,7 @@ def test_what_is_dropped_twice_makes_room_once() -> None:
     things.add(2, ME)
     things.drop(1)
     things.drop(1)
-    assert not things.has_room(ME, of_all=9, of_one=1)
+    assert not things.has_room(ME, max_total=9, max_per_owner=1)
     assert len(things) == 1
 
 
@@ -160,31 +160,31 @@ def test_an_owner_without_things_is_not_kept() -> None:
 
 def test_the_oldest_goes_first_when_there_is_too_much() -> None:
     kept: KeptResults[str] = KeptResults()
-    assert [kept.add(thing, 4, most_bytes=8) for thing in "abc"] == [[], [], ["a"]]
-    assert kept.add("d", 8, most_bytes=8) == ["b", "c"]
+    assert [kept.add(thing, 4, max_bytes=8) for thing in "abc"] == [[], [], ["a"]]
+    assert kept.add("d", 8, max_bytes=8) == ["b", "c"]
     assert len(kept) == 1
 
 
 def test_the_oldest_goes_first_when_there_are_too_many() -> None:
     kept: KeptResults[str] = KeptResults()
-    assert [kept.add(thing, 0, most_bytes=8, most=2) for thing in "abcd"] == [[], [], ["a"], ["b"]]
+    assert [kept.add(thing, 0, max_bytes=8, max_count=2) for thing in "abcd"] == [[], [], ["a"], ["b"]]
 
 
 def test_the_newest_is_kept_whatever_its_size() -> None:
     kept: KeptResults[str] = KeptResults()
-    assert kept.add("a", 9, most_bytes=8) == []
-    assert kept.add("b", 9, most_bytes=8) == ["a"]
+    assert kept.add("a", 9, max_bytes=8) == []
+    assert kept.add("b", 9, max_bytes=8) == ["a"]
 
 
 def test_what_is_dropped_makes_room_once() -> None:
     kept: KeptResults[str] = KeptResults()
-    kept.add("a", 4, most_bytes=8)
-    kept.add("b", 4, most_bytes=8)
+    kept.add("a", 4, max_bytes=8)
+    kept.add("b", 4, max_bytes=8)
     kept.drop("a")
     kept.drop("a")
     kept.drop("never")
-    assert kept.add("c", 4, most_bytes=8) == []
-    assert kept.add("d", 1, most_bytes=8) == ["b"]
+    assert kept.add("c", 4, max_bytes=8) == []
+    assert kept.add("d", 1, max_bytes=8) == ["b"]
 
 
 # Outcomes

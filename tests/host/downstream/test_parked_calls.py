@@ -16,9 +16,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream import parked_calls
 from host.downstream.parked_calls import (
-    GATHER,
-    PARKED,
-    REPLAY,
+    GATHER_DELAY,
+    PARKED_LIFETIME,
+    REPLAY_LIFETIME,
     Outcome,
     ParkedCalls,
     ParkedCallState,
@@ -214,7 +214,7 @@ def told(progress: str, token: str = '"theirs"') -> Notification:
 
 
 def only_key(questions: RequestsToClient) -> str:
-    (key,) = questions.asked
+    (key,) = questions.requests
     return key
 
 
@@ -239,7 +239,7 @@ async def test_what_is_told_goes_to_the_request_that_is_attached(
     chatter.ask("q")
     asked = await first.questions()
     chatter.outlet.notify(Notification("two"))
-    second = client.resume(asked.ticket, {only_key(asked): YES})
+    second = client.resume(asked.state, {only_key(asked): YES})
     await wait_all_tasks_blocked()
     chatter.outlet.notify(Notification("three"))
     chatter.finish()
@@ -257,10 +257,10 @@ async def test_progress_goes_under_the_token_of_the_request_that_is_attached(
     chatter.outlet.notify(told("1"))
     chatter.ask("q")
     asked = await first.questions()
-    second = client.resume(asked.ticket, {only_key(asked): YES})
+    second = client.resume(asked.state, {only_key(asked): YES})
     await wait_all_tasks_blocked()
     chatter.outlet.notify(told("2"))
-    third = client.resume(asked.ticket, token=7)
+    third = client.resume(asked.state, token=7)
     await wait_all_tasks_blocked()
     chatter.outlet.notify(told("3"))
     assert first.told == [told("1", '"mine"')]
@@ -276,7 +276,7 @@ async def test_progress_increases_under_one_token(client: Client, chatter: Chatt
         chatter.outlet.notify(told(value))
     chatter.ask("q")
     asked = await first.questions()
-    second = client.resume(asked.ticket, {only_key(asked): YES}, token="mine")
+    second = client.resume(asked.state, {only_key(asked): YES}, token="mine")
     await wait_all_tasks_blocked()
     for value in ("2", "2.5", "3"):
         chatter.outlet.notify(told(value))
@@ -333,7 +333,7 @@ async def test_a_client_that_leaves_cancels_its_call(
     await wait_all_tasks_blocked()
     chatter.ask("q")
     asked = await first.questions()
-    second = client.resume(asked.ticket, {only_key(asked): YES})
+    second = client.resume(asked.state, {only_key(asked): YES})
     await wait_all_tasks_blocked()
     chatter.ask("open")
     await wait_all_tasks_blocked()
@@ -344,7 +344,7 @@ async def test_a_client_that_leaves_cancels_its_call(
     assert isinstance(chatter.asked["open"][0], LinkLost)
     assert len(lot) == 0
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.ticket, {}, quiet)
+        await lot.resume(ME, asked.state, {}, quiet)
 
 
 async def test_a_client_that_leaves_at_once_cancels_its_call(
@@ -382,10 +382,10 @@ async def test_a_request_that_is_cancelled_before_it_is_looked_at_changes_nothin
     asked = await client.begin(work).questions()
     with trio.CancelScope() as scope:
         scope.cancel()
-        await lot.resume(ME, asked.ticket, {only_key(asked): YES}, quiet)
+        await lot.resume(ME, asked.state, {only_key(asked): YES}, quiet)
     await wait_all_tasks_blocked()
     assert (work.answers, len(lot)) == ([], 1)
-    assert await client.resume(asked.ticket, {only_key(asked): YES}).end() == DONE
+    assert await client.resume(asked.state, {only_key(asked): YES}).end() == DONE
 
 
 async def test_nothing_is_told_once_the_outcome_is_there(
@@ -415,16 +415,16 @@ async def test_questions_that_come_together_go_together(
     await wait_all_tasks_blocked()
     start = trio.current_time()
     chatter.ask("one", ELICIT, {"message": Raw(b'"a"')})
-    await trio.sleep(GATHER / 2)
+    await trio.sleep(GATHER_DELAY / 2)
     chatter.ask("two", "roots/list")
     asked = await request.questions()
-    assert trio.current_time() - start == pytest.approx(GATHER)
-    assert list(asked.asked.values()) == [(ELICIT, {"message": Raw(b'"a"')}), ("roots/list", {})]
-    assert asked.ticket.round == 1
+    assert trio.current_time() - start == pytest.approx(GATHER_DELAY)
+    assert list(asked.requests.values()) == [(ELICIT, {"message": Raw(b'"a"')}), ("roots/list", {})]
+    assert asked.state.round == 1
 
 
 async def test_a_ticket_holds_128_random_bits(client: Client, autojump_clock: MockClock) -> None:
-    tickets = {(await client.begin(Asks(ELICIT)).questions()).ticket.call for _ in range(3)}
+    tickets = {(await client.begin(Asks(ELICIT)).questions()).state.call_id for _ in range(3)}
     assert len(tickets) == 3
     assert {len(call) for call in tickets} == {22}
 
@@ -433,7 +433,7 @@ async def test_the_answer_comes_as_the_client_sent_it(client: Client, autojump_c
     work = Asks(ELICIT)
     asked = await client.begin(work).questions()
     answer = Raw(b'{"action" : "accept","content":{"n":1e0}}')
-    assert await client.resume(asked.ticket, {only_key(asked): answer}).end() == DONE
+    assert await client.resume(asked.state, {only_key(asked): answer}).end() == DONE
     assert (work.answers, work.runs) == ([answer], 1)
 
 
@@ -448,7 +448,7 @@ async def test_what_belongs_to_the_servers_own_request_stays_out_of_a_round(
     chatter.ask("hop", params={"_meta": Raw(b'{"io.modelcontextprotocol/logLevel":"info","acme/trace":"x"}')})
     chatter.ask("empty", params={"_meta": Raw(b"{ }")})
     asked = await request.questions()
-    found = sorted(bytes(encode_object(params)) for _, params in asked.asked.values())
+    found = sorted(bytes(encode_object(params)) for _, params in asked.requests.values())
     assert found == [b'{"_meta":{"acme/trace":"x"}}', b'{"message":"a"}', b"{}"]
     assert "_meta" in params, "what the server sent is not changed"
 
@@ -469,13 +469,13 @@ async def test_a_question_that_is_withdrawn_in_time_ends_no_request(
     withdrawn = chatter.ask("one")
     await wait_all_tasks_blocked()
     withdrawn.cancel()
-    await trio.sleep(GATHER * 2)
+    await trio.sleep(GATHER_DELAY * 2)
     assert request.ends == []
     start = trio.current_time()
     chatter.ask("two")
     asked = await request.questions()
-    assert trio.current_time() - start == pytest.approx(GATHER)
-    assert len(asked.asked) == 1
+    assert trio.current_time() - start == pytest.approx(GATHER_DELAY)
+    assert len(asked.requests) == 1
 
 
 async def test_a_question_that_outlives_its_sibling_goes_alone(
@@ -488,7 +488,7 @@ async def test_a_question_that_outlives_its_sibling_goes_alone(
     await wait_all_tasks_blocked()
     withdrawn.cancel()
     asked = await request.questions()
-    assert [method for method, _ in asked.asked.values()] == [ELICIT]
+    assert [method for method, _ in asked.requests.values()] == [ELICIT]
 
 
 async def test_an_answer_to_a_question_that_was_withdrawn_means_nothing(
@@ -501,7 +501,7 @@ async def test_an_answer_to_a_question_that_was_withdrawn_means_nothing(
     asked = await request.questions()
     withdrawn.cancel()
     await wait_all_tasks_blocked()
-    retry = client.resume(asked.ticket, {only_key(asked): YES})
+    retry = client.resume(asked.state, {only_key(asked): YES})
     await wait_all_tasks_blocked()
     assert retry.ends == []
     chatter.finish()
@@ -527,12 +527,12 @@ async def test_a_finished_call_asks_nobody(client: Client, chatter: Chatter, aut
 async def test_each_round_asks_what_is_new(lot: ParkedCalls, client: Client, autojump_clock: MockClock) -> None:
     work = Asks(ELICIT, "roots/list")
     first = await client.begin(work).questions()
-    second = await client.resume(first.ticket, {only_key(first): YES}).questions()
-    assert second.ticket == ParkedCallState(first.ticket.call, 2)
-    assert [method for method, _ in second.asked.values()] == ["roots/list"]
+    second = await client.resume(first.state, {only_key(first): YES}).questions()
+    assert second.state == ParkedCallState(first.state.call_id, 2)
+    assert [method for method, _ in second.requests.values()] == ["roots/list"]
     assert only_key(first) != only_key(second)
     assert len(lot) == 1
-    assert await client.resume(second.ticket, {only_key(second): YES}).end() == DONE
+    assert await client.resume(second.state, {only_key(second): YES}).end() == DONE
     assert (work.runs, len(lot)) == (1, 0)
 
 
@@ -541,9 +541,9 @@ async def test_unknown_keys_are_ignored(client: Client, autojump_clock: MockCloc
     work = Asks(ELICIT, ELICIT)
     first = await client.begin(work).questions()
     answers = {only_key(first): YES, "q2": YES, "q3": YES, "": Raw(b"null")}
-    second = await client.resume(first.ticket, answers).questions()
+    second = await client.resume(first.state, answers).questions()
     assert work.answers == [YES]
-    assert only_key(second) not in first.asked
+    assert only_key(second) not in first.requests
 
 
 async def test_a_key_that_was_not_shown_yet_is_an_unknown_one(
@@ -556,7 +556,7 @@ async def test_a_key_that_was_not_shown_yet_is_an_unknown_one(
     first = await request.questions()
     chatter.ask("two")
     await wait_all_tasks_blocked()
-    second = await client.resume(first.ticket, dict.fromkeys(("q1", "q2", "q3"), YES)).questions()
+    second = await client.resume(first.state, dict.fromkeys(("q1", "q2", "q3"), YES)).questions()
     assert chatter.asked == {"one": [YES], "two": []}
     assert only_key(second) == "q2"
 
@@ -565,8 +565,8 @@ async def test_a_key_that_was_not_shown_yet_is_an_unknown_one(
 async def test_an_answer_that_is_no_object_is_missing(answer: bytes, client: Client, autojump_clock: MockClock) -> None:
     work = Asks(ELICIT)
     first = await client.begin(work).questions()
-    second = await client.resume(first.ticket, {only_key(first): Raw(answer)}).questions()
-    assert second.asked == first.asked
+    second = await client.resume(first.state, {only_key(first): Raw(answer)}).questions()
+    assert second.requests == first.requests
     assert work.answers == []
 
 
@@ -580,16 +580,16 @@ async def test_missing_answers_are_asked_for_again_at_once(
     await wait_all_tasks_blocked()
     chatter.ask("two")
     first = await request.questions()
-    one, two = first.asked
+    one, two = first.requests
     start = trio.current_time()
-    second = await client.resume(first.ticket, {one: YES}).questions()
+    second = await client.resume(first.state, {one: YES}).questions()
     assert trio.current_time() == start
     await wait_all_tasks_blocked()
-    assert (second.ticket.round, list(second.asked)) == (2, [two])
+    assert (second.state.round, list(second.requests)) == (2, [two])
     assert chatter.asked == {"one": [YES], "two": []}
-    again = await client.resume(first.ticket, {one: YES}).questions()
+    again = await client.resume(first.state, {one: YES}).questions()
     assert again == second
-    third = client.resume(second.ticket, {two: YES})
+    third = client.resume(second.state, {two: YES})
     await wait_all_tasks_blocked()
     assert chatter.asked == {"one": [YES], "two": [YES]}
     chatter.finish()
@@ -605,9 +605,9 @@ async def test_what_was_asked_meanwhile_comes_with_what_is_missing(
     first = await request.questions()
     chatter.ask("two")
     await wait_all_tasks_blocked()
-    second = await client.resume(first.ticket).questions()
-    assert len(second.asked) == 2
-    assert only_key(first) in second.asked
+    second = await client.resume(first.state).questions()
+    assert len(second.requests) == 2
+    assert only_key(first) in second.requests
 
 
 async def test_what_was_asked_meanwhile_waits_for_no_more_siblings(
@@ -620,9 +620,9 @@ async def test_what_was_asked_meanwhile_waits_for_no_more_siblings(
     chatter.ask("two")
     await trio.sleep(1)
     start = trio.current_time()
-    second = await client.resume(first.ticket, {only_key(first): YES}).questions()
-    assert trio.current_time() - start < GATHER
-    assert len(second.asked) == 1
+    second = await client.resume(first.state, {only_key(first): YES}).questions()
+    assert trio.current_time() - start < GATHER_DELAY
+    assert len(second.requests) == 1
 
 
 @pytest.mark.parametrize("answers", [False, True])
@@ -635,10 +635,10 @@ async def test_a_call_that_finished_alone_keeps_its_outcome(
     chatter.ask("one")
     asked = await request.questions()
     chatter.finish()
-    await trio.sleep(PARKED - 1)
+    await trio.sleep(PARKED_LIFETIME - 1)
     assert isinstance(chatter.asked["one"][0], LinkLost)
     assert len(lot) == 1
-    assert await client.resume(asked.ticket, {only_key(asked): YES} if answers else {}).end() == DONE
+    assert await client.resume(asked.state, {only_key(asked): YES} if answers else {}).end() == DONE
     assert len(lot) == 0
 
 
@@ -652,7 +652,7 @@ async def test_a_call_that_failed_alone_keeps_its_error(
     refusal = UnknownEntry("no such tool")
     chatter.finish(refusal)
     await wait_all_tasks_blocked()
-    first, second = [await client.resume(asked.ticket).end() for _ in range(2)]
+    first, second = [await client.resume(asked.state).end() for _ in range(2)]
     for end in (first, second):
         assert isinstance(end, UnknownEntry)
         assert end.message == refusal.message
@@ -671,7 +671,7 @@ async def test_what_is_kept_holds_no_buffer_of_its_server(
     await wait_all_tasks_blocked()
     chatter.finish(DONE)
     buffer.clear()  # an error as long as anybody looks into it
-    found = await client.resume(asked.ticket).end()
+    found = await client.resume(asked.state).end()
     assert isinstance(found, Raw)
     assert bytes(found) == b'{"kept":1}'
 
@@ -686,7 +686,7 @@ async def test_an_error_that_is_kept_holds_no_buffer_of_its_server(
     chatter.finish(DONE)
     buffer.clear()  # an error as long as anybody looks into it
     for _ in range(2):
-        found = await client.resume(asked.ticket).end()
+        found = await client.resume(asked.state).end()
         assert isinstance(found, ServerErrorResponse)
         assert found.data == Raw(b'{"kept":1}')
 
@@ -698,7 +698,7 @@ async def test_a_question_that_is_over_holds_no_buffer_of_its_server(
     request = client.begin(chatter)
     await wait_all_tasks_blocked()
     chatter.ask("one", params={"message": Raw(memoryview(buffer)[1:8])})
-    ticket = (await request.questions()).ticket
+    ticket = (await request.questions()).state
     request.ends.clear()
     chatter.finish()
     assert await client.resume(ticket).end() == DONE
@@ -738,7 +738,7 @@ async def test_what_is_kept_holds_nothing_of_the_request_that_began_it(
         assert held() is not None
         for _ in range(2):
             with suppress(UnknownEntry, ZeroDivisionError):
-                assert await lot.resume(ME, asked.ticket, {"q1": YES}, quiet) == outcome
+                assert await lot.resume(ME, asked.state, {"q1": YES}, quiet) == outcome
             crashes.clear()  # what is reported holds the stack of the work
             assert held() is None
     finally:
@@ -753,10 +753,10 @@ async def test_a_lost_round_comes_again(client: Client, autojump_clock: MockCloc
     work = Asks(ELICIT, "roots/list")
     first = await client.begin(work).questions()
     answers = {only_key(first): YES}
-    second = await client.resume(first.ticket, answers).questions()
-    assert await client.resume(first.ticket, answers).questions() == second
-    assert await client.resume(first.ticket, answers).questions() == second
-    assert await client.resume(second.ticket, {only_key(second): YES}).end() == DONE
+    second = await client.resume(first.state, answers).questions()
+    assert await client.resume(first.state, answers).questions() == second
+    assert await client.resume(first.state, answers).questions() == second
+    assert await client.resume(second.state, {only_key(second): YES}).end() == DONE
     assert (work.runs, work.answers) == (1, [YES, YES])
 
 
@@ -768,19 +768,19 @@ async def test_a_lost_round_without_what_was_withdrawn(
     await wait_all_tasks_blocked()
     chatter.ask("one")
     first = await request.questions()
-    retry = client.resume(first.ticket, {only_key(first): YES})
+    retry = client.resume(first.state, {only_key(first): YES})
     await wait_all_tasks_blocked()
     two, three = chatter.ask("two"), chatter.ask("three")
-    assert len((await retry.questions()).asked) == 2
+    assert len((await retry.questions()).requests) == 2
     two.cancel()
     await wait_all_tasks_blocked()
-    assert len((await client.resume(first.ticket).questions()).asked) == 1
+    assert len((await client.resume(first.state).questions()).requests) == 1
     three.cancel()
     await wait_all_tasks_blocked()
-    waits = client.resume(first.ticket)
+    waits = client.resume(first.state)
     await wait_all_tasks_blocked()
     assert waits.ends == []
-    newest = client.resume(ParkedCallState(first.ticket.call, 2))
+    newest = client.resume(ParkedCallState(first.state.call_id, 2))
     assert isinstance(await waits.end(), SupersededState)
     chatter.finish()
     assert await newest.end() == DONE
@@ -788,10 +788,10 @@ async def test_a_lost_round_without_what_was_withdrawn(
 
 async def test_a_round_that_is_too_old_is_gone(lot: ParkedCalls, client: Client, autojump_clock: MockClock) -> None:
     first = await client.begin(Asks(ELICIT, ELICIT, ELICIT)).questions()
-    second = await client.resume(first.ticket, {only_key(first): YES}).questions()
-    await client.resume(second.ticket, {only_key(second): YES}).questions()
+    second = await client.resume(first.state, {only_key(first): YES}).questions()
+    await client.resume(second.state, {only_key(second): YES}).questions()
     with pytest.raises(UnknownState):
-        await lot.resume(ME, first.ticket, {only_key(first): YES}, quiet)
+        await lot.resume(ME, first.state, {only_key(first): YES}, quiet)
     assert len(lot) == 1
 
 
@@ -803,13 +803,13 @@ async def test_a_late_repetition_takes_nothing_from_the_round_in_progress(
     await wait_all_tasks_blocked()
     chatter.ask("one")
     first = await request.questions()
-    retry = client.resume(first.ticket, {only_key(first): YES})
+    retry = client.resume(first.state, {only_key(first): YES})
     await wait_all_tasks_blocked()
     chatter.ask("two")
     second = await retry.questions()
-    newest = client.resume(second.ticket, {only_key(second): YES})
+    newest = client.resume(second.state, {only_key(second): YES})
     await wait_all_tasks_blocked()
-    late = client.resume(first.ticket, {only_key(first): YES})
+    late = client.resume(first.state, {only_key(first): YES})
     assert isinstance(await late.end(), UnknownState)
     chatter.finish()
     assert await newest.end() == DONE
@@ -821,7 +821,7 @@ async def test_a_round_that_never_was_is_gone(
 ) -> None:
     asked = await client.begin(Asks(ELICIT)).questions()
     with pytest.raises(UnknownState, match="invalid or expired requestState"):
-        await lot.resume(ME, ParkedCallState(asked.ticket.call, number), {}, quiet)
+        await lot.resume(ME, ParkedCallState(asked.state.call_id, number), {}, quiet)
     assert len(lot) == 1
 
 
@@ -837,11 +837,11 @@ async def test_a_strangers_call_is_gone_and_goes_on(
     work = Asks(ELICIT)
     asked = await client.begin(work).questions()
     with pytest.raises(UnknownState, match="invalid or expired requestState"):
-        await lot.resume("stranger", asked.ticket, {only_key(asked): YES}, quiet)
+        await lot.resume("stranger", asked.state, {only_key(asked): YES}, quiet)
     assert work.answers == []
-    assert await client.resume(asked.ticket, {only_key(asked): YES}).end() == DONE
+    assert await client.resume(asked.state, {only_key(asked): YES}).end() == DONE
     with pytest.raises(UnknownState):
-        await lot.resume("stranger", asked.ticket, {}, quiet)
+        await lot.resume("stranger", asked.state, {}, quiet)
 
 
 async def test_the_newest_request_of_a_round_takes_the_call_over(
@@ -852,9 +852,9 @@ async def test_the_newest_request_of_a_round_takes_the_call_over(
     await wait_all_tasks_blocked()
     chatter.ask("one")
     asked = await request.questions()
-    older = client.resume(asked.ticket, {only_key(asked): YES})
+    older = client.resume(asked.state, {only_key(asked): YES})
     await wait_all_tasks_blocked()
-    newer = client.resume(asked.ticket, {only_key(asked): Raw(b'{"action":"decline"}')})
+    newer = client.resume(asked.state, {only_key(asked): Raw(b'{"action":"decline"}')})
     assert isinstance(await older.end(), SupersededState)
     chatter.finish()
     assert await newer.end() == DONE
@@ -869,9 +869,9 @@ async def test_the_client_of_a_newer_request_that_leaves_cancels_the_call(
     await wait_all_tasks_blocked()
     chatter.ask("one")
     asked = await request.questions()
-    older = client.resume(asked.ticket, {only_key(asked): YES})
+    older = client.resume(asked.state, {only_key(asked): YES})
     await wait_all_tasks_blocked()
-    newer = client.resume(asked.ticket)
+    newer = client.resume(asked.state)
     assert isinstance(await older.end(), SupersededState)
     newer.scope.cancel()
     await wait_all_tasks_blocked()
@@ -884,18 +884,18 @@ async def test_what_was_delivered_can_be_had_again_for_a_while(
     """By the same round only, and never by running the work again (rule 108)."""
     work = Asks(ELICIT, ELICIT)
     first = await client.begin(work).questions()
-    second = await client.resume(first.ticket, {only_key(first): YES}).questions()
+    second = await client.resume(first.state, {only_key(first): YES}).questions()
     last = {only_key(second): YES}
-    assert await client.resume(second.ticket, last).end() == DONE
+    assert await client.resume(second.state, last).end() == DONE
     assert len(lot) == 0
     for _ in range(2):
-        await trio.sleep(REPLAY / 2 - 1)
-        assert await client.resume(second.ticket, last).end() == DONE
+        await trio.sleep(REPLAY_LIFETIME / 2 - 1)
+        assert await client.resume(second.state, last).end() == DONE
         with pytest.raises(UnknownState):
-            await lot.resume(ME, first.ticket, {}, quiet)
+            await lot.resume(ME, first.state, {}, quiet)
     await trio.sleep(3)
     with pytest.raises(UnknownState):
-        await lot.resume(ME, second.ticket, last, quiet)
+        await lot.resume(ME, second.state, last, quiet)
     assert work.runs == 1
 
 
@@ -907,10 +907,10 @@ async def test_an_outcome_that_came_for_the_round_before_is_good_for_both(
     await wait_all_tasks_blocked()
     chatter.ask("one")
     first = await request.questions()
-    second = await client.resume(first.ticket).questions()
+    second = await client.resume(first.state).questions()
     chatter.finish()
     await wait_all_tasks_blocked()
-    for ticket in (first.ticket, second.ticket, first.ticket):
+    for ticket in (first.state, second.state, first.state):
         assert await client.resume(ticket).end() == DONE
 
 
@@ -921,12 +921,12 @@ async def test_an_error_can_be_had_again_too(
     await wait_all_tasks_blocked()
     chatter.ask("one")
     asked = await request.questions()
-    retry = client.resume(asked.ticket, {only_key(asked): YES})
+    retry = client.resume(asked.state, {only_key(asked): YES})
     await wait_all_tasks_blocked()
     fault = KeyError("ours")
     chatter.finish(fault)
     assert repr(await retry.end()) == repr(fault)
-    assert repr(await client.resume(asked.ticket).end()) == repr(fault)
+    assert repr(await client.resume(asked.state).end()) == repr(fault)
     assert crashes == [fault], "it happened once"
 
 
@@ -938,8 +938,8 @@ async def test_of_what_was_delivered_only_so_much_is_kept(
     tickets: list[ParkedCallState] = []
     for _ in range(3):
         asked = await client.begin(Asks(ELICIT)).questions()
-        await client.resume(asked.ticket, {only_key(asked): YES}).end()
-        tickets.append(asked.ticket)
+        await client.resume(asked.state, {only_key(asked): YES}).end()
+        tickets.append(asked.state)
     with pytest.raises(UnknownState):
         await lot.resume(ME, tickets[0], {}, quiet)
     assert [await client.resume(ticket).end() for ticket in tickets[1:]] == [DONE, DONE]
@@ -952,8 +952,8 @@ async def test_of_what_was_delivered_only_so_many_bytes_are_kept(
     tickets: list[ParkedCallState] = []
     for _ in range(6):
         asked = await client.begin(Asks(ELICIT)).questions()
-        await client.resume(asked.ticket, {only_key(asked): YES}).end()
-        tickets.append(asked.ticket)
+        await client.resume(asked.state, {only_key(asked): YES}).end()
+        tickets.append(asked.state)
     await wait_all_tasks_blocked()
     with pytest.raises(UnknownState):
         await lot.resume(ME, tickets[3], {}, quiet)
@@ -968,8 +968,8 @@ async def test_errors_count_among_what_was_delivered(
     for _ in range(3):
         asked = await asked_by(client, chatter := Chatter(nursery))
         chatter.finish(ServerErrorResponse("gh", 1, "no", Raw(b'"' + b"x" * 498 + b'"')))
-        assert isinstance(await client.resume(asked.ticket).end(), ServerErrorResponse)
-        tickets.append(asked.ticket)
+        assert isinstance(await client.resume(asked.state).end(), ServerErrorResponse)
+        tickets.append(asked.state)
     with pytest.raises(UnknownState):
         await lot.resume(ME, tickets[0], {}, quiet)
     for ticket in tickets[1:]:
@@ -985,12 +985,12 @@ async def test_a_call_that_nobody_carries_on_is_cancelled(
     """And its question with it (rule 108)."""
     work = Asks(ELICIT)
     asked = await client.begin(work).questions()
-    await trio.sleep(PARKED - 1)
+    await trio.sleep(PARKED_LIFETIME - 1)
     assert (work.was_cancelled, len(lot)) == (False, 1)
     await trio.sleep(2)
     assert (work.was_cancelled, len(lot)) == (True, 0)
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.ticket, {only_key(asked): YES}, quiet)
+        await lot.resume(ME, asked.state, {only_key(asked): YES}, quiet)
 
 
 async def test_a_question_of_a_call_that_nobody_carries_on_ends(
@@ -1001,7 +1001,7 @@ async def test_a_question_of_a_call_that_nobody_carries_on_ends(
     await wait_all_tasks_blocked()
     chatter.ask("one")
     await request.questions()
-    await trio.sleep(PARKED + 1)
+    await trio.sleep(PARKED_LIFETIME + 1)
     assert isinstance(chatter.asked["one"][0], LinkLost)
 
 
@@ -1012,12 +1012,12 @@ async def test_an_outcome_that_nobody_fetches_is_forgotten(
     await wait_all_tasks_blocked()
     chatter.ask("one")
     asked = await request.questions()
-    await trio.sleep(PARKED / 2)
+    await trio.sleep(PARKED_LIFETIME / 2)
     chatter.finish()
-    await trio.sleep(PARKED / 2 + 1)
+    await trio.sleep(PARKED_LIFETIME / 2 + 1)
     assert len(lot) == 0
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.ticket, {}, quiet)
+        await lot.resume(ME, asked.state, {}, quiet)
 
 
 async def test_whoever_comes_after_the_deadline_is_late(
@@ -1029,10 +1029,10 @@ async def test_whoever_comes_after_the_deadline_is_late(
     await wait_all_tasks_blocked()
     chatter.ask("one")
     asked = await request.questions()
-    await trio.sleep(PARKED + 0.5)
+    await trio.sleep(PARKED_LIFETIME + 0.5)
     assert not chatter.ended
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.ticket, {only_key(asked): YES}, quiet)
+        await lot.resume(ME, asked.state, {only_key(asked): YES}, quiet)
     with pytest.raises(LinkLost):
         await chatter.outlet.request(ELICIT, {}, None)
     assert not chatter.ended, "the refusal waits for nothing"
@@ -1040,7 +1040,7 @@ async def test_whoever_comes_after_the_deadline_is_late(
     assert (chatter.ended, len(lot)) == (True, 0)
     assert isinstance(chatter.asked["one"][0], LinkLost)
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.ticket, {only_key(asked): YES}, quiet)
+        await lot.resume(ME, asked.state, {only_key(asked): YES}, quiet)
 
 
 async def test_nothing_of_an_owner_is_kept_in_the_end(lot: ParkedCalls, autojump_clock: MockClock) -> None:
@@ -1051,8 +1051,8 @@ async def test_nothing_of_an_owner_is_kept_in_the_end(lot: ParkedCalls, autojump
     gone = weakref.ref(owner)
     asked = await lot.begin(owner, Asks(ELICIT), quiet)
     assert isinstance(asked, RequestsToClient)
-    assert await lot.resume(owner, asked.ticket, {only_key(asked): YES}, quiet) == DONE
-    await trio.sleep(REPLAY + 1)
+    assert await lot.resume(owner, asked.state, {only_key(asked): YES}, quiet) == DONE
+    await trio.sleep(REPLAY_LIFETIME + 1)
     del owner
     gc.collect()
     assert gone() is None
@@ -1061,12 +1061,12 @@ async def test_nothing_of_an_owner_is_kept_in_the_end(lot: ParkedCalls, autojump
 async def test_coming_back_puts_the_deadline_off(client: Client, autojump_clock: MockClock) -> None:
     """By a new round, and by the repetition of the last one."""
     first = await client.begin(Asks(ELICIT, ELICIT)).questions()
-    await trio.sleep(PARKED - 1)
-    second = await client.resume(first.ticket, {only_key(first): YES}).questions()
-    await trio.sleep(PARKED - 1)
-    assert await client.resume(first.ticket).questions() == second
-    await trio.sleep(PARKED - 1)
-    assert await client.resume(second.ticket, {only_key(second): YES}).end() == DONE
+    await trio.sleep(PARKED_LIFETIME - 1)
+    second = await client.resume(first.state, {only_key(first): YES}).questions()
+    await trio.sleep(PARKED_LIFETIME - 1)
+    assert await client.resume(first.state).questions() == second
+    await trio.sleep(PARKED_LIFETIME - 1)
+    assert await client.resume(second.state, {only_key(second): YES}).end() == DONE
 
 
 async def test_a_call_with_a_request_attached_has_no_deadline(
@@ -1074,11 +1074,11 @@ async def test_a_call_with_a_request_attached_has_no_deadline(
 ) -> None:
     request = client.begin(chatter)
     await wait_all_tasks_blocked()
-    await trio.sleep(PARKED * 2)
+    await trio.sleep(PARKED_LIFETIME * 2)
     chatter.ask("one")
     asked = await request.questions()
-    retry = client.resume(asked.ticket, {only_key(asked): YES})
-    await trio.sleep(PARKED * 2)
+    retry = client.resume(asked.state, {only_key(asked): YES})
+    await trio.sleep(PARKED_LIFETIME * 2)
     chatter.finish()
     assert await retry.end() == DONE
 
@@ -1093,7 +1093,7 @@ async def test_one_owner_has_so_many_calls(
         await lot.begin(ME, Asks(), quiet)
     assert refusal.value.code == 429
     assert await lot.begin("another", Asks(), quiet) == DONE
-    await client.resume(asked[0].ticket, {only_key(asked[0]): YES}).end()
+    await client.resume(asked[0].state, {only_key(asked[0]): YES}).end()
     assert await lot.begin(ME, Asks(), quiet) == DONE
 
 
@@ -1107,7 +1107,7 @@ async def test_the_lot_has_so_many_calls(
     with pytest.raises(TooManyRequests):
         await lot.begin("another", work, quiet)
     assert (work.runs, len(lot)) == (0, 2)
-    await trio.sleep(PARKED + 1)
+    await trio.sleep(PARKED_LIFETIME + 1)
     assert await lot.begin("another", work, quiet) == DONE
 
 
@@ -1126,7 +1126,7 @@ async def test_closing_the_lot_ends_everything(
     assert isinstance(await waiting.end(), UnknownState)
     assert (chatter.ended, work.was_cancelled, len(lot)) == (True, True, 0)
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.ticket, {}, quiet)
+        await lot.resume(ME, asked.state, {}, quiet)
     assert idle.runs == 0
 
 
@@ -1169,7 +1169,7 @@ class Played:
 
     @property
     def newest(self) -> RequestsToClient:
-        return max(self.seen, key=lambda questions: questions.ticket.round)
+        return max(self.seen, key=lambda questions: questions.state.round)
 
 
 class Sent:
@@ -1197,15 +1197,15 @@ class Machine:
         for name, one, two in script:
             getattr(self, name)(one, two)
             if name in ("wait", "expire"):
-                await trio.sleep(PARKED / 2 + 1 if name == "wait" else PARKED + REPLAY)
+                await trio.sleep(PARKED_LIFETIME / 2 + 1 if name == "wait" else PARKED_LIFETIME + REPLAY_LIFETIME)
             elif name == "tick":
-                await trio.sleep(GATHER * one / 4)
+                await trio.sleep(GATHER_DELAY * one / 4)
             elif two % 2:  # otherwise the next step comes before anybody has moved
                 await wait_all_tasks_blocked()
-        await trio.sleep(2 * (PARKED + REPLAY))
+        await trio.sleep(2 * (PARKED_LIFETIME + REPLAY_LIFETIME))
         for request in self.requests:  # those that are attached have no deadline
             request.scope.cancel()
-        await trio.sleep(2 * (PARKED + REPLAY))
+        await trio.sleep(2 * (PARKED_LIFETIME + REPLAY_LIFETIME))
 
     # Steps
 
@@ -1272,14 +1272,14 @@ class Machine:
     def _resume(self, call: Played, questions: RequestsToClient, which: int, *, foreign: bool = False) -> None:
         answers = {
             key: encode_object(params)
-            for index, (key, (_, params)) in enumerate(questions.asked.items())
+            for index, (key, (_, params)) in enumerate(questions.requests.items())
             if which >> index % 3 & 1
         }
         hopeful = not foreign and not call.may_be_gone and questions is call.newest
         owner = "stranger" if foreign else ME
         self._send(
             Sent(call, foreign=foreign, hopeful=hopeful),
-            lambda: self._lot.resume(owner, questions.ticket, answers, quiet),
+            lambda: self._lot.resume(owner, questions.state, answers, quiet),
         )
 
     def _send(self, request: Sent, send: Callable[[], Awaitable[Outcome]]) -> None:
@@ -1334,8 +1334,8 @@ class Machine:
         if request.foreign:
             assert isinstance(end, UnknownState | trio.Cancelled)
         elif isinstance(end, RequestsToClient):
-            assert end.asked
-            for _, params in end.asked.values():
+            assert end.requests
+            for _, params in end.requests.values():
                 assert self.asks[int(bytes(params["number"]))].call is call
         elif isinstance(end, Raw):
             assert isinstance(call.outcome, Raw)

@@ -451,7 +451,7 @@ async def test_while_a_call_is_being_called_off_its_progress_is_not_told(
     async def slowly(link: MemoryLink, id: Id, notice: Notification) -> None:
         await trio.sleep(1)
 
-    monkeypatch.setattr(MemoryLink, "call_off", slowly)
+    monkeypatch.setattr(MemoryLink, "send_cancel", slowly)
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()

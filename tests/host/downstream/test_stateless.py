@@ -19,7 +19,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation, Listen, Secret, Trust
 from host.downstream import parked_calls, stateless
-from host.downstream.parked_calls import PARKED, REPLAY
+from host.downstream.parked_calls import PARKED_LIFETIME, REPLAY_LIFETIME
 from host.downstream.stateless import STATE_LIFETIME, SUPPORTED_METHODS
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.outstanding import PeerError
@@ -506,7 +506,7 @@ async def test_a_cursor_is_no_state(autojump_clock: MockClock) -> None:
 async def test_a_state_that_is_too_old_opens_nothing(autojump_clock: MockClock) -> None:
     """By then the server has been told that the form was closed, and that its call is off (rules 108, 109)."""
     async with parked(timeout=7200) as call:
-        await trio.sleep(PARKED - 9)
+        await trio.sleep(PARKED_LIFETIME - 9)
         assert await call.question.comes() == {"action": "cancel"}
         call.server.hears_nothing_more()
         await trio.sleep(10)
@@ -545,9 +545,9 @@ async def test_a_request_that_is_repeated_runs_nothing_again(autojump_clock: Moc
         call.server.says(call.asked["id"], OK)
         result = await ends(newer)
         for _ in range(2):
-            await trio.sleep(REPLAY / 3)
+            await trio.sleep(REPLAY_LIFETIME / 3)
             assert await call.connection.result("tools/call", params, capabilities=FORMS) == result
-        await trio.sleep(REPLAY)
+        await trio.sleep(REPLAY_LIFETIME)
         with pytest.raises(Refusal) as late:
             await call.connection.result("tools/call", params, capabilities=FORMS)
         assert late.value.code == INVALID
@@ -808,7 +808,7 @@ async def test_a_state_sends_a_call_once_more_and_never_again(
         assert at.calls == 2
         for answers in (("accept", "accept"), ("decline", "accept"), (None, None)):
             await at.refused(at.retry(*answers))
-        await trio.sleep(PARKED + 1)
+        await trio.sleep(PARKED_LIFETIME + 1)
         await at.refused(at.retry("accept", "accept"))
 
 
@@ -883,7 +883,7 @@ async def test_what_sends_a_call_once_more_is_as_well_kept(wrong: str, autojump_
         elif wrong == "state":
             params["requestState"] += "A"
         else:
-            await trio.sleep(PARKED)
+            await trio.sleep(PARKED_LIFETIME)
         await at.refused(params, **more)
 
 
@@ -898,7 +898,7 @@ async def test_only_so_many_used_states_are_remembered_and_none_is_forgotten_bef
         assert at.result["resultType"] == "input_required"
         await at.refused(at.retry("accept", "accept"), 429)
         await at.refused(first)
-        await trio.sleep(PARKED - 1)
+        await trio.sleep(PARKED_LIFETIME - 1)
         at.result = await at.ask(CALL)
         at.open = False
         await trio.sleep(1)

@@ -16,11 +16,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream import task_store as module
 from host.downstream.task_store import (
-    KEPT_AT_LEAST,
-    LONGEST_LIFE,
+    DEFAULT_TTL_MS,
+    KEPT_OVERHEAD_BYTES,
     MAX_PER_OWNER,
-    SHORTEST_LIFE,
-    USUAL_LIFE,
+    MAX_TTL_MS,
+    MIN_TTL_MS,
     HostedTask,
     InternalFailure,
     TaskStore,
@@ -299,7 +299,7 @@ async def test_a_call_that_outlived_its_lifetime_stays_a_call(
     hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
     """Whoever has waited so long gets its result, and no task that is gone at once."""
-    job = hosted.start(ME, "gh", server, ttl_ms=SHORTEST_LIFE, told=told)
+    job = hosted.start(ME, "gh", server, ttl_ms=MIN_TTL_MS, told=told)
     await trio.sleep(2)
     job.become_task()
     server.finish()
@@ -313,7 +313,7 @@ async def test_a_call_that_outlived_its_lifetime_stays_a_call(
 async def test_a_task_says_how_it_stands(start: Start, server: Server, told: Told, autojump_clock: MockClock) -> None:
     job = await start()
     task = job.task
-    assert (task.id, task.status, task.ttl_ms, task.poll_ms) == (job.id, Status.WORKING, USUAL_LIFE, 500)
+    assert (task.id, task.status, task.ttl_ms, task.poll_ms) == (job.id, Status.WORKING, DEFAULT_TTL_MS, 500)
     assert (task.created, task.message) == (task.updated, None)
     await server.finished()
     assert (job.task.status, job.result, job.error, job.task.message) == (Status.COMPLETED, DONE, None, None)
@@ -486,10 +486,10 @@ async def test_an_answer_that_is_no_object_leaves_the_question_open(
 async def test_one_open_question_can_be_looked_at(start: Start, server: Server, autojump_clock: MockClock) -> None:
     job = await start()
     await server.asks(job, {"message": Raw(b'"?"')})
-    assert job.open_requests("q1") == (ELICIT, {"message": Raw(b'"?"')})
-    assert job.open_requests("q2") is None
+    assert job.open_request("q1") == (ELICIT, {"message": Raw(b'"?"')})
+    assert job.open_request("q2") is None
     job.answer("q1", YES)
-    assert job.open_requests("q1") is None
+    assert job.open_request("q1") is None
 
 
 async def test_an_unknown_key_answers_nothing(start: Start, server: Server, autojump_clock: MockClock) -> None:
@@ -555,7 +555,7 @@ async def test_whoever_waits_for_questions_gets_each_once(
 
     async def look() -> None:
         known: set[str] = set()
-        while (key := await job.question(known)) is not None:
+        while (key := await job.next_server_request(known)) is not None:
             seen.append(key)
             known.add(key)
         seen.append(None)
@@ -569,7 +569,7 @@ async def test_whoever_waits_for_questions_gets_each_once(
     await server.asks(job)
     await server.finished()
     assert seen == ["q1", "q2", "q3", None]
-    assert await job.question(()) is None
+    assert await job.next_server_request(()) is None
 
 
 # Cancelling
@@ -620,13 +620,13 @@ async def test_a_task_cancelled_before_its_first_step_is_not_begun(
 @pytest.mark.parametrize(
     ("asked", "given"),
     [
-        (None, USUAL_LIFE),
-        (0, SHORTEST_LIFE),
-        (999, SHORTEST_LIFE),
-        (1_000, SHORTEST_LIFE),
+        (None, DEFAULT_TTL_MS),
+        (0, MIN_TTL_MS),
+        (999, MIN_TTL_MS),
+        (1_000, MIN_TTL_MS),
         (60_000, 60_000),
-        (86_400_000, LONGEST_LIFE),
-        (2**53, LONGEST_LIFE),
+        (86_400_000, MAX_TTL_MS),
+        (2**53, MAX_TTL_MS),
     ],
 )
 async def test_a_task_lives_as_long_as_it_says(
@@ -652,7 +652,7 @@ async def test_a_task_whose_lifetime_is_up_is_called_off_and_forgotten(
     """Whoever waits for it hears that it is over, and questions end with it."""
     job = await start()
     ends = await server.asks(job)
-    await trio.sleep(USUAL_LIFE / 1000 + 1)
+    await trio.sleep(DEFAULT_TTL_MS / 1000 + 1)
     assert server.was_cancelled
     assert isinstance(ends[0], LinkLost)
     assert (job.task.status, job.task.message) == (Status.CANCELLED, "its lifetime was up before it was done")
@@ -667,7 +667,7 @@ async def test_the_lifetime_counts_also_while_the_work_takes_its_time_to_end(
 ) -> None:
     server.unwinding = 5.0
     job = await start()
-    await trio.sleep(USUAL_LIFE / 1000 + 1)
+    await trio.sleep(DEFAULT_TTL_MS / 1000 + 1)
     assert (server.running, len(hosted)) == (True, 1)
     assert hosted.of_owner(ME) == []
     with pytest.raises(UnknownTask):
@@ -682,7 +682,7 @@ async def test_a_call_that_is_no_task_has_no_lifetime(
     hosted: TaskStore, server: Server, told: Told, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """Its own timeouts are its caller's matter."""
-    job = hosted.start(ME, "gh", server, ttl_ms=SHORTEST_LIFE, told=told)
+    job = hosted.start(ME, "gh", server, ttl_ms=MIN_TTL_MS, told=told)
     await trio.sleep(10)
     assert server.running
     assert not job.is_over
@@ -738,7 +738,7 @@ async def test_of_what_is_over_the_oldest_goes_first(
     hosted: TaskStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """When all of it holds too much together. Memory that is let go is free again."""
-    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 3 * (KEPT_AT_LEAST + 1000))
+    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 3 * (KEPT_OVERHEAD_BYTES + 1000))
     exact = [result_of(1000) for _ in range(5)]
     assert await kept(hosted, [*exact], told) == [2, 3, 4]
     assert await kept(hosted, [result_of(1001), result_of(999), result_of(1000)], told) == [0, 1, 2]
@@ -748,7 +748,7 @@ async def test_of_what_is_over_the_oldest_goes_first(
 async def test_an_error_counts_too(
     hosted: TaskStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 2 * KEPT_AT_LEAST + 1000)
+    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 2 * KEPT_OVERHEAD_BYTES + 1000)
     assert await kept(hosted, [ServerErrorResponse("gh", 1, "no", result_of(1000)), result_of(1)], told) == [1]
     assert await kept(hosted, [ServerErrorResponse("gh", 1, "no", None), TimedOut("gh", "late")], told) == [0, 1]
 
@@ -757,8 +757,8 @@ async def test_a_result_that_is_too_much_alone_is_kept_alone(
     hosted: TaskStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """Nobody could ever have it otherwise."""
-    monkeypatch.setattr(module, "MAX_KEPT_BYTES", KEPT_AT_LEAST)
-    assert await kept(hosted, [result_of(10), result_of(KEPT_AT_LEAST)], told) == [1]
+    monkeypatch.setattr(module, "MAX_KEPT_BYTES", KEPT_OVERHEAD_BYTES)
+    assert await kept(hosted, [result_of(10), result_of(KEPT_OVERHEAD_BYTES)], told) == [1]
 
 
 async def test_what_is_forgotten_is_freed(
@@ -769,7 +769,7 @@ async def test_what_is_forgotten_is_freed(
     gone = weakref.ref(job)
     server.jobs.clear()
     del job
-    await trio.sleep(USUAL_LIFE / 1000 + 1)
+    await trio.sleep(DEFAULT_TTL_MS / 1000 + 1)
     gc.collect()
     assert gone() is None
 
@@ -801,7 +801,7 @@ async def test_an_owner_without_jobs_is_not_kept(
     hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
     owner = Owner()
-    job = hosted.start(owner, "gh", server, ttl_ms=SHORTEST_LIFE, told=told)
+    job = hosted.start(owner, "gh", server, ttl_ms=MIN_TTL_MS, told=told)
     job.become_task()
     await wait_all_tasks_blocked()
     server.jobs.clear()
@@ -901,14 +901,14 @@ class Machine:
         for name, one, two in script:
             getattr(self, name)(one, two)
             if name == "tick":
-                await trio.sleep(one * USUAL_LIFE / 1000 / 10)
+                await trio.sleep(one * DEFAULT_TTL_MS / 1000 / 10)
             elif two % 2:  # otherwise the next step comes before anybody has moved
                 await wait_all_tasks_blocked()
             self.look()
         for played in self.played:
             if not played.job.is_task:  # what is no task has no deadline
                 played.job.cancel()
-        await trio.sleep(USUAL_LIFE / 1000 + 1)
+        await trio.sleep(DEFAULT_TTL_MS / 1000 + 1)
 
     def look(self) -> None:
         """What is true at any moment."""

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Listen, Secret
-from host.downstream.task_store import LONGEST_LIFE, SHORTEST_LIFE, USUAL_LIFE
+from host.downstream.task_store import DEFAULT_TTL_MS, MAX_TTL_MS, MIN_TTL_MS
 from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.tasks import (
     EXTENSION,
@@ -225,12 +225,12 @@ async def test_a_wish_for_what_there_is_not_is_refused_as_any_call(autojump_cloc
 @pytest.mark.parametrize(
     ("asked", "given"),
     [
-        ({}, USUAL_LIFE),
-        ({"ttl": None}, USUAL_LIFE),
+        ({}, DEFAULT_TTL_MS),
+        ({"ttl": None}, DEFAULT_TTL_MS),
         ({"ttl": 60_000}, 60_000),
         ({"ttl": 1e4}, 10_000),
-        ({"ttl": 0}, SHORTEST_LIFE),
-        ({"ttl": 10**12}, LONGEST_LIFE),
+        ({"ttl": 0}, MIN_TTL_MS),
+        ({"ttl": 10**12}, MAX_TTL_MS),
     ],
 )
 async def test_a_task_of_a_session(asked: dict[str, Any], given: int, autojump_clock: MockClock) -> None:
@@ -257,7 +257,7 @@ async def test_a_task_without_a_session(autojump_clock: MockClock) -> None:
         got = await result(answer)
         assert got["resultType"] == "task"
         assert re.fullmatch(r"a\.[A-Za-z0-9_-]{22}", got["taskId"])
-        assert got["ttlMs"] == USUAL_LIFE
+        assert got["ttlMs"] == DEFAULT_TTL_MS
         assert got["_meta"][f"{IO}serverInfo"]["name"] == "colonnade"
         found = await result(about(connection, "tasks/get", got["taskId"]))
         assert found == {**got, "resultType": "complete"}

@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.jsonrpc.conversation import CANCELLED, Asked, Serving, cancelled, cancelled_id, cancelled_reason
+from host.jsonrpc.conversation import CANCELLED, Incoming, Outgoing, cancelled, cancelled_id, cancelled_reason
 from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.outstanding import ABANDONED_SECONDS, BrokenAnswer, OutstandingRequests, PeerError
 from host.wire.link import LinkLost
@@ -37,14 +37,14 @@ class AskedMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: Asked[int] = Asked()
+        self.asked: Outgoing[int] = Outgoing()
         self.open: dict[int, int] = {}
         self.ended: dict[int, int] = {}
 
     @rule(target=ids)
     def ask(self) -> Id:
         waiter = len(self.ended)
-        request = self.asked.ask("m", None, waiter)
+        request = self.asked.add("m", None, waiter)
         assert type(request.id) is int
         assert request.id not in self.open
         self.open[request.id] = waiter
@@ -53,18 +53,18 @@ class AskedMachine(RuleBasedStateMachine):
 
     @rule(id=ids, which=st.integers(0, 2))
     def answer(self, id: int, which: int) -> None:
-        waiter = self.asked.answer(answers_to(id)[which])
+        waiter = self.asked.take(answers_to(id)[which])
         assert waiter == self.open.pop(id, None)
         self._end(waiter)
 
     @rule(id=ids, which=st.integers(0, 2), shape=st.sampled_from([str, float, lambda id: id + 10_000]))
     def answer_what_was_never_asked(self, id: int, which: int, shape: type) -> None:
-        assert self.asked.answer(answers_to(shape(id))[which]) is None
+        assert self.asked.take(answers_to(shape(id))[which]) is None
 
     @rule()
     def answer_nobody(self) -> None:
-        assert self.asked.answer(Failure(ErrorBody(-1, "no"), None)) is None
-        assert self.asked.answer(Malformed(INVALID_REQUEST, "broken", True, True)) is None
+        assert self.asked.take(Failure(ErrorBody(-1, "no"), None)) is None
+        assert self.asked.take(Malformed(INVALID_REQUEST, "broken", True, True)) is None
 
     @rule(id=ids, reason=st.none() | st.text())
     def abandon(self, id: int, reason: str | None) -> None:
@@ -108,7 +108,7 @@ class ServingMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.serving: Serving[int] = Serving()
+        self.serving: Incoming[int] = Incoming()
         self.open: list[tuple[Id, int]] = []
         self.count = 0
 
@@ -127,13 +127,13 @@ class ServingMachine(RuleBasedStateMachine):
     @rule(id=ids)
     def cancel(self, id: Id) -> None:
         meant = [work for at, work in self.open if (type(at), at) == (type(id), id)]
-        found = self.serving.named_by(cancelled(id, "because"))
+        found = self.serving.cancelled_by(cancelled(id, "because"))
         assert found == (meant[0] if len(meant) == 1 else None)
         assert (id in self.serving) == bool(meant)
 
     @rule(text=st.sampled_from([b"null", b"{}", b"[]", b"1", b'{"requestId":1.0}', b'{"requestId":true}', b"{"]))
     def cancel_nothing(self, text: bytes) -> None:
-        assert self.serving.named_by(Notification(CANCELLED, Raw(text))) is None
+        assert self.serving.cancelled_by(Notification(CANCELLED, Raw(text))) is None
 
     @invariant()
     def all_that_is_open_is_known(self) -> None:
@@ -147,30 +147,30 @@ TestAsked.settings = TestServing.settings = settings(max_examples=40, stateful_s
 
 
 def test_ids_are_never_used_again() -> None:
-    asked: Asked[str] = Asked()
-    first = asked.ask("m", None, "a")
+    asked: Outgoing[str] = Outgoing()
+    first = asked.add("m", None, "a")
     asked.abandon(first.id, None)
-    assert asked.ask("m", None, "b").id != first.id
-    assert asked.answer(Success(first.id, NULL)) is None
+    assert asked.add("m", None, "b").id != first.id
+    assert asked.take(Success(first.id, NULL)) is None
 
 
 def test_a_request_says_what_is_asked() -> None:
-    request = Asked[str]().ask("tools/call", Raw(b'{"a":1.0}'), "w")
+    request = Outgoing[str]().add("tools/call", Raw(b'{"a":1.0}'), "w")
     assert request.method == "tools/call"
     assert request.params is not None
     assert bytes(request.params) == b'{"a":1.0}'
 
 
 def test_whoever_is_drained_may_ask_again() -> None:
-    asked: Asked[str] = Asked()
-    asked.ask("m", None, "a")
+    asked: Outgoing[str] = Outgoing()
+    asked.add("m", None, "a")
     for waiter in asked.drain():
-        asked.ask("m", None, waiter + "again")
+        asked.add("m", None, waiter + "again")
     assert list(asked.drain()) == ["aagain"]
 
 
 def test_work_may_end_while_all_of_it_is_walked() -> None:
-    serving: Serving[str] = Serving()
+    serving: Incoming[str] = Incoming()
     serving.begin(1, "a")
     serving.begin(1, "b")
     serving.begin("1", "c")

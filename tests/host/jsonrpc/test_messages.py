@@ -15,11 +15,11 @@ from host.jsonrpc.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     MAX_BATCH,
-    MAX_BESIDE,
     MAX_ID_BYTES,
+    MAX_OTHER_SURROGATES,
+    MAX_OTHER_TOKENS,
     MAX_SERVER_BATCH,
     MAX_SURROGATES,
-    MAX_SURROGATES_BESIDE,
     PARSE_ERROR,
     ErrorBody,
     Failure,
@@ -173,7 +173,7 @@ def test_of_a_long_message_with_half_characters_it_is_known_whose_it_is(
 
 
 def test_a_long_text_with_half_characters_that_is_no_json_is_not_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("host.jsonrpc.raw._Veil")
+    monkeypatch.delattr("host.jsonrpc.raw._SurrogateMask")
     found = read(b'{"jsonrpc":"2.0","method":"m","params":%b' % HALF)
     assert isinstance(found, Malformed)
     assert found.code == PARSE_ERROR
@@ -598,7 +598,9 @@ def test_an_error_without_its_members_is_none(error: bytes) -> None:
 @pytest.mark.parametrize("more", [-1, 0, 1])
 @pytest.mark.parametrize("arguments", [b"", b',"arguments":{"a":[1,2,3]}'])
 def test_params_besides_arguments_are_bounded(arguments: bytes, more: int) -> None:
-    beside = MAX_BESIDE - 1 + more - arguments.startswith(b",")  # beside two brackets, and the comma before arguments
+    beside = (
+        MAX_OTHER_TOKENS - 1 + more - arguments.startswith(b",")
+    )  # beside two brackets, and the comma before arguments
     found = read_strictly(call(b'{"_meta":[' + b",".join([b"1"] * beside) + b"]" + arguments + b"}"))
     if more > 0:
         assert isinstance(found, Malformed)
@@ -608,15 +610,15 @@ def test_params_besides_arguments_are_bounded(arguments: bytes, more: int) -> No
 
 
 def test_commas_in_texts_are_no_structure() -> None:
-    text = rb"\\" + rb"\"," * (MAX_BESIDE + 1)
-    data = call(b'{"inputResponses":{"a":{"content":"%b"}},"arguments":{"a":[%b1]}}' % (text, b"1," * MAX_BESIDE))
+    text = rb"\\" + rb"\"," * (MAX_OTHER_TOKENS + 1)
+    data = call(b'{"inputResponses":{"a":{"content":"%b"}},"arguments":{"a":[%b1]}}' % (text, b"1," * MAX_OTHER_TOKENS))
     assert isinstance(read_strictly(data), Request)
 
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_large_params_beside_arguments_hold_no_lone_surrogate(more: int) -> None:
     name, surrogate = "_meta", rb"\ud800"
-    text = surrogate + b"x" * (MAX_SURROGATES_BESIDE + more - len(name) - len(surrogate) - len('""'))
+    text = surrogate + b"x" * (MAX_OTHER_SURROGATES + more - len(name) - len(surrogate) - len('""'))
     found = read_strictly(call(b'{"%b":"%b","arguments":"%b"}' % (name.encode(), text, text * 2)))
     if more:
         assert isinstance(found, Malformed)

@@ -243,7 +243,7 @@ async def test_a_list_that_gives_way_while_it_is_made_is_not_published(autojump_
         await world.settled()
         read = large(60_000, 2, "n").answers["tools/list"]
         server.answers["tools/list"] = read
-        lister = world.upstreams.by_id["a"]._lister
+        lister = world.upstreams.by_id["a"]._catalog_sync
         assert lister is not None
         nursery.start_soon(lister.read, Kind.TOOL)
         while world.memory.by_use()["lists"] < 480_000:
@@ -955,7 +955,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
                 await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:
-            lister = world.upstreams.by_id["big"]._lister
+            lister = world.upstreams.by_id["big"]._catalog_sync
             assert lister is not None
             nursery.start_soon(lister.read, Kind.TOOL)
             for _ in range(after):

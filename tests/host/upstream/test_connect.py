@@ -15,7 +15,7 @@ from config.interpolate import Secret
 from host.journal import Event, Journal, StderrLine
 from host.jsonrpc.messages import Notification, Request
 from host.upstream.connect import open_http_link, open_link, open_sse_link
-from host.wire.link import Arrival, Link, LinkLost, Parcel
+from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
 from host.wire.process import open_keeper
 
 
@@ -30,12 +30,12 @@ def child(*words: str, **more: object) -> StdioServer:
     )
 
 
-async def run(spec: StdioServer, send: Sequence[Request] = ()) -> tuple[list[Arrival], str, list[Event]]:
+async def run(spec: StdioServer, send: Sequence[Request] = ()) -> tuple[list[ReceivedMessage], str, list[Event]]:
     """What comes from a child until it ends, why it ended, and what was noted meanwhile."""
     events: list[Event] = []
     journal = Journal()
     journal.subscribe(events.append)
-    arrived: list[Arrival] = []
+    arrived: list[ReceivedMessage] = []
     async with open_keeper() as keeper, open_link(spec, older=False, keeper=keeper, journal=journal) as link:
         for request in send:
             await link.send(Parcel(request))

@@ -239,7 +239,7 @@ async def test_a_stateless_server_that_was_replaced_is_met_anew(code: int, autoj
         with pytest.raises(Refusal):
             await call.comes()
         await trio.sleep(2)
-        assert world.upstreams.ready_client("a").offer.revision is LATEST_LEGACY
+        assert world.upstreams.ready_client("a").negotiated.revision is LATEST_LEGACY
         assert server.connections == 2
 
 
@@ -275,7 +275,7 @@ async def test_a_handshake_server_that_was_replaced_is_met_anew(code: int, autoj
         with pytest.raises(Refusal):
             await call.comes()
         await trio.sleep(5)
-        assert world.upstreams.ready_client("a").offer.revision is LATEST
+        assert world.upstreams.ready_client("a").negotiated.revision is LATEST
 
 
 @pytest.mark.parametrize("code", [-32022, -32020])
@@ -309,7 +309,7 @@ async def test_an_idle_handshake_server_that_was_replaced_is_found_out_by_a_ping
         await world.settled()
         server.stateless, server.revision = True, LATEST.name
         await trio.sleep(60)
-        assert world.upstreams.ready_client("a").offer.revision is LATEST
+        assert world.upstreams.ready_client("a").negotiated.revision is LATEST
 
 
 async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(autojump_clock: MockClock) -> None:

@@ -37,7 +37,7 @@ from host.upstream.negotiate import (
 from host.upstream.supervisor import Failed, Ready
 from host.wire.http_client import open_http
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
-from host.wire.link import Arrival, LinkLost, Parcel
+from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from tests.host.wire.http_servers import JSON, SSE, Heard, Wire, serving
 from tests.kit.memory import MemoryLink, NullHandler, memory_links
 from tests.kit.world import ScriptedServer, World, open_world
@@ -58,7 +58,7 @@ class Far:
         self._say, self._heard = trio.open_memory_channel[Message](100)
 
     async def run(self) -> None:
-        def deliver(arrival: Arrival) -> None:
+        def deliver(arrival: ReceivedMessage) -> None:
             assert isinstance(arrival.message, Request | Notification)
             self._say.send_nowait(arrival.message)
 
@@ -794,7 +794,7 @@ async def test_a_slow_stateless_program_is_connected_without_a_failure(greeted: 
     async with open_world(server) as world:
         await ready(world)
         assert failures(world) == []
-        assert world.upstreams.ready_client("a").offer.revision is LATEST
+        assert world.upstreams.ready_client("a").negotiated.revision is LATEST
         exits = greeted == "exits"
         began = ["server/discover", "initialize", *(["server/discover"] if exits else [])]
         assert (server.connections, server.began()) == (2 if exits else 1, began)
@@ -857,7 +857,7 @@ async def test_a_stateless_program_that_is_replaced_by_a_silent_one_is_found_out
         server.restarts(revision=LATEST_LEGACY.name, stateless=False)
         await ready(world, server.spec.start_timeout + 30)
         assert server.began() == ["server/discover", "server/discover", "server/discover", "initialize"]
-        assert world.upstreams.ready_client("a").offer.revision is LATEST_LEGACY
+        assert world.upstreams.ready_client("a").negotiated.revision is LATEST_LEGACY
 
 
 async def test_a_program_that_exits_whatever_it_is_asked_waits_between_its_starts(autojump_clock: MockClock) -> None:
@@ -891,11 +891,11 @@ async def test_what_is_known_of_a_server_is_found_out_anew_when_it_does_not_hold
         server.restarts(revision=NEW, stateless=True)
         await ready(world)
         assert server.began() == ["server/discover", "initialize", "initialize", "server/discover"]
-        assert world.upstreams.ready_client("a").offer.revision is LATEST
+        assert world.upstreams.ready_client("a").negotiated.revision is LATEST
         server.restarts(revision=LATEST_LEGACY.name, stateless=False)
         await ready(world)
         assert server.began()[4:] == ["server/discover", "initialize"]
-        assert world.upstreams.ready_client("a").offer.revision is LATEST_LEGACY
+        assert world.upstreams.ready_client("a").negotiated.revision is LATEST_LEGACY
 
 
 @pytest.mark.parametrize(

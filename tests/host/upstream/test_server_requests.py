@@ -16,7 +16,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Isolation, Trust
-from host.downstream.parked_calls import PARKED
+from host.downstream.parked_calls import PARKED_LIFETIME
 from host.errors import UNCONFIRMED
 from host.exchange import Caller, Exchange, MrtrRound, ProgressCallback
 from host.journal import InternalError, MessageDropped, ServerRequestRefused
@@ -38,7 +38,7 @@ from host.upstream.server_requests import (
     MAX_UPDATE,
     RETRY_ANSWER_TIMEOUT,
 )
-from host.wire.link import Arrival, LinkLost
+from host.wire.link import LinkLost, ReceivedMessage
 from tests.kit.tasks import RELATED, begins, handshake_server
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
@@ -272,8 +272,8 @@ async def test_whom_a_question_is_for_is_decided_when_it_arrives() -> None:
         id = await begin(nursery, first, server)
         peer = world.upstreams.ready_client("a").peer
         # Both arrive in one go: no task runs in between, and the question's own only when all this has happened.
-        peer._on_message(Arrival(Request("q", "elicitation/create", Raw(json.dumps(FORM).encode()))))
-        peer._on_message(Arrival(Success(id, Raw(b'{"content":[]}'))))
+        peer._on_message(ReceivedMessage(Request("q", "elicitation/create", Raw(json.dumps(FORM).encode()))))
+        peer._on_message(ReceivedMessage(Success(id, Raw(b'{"content":[]}'))))
         another = await begin(nursery, second, server)
         await wait_all_tasks_blocked()
         assert second.server_requests == []
@@ -1487,7 +1487,7 @@ async def test_what_such_a_client_does_not_come_back_with_is_cancelled_if_that_c
         else:
             assert question.refusal is not None
             assert question.refusal.code == (-32603 if gone else UNCONFIRMED)
-        assert RETRY_ANSWER_TIMEOUT + 10 <= PARKED
+        assert RETRY_ANSWER_TIMEOUT + 10 <= PARKED_LIFETIME
         nursery.cancel_scope.cancel()
 
 

@@ -25,7 +25,7 @@ from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.wire import http_transport
 from host.wire.http_client import STREAM_GRACE, HttpLink, SessionEnded, open_http
 from host.wire.http_transport import AuthNeeded, HttpRefused
-from host.wire.link import Arrival, LinkLost, Parcel
+from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from host.wire.sse import event
 from tests.host.wire.http_servers import (
     INITIALIZED,
@@ -47,7 +47,7 @@ from tests.host.wire.http_servers import (
 @dataclass
 class Linked:
     link: HttpLink
-    arrived: list[Arrival] = field(default_factory=list)
+    arrived: list[ReceivedMessage] = field(default_factory=list)
     dropped: list[tuple[str, str]] = field(default_factory=list)
     lost: LinkLost | None = None
     over: trio.Event = field(default_factory=trio.Event)
@@ -117,7 +117,7 @@ async def test_a_json_answer_is_delivered_before_send_returns() -> None:
     """It was asked for in both kinds that there are (rule 31)."""
     async with serving(saying(200, answer())) as server, linked(server.url) as found:
         await found.link.send(ask())
-        assert found.arrived == [Arrival(success(), 1)]
+        assert found.arrived == [ReceivedMessage(success(), 1)]
         heard = server.heard[0]
         assert heard.headers["accept"] == "application/json, text/event-stream"
         assert heard.headers["content-type"] == JSON
@@ -150,9 +150,9 @@ async def test_every_event_of_a_posts_stream_is_delivered_as_it_comes_about_its_
         async with trio.open_nursery() as nursery:
             nursery.start_soon(found.link.send, ask(3))
             await until(lambda: found.arrived)
-            assert found.arrived == [Arrival(note, 3)]
+            assert found.arrived == [ReceivedMessage(note, 3)]
             go_on.set()
-        assert found.arrived == [Arrival(note, 3), Arrival(success(3), 3)]
+        assert found.arrived == [ReceivedMessage(note, 3), ReceivedMessage(success(3), 3)]
         await found.link.send(Parcel(Notification("notifications/x")))
         assert server.connections == 1, "a stream that ended at once leaves its connection for the next"
 
@@ -523,7 +523,7 @@ async def test_each_message_of_a_batch_arrives_by_itself_where_the_revision_has_
         found.link.settle(LEGACY["2025-03-26"])
         await found.link.send(ask())
         notice, broken, last = found.arrived
-        assert (notice, last) == (Arrival(Notification("a"), 1), Arrival(success(), 1))
+        assert (notice, last) == (ReceivedMessage(Notification("a"), 1), ReceivedMessage(success(), 1))
         assert isinstance(broken.message, Malformed)
 
 
@@ -870,7 +870,7 @@ async def test_a_server_that_turned_out_to_have_sessions_is_told_of_what_is_call
             await found.link.send(ask_statelessly(1))
         await found.link.send(ask(2, "initialize"))
         found.link.settle(LEGACY["2025-11-25"])
-        await found.link.call_off(3, Notification("notifications/cancelled"))
+        await found.link.send_cancel(3, Notification("notifications/cancelled"))
         assert server.heard[-1].headers["mcp-session-id"] == "s-1"
         assert json.loads(server.heard[-1].body)["method"] == "notifications/cancelled"
 
@@ -913,7 +913,7 @@ async def test_an_error_with_status_400_or_404_answers_a_stateless_request(statu
     body = b'{"jsonrpc":"2.0",%s"error":{"code":%d,"message":"no","data":{"supported":[]}}}' % (id, code)
     async with serving(saying(status, body)) as server, linked(server.url) as found:
         await found.link.send(ask_statelessly())
-        assert found.arrived == [Arrival(Failure(ErrorBody(code, "no", Raw(b'{"supported":[]}')), 1), 1)]
+        assert found.arrived == [ReceivedMessage(Failure(ErrorBody(code, "no", Raw(b'{"supported":[]}')), 1), 1)]
 
 
 @pytest.mark.parametrize(
@@ -1017,7 +1017,7 @@ async def test_the_stream_for_what_is_said_unasked_waits_for_the_end_of_the_hand
         assert theatre.gets == []
         await found.link.send(INITIALIZED)
         await trio.sleep(1)
-        assert found.arrived[1:] == [Arrival(Notification("notifications/tools/list_changed"), None)]
+        assert found.arrived[1:] == [ReceivedMessage(Notification("notifications/tools/list_changed"), None)]
         assert theatre.gets[0].headers["accept"] == SSE
         assert "mcp-protocol-version" not in theatre.gets[0].headers
 
@@ -1172,7 +1172,7 @@ async def test_calling_off_and_giving_back_the_session_take_two_seconds_at_most(
     async with linked("http://example.com/", httpx.MockTransport(stall)) as found:
         await found.link.send(ask(1, "initialize"))
         began = trio.current_time()
-        await found.link.call_off(1, Notification("notifications/cancelled"))
+        await found.link.send_cancel(1, Notification("notifications/cancelled"))
         assert trio.current_time() - began == pytest.approx(2.0)
         began = trio.current_time()
     assert trio.current_time() - began == pytest.approx(2.0)

@@ -10,9 +10,9 @@ import trio
 
 from host.wire.http_client import HttpLink, open_http
 from host.wire.http_network import LINE_ENDS, MAX_HEAD, MAX_INTERIM, _some_lines
-from host.wire.link import Arrival, LinkLost
-from host.wire.noise import USELESS_A_SECOND
-from host.wire.turns import SHARE, Turns
+from host.wire.link import LinkLost, ReceivedMessage
+from host.wire.noise import MAX_USELESS_PER_SECOND
+from host.wire.turns import PASS_BUDGET, Turns
 from tests.host.wire.http_servers import Heard, Script, Wire, answer, ask, serving
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -27,7 +27,7 @@ class Dear(Turns):
         self.pauses = 0
 
     def _expensive(self) -> float:
-        self._now += 2 * SHARE
+        self._now += 2 * PASS_BUDGET
         return self._now
 
     async def next_pass(self) -> None:
@@ -36,8 +36,8 @@ class Dear(Turns):
 
 
 @asynccontextmanager
-async def linked(script: Script, turns: Turns) -> AsyncIterator[tuple[HttpLink, list[Arrival]]]:
-    arrived: list[Arrival] = []
+async def linked(script: Script, turns: Turns) -> AsyncIterator[tuple[HttpLink, list[ReceivedMessage]]]:
+    arrived: list[ReceivedMessage] = []
     async with serving(script) as server, open_http(server.url, {}, lambda *_: None, turns=turns) as link:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.run, arrived.append)
@@ -117,7 +117,7 @@ async def test_an_interim_response_without_an_end_fails_the_exchange() -> None:
 )
 async def test_others_run_while_a_stream_of_nothing_is_read(noise: bytes, line_ends: int) -> None:
     """Each pass gives no more than LINE_ENDS of it, however much one read of the socket holds."""
-    count = USELESS_A_SECOND // 3
+    count = MAX_USELESS_PER_SECOND // 3
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     event = b"data: %s\n\n" % answer()
     last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
@@ -151,7 +151,7 @@ def sending_first(data: bytes) -> Script:
 async def test_a_stream_that_says_nothing_too_often_fails_its_request(noise: bytes) -> None:
     """And only that: the connection serves others."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-    script = sending_first(head + noise * (2 * USELESS_A_SECOND))
+    script = sending_first(head + noise * (2 * MAX_USELESS_PER_SECOND))
     async with linked(script, Dear()) as (link, arrived):
         with trio.fail_after(20), pytest.raises(LinkLost, match="mean nothing"):
             await link.send(ask())

@@ -18,10 +18,10 @@ from host.wire import http_transport
 from host.wire.http_transport import (
     LINGER,
     MAX_REDIRECTS,
-    Answer,
     AuthNeeded,
     Exchanges,
     HttpRefused,
+    HttpResponse,
     Origin,
     Unreachable,
     open_origin,
@@ -59,8 +59,8 @@ def moved(status: int, *locations: str, path: str = "/mcp") -> Callable[[httpx.R
     return answer
 
 
-async def ask(origin: Origin, method: str = "POST") -> Answer:
-    answer = await origin.ask(method, origin.headers([("Accept", "*/*")]), b"{}" if method == "POST" else None)
+async def ask(origin: Origin, method: str = "POST") -> HttpResponse:
+    answer = await origin.request(method, origin.headers([("Accept", "*/*")]), b"{}" if method == "POST" else None)
     await answer.discard()
     return answer
 
@@ -194,7 +194,7 @@ async def test_another_address_of_the_server_is_asked_by_name() -> None:
     async with asking(moved(307, "/elsewhere", path="/messages")) as (origin, heard):
         endpoint = origin.locate("/messages?s=1")
         for _ in range(2):
-            await origin.ask("POST", origin.headers([]), b"{}", endpoint)
+            await origin.request("POST", origin.headers([]), b"{}", endpoint)
         await ask(origin)
         assert [each.url.path for each in heard] == ["/messages", "/elsewhere", "/elsewhere", "/mcp"]
 
@@ -216,7 +216,7 @@ async def test_another_address_of_the_server_is_asked_by_name() -> None:
     ],
 )
 def test_what_a_status_says_of_the_server(status: int, older: bool, holds: bool, passing: bool) -> None:
-    refusal = Answer(httpx.Response(status)).refusal()
+    refusal = HttpResponse(httpx.Response(status)).refusal()
     assert refusal.status == status
     assert (refusal.may_be_older, refusal.may_hold_answer, refusal.passing) == (older, holds, passing)
     assert refusal.answered is older
@@ -258,17 +258,17 @@ async def test_what_goes_wrong_is_one_of_few_sentences(problem: Exception, kind:
     ],
 )
 def test_the_kind_of_a_body(said: dict[str, str], kind: str) -> None:
-    assert Answer(httpx.Response(200, headers=said)).kind == kind
+    assert HttpResponse(httpx.Response(200, headers=said)).kind == kind
 
 
 async def test_a_body_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no further (rule 5)."""
     monkeypatch.setattr(http_transport, "MAX_BODY", 10)
-    assert await Answer(streaming(b"01234", b"56789")).body() == b"0123456789"
+    assert await HttpResponse(streaming(b"01234", b"56789")).body() == b"0123456789"
     with pytest.raises(LinkLost, match="more than 10 bytes"):
-        await Answer(streaming(b"01234", b"56789", b"x")).body()
+        await HttpResponse(streaming(b"01234", b"56789", b"x")).body()
     with pytest.raises(LinkLost, match="the connection broke"):
-        await Answer(streaming(b"0", broken=True)).body()
+        await HttpResponse(streaming(b"0", broken=True)).body()
 
 
 @pytest.mark.parametrize(("size", "fits"), [(999, True), (1000, True), (1001, False)])
@@ -278,7 +278,7 @@ async def test_a_body_is_charged_while_it_is_read(size: int, fits: bool) -> None
     def hold(drop: Callable[[], None]) -> Holding:
         return budget.hold(server_owner("a"), Use.MESSAGES, drop=drop)
 
-    answer = Answer(streaming(b"x" * (size - 1), b"y"), hold=hold)
+    answer = HttpResponse(streaming(b"x" * (size - 1), b"y"), hold=hold)
     if fits:
         assert len(await answer.body()) == size
     else:
@@ -300,7 +300,7 @@ async def test_an_event_is_charged_while_it_is_read(size: int, fits: bool) -> No
         seen.append(event)
         return False
 
-    answer = Answer(streaming(b"data:" + b"x" * (size - 5), b"\n\n"), hold=hold)
+    answer = HttpResponse(streaming(b"data:" + b"x" * (size - 5), b"\n\n"), hold=hold)
     if fits:
         await answer.follow(EventParser(), take)
         assert len(seen) == 1
@@ -323,7 +323,7 @@ async def test_what_is_read_gives_way(streams: bool) -> None:
         budget.hold(client_owner(None), Use.REQUESTS, 400, lambda: None)
         await trio.sleep(math.inf)
 
-    answer = Answer(httpx.Response(200, content=endless()), hold=hold)
+    answer = HttpResponse(httpx.Response(200, content=endless()), hold=hold)
     with pytest.raises(LinkLost, match="no memory for what it sent"), trio.fail_after(5):
         await (answer.follow(EventParser(), lambda event: False) if streams else answer.body())
     assert budget.used == 400
@@ -338,7 +338,7 @@ async def test_a_stream_is_followed_to_its_end(broken: bool) -> None:
         seen.append(event.data)
         return False
 
-    await Answer(streaming(b"data: a\n\nda", b"ta: b\n\ndata: c", broken=broken)).follow(EventParser(), take)
+    await HttpResponse(streaming(b"data: a\n\nda", b"ta: b\n\ndata: c", broken=broken)).follow(EventParser(), take)
     assert seen == [b"a", b"b"]
 
 
@@ -353,7 +353,7 @@ async def test_a_stream_of_which_nothing_more_is_wanted_may_end_by_itself_for_a_
         return event.data == b"a"
 
     began = trio.current_time()
-    await Answer(streaming(b"data: a\n\n", LINGER / 2, b"data: b\n\n", 1000.0, b"data: c\n\n")).follow(
+    await HttpResponse(streaming(b"data: a\n\n", LINGER / 2, b"data: b\n\n", 1000.0, b"data: c\n\n")).follow(
         EventParser(), take
     )
     assert seen == [b"a", b"b"]
@@ -363,14 +363,14 @@ async def test_a_stream_of_which_nothing_more_is_wanted_may_end_by_itself_for_a_
 async def test_an_event_without_an_end_ends_the_stream() -> None:
     """However much would still come (rule 5)."""
     with pytest.raises(LinkLost, match="an event of more than"):
-        await Answer(streaming(b"data: ", *[b"x" * (MAX_EVENT // 4)] * 5, 1000.0)).follow(
+        await HttpResponse(streaming(b"data: ", *[b"x" * (MAX_EVENT // 4)] * 5, 1000.0)).follow(
             EventParser(), lambda event: False
         )
 
 
 async def test_what_is_not_wanted_is_read_for_a_moment(autojump_clock: MockClock) -> None:
     began = trio.current_time()
-    await Answer(streaming(b"x", 1000.0)).discard()
+    await HttpResponse(streaming(b"x", 1000.0)).discard()
     assert trio.current_time() - began == pytest.approx(LINGER)
 
 
@@ -391,7 +391,7 @@ async def test_exchanges_end_with_their_link_for_one_reason() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert len(exchanges) == 2
         first = LinkLost("first")
-        assert exchanges.lose(first) is exchanges.lose(LinkLost("second")) is first
+        assert exchanges.connection_lost(first) is exchanges.connection_lost(LinkLost("second")) is first
     assert ended == ["first", "first"]
     assert len(exchanges) == 0
     with pytest.raises(LinkLost, match="first"):

@@ -23,9 +23,9 @@ import trio.testing
 from host.wire import listener
 from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
 from host.wire.head import MAX_HEAD
-from host.wire.listener import _CROWD, _LONGEST_LINE, _SPREAD, MAX_CONNECTIONS, affordable, serve_http
+from host.wire.listener import _LONGEST_LINE, _MANY_CONNECTIONS, _RESUME_SPREAD, MAX_CONNECTIONS, affordable, serve_http
 from host.wire.port import bind
-from host.wire.slots import EXTRA, MANY_HEADS, SLOW
+from host.wire.slots import EXTRA, MANY_HEADS, SLOW_HEAD_TIMEOUT
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BIG = b"x" * 65536
@@ -492,7 +492,7 @@ async def test_connections_that_end_at_once_are_gone_soon() -> None:
     async with serving(hello) as site:
         await lives_on(site)
         before = len(os.listdir("/proc/self/fd"))
-        streams = [await site.connect() for _ in range(2 * _CROWD)]
+        streams = [await site.connect() for _ in range(2 * _MANY_CONNECTIONS)]
         for stream in streams:
             await stream.send_all(GET)
             await read_to(stream, b"got    0")
@@ -500,7 +500,7 @@ async def test_connections_that_end_at_once_are_gone_soon() -> None:
             await stream.aclose()
         with trio.fail_after(5):
             while len(os.listdir("/proc/self/fd")) > before:  # noqa: ASYNC110 - the listener tells nobody
-                await trio.sleep(_SPREAD / 5)
+                await trio.sleep(_RESUME_SPREAD / 5)
         await lives_on(site)
 
 
@@ -940,7 +940,7 @@ async def test_incomplete_requests_keep_nobody_out() -> None:
             for each in incomplete:
                 with suppress(trio.BrokenResourceError):
                     await each.send_all(sent)
-            await trio.sleep(SLOW)  # the slowness is the attack
+            await trio.sleep(SLOW_HEAD_TIMEOUT)  # the slowness is the attack
             for _ in range(10):
                 assert (await ask(site, get("/"), 30)).startswith(b"HTTP/1.1 200 "), (
                     "long before the deadline of a head"
@@ -1012,7 +1012,7 @@ async def test_more_than_a_thousand_connections_that_send_no_request_keep_nobody
             with suppress(OSError):
                 each.send(sent)
         if sent:
-            await trio.sleep(SLOW + 0.5)  # a head counts as slow so long after it has been read
+            await trio.sleep(SLOW_HEAD_TIMEOUT + 0.5)  # a head counts as slow so long after it has been read
         async with await site.connect() as anybody:
             await anybody.send_all(get("/"))
             answer = await read_to(anybody, b"got    0")

@@ -23,12 +23,12 @@ from host.peer import MAX_TOKENS
 from host.upstream.connect import open_link
 from host.upstream.supervisor import Failed, Ready
 from host.wire.link import Link
-from host.wire.noise import USELESS_A_SECOND, Noise
+from host.wire.noise import MAX_USELESS_PER_SECOND, UselessMessages
 from host.wire.process import Keeper, open_keeper
 from host.wire.turns import Turns
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world
 
-WHY = f"it sent more than {USELESS_A_SECOND} messages in one second that mean nothing"
+WHY = f"it sent more than {MAX_USELESS_PER_SECOND} messages in one second that mean nothing"
 
 
 def failures(world: World) -> list[str]:
@@ -36,13 +36,13 @@ def failures(world: World) -> list[str]:
 
 
 def test_the_budget_is_for_one_second_and_comes_back() -> None:
-    noise = Noise(100.0)
-    assert all(noise.more(100.0) for _ in range(USELESS_A_SECOND))
-    assert not noise.more(100.0)
-    noise = Noise(100.0)
+    noise = UselessMessages(100.0)
+    assert all(noise.add(100.0) for _ in range(MAX_USELESS_PER_SECOND))
+    assert not noise.add(100.0)
+    noise = UselessMessages(100.0)
     for second in range(100, 110):
-        assert all(noise.more(float(second)) for _ in range(USELESS_A_SECOND))
-    assert not noise.more(109.0)
+        assert all(noise.add(float(second)) for _ in range(MAX_USELESS_PER_SECOND))
+    assert not noise.add(109.0)
 
 
 Send = Callable[[ScriptedServer], None]
@@ -75,7 +75,7 @@ USELESS = pytest.mark.parametrize("send", [malformed, unknown_method, never_aske
 
 
 @USELESS
-@pytest.mark.parametrize(("count", "fits"), [(USELESS_A_SECOND, True), (USELESS_A_SECOND + 1, False)])
+@pytest.mark.parametrize(("count", "fits"), [(MAX_USELESS_PER_SECOND, True), (MAX_USELESS_PER_SECOND + 1, False)])
 async def test_beyond_the_budget_the_connection_ends_and_backs_off(
     send: Send, count: int, fits: bool, autojump_clock: MockClock
 ) -> None:
@@ -106,7 +106,7 @@ async def test_one_that_does_it_again_and_again_is_tried_ever_later(autojump_clo
         await world.settled()
         delays = []
         for _ in range(6):
-            for _ in range(USELESS_A_SECOND + 1):
+            for _ in range(MAX_USELESS_PER_SECOND + 1):
                 malformed(server)
             await wait_all_tasks_blocked(0.01)
             state = world.upstreams.by_id["a"].state
@@ -128,7 +128,7 @@ async def test_what_is_late_or_repeated_is_not_counted(autojump_clock: MockClock
         await call.comes()
         listed = server.asked.count("tools/list")
         token = asked["_meta"]["progressToken"]
-        for _ in range(3 * USELESS_A_SECOND):
+        for _ in range(3 * MAX_USELESS_PER_SECOND):
             server.sends(Notification("notifications/progress", encode({"progressToken": token, "progress": 1})))
             server.sends(Notification("notifications/message", encode({"level": "info", "data": 1})))
             server.sends(Notification("notifications/tools/list_changed"))
@@ -142,7 +142,7 @@ async def test_requests_of_unknown_methods_count(autojump_clock: MockClock) -> N
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
         await world.settled()
-        for _ in range(USELESS_A_SECOND // 20 + 1):
+        for _ in range(MAX_USELESS_PER_SECOND // 20 + 1):
             for _ in range(20):
                 nursery.start_soon(_asks_in_vain, server)
             await wait_all_tasks_blocked(0.0)
@@ -157,7 +157,7 @@ async def _asks_in_vain(server: ScriptedServer) -> None:
 
 async def test_a_dedicated_instance_that_is_noisy_is_not_started_again_at_once(autojump_clock: MockClock) -> None:
     async def noisy(params: dict[str, Any]) -> object:
-        for _ in range(USELESS_A_SECOND + 1):
+        for _ in range(MAX_USELESS_PER_SECOND + 1):
             malformed(server)
         return {"content": []}
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from host.wire.pipe import MAX_BACKLOG, STALL, LineWriter, PipeStalled
+from host.wire.pipe import MAX_BACKLOG, STALL_TIMEOUT, LineWriter, PipeStalled
 
 
 @dataclass
@@ -138,7 +138,7 @@ async def test_a_reader_that_reads_nothing_is_given_up_after_a_while(
     begun = trio.current_time()
     with pytest.raises(PipeStalled, match="nothing was read for 10 s"):
         await writer.run()
-    assert trio.current_time() - begun == pytest.approx(STALL)
+    assert trio.current_time() - begun == pytest.approx(STALL_TIMEOUT)
     with pytest.raises(PipeStalled, match="closed"):
         writer.write_line(b"later")
     assert pipe.read() == b"x" * pipe.room, "nothing was glued to the half line"
@@ -152,7 +152,7 @@ async def test_a_slow_reader_is_not_given_up(pipe: Pipe, autojump_clock: trio.te
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.flush)
         for _ in range(5):
-            await trio.sleep(STALL * 0.9)
+            await trio.sleep(STALL_TIMEOUT * 0.9)
             got += pipe.read()
     assert got == long + b"\n"
 
@@ -219,7 +219,7 @@ async def test_writing_in_turn_waits_for_room_and_loses_nothing(pipe: Pipe, nurs
     nursery.start_soon(writer.run)
     lines = [bytes([letter]) * (MAX_BACKLOG // 2) for letter in b"abcd"]
     for line in lines:
-        nursery.start_soon(writer.write_in_turn, line)
+        nursery.start_soon(writer.write_when_room, line)
     await trio.testing.wait_all_tasks_blocked()
     got = await read_much(pipe, sum(map(len, lines)) + len(lines))
     assert sorted(got.split()) == lines
@@ -234,7 +234,7 @@ async def test_whoever_waits_for_room_learns_that_the_reader_is_gone(pipe: Pipe,
             await work()
 
     nursery.start_soon(fail, writer.run)
-    nursery.start_soon(fail, partial(writer.write_in_turn, b"y" * pipe.room * 2))
+    nursery.start_soon(fail, partial(writer.write_when_room, b"y" * pipe.room * 2))
     await trio.testing.wait_all_tasks_blocked()
     pipe.close_reader()
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from host.wire.portions import LEAST, PASSES, PORTION, SMALL, SMALL_PARTS, Portions
+from host.wire.portions import MIN_PORTION, PASSES, PORTION, SMALL, SMALL_PARTS, Portions
 
 
 class Reads(trio.abc.Instrument):
@@ -38,7 +38,7 @@ async def read(portions: Portions, reads: Reads, who: str, available: int, times
         reads.passes[-1].append((who, min(part, available)))
 
 
-@pytest.mark.parametrize("available", [1, SMALL, SMALL + 1, LEAST, PORTION, 10 * PORTION])
+@pytest.mark.parametrize("available", [1, SMALL, SMALL + 1, MIN_PORTION, PORTION, 10 * PORTION])
 async def test_two_hundred_connections_read_no_more_at_a_time_than_the_portion(reads: Reads, available: int) -> None:
     portions = Portions()
     async with trio.open_nursery() as nursery:
@@ -47,7 +47,7 @@ async def test_two_hundred_connections_read_no_more_at_a_time_than_the_portion(r
     assert len(reads.done) == 600
     for one in reads.passes:
         assert sum(size for _, size in one) < 2 * PORTION
-        assert len(one) <= (SMALL_PARTS if available <= SMALL else PORTION // LEAST)
+        assert len(one) <= (SMALL_PARTS if available <= SMALL else PORTION // MIN_PORTION)
     if available > SMALL:
         busy = [at for at, one in enumerate(reads.passes) if one]
         assert min(later - at for at, later in pairwise(busy)) >= PASSES - 1  # the read comes a pass after its turn
@@ -110,10 +110,10 @@ async def test_how_much_there_is_counts_when_it_is_given() -> None:
         nonlocal available, asked
         asked += 1
         if asked == 3:
-            available = 2 * LEAST
+            available = 2 * MIN_PORTION
         parts.append(await portions.part(lambda: available))
 
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(wait)
-    assert parts == [PORTION, 2 * LEAST, 2 * LEAST]
+    assert parts == [PORTION, 2 * MIN_PORTION, 2 * MIN_PORTION]

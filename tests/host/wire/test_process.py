@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.testing
 
-from host.wire.process import STARTS_AT_ONCE, Child, Keeper, SpawnError, child_environment, open_keeper
+from host.wire.process import MAX_CONCURRENT_STARTS, Child, Keeper, SpawnError, child_environment, open_keeper
 
 from .processes import FAMILY, FAMILY_SIZE, PYTHON, carrying, exists, new_token, running_host, states_below, until
 
@@ -183,7 +183,7 @@ async def test_fifty_at_once_start_eight_at_a_time(keeper: Keeper) -> None:
                     nursery.start_soon(one)
     finally:
         Child._order = order  # type: ignore[method-assign]
-    assert most == STARTS_AT_ONCE == 8
+    assert most == MAX_CONCURRENT_STARTS == 8
 
 
 @pytest.mark.parametrize(

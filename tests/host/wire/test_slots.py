@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from host.wire.slots import EXTRA, RECENT, RESERVED, SERVED_EXTRA, SLOW, Phase, Slots
+from host.wire.slots import EXTRA, RECENT_WINDOW, RESERVED, SERVED_EXTRA, SLOW_HEAD_TIMEOUT, Phase, Slots
 
 
 class Played:
@@ -124,7 +124,7 @@ def test_an_old_incomplete_head_goes_first_and_a_young_one_not_at_all() -> None:
     line = Line(2)
     idle, head = line.open(), line.open()
     line.turn(head, Phase.HEAD)
-    line.now += SLOW - 1.01
+    line.now += SLOW_HEAD_TIMEOUT - 1.01
     extra = line.open()
     assert (idle.closed, head.closed, extra.closed) == (True, False, False)
     line.open()
@@ -201,7 +201,7 @@ def test_a_named_newcomer_gets_the_slot_of_the_owner_with_the_most_once_no_anony
     desk = line.idle("desk")
     laptop = [line.idle("laptop") for _ in range(4)]
     anonymous = line.idle()
-    line.now += RECENT
+    line.now += RECENT_WINDOW
     line.busy("phone")
     assert anonymous.closed
     line.busy("phone")
@@ -216,7 +216,7 @@ def test_owners_with_one_connection_each_never_take_it_from_each_other() -> None
     for _ in range(3):
         line.busy()
     desk, laptop = line.idle("desk"), line.idle("laptop")
-    line.now += RECENT
+    line.now += RECENT_WINDOW
     assert line.asks(line.open(), "phone"), "in an extra slot"
     assert [each.closed for each in (desk, laptop)] == [False, False]
 
@@ -225,12 +225,12 @@ def test_an_owner_gives_up_an_idle_connection_of_its_own() -> None:
     line = Line(3)
     first, second = line.idle("laptop"), line.idle("laptop")
     line.busy()
-    line.now += RECENT
+    line.now += RECENT_WINDOW
     assert line.asks(line.open(), "laptop")
     assert [each.closed for each in (first, second)] == [True, False]
 
 
-@pytest.mark.parametrize(("since", "closed"), [(RECENT - 0.01, False), (RECENT, True)])
+@pytest.mark.parametrize(("since", "closed"), [(RECENT_WINDOW - 0.01, False), (RECENT_WINDOW, True)])
 def test_no_named_connection_is_closed_within_seconds_of_its_use(since: float, closed: bool) -> None:
     line = Line(4)
     laptop = [line.idle("laptop") for _ in range(4)]

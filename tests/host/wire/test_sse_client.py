@@ -25,11 +25,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from host.jsonrpc.conversation import cancelled
 from host.jsonrpc.messages import Malformed, Notification, Request, Success
 from host.protocol.versions import LEGACY
-from host.wire.framing import DISCARDING
+from host.wire.framing import DISCARD_WINDOW
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
-from host.wire.link import Arrival, LinkLost, Parcel
+from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from host.wire.sse import MAX_EVENT, event
-from host.wire.sse_client import ENDPOINT_PATIENCE, SseLink, open_sse
+from host.wire.sse_client import ENDPOINT_TIMEOUT, SseLink, open_sse
 from tests.host.wire.http_servers import (
     INITIALIZED,
     JSON,
@@ -46,7 +46,7 @@ from tests.host.wire.http_servers import (
 )
 
 URL = "http://example.com/sse?key=secret"
-CHANGED = Arrival(Notification("notifications/tools/list_changed"))
+CHANGED = ReceivedMessage(Notification("notifications/tools/list_changed"))
 
 
 def endpoint(where: str = "/messages?session=1") -> bytes:
@@ -57,7 +57,7 @@ def endpoint(where: str = "/messages?session=1") -> bytes:
 class Linked:
     link: SseLink
     dropped: list[tuple[str, str]]
-    arrived: list[Arrival] = field(default_factory=list)
+    arrived: list[ReceivedMessage] = field(default_factory=list)
     lost: LinkLost | None = None
     over: trio.Event = field(default_factory=trio.Event)
 
@@ -137,7 +137,7 @@ async def test_what_is_posted_goes_to_the_endpoint_and_what_is_said_comes_on_the
         assert found.arrived == []
         stage.says(NOTE, b": ping\n\n", b"event: message\n" + event(answer(1)))
         await wait_all_tasks_blocked()
-        assert found.arrived == [CHANGED, Arrival(success(1))]
+        assert found.arrived == [CHANGED, ReceivedMessage(success(1))]
         opened, posted = stage.heard
         assert (opened.method, str(opened.url), opened.headers["accept"]) == ("GET", URL, SSE)
         assert (posted.method, str(posted.url)) == ("POST", "http://example.com/messages?session=1")
@@ -247,7 +247,7 @@ async def test_a_stream_that_names_no_endpoint_ends_the_link_after_a_while(autoj
     async with linked(URL, stage.transport) as found:
         with pytest.raises(LinkLost, match=r"^it named no endpoint for messages within 10 s$"):
             await found.link.send(ask())
-        assert trio.current_time() - began == pytest.approx(ENDPOINT_PATIENCE)
+        assert trio.current_time() - began == pytest.approx(ENDPOINT_TIMEOUT)
         await found.wait_lost()
 
 
@@ -332,7 +332,7 @@ async def test_a_message_over_the_limit_must_end_in_time(autojump_clock: MockClo
         began = trio.current_time()
         stage.says(b'data: {"jsonrpc":"2.0","id":7,"result":"', *[b"x" * (MAX_EVENT // 4)] * 5)
         assert "did not end it in time" in str(await found.wait_lost())
-        assert trio.current_time() - began == pytest.approx(DISCARDING, abs=1)
+        assert trio.current_time() - began == pytest.approx(DISCARD_WINDOW, abs=1)
 
 
 @pytest.mark.parametrize(
@@ -450,12 +450,12 @@ async def test_calling_off_tells_the_server_and_takes_two_seconds_at_most(autoju
     stage = Stage(stall)
     async with stage.joined() as found:
         began = trio.current_time()
-        await found.link.call_off(7, cancelled(7, "gone"))
+        await found.link.send_cancel(7, cancelled(7, "gone"))
         assert trio.current_time() - began == pytest.approx(2.0)
         assert json.loads(stage.posts[0].content)["params"] == {"requestId": 7, "reason": "gone"}
         stage.ends()
         await found.wait_lost()
-        await found.link.call_off(7, cancelled(7, "gone"))
+        await found.link.send_cancel(7, cancelled(7, "gone"))
 
 
 async def test_a_send_that_is_cancelled_leaves_the_link_as_it_was() -> None:
@@ -515,7 +515,7 @@ async def test_a_whole_session_on_real_sockets_ends_with_its_stream() -> None:
                 await found.link.send(ask(id))
             await found.link.send(INITIALIZED)
             await until(lambda: len(found.arrived) == 2)
-            assert found.arrived == [Arrival(success(1)), Arrival(success(2))]
+            assert found.arrived == [ReceivedMessage(success(1)), ReceivedMessage(success(2))]
             assert [each.target for each in server.heard] == ["/mcp?key=secret", *["/messages?session=1"] * 3]
             assert server.connections == 2, "one for the stream, one for all messages"
             assert found.lost is None

@@ -17,11 +17,11 @@ from host.jsonrpc.messages import Malformed, Notification, Request, Success
 from host.memory import Budget, HoldingFactory, Use, client_owner, uncharged
 from host.memory import server_owner as of_server
 from host.protocol.versions import LATEST, LEGACY, MODERN
-from host.wire.framing import DISCARDING, MAX_LINE
-from host.wire.link import Arrival, LinkLost, Parcel
-from host.wire.pipe import STALL
-from host.wire.stdio import LAST_WORDS, StdioLink
-from host.wire.turns import SHARE, Turns
+from host.wire.framing import DISCARD_WINDOW, MAX_LINE
+from host.wire.link import LinkLost, Parcel, ReceivedMessage
+from host.wire.pipe import STALL_TIMEOUT
+from host.wire.stdio import LAST_OUTPUT_WAIT, StdioLink
+from host.wire.turns import PASS_BUDGET, Turns
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Server:
     stdout: int
     ended: trio.Event = field(default_factory=trio.Event)
     status: str = "it ended with status 3"
-    arrived: list[Arrival] = field(default_factory=list)
+    arrived: list[ReceivedMessage] = field(default_factory=list)
     lost: str | None = None
     over: trio.Event = field(default_factory=trio.Event)
 
@@ -112,10 +112,10 @@ async def test_a_message_is_one_line(server: Server) -> None:
 async def test_what_it_writes_arrives_line_by_line(server: Server) -> None:
     server.says(b'{"jsonrpc":"2.0","method":"a"}\n\n{"jsonrpc":"2.0",')
     await trio.testing.wait_all_tasks_blocked()
-    assert server.arrived == [Arrival(Notification("a"))]
+    assert server.arrived == [ReceivedMessage(Notification("a"))]
     server.says(b'"method":"b"}\r\n')
     await trio.testing.wait_all_tasks_blocked()
-    assert server.arrived[1:] == [Arrival(Notification("b"))]
+    assert server.arrived[1:] == [ReceivedMessage(Notification("b"))]
 
 
 async def test_what_is_no_message_arrives_as_such_and_the_link_lives_on(server: Server) -> None:
@@ -155,7 +155,7 @@ async def test_each_message_of_a_batch_arrives_by_itself_where_the_revision_has_
 
 
 async def test_calling_off_sends_the_notice(server: Server) -> None:
-    await server.link.call_off(7, cancelled(7, "gone"))
+    await server.link.send_cancel(7, cancelled(7, "gone"))
     assert await server.hears() == (
         b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"gone"}}\n'
     )
@@ -163,7 +163,7 @@ async def test_calling_off_sends_the_notice(server: Server) -> None:
 
 async def test_calling_off_with_nobody_left_to_tell_is_quiet(server: Server) -> None:
     server.closes_stdin()
-    await server.link.call_off(7, cancelled(7, None))
+    await server.link.send_cancel(7, cancelled(7, None))
 
 
 async def test_sending_to_a_server_that_closed_its_input_says_so(server: Server) -> None:
@@ -184,7 +184,7 @@ async def test_closed_output_without_an_end_is_said_so_after_a_grace(autojump_cl
         begun = trio.current_time()
         server.closes_stdout()
         assert await server.wait_lost() == "it closed its standard output"
-        assert trio.current_time() - begun == pytest.approx(LAST_WORDS)
+        assert trio.current_time() - begun == pytest.approx(LAST_OUTPUT_WAIT)
 
 
 async def test_last_words_are_still_read(server: Server) -> None:
@@ -216,12 +216,12 @@ async def test_output_that_breaks_is_output_that_ends() -> None:
         await trio.lowlevel.checkpoint()
         return "it was killed"
 
-    arrived: list[Arrival] = []
+    arrived: list[ReceivedMessage] = []
     nowhere = os.open(os.devnull, os.O_WRONLY)
     with pytest.raises(LinkLost, match="it was killed"):
         await StdioLink(Breaking(), nowhere, ended).run(arrived.append)
     os.close(nowhere)
-    assert arrived == [Arrival(Notification("a"))]
+    assert arrived == [ReceivedMessage(Notification("a"))]
 
 
 async def test_a_grandchild_that_holds_the_output_does_not_hold_the_link(
@@ -231,7 +231,7 @@ async def test_a_grandchild_that_holds_the_output_does_not_hold_the_link(
         begun = trio.current_time()
         server.ends()
         assert await server.wait_lost() == "it ended with status 3"
-        assert trio.current_time() - begun == pytest.approx(LAST_WORDS)
+        assert trio.current_time() - begun == pytest.approx(LAST_OUTPUT_WAIT)
 
 
 async def test_a_line_without_an_end_ends_the_link(server: Server) -> None:
@@ -252,7 +252,7 @@ async def test_a_server_that_never_reads_loses_the_link(autojump_clock: trio.tes
         begun = trio.current_time()
         await server.link.send(Parcel(Notification("m", Raw(b'"' + b"x" * 1_000_000 + b'"'))))
         assert "does not read its standard input" in await server.wait_lost()
-        assert trio.current_time() - begun == pytest.approx(STALL)
+        assert trio.current_time() - begun == pytest.approx(STALL_TIMEOUT)
 
 
 async def test_a_message_longer_than_the_pipe_gets_through(server: Server) -> None:
@@ -272,7 +272,7 @@ class Dear:
         self.now = 0.0
 
     def __call__(self) -> float:
-        self.now += 2 * SHARE
+        self.now += 2 * PASS_BUDGET
         return self.now
 
 
@@ -322,13 +322,13 @@ async def test_a_message_over_the_limit_must_end_in_time(autojump_clock: trio.te
     async with serving(max_message=10_000) as server:
         begun = trio.current_time()
         server.says(b'{"id":1,"result":"' + b"x" * 20_000)
-        await trio.sleep(DISCARDING - 1)
+        await trio.sleep(DISCARD_WINDOW - 1)
         server.says(b"x")
         assert server.lost is None
         await trio.sleep(1.5)
         server.ends()
         assert await server.wait_lost() == "it wrote a line of more than 10000 bytes, and did not end it in time"
-        assert trio.current_time() - begun < DISCARDING + 2
+        assert trio.current_time() - begun < DISCARD_WINDOW + 2
 
 
 def holding(total: int) -> tuple[Budget, HoldingFactory]:

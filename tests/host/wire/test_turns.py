@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from host.wire.turns import SHARE, Turns
+from host.wire.turns import PASS_BUDGET, Turns
 
 
 class Work:
@@ -42,7 +42,7 @@ async def read(turns: Turns, work: Work, who: str, chunks: int, messages: int, s
         turn.begin()
         for _ in range(messages):
             work.do(who, seconds)
-            await turn.give_way()
+            await turn.yield_if_over()
 
 
 @pytest.mark.parametrize("readers", [1, 4, 20])
@@ -61,7 +61,7 @@ async def test_all_readers_together_do_no_more_in_one_pass_than_the_share_and_on
     done = [each for each in work.passes if each]
     assert sum(map(len, done)) == readers * 5 * 60
     for one in done:
-        assert sum(took for _, took in one) <= SHARE + readers * seconds + 1e-9
+        assert sum(took for _, took in one) <= PASS_BUDGET + readers * seconds + 1e-9
 
 
 async def test_noisy_readers_do_not_delay_a_quiet_one() -> None:
@@ -75,7 +75,7 @@ async def test_noisy_readers_do_not_delay_a_quiet_one() -> None:
             await trio.lowlevel.checkpoint()
             before = work.now
             await read(turns, work, "quiet", 1, 1, 0.00001)
-            assert work.now - before <= 3 * (SHARE + 5 * 0.0005)
+            assert work.now - before <= 3 * (PASS_BUDGET + 5 * 0.0005)
         nursery.cancel_scope.cancel()
 
 
@@ -95,8 +95,8 @@ async def test_a_reader_with_little_to_do_never_waits() -> None:
         nursery.start_soon(count)
         for _ in range(19):
             turn.begin()
-            work.do("a", SHARE / 20)
-            await turn.give_way()
+            work.do("a", PASS_BUDGET / 20)
+            await turn.yield_if_over()
         assert steps == 0
         nursery.cancel_scope.cancel()
 
@@ -108,12 +108,12 @@ async def test_a_reader_that_gives_way_can_be_cancelled_unless_it_is_shielded() 
     with trio.CancelScope() as scope:
         scope.cancel()
         work.do("a", 1.0)
-        await turn.give_way()
+        await turn.yield_if_over()
         raise AssertionError("it went on")
     assert scope.cancelled_caught
     with trio.CancelScope() as scope:
         work.do("a", 1.0)
-        assert await turn.give_way_shielded()
+        assert await turn.yield_if_over_shielded()
         scope.cancel()
         work.do("a", 1.0)
-        assert not await turn.give_way_shielded()
+        assert not await turn.yield_if_over_shielded()

@@ -14,7 +14,7 @@ from host.downstream.http.request import (
     cancel_when,
     read_body,
     read_message,
-    until_gone,
+    until_disconnect,
 )
 from host.downstream.http.security import MAX_BODY
 from host.downstream.reading import MessageReader
@@ -105,7 +105,7 @@ async def test_the_block_ends_when_the_client_leaves_and_not_before(autojump_clo
         return {"type": "http.disconnect"}
 
     began = trio.current_time()
-    async with until_gone(receive):
+    async with until_disconnect(receive):
         await trio.sleep(60)
     assert trio.current_time() - began == pytest.approx(3)
 
@@ -116,7 +116,7 @@ async def test_a_block_that_is_done_does_not_wait_for_the_client(autojump_clock:
         scope = trio.CancelScope()
         nursery.start_soon(cancel_when, stop, scope)
         with trio.fail_after(1):
-            async with until_gone(trio.sleep_forever) as inner:
+            async with until_disconnect(trio.sleep_forever) as inner:
                 inner.start_soon(trio.sleep_forever)
         assert not scope.cancel_called
         stop.set()

@@ -563,7 +563,7 @@ async def test_a_slow_reader_loses_no_answer_and_holds_a_bounded_part_of_what_is
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The clock does not wait for another process, which would look through what is long.
-    monkeypatch.setattr("host.upstream.client.is_heavy_result", lambda result, cleans: False)
+    monkeypatch.setattr("host.upstream.client.is_heavy_result", lambda result, sanitizes: False)
 
     async def big(params: dict[str, Any]) -> object:
         return {"content": [{"type": "text", "text": "x" * (MAX_KEPT // 3)}]}
