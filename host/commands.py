@@ -31,7 +31,7 @@ from host.output import StatusLines, Terminal, open_log, printable
 from host.outstanding import BrokenAnswer, PeerError
 from host.protocol.methods import CALL, LISTINGS, Kind
 from host.state import State, StateError
-from host.upstream.catalog_sync import Ask, read_list
+from host.upstream.catalog_sync import SendRequest, read_list
 from host.upstream.supervisor import describe_counts
 from host.wire.http_transport import AuthNeeded
 from host.wire.link import LinkLost
@@ -46,7 +46,7 @@ UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
 class Endpoint:
     """What a command works on."""
 
-    request: Ask
+    request: SendRequest
     has_capability: Callable[[str], bool]
     """Whether it offers a capability."""
     status: Callable[[], Awaitable[object | None]]

@@ -20,7 +20,7 @@ from host.protocol.negotiated import NegotiatedServer
 from host.protocol.param_headers import ParamHeader
 from host.protocol.stateless import strip_hop_fields
 from host.upstream.catalog_sync import read_list
-from host.upstream.negotiate import Dialect, ask, negotiate
+from host.upstream.negotiate import Dialect, internal_request, negotiate
 from host.wire.http_client import fetch_json, open_http
 
 TIMEOUT = 15.0
@@ -41,7 +41,7 @@ class McpClient:
         if not revision.stateless:
             return await self.peer.request(method, params)
         param_headers = await self._param_headers(params) if method == CALL.name else ()
-        result = await ask(self.peer, revision, {}, method, params, param_headers=param_headers)
+        result = await internal_request(self.peer, revision, {}, method, params, param_headers=param_headers)
         return strip_hop_fields(result) if is_object(result) else result
 
     async def _param_headers(self, params: Raw | None) -> tuple[ParamHeader, ...]:
@@ -86,7 +86,7 @@ async def open_mcp_client(url: str, headers: Mapping[str, str]) -> AsyncIterator
     handler = _ResponsesOnly()
     async with open_http(url, headers, handler.on_dropped) as link, open_peer(link, handler) as peer:
         with trio.fail_after(TIMEOUT):
-            negotiated = await negotiate(link, peer, {}, Dialect(), exits=False)
+            negotiated = await negotiate(link, peer, {}, Dialect(), is_process=False)
         yield McpClient(peer, negotiated)
 
 

@@ -147,7 +147,7 @@ class Router:
         if method in (SUBSCRIBE, UNSUBSCRIBE):
             return Answered(await self._watch(exchange))
         if method == SET_LEVEL:
-            self._upstreams.log_levels.want(exchange.caller, level_of(exchange.params))
+            self._upstreams.log_levels.set_level(exchange.caller, level_of(exchange.params))
             return Answered(EMPTY_OBJECT)
         raise MethodNotFound(f"there is no method {method[:80]!r} here")
 
@@ -161,7 +161,7 @@ class Router:
 
     def set_log_level(self, caller: Caller, level: str) -> None:
         """The caller wants the log messages of its requests, from this level on, until it is released."""
-        self._upstreams.log_levels.want(caller, level)
+        self._upstreams.log_levels.set_level(caller, level)
 
     def clear_log_level(self, caller: Caller) -> None:
         """It is over with what it wanted them for."""

@@ -29,7 +29,7 @@ MAX_NAMES = 8
 class Stateless:
     """It is met: every request says of itself what is needed."""
 
-    offer: NegotiatedServer
+    negotiated: NegotiatedServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,16 +92,16 @@ class Pace:
 
     wait: float = MIN_PAUSE
     changes: float = 0.0
-    counted: float = 0.0
-    last: float = -math.inf
+    counted_at: float = 0.0
+    last_read: float = -math.inf
     """When they were read last."""
 
     def next(self, now: float, *, took: float) -> tuple[float, float]:
         """Seconds to wait now: at the least, where somebody waits for the lists, and otherwise. `took`: how long it
         took to read them last."""
-        quiet = now - self.last > 2 * self.wait + 1.0
+        quiet = now - self.last_read > 2 * self.wait + 1.0
         self.wait = MIN_PAUSE if quiet else min(self.wait * 2, MAX_PAUSE)
-        least = max(MIN_PAUSE, min(took * READ_SHARE, MAX_PAUSE) - (now - self.last))
+        least = max(MIN_PAUSE, min(took * READ_SHARE, MAX_PAUSE) - (now - self.last_read))
         return least, max(self.wait, self.rest(now), least)
 
     def rest(self, now: float) -> float:
@@ -111,14 +111,14 @@ class Pace:
         if changes <= CALM_AFTER:
             return 0.0
         flapping: float = min(2.0 ** (changes - CALM_AFTER), MAX_FLAPPING_PAUSE)
-        return flapping - (now - self.last)
+        return flapping - (now - self.last_read)
 
-    def read(self, now: float, *, changed: bool) -> None:
+    def on_read(self, now: float, *, changed: bool) -> None:
         """They were read just now; `changed` if they are not what they were. The first reading of all is no change."""
-        if changed and self.last > -math.inf:
-            self.changes, self.counted = self._remembered(now) + 1.0, now
-        self.last = now
+        if changed and self.last_read > -math.inf:
+            self.changes, self.counted_at = self._remembered(now) + 1.0, now
+        self.last_read = now
 
     def _remembered(self, now: float) -> float:
-        forgotten: float = 0.5 ** ((now - self.counted) / HALF_LIFE)
+        forgotten: float = 0.5 ** ((now - self.counted_at) / HALF_LIFE)
         return min(self.changes, 64.0) * forgotten

@@ -61,13 +61,13 @@ class CatalogSync:
         self._catalog = catalog
         self._journal = journal
         self._marked: set[Kind] = set()
-        self._unread: set[Kind] = set()
-        self._begun, self._ended = Counter[Kind](), Counter[Kind]()
+        self._failed: set[Kind] = set()
+        self._reads_started, self._reads_finished = Counter[Kind](), Counter[Kind]()
         """How often a list that was marked was begun to be read, and had been read."""
-        self._over = False
+        self._is_closed = False
         self._wake = trio.Event()
-        self._wanted = trio.Event()
-        self._read_one = trio.lowlevel.ParkingLot()
+        self._read_now = trio.Event()
+        self._read_waiters = trio.lowlevel.ParkingLot()
         self._pace = pace
         self.left_out: dict[Kind, list[str]] = {}
         """Which definitions of the present lists clients could not read, and why not."""
@@ -87,13 +87,13 @@ class CatalogSync:
         """Wait until lists that are marked now have been read: a request that depends on a definition must not be
         judged by a former one. They are read sooner for that. A list that could not be read stands as it was."""
         for kind in kinds:
-            needed = self._begun[kind] + (kind in self._marked)
-            while self._ended[kind] < needed and not self._over:
+            needed = self._reads_started[kind] + (kind in self._marked)
+            while self._reads_finished[kind] < needed and not self._is_closed:
                 if kind in self._marked:
-                    self._wanted.set()
-                await self._read_one.park()
+                    self._read_now.set()
+                await self._read_waiters.park()
 
-    async def begin(self) -> None:
+    async def read_all(self) -> None:
         """Read every list once, side by side. Of a server whose lists flap they are only marked, until its pace lets
         them be read: what its former connection listed stays, and `wait_until_read` waits as for any list that
         changed."""
@@ -110,43 +110,43 @@ class CatalogSync:
                 for kind in Kind:
                     nursery.start_soon(read, kind)
         finally:  # also if the connection ended in the middle: what was read by then is published, and written down
-            self._pace.read(trio.current_time(), changed=any(changed))
+            self._pace.on_read(trio.current_time(), changed=any(changed))
 
     async def run(self) -> None:
         """Read again what was marked, and what could not be read, until cancelled."""
-        took, patience = 0.0, FIRST_RETRY_DELAY
+        took, retry_delay = 0.0, FIRST_RETRY_DELAY
         try:
             while True:
-                with trio.move_on_after(patience if self._unread else math.inf):
+                with trio.move_on_after(retry_delay if self._failed else math.inf):
                     await self._wake.wait()
                 least, wait = self._pace.next(trio.current_time(), took=took)
                 await trio.sleep(least)
                 with trio.move_on_after(wait - least):
-                    await self._wanted.wait()
-                self._wake, self._wanted = trio.Event(), trio.Event()
-                again, due = bool(self._unread), self._marked | self._unread
-                self._marked, self._unread = set(), set()
-                self._begun.update(due)
+                    await self._read_now.wait()
+                self._wake, self._read_now = trio.Event(), trio.Event()
+                again, due = bool(self._failed), self._marked | self._failed
+                self._marked, self._failed = set(), set()
+                self._reads_started.update(due)
                 began, changed = trio.current_time(), False
                 try:
                     for kind in sorted(due, key=lambda kind: kind.value):
                         changed = await self.read(kind) or changed
-                        self._ended[kind] += 1
-                        self._read_one.unpark_all()
-                finally:  # see `begin`
-                    self._pace.read(trio.current_time(), changed=changed)
+                        self._reads_finished[kind] += 1
+                        self._read_waiters.unpark_all()
+                finally:  # see `read_all`
+                    self._pace.on_read(trio.current_time(), changed=changed)
                 took = trio.current_time() - began
-                patience = min(2 * patience, MAX_RETRY_DELAY) if again and self._unread else FIRST_RETRY_DELAY
+                retry_delay = min(2 * retry_delay, MAX_RETRY_DELAY) if again and self._failed else FIRST_RETRY_DELAY
         finally:  # the connection ends, and nobody waits for its lists any more
-            self._over = True
-            self._read_one.unpark_all()
+            self._is_closed = True
+            self._read_waiters.unpark_all()
 
     async def read(self, kind: Kind) -> bool:
         """Publish what the server lists now: whether that is something else. If it cannot be read, what was listed
         stays, and it is tried again."""
         changed = await self._read(kind)
         if changed is None:
-            self._unread.add(kind)
+            self._failed.add(kind)
             self._catalog.expire_hint(self._server, kind)
         return bool(changed)
 
@@ -155,42 +155,50 @@ class CatalogSync:
         if not self._negotiated.has_capability(kind):
             return await self._publish(kind, [], None)
         stateless = self._negotiated.revision.stateless
-        found, hints = list[Raw](), list[Freshness]()
+        raw_definitions, hints = list[Raw](), list[Freshness]()
         began = trio.current_time()
         reading = trio.CancelScope()
         held = self._catalog.memory.hold(server_owner(self._server), Use.LISTS, drop=lambda: _drop(held, reading))
         try:
             with trio.fail_after(READ_TIMEOUT), held, reading:
                 await read_list(
-                    self._client.ask, listing, found, hints, self._complain, held.grow, cursors_may_be_empty=stateless
+                    self._client.internal_request,
+                    listing,
+                    raw_definitions,
+                    hints,
+                    self._report_problem,
+                    held.grow,
+                    cursors_may_be_empty=stateless,
                 )
         except OverBudget:
             reading.cancel()
         except PeerError as refusal:
             if refusal.error.code != METHOD_NOT_FOUND:
-                self._complain(f"{listing.method} failed: {excerpt(refusal.error.message)}")
+                self._report_problem(f"{listing.method} failed: {excerpt(refusal.error.message)}")
                 return None
         except (BrokenAnswer, ValueError) as problem:
-            self._complain(f"{listing.method} gave no list: {problem}")
+            self._report_problem(f"{listing.method} gave no list: {problem}")
             return None
         except trio.TooSlowError:
-            self._complain(f"{listing.method} took longer than {READ_TIMEOUT:.0f} s; {len(found)} entries were read")
-            if not found:
+            self._report_problem(
+                f"{listing.method} took longer than {READ_TIMEOUT:.0f} s; {len(raw_definitions)} entries were read"
+            )
+            if not raw_definitions:
                 return None
             hints.append(STALE)  # a part of it is not what the server vouches for
         except LinkLost as lost:
             if not self._client.peer.ended.is_set():  # over HTTP one exchange may break by itself
-                self._complain(f"{listing.method} failed: {lost}")
+                self._report_problem(f"{listing.method} failed: {lost}")
             return None
         if not reading.cancel_called:
-            definitions = await self._catalog.slices.run(self._usable(listing, found))
+            definitions = await self._catalog.slices.run(self._usable(listing, raw_definitions))
             hint = freshest_common(hints) if stateless else STALE
             changed = await self._publish(kind, definitions, FreshnessHint(hint, began))
             if changed is not None:
                 return changed
         is_listed = self._server in self._catalog.snapshot(kind).by_server
         listed = "what was listed stays" if is_listed else "none of it is listed"
-        self._complain(f"{listing.method} needs more memory than there is (memory); {listed}")
+        self._report_problem(f"{listing.method} needs more memory than there is (memory); {listed}")
         return None
 
     async def _publish(self, kind: Kind, definitions: list[Definition], hint: FreshnessHint | None) -> bool | None:
@@ -198,26 +206,26 @@ class CatalogSync:
         all of it is made before, and holds in one step. What was made under a policy that is another by then is made
         anew. None if there is no memory for it. What has lost its memory before it is made is left."""
         size = sum(len(each.raw) for each in definitions)
-        kept = self._catalog.charge(self._server, kind, size, partial(self._displaced, kind))
+        kept = self._catalog.charge(self._server, kind, size, partial(self._on_displaced, kind))
         if kept is None:
             return None
         while True:
-            observation, part = await self._catalog.slices.run(self._made(kind, definitions))
+            observation, part = await self._catalog.slices.run(self._prepare(kind, definitions))
             if kept.dropped:
                 return False
             if self._gate.definitions.commit(observation):
                 changed = self._catalog.publish(self._server, kind, part, hint)
                 return changed or bool(observation.prepared.changes)
 
-    def _displaced(self, kind: Kind) -> None:
+    def _on_displaced(self, kind: Kind) -> None:
         """Others need the memory that this list took: it is as if it had not been read."""
-        self._complain(
+        self._report_problem(
             f"{LISTINGS[kind].method}: what was listed takes more memory than other servers leave (memory); none of it "
             f"is listed until there is room"
         )
         self.mark_changed((kind,))
 
-    def _made(self, kind: Kind, definitions: list[Definition]) -> Steps[tuple[PreparedListing, ServerEntries]]:
+    def _prepare(self, kind: Kind, definitions: list[Definition]) -> Steps[tuple[PreparedListing, ServerEntries]]:
         gate, server = self._gate, self._server
         offered = {each.name: each.raw for each in definitions}
         observation = yield from gate.definitions.prepare(server, kind, offered)
@@ -231,19 +239,19 @@ class CatalogSync:
         )
         return observation, part
 
-    def _usable(self, listing: Listing, found: list[Raw]) -> Steps[list[Definition]]:
-        complaints = _Problems(self._complain)
+    def _usable(self, listing: Listing, raw_definitions: list[Raw]) -> Steps[list[Definition]]:
+        problems = _Problems(self._report_problem)
         unreadable: list[str] = []
         definitions: list[Definition] = []
-        for raw in found:
+        for raw in raw_definitions:
             yield None
             if len(raw) > MAX_DEFINITION:
-                complaints.add(f"a {listing.kind.value} of {len(raw)} bytes is left out: it is too long")
+                problems.add(f"a {listing.kind.value} of {len(raw)} bytes is left out: it is too long")
                 continue
             problem = yield from _unreadable(bytes(raw))
-            name = _named(raw, listing.key)
+            name = _definition_name(raw, listing.key)
             if name is None and problem is None:
-                complaints.add(f"a {listing.kind.value} without a {listing.key} is left out: {excerpt(bytes(raw))}")
+                problems.add(f"a {listing.kind.value} without a {listing.key} is left out: {excerpt(bytes(raw))}")
                 continue
             what = f"a {listing.kind.value} without a {listing.key} that can be read"
             if name is not None:
@@ -252,17 +260,17 @@ class CatalogSync:
                 unreadable.append(f"{what} ({problem})")
                 continue
             if not name:
-                complaints.add(f"{what} is left out: it has no name")
+                problems.add(f"{what} is left out: it has no name")
                 continue
             if self._gate.policies.sanitize_text(self._server, name) != name:
-                complaints.add(f"{what} is left out: its name cannot be seen whole")
+                problems.add(f"{what} is left out: its name cannot be seen whole")
                 continue
             if (
                 listing.kind is Kind.TOOL
                 and self._negotiated.revision.stateless
                 and (why := _bad_param_headers(raw)) is not None
             ):
-                complaints.add(f"{what} is left out: {why}")
+                problems.add(f"{what} is left out: {why}")
                 continue
             definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
         self.left_out[listing.kind] = unreadable
@@ -274,8 +282,8 @@ class CatalogSync:
         for name, count in named.items():
             yield None
             if count > 1:
-                complaints.add(f"{count} entries are called {excerpt(name)!r}; all of them are left out")
-        complaints.end()
+                problems.add(f"{count} entries are called {excerpt(name)!r}; all of them are left out")
+        problems.end()
         return [definition for definition in definitions if named[definition.name] == 1]
 
     def _may_be_task(self, kind: Kind, raw: Raw) -> bool:
@@ -284,25 +292,25 @@ class CatalogSync:
             return False
         return self._negotiated.revision.stateless or task_support(raw) is not Support.FORBIDDEN
 
-    def _complain(self, what: str) -> None:
+    def _report_problem(self, what: str) -> None:
         self._journal.note(EntryOmitted(self._server, what))
 
 
 class _Problems:
     """What is wrong with the entries of one list: so many are told one by one, and the number of the others."""
 
-    def __init__(self, complain: Callable[[str], None]) -> None:
-        self._complain = complain
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
         self._count = 0
 
     def add(self, what: str) -> None:
         self._count += 1
         if self._count <= MAX_NAMED:
-            self._complain(what)
+            self._report(what)
 
     def end(self) -> None:
         if self._count > MAX_NAMED:
-            self._complain(f"{self._count - MAX_NAMED} more entries of the same list are left out for such reasons")
+            self._report(f"{self._count - MAX_NAMED} more entries of the same list are left out for such reasons")
 
 
 def _unreadable(definition: bytes) -> Steps[str | None]:
@@ -314,7 +322,7 @@ def _unreadable(definition: bytes) -> Steps[str | None]:
     return (yield from in_worker(why_unreadable, definition))
 
 
-def _named(definition: Raw, key: str) -> str | None:
+def _definition_name(definition: Raw, key: str) -> str | None:
     try:
         found = pick(definition, frozenset({key})) if is_heavy(definition) else members(definition)
         return string(found[key])
@@ -322,21 +330,21 @@ def _named(definition: Raw, key: str) -> str | None:
         return None
 
 
-Ask = Callable[[str, Raw | None], Awaitable[Raw]]
+SendRequest = Callable[[str, Raw | None], Awaitable[Raw]]
 """Sends a request with its params and gives the result."""
 
 
 async def read_list(
-    ask: Ask,
+    ask: SendRequest,
     listing: Listing,
-    found: list[Raw],
+    raw_definitions: list[Raw],
     hints: list[Freshness],
-    complain: Callable[[str], None],
+    report_problem: Callable[[str], None],
     charge: Callable[[int], None] = lambda size: None,
     *,
     cursors_may_be_empty: bool = False,
 ) -> None:
-    """Append every definition of the list to `found`, page after page, and how fresh each page is to `hints`.
+    """Append every definition of the list to `raw_definitions`, page after page, and how fresh each page is to `hints`.
 
     Args:
         charge: told of the bytes of each page.
@@ -356,28 +364,28 @@ async def read_list(
         charge(len(result))
         if size > MAX_BYTES:
             break
-        room = MAX_ENTRIES + 1 - len(found)
+        room = MAX_ENTRIES + 1 - len(raw_definitions)
         if is_heavy(result):
             entries, beside = await run_in_worker(split_page, result, listing.member, room)
         else:
             entries, beside = split_page(result, listing.member, room)
-        found.extend(map(Raw, entries))
+        raw_definitions.extend(map(Raw, entries))
         hints.append(freshness_of(Raw(beside)))
         cursor = bytes(members(beside).get("nextCursor", b"null"))
-        if len(found) > MAX_ENTRIES:
+        if len(raw_definitions) > MAX_ENTRIES:
             break
         if cursor in ends:
             return
         if cursor in seen:
-            complain(f"{listing.method} gave the same cursor twice; reading stopped there")
+            report_problem(f"{listing.method} gave the same cursor twice; reading stopped there")
             return
         seen.add(cursor)
         params = encode({"cursor": Raw(cursor)})
-    complain(
+    report_problem(
         f"{listing.method} goes on after {MAX_PAGES} pages, {MAX_ENTRIES} entries or {MAX_BYTES >> 20} MiB; "
         f"the rest is left out"
     )
-    del found[MAX_ENTRIES:]
+    del raw_definitions[MAX_ENTRIES:]
 
 
 def _drop(held: Holding, reading: trio.CancelScope) -> None:

@@ -36,8 +36,8 @@ FORMER_GRACE = 0.5
 class _ListenRequest:
     """One such request: `acknowledged` once it is acknowledged, `failed` once it is over; either sets `settled`."""
 
-    def __init__(self, wanted: Filter) -> None:
-        self.requested = wanted
+    def __init__(self, requested: Filter) -> None:
+        self.requested = requested
         self.upstream_call = internal_call(listens=True)
         self.scope = trio.CancelScope()
         self.settled = trio.Event()
@@ -46,14 +46,17 @@ class _ListenRequest:
 
 
 class ChangeStream:
-    """That of one connection, for the lists that `changed` is told of (None: for none) and what `watches` wants."""
+    """That of one connection, for the lists that `on_lists_changed` is told of (None: for none) and what `watches`
+    wants."""
 
-    def __init__(self, client: Client, watches: ResourceWatches, changed: Callable[[list[Kind]], None] | None) -> None:
+    def __init__(
+        self, client: Client, watches: ResourceWatches, on_lists_changed: Callable[[list[Kind]], None] | None
+    ) -> None:
         self._client = client
         self._watches = watches
-        self._changed = changed
+        self._on_lists_changed = on_lists_changed
         self._current: _ListenRequest | None = None
-        self._coming: _ListenRequest | None = None
+        self._pending: _ListenRequest | None = None
         """What shall take the place of the current one, once it is acknowledged."""
         self._former: _ListenRequest | None = None
         """The one before the current one, for `FORMER_GRACE`."""
@@ -66,7 +69,7 @@ class ChangeStream:
         """Listen for what is wanted, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            await self._watches.run_listening(self._agree)
+            await self._watches.run_listening(self._request_listen)
 
     def handles(self, notice: Notification, in_flight: InFlight[UpstreamCall]) -> bool:
         """Take what came by a request of ours. Whether it says that something changed, by one that counts."""
@@ -75,19 +78,19 @@ class ChangeStream:
             id = in_flight.about
         subject = None if id is None else in_flight.subject_of(id)
         if notice.method == ACKNOWLEDGED:
-            coming = self._coming
-            if coming is not None and subject is coming.upstream_call:
-                coming.acknowledged = acknowledged(notice.params)
-                coming.settled.set()
-                self._replace(coming, overlap=FORMER_GRACE if in_flight.exact else 0)
-                self._make_good(coming.acknowledged)
+            pending = self._pending
+            if pending is not None and subject is pending.upstream_call:
+                pending.acknowledged = acknowledged(notice.params)
+                pending.settled.set()
+                self._replace(pending, overlap=FORMER_GRACE if in_flight.exact else 0)
+                self._report_missed(pending.acknowledged)
             return False
         return any(each is not None and subject is each.upstream_call for each in (self._current, self._former))
 
     def on_cancelled(self, id: Id, in_flight: InFlight[UpstreamCall]) -> None:
         """The server will say nothing more by this request."""
         subject = in_flight.subject_of(id)
-        for each in (self._current, self._coming):
+        for each in (self._current, self._pending):
             if each is not None and each.upstream_call is subject:
                 each.failed = LinkLost("it ended the request")
                 each.scope.cancel("the server has ended it")
@@ -97,59 +100,59 @@ class ChangeStream:
         return self._current is not None
 
     def _wanted(self, uris: frozenset[str]) -> Filter:
-        announced = self._client.negotiated.announces if self._changed is not None else ()
+        announced = self._client.negotiated.announces if self._on_lists_changed is not None else ()
         lists = {listing.changed for listing in LISTINGS.values() if listing.capability in announced}
         return Filter(frozenset(lists), tuple(sorted(uris)) if self._client.negotiated.subscribes else (), ())
 
-    async def _agree(self, uris: frozenset[str]) -> frozenset[str]:
+    async def _request_listen(self, uris: frozenset[str]) -> frozenset[str]:
         """See `ResourceWatches.run_listening`."""
         wanted = self._wanted(uris)
         if not wanted.lists and not wanted.uris:
             self._replace(None, overlap=0)
             return frozenset()
-        coming = self._coming = _ListenRequest(wanted)
-        self._nursery.start_soon(self._hold, coming)
+        pending = self._pending = _ListenRequest(wanted)
+        self._nursery.start_soon(self._run_request, pending)
         with trio.move_on_after(ACKNOWLEDGE_TIMEOUT):
-            await coming.settled.wait()
-        if coming.acknowledged is None:
-            self._coming = None
-            coming.scope.cancel("it was not acknowledged")
-            problem = coming.failed
+            await pending.settled.wait()
+        if pending.acknowledged is None:
+            self._pending = None
+            pending.scope.cancel("it was not acknowledged")
+            problem = pending.failed
             server = self._client.server
             raise timed_out(server, ACKNOWLEDGE_TIMEOUT) if problem is None else as_upstream_error(server, problem)
-        return frozenset(coming.acknowledged.uris)
+        return frozenset(pending.acknowledged.uris)
 
-    def _replace(self, coming: _ListenRequest | None, *, overlap: float) -> None:
+    def _replace(self, pending: _ListenRequest | None, *, overlap: float) -> None:
         if self._former is not None:
             self._former.scope.cancel("two others took its place")
-        former, self._former, self._current, self._coming = self._current, None, coming, None
+        former, self._former, self._current, self._pending = self._current, None, pending, None
         if former is not None and overlap:
             self._former = former
             former.scope.deadline = trio.current_time() + overlap
         elif former is not None:
             former.scope.cancel("another one takes its place")
 
-    def _make_good(self, honoured: Filter) -> None:
+    def _report_missed(self, granted: Filter) -> None:
         """What changed while nothing was listened to is read now: what changes from here on is heard."""
-        kinds = [listing.kind for listing in LISTINGS.values() if listing.changed in honoured.lists]
-        if self._missed and self._changed is not None:
-            self._changed(kinds)
+        kinds = [listing.kind for listing in LISTINGS.values() if listing.changed in granted.lists]
+        if self._missed and self._on_lists_changed is not None:
+            self._on_lists_changed(kinds)
         self._missed = False
 
-    async def _hold(self, opened: _ListenRequest) -> None:
+    async def _run_request(self, request: _ListenRequest) -> None:
         """One such request, to its end."""
         began = trio.current_time()
-        with opened.scope:
+        with request.scope:
             try:
-                params = encode_object(listen_params(opened.requested))
-                await self._client.ask(LISTEN, params, opened.upstream_call)
-                opened.failed = LinkLost("it ended the request")
+                params = encode_object(listen_params(request.requested))
+                await self._client.internal_request(LISTEN, params, request.upstream_call)
+                request.failed = LinkLost("it ended the request")
             except (PeerError, BrokenAnswer, LinkLost) as problem:
-                opened.failed = problem
-        opened.settled.set()
-        if self._former is opened:
+                request.failed = problem
+        request.settled.set()
+        if self._former is request:
             self._former = None
-        if self._current is not opened:
+        if self._current is not request:
             return
         # Whatever it would have said meanwhile is taken as said once it listens again.
         self._current, self._missed = None, True

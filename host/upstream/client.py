@@ -62,7 +62,7 @@ from host.sanitize import is_light
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.log_levels import LogLevelSync
 from host.upstream.mrtr import MrtrDriver
-from host.upstream.negotiate import ask, check_still_handshake, check_still_stateless, era_change_in
+from host.upstream.negotiate import check_still_handshake, check_still_stateless, era_change_in, internal_request
 from host.upstream.results import is_heavy_result, prepare_result
 from host.upstream.server_requests import ServerMessages
 from host.upstream.tasks import TASK_TTL, SendTaskRequest, TaskCall
@@ -92,16 +92,16 @@ other for the type of request). Nothing was carried out then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """What a client must know of the lists of its server: a `tool` by its own name. `suspect` has the tools listed anew
-    soon, since the server does not know one of them; `read_again` at once, since it wants other headers for one;
-    `until_read` waits while lists of these kinds are marked as changed, until they have been read. `hold` charges the
-    server for what it sent."""
+class ServerLists:
+    """What a client must know of the lists of its server: a `tool` by its own name. `mark_tools_changed` has the tools
+    listed anew soon, since the server does not know one of them; `reread_tools` at once, since it wants other headers
+    for one; `wait_until_read` waits while lists of these kinds are marked as changed, until they have been read. `hold`
+    charges the server for what it sent."""
 
     tool: Callable[[str], Entry | None]
-    suspect: Callable[[], None]
-    read_again: Callable[[], Awaitable[None]]
-    until_read: Callable[[Iterable[Kind]], Awaitable[None]]
+    mark_tools_changed: Callable[[], None]
+    reread_tools: Callable[[], Awaitable[None]]
+    wait_until_read: Callable[[Iterable[Kind]], Awaitable[None]]
     hold: HoldingFactory
 
 
@@ -112,50 +112,50 @@ class Client:
         self,
         server: str,
         peer: Peer[UpstreamCall],
-        offer: NegotiatedServer,
+        negotiated: NegotiatedServer,
         timeout: float,
         server_messages: ServerMessages,
         gate: Gate,
-        listed: Listed,
+        lists: ServerLists,
     ) -> None:
         self.server = server
-        self.negotiated = offer
+        self.negotiated = negotiated
         self.peer = peer
         self._timeout = timeout
         self._server_messages = server_messages
         self._gate = gate
-        self._listed = listed
-        self._asks = self._declared(ALL_ABILITIES)
+        self._lists = lists
+        self._capabilities = self._capabilities_for(ALL_ABILITIES)
         self._calls = 0
-        self._called = trio.lowlevel.ParkingLot()
+        self._call_ended = trio.lowlevel.ParkingLot()
         self._orphans: list[Raw] = []
         self._orphaned = trio.Event()
-        self.doubted = trio.Event()
+        self.era_doubted = trio.Event()
         """Set when the server answers as one of the other kind would: it is then asked by ourselves."""
-        self.tuning: LogLevelSync | None = None
+        self.log_level_sync: LogLevelSync | None = None
         """Of its log messages, where it has a level for the connection."""
 
     async def wait_idle(self) -> None:
         """Wait until it works on no request of anybody."""
         while self._calls:
-            await self._called.park()
+            await self._call_ended.park()
 
     async def detect_era_change(self) -> None:
         """Ask the server again who it is when there is doubt, until cancelled. One that has become another is lost; a
         stateless one that cannot be reached is, too, once it works on nothing: it may still answer what it has."""
         while True:
-            await self.doubted.wait()
-            self.doubted = trio.Event()
+            await self.era_doubted.wait()
+            self.era_doubted = trio.Event()
             problem: LinkLost | None
             if self.negotiated.revision.stateless:
-                problem = await check_still_stateless(self.peer, self._asks)
+                problem = await check_still_stateless(self.peer, self._capabilities)
             else:
                 problem = await check_still_handshake(self.peer)
             if problem is not None and (problem.answered or not self._calls):
                 self.peer.connection_lost(problem)
                 return
             if problem is not None:
-                self.doubted.set()
+                self.era_doubted.set()
             await trio.sleep(ERA_CHECK_PAUSE)
 
     async def cancel_orphaned_tasks(self) -> None:
@@ -166,7 +166,7 @@ class Client:
             self._orphaned = trio.Event()
             while self._orphans:
                 with trio.move_on_after(self._timeout), suppress(PeerError, BrokenAnswer, LinkLost):
-                    await self.ask(TASKS_CANCEL, self._orphans.pop())
+                    await self.internal_request(TASKS_CANCEL, self._orphans.pop())
 
     def _take_orphan(self, result: Raw) -> None:
         try:
@@ -194,51 +194,53 @@ class Client:
         started = trio.current_time()
         if self._gate.depends_on_definition(permit):
             with trio.move_on_after(self._timeout) as waiting:
-                await self._listed.until_read(DEFINED_BY[permit.kind])
+                await self._lists.wait_until_read(DEFINED_BY[permit.kind])
             if waiting.cancelled_caught:
                 raise TimedOut(self.server, f"{self.server} did not list anew what it says has changed")
-        if self.tuning is not None:
-            await self.tuning.apply()
+        if self.log_level_sync is not None:
+            await self.log_level_sync.apply()
         upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout))
         self._calls += 1
         try:
             with self._gate.dispatch(permit) as trace:
                 with upstream_call.deadline.scope:
-                    answer = await self._reported(permit, params, upstream_call, token)
+                    answer = await self._call_with_progress(permit, params, upstream_call, token)
                     trace.size = len(answer.result) if isinstance(answer, Answered) else 0
                     return answer
                 raise timed_out(self.server, trio.current_time() - started)
         finally:
             self._calls -= 1
-            self._called.unpark_all()
+            self._call_ended.unpark_all()
             await upstream_call.close()
 
-    async def _reported(
+    async def _call_with_progress(
         self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
     ) -> Answer:
         """The answer of the server, with its progress for whoever gave a token for it."""
         if token is None:
-            return await self._converse(permit, params, upstream_call, None)
-        relay = _Relay(
+            return await self._run_rounds(permit, params, upstream_call, None)
+        relay = _ProgressRelay(
             token,
             upstream_call.exchange.client,
             upstream_call.deadline,
             partial(self._gate.policies.sanitize, self.server),
         )
         with self.peer.progress_token(relay.report) as ours:
-            answer = await self._converse(permit, params, upstream_call, ours)
+            answer = await self._run_rounds(permit, params, upstream_call, ours)
         relay.flush()
         return answer
 
-    async def ask(self, method: str, params: Raw | None, subject: UpstreamCall | None = None) -> Raw:
+    async def internal_request(self, method: str, params: Raw | None, subject: UpstreamCall | None = None) -> Raw:
         """Ask for something on no client's behalf: the result as it came.
 
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
         """
-        return await ask(self.peer, self.negotiated.revision, self._asks, method, params, subject=subject)
+        return await internal_request(
+            self.peer, self.negotiated.revision, self._capabilities, method, params, subject=subject
+        )
 
-    async def _converse(
+    async def _run_rounds(
         self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
     ) -> Answer:
         """The answer of the server, over all rounds that it takes."""
@@ -246,53 +248,61 @@ class Client:
         if not self.negotiated.revision.stateless:
             prepare_for_next_hop(params, token)
             # What only stateless revisions know of is not for this server, whoever said it.
-            result = await self._tasked(method, with_retry(params, None, None), upstream_call)
+            result = await self._request_with_task(method, with_retry(params, None, None), upstream_call)
             if upstream_call.missing_capabilities is not None and _is_error(result):
                 raise _missing_capability(self.server, upstream_call.missing_capabilities)
             return Answered(result)
         exchange = upstream_call.exchange
-        asks = self._declared(exchange.caller.abilities, tasks=self.negotiated.runs_tasks and method == CALL.name)
+        capabilities = self._capabilities_for(
+            exchange.caller.abilities, tasks=self.negotiated.runs_tasks and method == CALL.name
+        )
         stated = with_envelope(
-            params, self.negotiated.revision, asks, level=exchange.level, client_version=VERSION, token=token
+            params, self.negotiated.revision, capabilities, level=exchange.level, client_version=VERSION, token=token
         )
         send = partial(self._send, permit, stated, upstream_call)
         rounds = MrtrDriver(self.server, self._server_messages, upstream_call)
         # Whoever repeats requests goes through the rounds alone, and nothing is kept here in between.
-        at = exchange.round
-        result = await send(await self._told(at, upstream_call), at.state) if at is not None else await send(None, None)
+        mrtr_round = exchange.round
+        result = (
+            await send(await self._filter_answers(mrtr_round, upstream_call), mrtr_round.state)
+            if mrtr_round is not None
+            else await send(None, None)
+        )
         kind = kind_of(result)
         if kind == INPUT_REQUIRED and method in RETRIED:
-            if at is not None:
+            if mrtr_round is not None:
                 return await rounds.relay(result)
             result = await rounds.drive(result, send)
             kind = kind_of(result)
-            at = MrtrRound(self.server)  # as if the caller had gone through them
+            mrtr_round = MrtrRound(self.server)  # as if the caller had gone through them
         if kind == TASK and method == CALL.name and self.negotiated.runs_tasks:
             return Answered(
-                await self._see_through(result, upstream_call, partial(self._send_about, upstream_call, asks))
+                await self._wait_for_task(
+                    result, upstream_call, partial(self._send_for_task, upstream_call, capabilities)
+                )
             )
         if kind != COMPLETE:
             raise ProtocolViolation(self.server, f"{self.server} sent a result of a type that has no place here")
-        return Answered(strip_hop_fields(result), STALE if _is_retried(at) else freshness_of(result))
+        return Answered(strip_hop_fields(result), STALE if _is_retried(mrtr_round) else freshness_of(result))
 
-    async def _told(self, at: MrtrRound, upstream_call: UpstreamCall) -> Mapping[str, Raw] | None:
+    async def _filter_answers(self, mrtr_round: MrtrRound, upstream_call: UpstreamCall) -> Mapping[str, Raw] | None:
         """The answers that the caller brings, with those of its roots that the server may know: nothing else that it is
         asked is answered with an object of that member."""
-        if at.answers is None:
+        if mrtr_round.answers is None:
             return None
-        told = dict(at.answers)
-        for key, answer in told.items():
+        answers = dict(mrtr_round.answers)
+        for key, answer in answers.items():
             if is_object(answer) and "roots" in members(answer):
-                told[key] = await self._gate.server_requests.filter_roots(
+                answers[key] = await self._gate.server_requests.filter_roots(
                     self.server, answer, upstream_call.exchange.caller
                 )
-        return told
+        return answers
 
-    async def _tasked(self, method: str, params: dict[str, Raw], upstream_call: UpstreamCall) -> Raw:
+    async def _request_with_task(self, method: str, params: dict[str, Raw], upstream_call: UpstreamCall) -> Raw:
         """The result from a handshake server, by way of a task where its tool needs one, or its caller takes one."""
         runs_tasks = method == CALL.name and self.negotiated.runs_tasks
         if runs_tasks:
-            tool = self._listed.tool(_name(params))
+            tool = self._lists.tool(_name(params))
             support = Support.FORBIDDEN if tool is None else tool.support
             wanted = support is Support.REQUIRED or (
                 support is Support.OPTIONAL and upstream_call.exchange.on_task_created is not None
@@ -307,23 +317,25 @@ class Client:
         result = await self._request(method, params, upstream_call)
         if not runs_tasks or not is_created(result, extension=False):
             return result
-        return await self._see_through(result, upstream_call, partial(self._request_about, upstream_call))
+        return await self._wait_for_task(result, upstream_call, partial(self._request_for_task, upstream_call))
 
-    async def _see_through(self, created: Raw, upstream_call: UpstreamCall, about: SendTaskRequest) -> Raw:
-        offer = self.negotiated
-        extension, cancels = offer.revision.stateless, offer.cancels_tasks
+    async def _wait_for_task(self, created: Raw, upstream_call: UpstreamCall, about: SendTaskRequest) -> Raw:
+        negotiated = self.negotiated
+        extension, cancels = negotiated.revision.stateless, negotiated.cancels_tasks
         call = TaskCall(
             self.server, self._server_messages, upstream_call, about, extension=extension, can_cancel=cancels
         )
         return await call.wait_for_result(created)
 
-    async def _request_about(self, upstream_call: UpstreamCall, method: str, params: dict[str, Raw]) -> Raw:
+    async def _request_for_task(self, upstream_call: UpstreamCall, method: str, params: dict[str, Raw]) -> Raw:
         return await self._request(method, params, upstream_call)
 
-    async def _send_about(
-        self, upstream_call: UpstreamCall, asks: Mapping[str, object], method: str, params: dict[str, Raw]
+    async def _send_for_task(
+        self, upstream_call: UpstreamCall, capabilities: Mapping[str, object], method: str, params: dict[str, Raw]
     ) -> Raw:
-        stated = with_envelope(params, self.negotiated.revision, asks, level=None, client_version=VERSION, token=None)
+        stated = with_envelope(
+            params, self.negotiated.revision, capabilities, level=None, client_version=VERSION, token=None
+        )
         return await self._request(method, stated, upstream_call, self._headers(method, stated))
 
     async def _send(
@@ -342,22 +354,22 @@ class Client:
             return await self._request(method, params, upstream_call, self._headers(method, params))
         except ServerErrorResponse as refusal:
             if refusal.code == INVALID_PARAMS:  # it does not know what it is asked for: our list of it may be old
-                self._listed.suspect()
+                self._lists.mark_tools_changed()
             if refusal.code != HeaderMismatch.code or method != CALL.name:
                 raise
-        await self._listed.read_again()
+        await self._lists.reread_tools()
         self._gate.recheck(permit)
         return await self._request(method, params, upstream_call, self._headers(method, params))
 
     def _headers(self, method: str, params: Mapping[str, Raw]) -> tuple[tuple[str, str], ...]:
-        param_headers = self._mirrors(params) if method == CALL.name else ()
+        param_headers = self._param_headers(params) if method == CALL.name else ()
         return tuple(headers_for(method, params, self.negotiated.revision, param_headers))
 
-    def _mirrors(self, params: Mapping[str, Raw]) -> tuple[ParamHeader, ...]:
-        tool = self._listed.tool(_name(params))
+    def _param_headers(self, params: Mapping[str, Raw]) -> tuple[ParamHeader, ...]:
+        tool = self._lists.tool(_name(params))
         return () if tool is None else tool.param_headers or ()
 
-    def _declared(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
+    def _capabilities_for(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
         """What the server is told that a caller with these abilities can be asked. That a call may become a task is
         said for every caller: who takes none waits, and we look after it."""
         asked = self._gate.server_requests.usable_abilities(self.server, abilities)
@@ -375,10 +387,10 @@ class Client:
             result = await self.peer.request(method, encode_object(params), upstream_call, headers, late)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
             if _raises_doubt(problem, stateless=self.negotiated.revision.stateless):
-                self.doubted.set()
+                self.era_doubted.set()
             failed = as_upstream_error(self.server, problem)
             failed.message = self._gate.policies.sanitize_text(self.server, failed.message)
-            failed.data = None if failed.data is None else self._fit_data(failed.data)
+            failed.data = None if failed.data is None else self._prepare_error_data(failed.data)
             if upstream_call.missing_capabilities is not None and isinstance(failed, ServerErrorResponse):
                 raise _missing_capability(self.server, upstream_call.missing_capabilities) from None
             if failed.code == URL_REQUIRED:
@@ -393,9 +405,9 @@ class Client:
             raise failed from None
         if not is_object(result):
             raise ProtocolViolation(self.server, f"{self.server} sent a result that is not an object")
-        return await self._fit(result)
+        return await self._prepare_result(result)
 
-    def _fit_data(self, data: Raw) -> Raw | None:
+    def _prepare_error_data(self, data: Raw) -> Raw | None:
         """The data of an error, as they are passed on; None if they cannot be."""
         if why_unreadable_result(data) is not None or (
             self._gate.policies.sanitizes(self.server) and not is_light(bytes(data))
@@ -403,7 +415,7 @@ class Client:
             return None
         return self._gate.policies.sanitize(self.server, data)
 
-    async def _fit(self, result: Raw) -> Raw:
+    async def _prepare_result(self, result: Raw) -> Raw:
         """The result as it is passed on. One that is heavy is looked through in another process, and charged to the
         server meanwhile.
 
@@ -411,24 +423,26 @@ class Client:
             ProtocolViolation: clients could not read it.
             TooLarge: there is no memory for it.
         """
-        cleans = self._gate.policies.sanitizes(self.server)
-        if is_heavy_result(result, sanitizes=cleans):
-            why, fit = await self._fit_aside(result, cleans)
+        sanitizes = self._gate.policies.sanitizes(self.server)
+        if is_heavy_result(result, sanitizes=sanitizes):
+            why, fit = await self._prepare_in_worker(result, sanitizes)
         else:
-            why, fit = prepare_result(result, sanitizes=cleans)
+            why, fit = prepare_result(result, sanitizes=sanitizes)
         if why is not None:
             raise ProtocolViolation(self.server, f"{self.server} sent a result that clients could not read: {why}")
         return result if fit is None else Raw(fit)
 
-    async def _fit_aside(self, result: Raw, cleans: bool) -> tuple[str | None, bytes | None]:
+    async def _prepare_in_worker(self, result: Raw, sanitizes: bool) -> tuple[str | None, bytes | None]:
         def drop() -> None:
             held.release()
             checking.cancel("its memory is needed elsewhere")
 
-        with suppress(OverBudget), trio.CancelScope() as checking, self._listed.hold(drop) as held:
+        with suppress(OverBudget), trio.CancelScope() as checking, self._lists.hold(drop) as held:
             held.grow(len(result))
             try:
-                return await run_in_worker(partial(prepare_result, sanitizes=cleans), result, fall_back_to_thread=False)
+                return await run_in_worker(
+                    partial(prepare_result, sanitizes=sanitizes), result, fall_back_to_thread=False
+                )
             except WorkerTimeout:
                 return "to look through it took too long", None
         raise as_upstream_error(self.server, NoMemory())
@@ -471,31 +485,33 @@ def _is_error(result: Raw) -> bool:
     return bytes(members(result).get("isError", b"")).strip() == b"true"
 
 
-def _is_retried(at: MrtrRound | None) -> bool:
-    return at is not None and (at.server is not None or at.answers is not None or at.state is not None)
+def _is_retried(mrtr_round: MrtrRound | None) -> bool:
+    return mrtr_round is not None and (
+        mrtr_round.server is not None or mrtr_round.answers is not None or mrtr_round.state is not None
+    )
 
 
 def _name(params: Mapping[str, Raw]) -> str:
     return string(params["name"])
 
 
-class _Relay:
+class _ProgressRelay:
     """Hands a call's progress to whoever asked, under their own token, and puts the call's deadline off."""
 
-    def __init__(self, token: Id, handle: ClientHandle, patience: CallDeadline, tidy: Callable[[Raw], Raw]) -> None:
-        self._tidy = tidy
+    def __init__(self, token: Id, handle: ClientHandle, deadline: CallDeadline, sanitize: Callable[[Raw], Raw]) -> None:
+        self._sanitize = sanitize
         self._token = encode(token)
         self._handle = handle
-        self._patience = patience
+        self._deadline = deadline
         self._last: float | None = None
-        self._held: dict[str, Raw] | None = None
+        self._pending: dict[str, Raw] | None = None
         self._allowance = REPORT_BURST
-        self._counted = trio.current_time()
+        self._counted_at = trio.current_time()
 
-    def report(self, found: dict[str, Raw]) -> None:
+    def report(self, params: dict[str, Raw]) -> None:
         """One report. Those that do not increase are dropped (2025-11-25, "Progress Flow": the value MUST increase)."""
         try:
-            progress = value(found["progress"])
+            progress = value(params["progress"])
         except (ValueError, KeyError):
             return
         if isinstance(progress, bool) or not isinstance(progress, int | float):
@@ -503,20 +519,20 @@ class _Relay:
         if self._last is not None and progress <= self._last:
             return
         self._last = progress
-        self._patience.extend()
-        if sum(map(len, found.values())) > MAX_REPORT:
-            found = {name: found[name] for name in ("progress", "total") if name in found}
+        self._deadline.extend()
+        if sum(map(len, params.values())) > MAX_REPORT:
+            params = {name: params[name] for name in ("progress", "total") if name in params}
         now = trio.current_time()
-        self._allowance = min(self._allowance + (now - self._counted) * REPORTS_PER_SECOND, REPORT_BURST)
-        self._counted = now
-        self._held = found
+        self._allowance = min(self._allowance + (now - self._counted_at) * REPORTS_PER_SECOND, REPORT_BURST)
+        self._counted_at = now
+        self._pending = params
         if self._allowance >= 1:
             self._allowance -= 1
             self.flush()
 
     def flush(self) -> None:
         """Pass on the newest report, if it was held back."""
-        if self._held is not None:
-            said = self._tidy(encode_object({**self._held, TOKEN: self._token}))
-            self._handle.notify(Notification(PROGRESS, said))
-            self._held = None
+        if self._pending is not None:
+            params = self._sanitize(encode_object({**self._pending, TOKEN: self._token}))
+            self._handle.notify(Notification(PROGRESS, params))
+            self._pending = None

@@ -45,7 +45,7 @@ def open_link(
     hold = uncharged if memory is None else partial(memory.hold, server_owner(spec.id), Use.MESSAGES, 0)
     if isinstance(spec, HttpServer):
         return open_sse_link(spec, journal, turns, hold) if older else open_http_link(spec, journal, turns, hold)
-    return _stdio(spec, keeper, journal, turns or Turns(), hold)
+    return _open_stdio_link(spec, keeper, journal, turns or Turns(), hold)
 
 
 @asynccontextmanager
@@ -89,7 +89,7 @@ def _drop_reporter(spec: HttpServer, journal: Journal) -> Callable[[str, str], N
 
 
 @asynccontextmanager
-async def _stdio(
+async def _open_stdio_link(
     spec: StdioServer, keeper: Keeper, journal: Journal, turns: Turns, hold: HoldingFactory
 ) -> AsyncIterator[Link]:
     argv = [spec.program.reveal(), *(arg.reveal() for arg in spec.args)]
@@ -101,7 +101,7 @@ async def _stdio(
                 yield StdioLink(
                     child.stdout,
                     child.stdin_fd,
-                    lambda: _end(child),
+                    lambda: _exit_text(child),
                     turns=turns,
                     max_message=spec.limits.message,
                     hold=hold,
@@ -126,7 +126,7 @@ def redactor(spec: ServerSpec) -> Callable[[str], str]:
     return redact
 
 
-async def _end(child: Child) -> str:
+async def _exit_text(child: Child) -> str:
     status = await child.wait()
     return f"it was ended by signal {-status}" if status < 0 else f"it exited with status {status}"
 

@@ -22,7 +22,7 @@ from host.protocol.handshake import UnsupportedRevision, client_capabilities
 from host.protocol.methods import PING
 from host.upstream.call import UpstreamCall
 from host.upstream.change_stream import ChangeStream
-from host.upstream.client import Client, Listed
+from host.upstream.client import Client, ServerLists
 from host.upstream.connect import redactor
 from host.upstream.log_levels import LogLevels, LogLevelSync
 from host.upstream.negotiate import Dialect, era_change_in, negotiate
@@ -63,7 +63,7 @@ async def open_client(
     server_messages: ServerMessages,
     gate: Gate,
     dialect: Dialect,
-    listed: Listed,
+    lists: ServerLists,
     askable: Abilities,
     *,
     roots_change: bool,
@@ -75,18 +75,18 @@ async def open_client(
         roots_change: the server hears when their roots do.
 
     Raises:
-        FAILURES: it did not come to that, or the connection ended.
+        CONNECT_FAILURES: it did not come to that, or the connection ended.
     """
-    asks = client_capabilities(
+    capabilities = client_capabilities(
         gate.server_requests.usable_abilities(spec.id, askable),
         roots_change=roots_change,
         apps=gate.policies.shows_apps(spec.id),
     )
     async with link as opened, open_peer(opened, server_messages) as peer:
         server_messages.disconnect = peer.connection_lost
-        offered = await negotiate(opened, peer, asks, dialect, exits=isinstance(spec, StdioServer))
-        server_messages.revision = offered.revision
-        yield Client(spec.id, peer, offered, spec.timeout, server_messages, gate, listed)
+        negotiated = await negotiate(opened, peer, capabilities, dialect, is_process=isinstance(spec, StdioServer))
+        server_messages.revision = negotiated.revision
+        yield Client(spec.id, peer, negotiated, spec.timeout, server_messages, gate, lists)
 
 
 def follow_changes(
@@ -98,19 +98,19 @@ def follow_changes(
     caller: Caller | None,
 ) -> None:
     """Start what keeps a connection alive, and the server at what `caller`, or (None) everybody, wants of it."""
-    offer = client.negotiated
+    negotiated = client.negotiated
     nursery.start_soon(client.detect_era_change)
-    if offer.runs_tasks:
+    if negotiated.runs_tasks:
         nursery.start_soon(client.cancel_orphaned_tasks)
-    if offer.revision.stateless:
-        listening = server_messages.change_stream = ChangeStream(client, watches, server_messages.on_lists_changed)
-        nursery.start_soon(listening.run)
+    if negotiated.revision.stateless:
+        change_stream = server_messages.change_stream = ChangeStream(client, watches, server_messages.on_lists_changed)
+        nursery.start_soon(change_stream.run)
         return
     nursery.start_soon(keep_alive, client.peer)
-    if offer.has_logging:
-        client.tuning = LogLevelSync(log_levels, client.server, client.peer, caller)
-        nursery.start_soon(client.tuning.run)
-    if offer.subscribes:
+    if negotiated.has_logging:
+        client.log_level_sync = LogLevelSync(log_levels, client.server, client.peer, caller)
+        nursery.start_soon(client.log_level_sync.run)
+    if negotiated.subscribes:
         nursery.start_soon(watches.run, client.peer)
 
 

@@ -27,7 +27,7 @@ from host.protocol.methods import Kind
 from host.slices import Steps
 from host.upstream.backoff import MAX_STARTS, WINDOW, Restarts
 from host.upstream.call import CallDeadline, UpstreamCall
-from host.upstream.client import Client, Listed
+from host.upstream.client import Client, ServerLists
 from host.upstream.connection import CONNECT_FAILURES, UpstreamLease, failure_reason, follow_changes, open_client
 from host.upstream.log_levels import LogLevels
 from host.upstream.negotiate import Dialect
@@ -47,14 +47,14 @@ class _Instance:
         self.key = key
         self.watches = watches
         self.client: Client | None = None
-        self.why = ""
-        """Why there is no client, once `tried` is set."""
-        self.tried = trio.Event()
-        self.pause = 0.0
+        self.reason = ""
+        """Why there is no client, once `attempted` is set."""
+        self.attempted = trio.Event()
+        self.restart_delay = 0.0
         """Seconds to wait before it is started again."""
         self.waiting_calls: list[UpstreamCall] = []
         self.last_used = trio.current_time()
-        self.life = trio.CancelScope()
+        self.scope = trio.CancelScope()
 
     def idle_for(self) -> float:
         in_use = bool(self.waiting_calls) or len(self.watches) > 0
@@ -67,19 +67,19 @@ class _FailureRecord:
 
     def __init__(self) -> None:
         self.restarts = Restarts()
-        self.until = trio.current_time()
+        self.blocked_until = trio.current_time()
 
 
 class Instances:
-    """The instances of one server. `open_link` opens the link of one in a manner; `dialect` is what is known of that
-    now, and `listed` what is known of the server's lists; `nursery` holds their tasks."""
+    """The instances of one server. `open_link` opens the link of one in a dialect; `dialect` is what is known of that
+    now, and `lists` what is known of the server's lists; `nursery` holds their tasks."""
 
     def __init__(
         self,
         spec: ServerSpec,
         open_link: Callable[[Dialect], AbstractAsyncContextManager[Link]],
         dialect: Callable[[], Dialect],
-        listed: Listed,
+        lists: ServerLists,
         gate: Gate,
         log_levels: LogLevels,
         journal: Journal,
@@ -87,18 +87,18 @@ class Instances:
     ) -> None:
         self.spec = spec
         self._open_link = open_link
-        self._manner = dialect
-        self._listed = listed
+        self._dialect = dialect
+        self._lists = lists
         self._gate = gate
-        self._shows = partial(gate.definitions.is_visible, spec.id, Kind.RESOURCE)
+        self._is_visible = partial(gate.definitions.is_visible, spec.id, Kind.RESOURCE)
         self._log_levels = log_levels
         self._journal = journal
         self._nursery = nursery
         self._of_client: dict[Hashable, _Instance] = {}
         """By `Caller.instance_key`; those of one call, which have no key, are not in it."""
         self._live: set[_Instance] = set()
-        self._gone = trio.lowlevel.ParkingLot()
-        self._setbacks: dict[Hashable | None, _FailureRecord] = {}
+        self._released = trio.lowlevel.ParkingLot()
+        self._failure_records: dict[Hashable | None, _FailureRecord] = {}
         """By `_blamed_key`."""
         self._failures: deque[float] = deque(maxlen=MAX_STARTS * spec.max_instances)
         """The times at which instances failed to come up, of any caller, since one last came up."""
@@ -109,7 +109,7 @@ class Instances:
     async def wait_idle(self) -> None:
         """Wait until no instance is used."""
         while any(instance.waiting_calls for instance in self._live):
-            await self._gone.park()
+            await self._released.park()
 
     def drop_hidden(self) -> Steps[None]:
         """Have nobody watch what may not be known any more, at any of them."""
@@ -119,38 +119,38 @@ class Instances:
     def end(self) -> None:
         """End all of them."""
         for instance in self._live:
-            instance.life.cancel("the configuration has another in its place, or none")
+            instance.scope.cancel("the configuration has another in its place, or none")
 
     @asynccontextmanager
     async def lease(self, exchange: Exchange) -> AsyncIterator[UpstreamLease]:
-        """A seat for the exchange, for the block.
+        """A lease for the exchange, for the block.
 
         Raises:
             TooManyResources: as many instances live as may.
             Unavailable: it cannot be started.
         """
         key = exchange.caller.instance_key if self.spec.isolation is Isolation.PER_CLIENT else None
-        await self._room(key)
+        await self._wait_for_room(key)
         instance = self._of_client.get(key)
         if instance is None:
             instance = self._start(exchange.caller, key)
         # What it asks before the call is sent (many ask for roots at once) belongs to the call that it was started for.
-        guest = UpstreamCall(exchange, CallDeadline(float("inf")))
-        instance.waiting_calls.append(guest)
+        upstream_call = UpstreamCall(exchange, CallDeadline(float("inf")))
+        instance.waiting_calls.append(upstream_call)
         try:
-            await instance.tried.wait()
+            await instance.attempted.wait()
             if instance.client is None:
-                raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {instance.why}")
+                raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {instance.reason}")
             yield UpstreamLease(instance.client, instance.watches)
             if instance.client is not None:
                 self._succeeded(exchange.caller)
         finally:
-            instance.waiting_calls.remove(guest)
-            self._gone.unpark_all()
-            await guest.close()
+            instance.waiting_calls.remove(upstream_call)
+            self._released.unpark_all()
+            await upstream_call.close()
             instance.last_used = trio.current_time()
             if key is None:
-                instance.life.cancel("its call is over")
+                instance.scope.cancel("its call is over")
 
     def unwatch(self, uri: str, caller: Caller) -> None:
         """The caller watches this no more; its instance, if there is one, hears of it."""
@@ -169,25 +169,27 @@ class Instances:
         instance = self._of_client.pop(caller.instance_key, None)
         if instance is not None:
             instance.watches.forget(caller)
-            instance.life.cancel("its client is gone")
+            instance.scope.cancel("its client is gone")
 
-    def _setback(self, caller: Caller) -> _FailureRecord:
+    def _failure_record(self, caller: Caller) -> _FailureRecord:
         """How the starts for this caller went: what fails for one may work for another."""
-        culprit = _blamed_key(caller)
-        if culprit not in self._setbacks:
+        blamed = _blamed_key(caller)
+        if blamed not in self._failure_records:
             now = trio.current_time()
-            self._setbacks = {key: each for key, each in self._setbacks.items() if each.until + INSTANCE_TTL > now}
-            self._setbacks[culprit] = _FailureRecord()
-        return self._setbacks[culprit]
+            self._failure_records = {
+                key: each for key, each in self._failure_records.items() if each.blocked_until + INSTANCE_TTL > now
+            }
+            self._failure_records[blamed] = _FailureRecord()
+        return self._failure_records[blamed]
 
     def _succeeded(self, caller: Caller) -> None:
         """An instance was used and is still there: the next may be started, unless too many failed within WINDOW. Of
         single calls that makes up for those that failed; one of a client must live for a while first."""
-        setback, now = self._setback(caller), trio.current_time()
+        record, now = self._failure_record(caller), trio.current_time()
         if self.spec.isolation is Isolation.PER_CALL:
-            setback.restarts.failures = 0
-        if setback.restarts.within_intensity(now):
-            setback.until = now
+            record.restarts.failures = 0
+        if record.restarts.within_intensity(now):
+            record.blocked_until = now
 
     def _all_failed_until(self) -> float:
         """The time until which none is started for anybody, since so many did not come up within WINDOW. Those that
@@ -200,19 +202,19 @@ class Instances:
         instance = self._of_client.get(caller.instance_key)
         return None if instance is None else instance.client
 
-    async def _room(self, key: Hashable | None) -> None:
+    async def _wait_for_room(self, key: Hashable | None) -> None:
         """Wait while there is no room for another instance, and one that is ending will soon make some."""
         with trio.move_on_after(END_TIMEOUT):
             while (
                 len(self._live) >= self.spec.max_instances
                 and key not in self._of_client
-                and any(instance.life.cancel_called for instance in self._live)
+                and any(instance.scope.cancel_called for instance in self._live)
             ):
-                await self._gone.park()
+                await self._released.park()
 
     def _start(self, caller: Caller, key: Hashable | None) -> _Instance:
-        setback, now = self._setback(caller), trio.current_time()
-        wait = max(setback.until - now, self._all_failed_until() - now)
+        record, now = self._failure_record(caller), trio.current_time()
+        wait = max(record.blocked_until - now, self._all_failed_until() - now)
         if wait > 0:
             text = f"{self.spec.id} is unavailable: its last instance failed; the next may be started in {wait:.1f} s"
             raise Unavailable(self.spec.id, text)
@@ -220,9 +222,9 @@ class Instances:
             text = f"{self.spec.id} serves as many clients of its own as it may (max_instances: {len(self._live)})"
             self._journal.note(InstanceFailed(self.spec.id, "one more is wanted than max_instances allows"))
             raise TooManyResources(self.spec.id, f"{text}; try again later")
-        if setback.restarts.failures >= MAX_STARTS:  # one attempt shows whether it works again
-            setback.until = now + WINDOW
-        instance = _Instance(caller, key, ResourceWatches(self.spec.id, self.spec.timeout, self._shows))
+        if record.restarts.failures >= MAX_STARTS:  # one attempt shows whether it works again
+            record.blocked_until = now + WINDOW
+        instance = _Instance(caller, key, ResourceWatches(self.spec.id, self.spec.timeout, self._is_visible))
         self._live.add(instance)
         if key is not None:
             self._of_client[key] = instance
@@ -232,57 +234,57 @@ class Instances:
     async def _run(self, instance: _Instance) -> None:
         """One instance, from its start to its end. Lost while something is watched there, it is started again."""
         try:
-            with instance.life:
+            with instance.scope:
                 while True:
-                    delay = await self._live_once(instance)
+                    delay = await self._run_once(instance)
                     if not len(instance.watches):
                         return
                     await trio.sleep(delay)
-                    instance.tried = trio.Event()
+                    instance.attempted = trio.Event()
         finally:
             self._live.discard(instance)
-            self._gone.unpark_all()
-            self._part(instance, instance.why or "its instance was stopped")
+            self._released.unpark_all()
+            self._remove(instance, instance.reason or "its instance was stopped")
 
-    def _part(self, instance: _Instance, why: str) -> None:
+    def _remove(self, instance: _Instance, reason: str) -> None:
         """Nobody finds the instance any more; whoever waits for it waits in vain."""
         if self._of_client.get(instance.key) is instance:
             del self._of_client[instance.key]
-        self._lose(instance, why)
+        self._mark_lost(instance, reason)
 
-    def _lose(self, instance: _Instance, why: str) -> None:
+    def _mark_lost(self, instance: _Instance, reason: str) -> None:
         instance.client = None
-        instance.why = why
-        instance.tried.set()
+        instance.reason = reason
+        instance.attempted.set()
 
-    async def _live_once(self, instance: _Instance) -> float:
+    async def _run_once(self, instance: _Instance) -> float:
         """One connection, to its end. Seconds to wait before the next."""
-        why, instance.pause = "the connection ended", 0.0
+        reason, instance.restart_delay = "the connection ended", 0.0
         try:
             await self._connect(instance)
         except* CONNECT_FAILURES as group:
-            why = failure_reason(self.spec, group)
+            reason = failure_reason(self.spec, group)
         except* Exception as group:  # noqa: BLE001 - our own mistakes, too, stay with the one instance
             self._journal.note(InternalError(self.spec.id, group))
-            why = "of an internal error"
-        if not instance.pause:  # it was not lost while it was connected
-            instance.pause = self._failed(instance.caller, 0.0 if instance.tried.is_set() else None)
-        self._lose(instance, why)
-        self._journal.note(InstanceFailed(self.spec.id, why))
-        return instance.pause
+            reason = "of an internal error"
+        if not instance.restart_delay:  # it was not lost while it was connected
+            instance.restart_delay = self._failed(instance.caller, 0.0 if instance.attempted.is_set() else None)
+        self._mark_lost(instance, reason)
+        self._journal.note(InstanceFailed(self.spec.id, reason))
+        return instance.restart_delay
 
     def _failed(self, caller: Caller, ready_for: float | None, *, misused: bool = False) -> float:
         """Count a failure; seconds to wait before the next start. `ready_for`: None if it never was; `misused`: another
         one would fare no better."""
-        setback, now = self._setback(caller), trio.current_time()
-        setback.restarts.started(now)
+        record, now = self._failure_record(caller), trio.current_time()
+        record.restarts.started(now)
         if ready_for is None:
             self._failures.append(now)
-        delay = setback.restarts.failed(ready_for or 0.0, random.random(), now)
+        delay = record.restarts.failed(ready_for or 0.0, random.random(), now)
         # One that was connected may have failed by its call, and the next call is another. Several are a crash loop.
-        several = setback.restarts.failures > 1 or not setback.restarts.within_intensity(now)
+        several = record.restarts.failures > 1 or not record.restarts.within_intensity(now)
         if ready_for is None or misused or several:
-            setback.until = now + delay
+            record.blocked_until = now + delay
         return delay
 
     async def _connect(self, instance: _Instance) -> None:
@@ -300,14 +302,14 @@ class Instances:
             raise LinkLost(
                 "its command stands for another program than the one that was approved (colonnade definitions)"
             )
-        dialect = self._manner()
+        dialect = self._dialect()
         opening = open_client(
             spec,
             self._open_link(dialect),
             server_messages,
             self._gate,
             dialect,
-            self._listed,
+            self._lists,
             # A stateless client declares what it can with each request: another may declare more.
             ALL_ABILITIES if caller.abilities.retries else caller.abilities,
             # One of a client hears when its roots change; one of a call is gone before.
@@ -318,28 +320,28 @@ class Instances:
                 patience.deadline = float("inf")
                 follow_changes(nursery, client, server_messages, self._log_levels, instance.watches, caller)
                 instance.client = client
-                instance.tried.set()
+                instance.attempted.set()
                 self._failures.clear()
                 ready = trio.current_time()
-                nursery.start_soon(self._reap, instance)
+                nursery.start_soon(self._end_when_idle, instance)
                 await client.peer.ended.wait()
                 # At once: to end what is left of a child may take seconds, and the next call must not wait.
                 lost = client.peer.lost
                 # Counted here: the end of its call, which comes of this as well, cancels all that follows.
-                instance.pause = self._failed(caller, trio.current_time() - ready, misused=lost.misused)
+                instance.restart_delay = self._failed(caller, trio.current_time() - ready, misused=lost.misused)
                 if len(instance.watches):
-                    self._lose(instance, str(lost))
+                    self._mark_lost(instance, str(lost))
                 else:
-                    self._part(instance, str(lost))
+                    self._remove(instance, str(lost))
                 raise lost
 
-    async def _reap(self, instance: _Instance) -> None:
+    async def _end_when_idle(self, instance: _Instance) -> None:
         """End an instance that nobody has used for a while."""
         while True:
             await trio.sleep(max(self.spec.idle_timeout - instance.idle_for(), 0.01))
             if instance.idle_for() >= self.spec.idle_timeout:
-                self._part(instance, "nobody used it")
-                instance.life.cancel("nobody uses it")
+                self._remove(instance, "nobody used it")
+                instance.scope.cancel("nobody uses it")
 
 
 def _blamed_key(caller: Caller) -> Hashable | None:

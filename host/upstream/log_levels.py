@@ -27,49 +27,49 @@ class LogLevels:
 
     def __init__(self) -> None:
         self._wanted: dict[Caller, str] = {}
-        self._lately: dict[tuple[str | None, str], float] = {}
+        self._recent: dict[tuple[str | None, str], float] = {}
         """Until when levels of requests that are over still count, by their endpoint."""
         self.version = 0
         """Another one whenever a level may be another."""
-        self._moved = trio.lowlevel.ParkingLot()
+        self._waiters = trio.lowlevel.ParkingLot()
 
     def callers(self, server: str) -> Collection[Caller]:
         """Whoever has set a level and may hear of this server."""
         return [caller for caller in self._wanted if caller.endpoint in (None, server)]
 
-    def want(self, caller: Caller, level: str) -> None:
+    def set_level(self, caller: Caller, level: str) -> None:
         self._wanted[caller] = level
-        self._move()
+        self._on_changed()
 
     def forget(self, caller: Caller) -> None:
         level = self._wanted.pop(caller, None)
         if level is None:
             return
         if caller.abilities.retries:
-            self._lately[caller.endpoint, level] = trio.current_time() + RECENT
-        self._move()
+            self._recent[caller.endpoint, level] = trio.current_time() + RECENT
+        self._on_changed()
 
-    def _move(self) -> None:
+    def _on_changed(self) -> None:
         self.version += 1
-        self._moved.unpark_all()
+        self._waiters.unpark_all()
 
-    def level(self, server: str, caller: Caller | None) -> tuple[str | None, float]:
+    def wanted_level(self, server: str, caller: Caller | None) -> tuple[str | None, float]:
         """What is wanted of a server by `caller`, or (None) by the most demanding of all who hear of it; and when that
         ends by itself."""
         callers = self.callers(server) if caller is None else (caller,)
-        lately = self._counting(server) if caller is None else {}
+        lately = self._recent_levels(server) if caller is None else {}
         level = most_verbose([*(self._wanted[each] for each in callers if each in self._wanted), *lately])
         return level, min(lately.values(), default=math.inf)
 
-    async def changed(self) -> None:
+    async def wait_changed(self) -> None:
         """Until another level may be wanted of some server."""
-        await self._moved.park()
+        await self._waiters.park()
 
-    def _counting(self, server: str) -> dict[str, float]:
+    def _recent_levels(self, server: str) -> dict[str, float]:
         """The levels of requests that are over but still count, and until when."""
         now = trio.current_time()
         found: dict[str, float] = {}
-        for (endpoint, level), until in self._lately.items():
+        for (endpoint, level), until in self._recent.items():
             if endpoint in (None, server) and until > now:
                 found[level] = max(until, found.get(level, until))
         return found
@@ -84,32 +84,32 @@ class LogLevelSync:
         self._server = server
         self._peer = peer
         self._caller = caller
-        self._seen: int | None = -1
+        self._sent_version: int | None = -1
         """The version of the levels that the server was told of last; None while nobody is to wait for another."""
-        self._told = trio.lowlevel.ParkingLot()
+        self._waiters = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
         """Until cancelled. One request at a time, and only when the level changes; the server may say to it what it
         likes."""
-        asked: str | None = None
+        requested: str | None = None
         try:
             while True:
-                self._seen = self._log_levels.version
-                self._told.unpark_all()
-                level, until = self._log_levels.level(self._server, self._caller)
-                if level is None or level == asked:
+                self._sent_version = self._log_levels.version
+                self._waiters.unpark_all()
+                level, until = self._log_levels.wanted_level(self._server, self._caller)
+                if level is None or level == requested:
                     with trio.move_on_at(until):
-                        await self._log_levels.changed()
+                        await self._log_levels.wait_changed()
                     continue
-                asked, self._seen = level, None
+                requested, self._sent_version = level, None
                 with trio.move_on_after(SET_LEVEL_TIMEOUT), suppress(PeerError, BrokenAnswer, LinkLost):
                     await self._peer.request(SET_LEVEL, encode({"level": level}), internal_call())
         finally:
-            self._seen = None
-            self._told.unpark_all()
+            self._sent_version = None
+            self._waiters.unpark_all()
 
     async def apply(self) -> None:
         """Until the level that is wanted now is on its way: what is sent after that comes after it, where the transport
         has an order. Nobody waits for the server to agree, nor to a level before."""
-        while self._seen not in (None, self._log_levels.version):
-            await self._told.park()
+        while self._sent_version not in (None, self._log_levels.version):
+            await self._waiters.park()

@@ -56,12 +56,12 @@ LATE_INITIALIZE_WAIT = 1.0
 class Dialect:
     """How a server wants to be spoken to, as far as that is known; kept from one connection to the next.
 
-    `may_be_stateless` and `may_shake_hands` are what is still possible; of a server that may do both it is found out.
+    `may_be_stateless` and `may_be_handshake` are what is still possible; of a server that may do both it is found out.
     """
 
     may_be_stateless: bool = True
-    may_shake_hands: bool = True
-    greets_silence: bool = True
+    may_be_handshake: bool = True
+    initialize_on_silence: bool = True
     """Whether a program that may do both, and says nothing, is greeted: it may not know the question, or be slow."""
     older: bool = False
     """Whether it turned out to speak the transport of old (HTTP+SSE)."""
@@ -76,9 +76,9 @@ class StatelessOnly(LinkLost):
 
 
 async def negotiate(
-    link: Link, peer: Peer[T], asks: Mapping[str, object], dialect: Dialect, *, exits: bool
+    link: Link, peer: Peer[T], capabilities: Mapping[str, object], dialect: Dialect, *, is_process: bool
 ) -> NegotiatedServer:
-    """Open the conversation with a server, which may ask for `asks`, and settle the link on its revision.
+    """Open the conversation with a server, which may ask for `capabilities`, and settle the link on its revision.
 
     Args:
         exits: it is a program: it may exit or say nothing when it is asked too early. What is at a URL always answers,
@@ -90,49 +90,49 @@ async def negotiate(
         UnsupportedRevision: it speaks only revisions that we do not speak.
     """
     if not dialect.may_be_stateless:
-        return await initialize(link, peer, asks)
-    probe = _Probe(peer, asks)
+        return await initialize(link, peer, capabilities)
+    probe = _Probe(peer, capabilities)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(probe.run)
-        impatient = exits and dialect.may_shake_hands and dialect.greets_silence
+        impatient = is_process and dialect.may_be_handshake and dialect.initialize_on_silence
         with trio.move_on_after(PROBE_TIMEOUT if impatient else float("inf")):
             await probe.ended.wait()
         try:
-            offered = await _probe_and_decide(link, peer, asks, dialect, probe, exits)
+            negotiated = await _probe_and_decide(link, peer, capabilities, dialect, probe, is_process)
         finally:
             nursery.cancel_scope.cancel("the server has been found out")
-    return offered
+    return negotiated
 
 
 async def _probe_and_decide(
-    link: Link, peer: Peer[T], asks: Mapping[str, object], dialect: Dialect, probe: _Probe, exits: bool
+    link: Link, peer: Peer[T], capabilities: Mapping[str, object], dialect: Dialect, probe: _Probe, is_process: bool
 ) -> NegotiatedServer:
     if probe.lost is not None:
-        if exits and dialect.may_shake_hands:
+        if is_process and dialect.may_be_handshake:
             raise HandshakeOnly(str(probe.lost)) from probe.lost
         raise probe.lost
     verdict = probe.verdict
     if verdict is None:
-        return await initialize_while_probing(link, peer, asks, probe)
+        return await initialize_while_probing(link, peer, capabilities, probe)
     if isinstance(verdict, Stateless):
         return _settle_stateless(link, verdict)
-    if isinstance(verdict, Incompatible) or not dialect.may_shake_hands:
+    if isinstance(verdict, Incompatible) or not dialect.may_be_handshake:
         raise UnsupportedRevision(
             verdict.why if isinstance(verdict, Incompatible) else "it speaks none that is stateless"
         )
-    return await initialize(link, peer, asks)
+    return await initialize(link, peer, capabilities)
 
 
 async def initialize_while_probing(
-    link: Link, peer: Peer[T], asks: Mapping[str, object], probe: _Probe
+    link: Link, peer: Peer[T], capabilities: Mapping[str, object], probe: _Probe
 ) -> NegotiatedServer:
     """Greet a program that has said nothing yet. It shakes hands if it takes the greeting, in time if it is stateless;
     otherwise its answer to the first question counts."""
     answer: Raw | None = None
     problem: PeerError | BrokenAnswer | LinkLost | None = None
     try:
-        with probe.patience:
-            answer = await peer.request(INITIALIZE, initialize_params(VERSION, asks))
+        with probe.initialize_scope:
+            answer = await peer.request(INITIALIZE, initialize_params(VERSION, capabilities))
     except (PeerError, BrokenAnswer, LinkLost) as found:
         problem = found
     if answer is not None:
@@ -155,23 +155,23 @@ async def initialize_while_probing(
 
 
 def _settle_stateless(link: Link, verdict: Stateless) -> NegotiatedServer:
-    link.settle(verdict.offer.revision)
-    return verdict.offer
+    link.settle(verdict.negotiated.revision)
+    return verdict.negotiated
 
 
 class _Probe:
     """The question and what came of it: `verdict`, or `lost`, once `ended` is set.
 
-    `patience` is for whoever greets the server meanwhile: it ends some time after the server says that it is stateless.
-    """
+    `initialize_scope` is for whoever greets the server meanwhile: it ends some time after the server says that it is
+    stateless."""
 
-    def __init__(self, peer: Peer[T], asks: Mapping[str, object]) -> None:
+    def __init__(self, peer: Peer[T], capabilities: Mapping[str, object]) -> None:
         self._peer = peer
-        self._asks = asks
+        self._capabilities = capabilities
         self.verdict: Verdict | None = None
         self.lost: LinkLost | None = None
         self.ended = trio.Event()
-        self.patience = trio.CancelScope()
+        self.initialize_scope = trio.CancelScope()
 
     async def run(self) -> None:
         try:
@@ -180,13 +180,13 @@ class _Probe:
                 verdict = await self._ask(verdict.revision, again=False)
             self.verdict = verdict
             if isinstance(verdict, Stateless):
-                self.patience.deadline = trio.current_time() + LATE_INITIALIZE_WAIT
+                self.initialize_scope.deadline = trio.current_time() + LATE_INITIALIZE_WAIT
         except LinkLost as lost:
             self.lost = lost
         self.ended.set()
 
     async def _ask(self, revision: Revision, *, again: bool) -> Verdict:
-        params = discover_params(revision, self._asks, VERSION)
+        params = discover_params(revision, self._capabilities, VERSION)
         headers = tuple(headers_for(DISCOVER, params, revision))
         try:
             return verdict_of_result(
@@ -216,10 +216,10 @@ def era_change_in(refusal: PeerError) -> EraChanged | None:
     return EraChanged("it shakes hands no more: it is another server by now")
 
 
-async def check_still_stateless(peer: Peer[T], asks: Mapping[str, object]) -> LinkLost | None:
-    """Ask a server that was met as stateless who it is: None if it still is; else why it is lost, OtherNow if it is
+async def check_still_stateless(peer: Peer[T], capabilities: Mapping[str, object]) -> LinkLost | None:
+    """Ask a server that was met as stateless who it is: None if it still is; else why it is lost, EraChanged if it is
     there and is another."""
-    probe = _Probe(peer, asks)
+    probe = _Probe(peer, capabilities)
     await probe.run()
     if probe.lost is None and not isinstance(probe.verdict, Stateless):
         return EraChanged("it does not speak the revision any more that it did")
@@ -237,27 +237,30 @@ async def check_still_handshake(peer: Peer[T]) -> EraChanged | None:
     return None
 
 
-async def initialize(link: Link, peer: Peer[T], asks: Mapping[str, object]) -> NegotiatedServer:
-    """Open the conversation as its client, which may be asked for `asks` (2025-11-25, "Lifecycle / Initialization").
+async def initialize(link: Link, peer: Peer[T], capabilities: Mapping[str, object]) -> NegotiatedServer:
+    """Open the conversation as its client, which may be asked for `capabilities` (2025-11-25, "Lifecycle /
+    Initialization").
 
     Raises:
         PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
         UnsupportedRevision: it answered with a revision that we do not speak.
     """
-    return await _read_initialize_result(link, peer, await peer.request(INITIALIZE, initialize_params(VERSION, asks)))
+    return await _read_initialize_result(
+        link, peer, await peer.request(INITIALIZE, initialize_params(VERSION, capabilities))
+    )
 
 
 async def _read_initialize_result(link: Link, peer: Peer[T], answer: Raw) -> NegotiatedServer:
     """Conclude the handshake with a server that has answered the greeting; raises as `initialize` does."""
     try:
-        offered = read_initialize_result(_bounded_result(answer))
+        negotiated = read_initialize_result(_bounded_result(answer))
     except UnsupportedRevision as problem:
         raise UnsupportedRevision(f"it speaks {problem}") from None
     except ValueError as problem:
         raise BrokenAnswer(str(problem)) from None
-    link.settle(offered.revision)
+    link.settle(negotiated.revision)
     await peer.notify(INITIALIZED)
-    return offered
+    return negotiated
 
 
 def _bounded_result(answer: Raw) -> Raw:
@@ -273,18 +276,18 @@ def _bounded_result(answer: Raw) -> Raw:
     return answer
 
 
-async def ask(
+async def internal_request(
     peer: Peer[T],
     revision: Revision,
-    asks: Mapping[str, object],
+    capabilities: Mapping[str, object],
     method: str,
     params: Raw | None,
     *,
     subject: T | None = None,
     param_headers: Iterable[ParamHeader] = (),
 ) -> Raw:
-    """Ask a server for something of its own, on no client's behalf: the result as it came. `asks` is what it may ask
-    for meanwhile, `param_headers_of` what headers repeat of the arguments.
+    """Ask a server for something of its own, on no client's behalf: the result as it came. `capabilities` is what it
+    may ask for meanwhile, `param_headers_of` what headers repeat of the arguments.
 
     Raises:
         PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
@@ -292,6 +295,6 @@ async def ask(
     if not revision.stateless:
         return await peer.request(method, params, subject)
     found = {} if params is None else members(params)
-    stated = with_envelope(found, revision, asks, level=None, client_version=VERSION, token=None)
+    stated = with_envelope(found, revision, capabilities, level=None, client_version=VERSION, token=None)
     headers = tuple(headers_for(method, stated, revision, param_headers))
     return await peer.request(method, encode_object(stated), subject, headers)

@@ -29,7 +29,7 @@ from host.protocol.methods import LISTINGS, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.upstream.backoff import HEALTHY_AFTER, Pace, Restarts
 from host.upstream.catalog_sync import CatalogSync
-from host.upstream.client import Client, Listed
+from host.upstream.client import Client, ServerLists
 from host.upstream.connection import (
     CONNECT_FAILURES,
     OpenLink,
@@ -150,11 +150,11 @@ class Upstream:
         return UpstreamLease(self.ready_client(), self.watches)
 
     @property
-    def listed(self) -> Listed:
+    def listed(self) -> ServerLists:
         """What each client of this server knows of its lists."""
         tool, suspect = partial(self._catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
         hold = partial(self._catalog.memory.hold, server_owner(self.spec.id), Use.MESSAGES, 0)
-        return Listed(tool, suspect, self._read_tools, self._wait_until_read, hold)
+        return ServerLists(tool, suspect, self._read_tools, self._wait_until_read, hold)
 
     async def _read_tools(self) -> None:
         if self._catalog_sync is not None:
@@ -234,7 +234,7 @@ class Upstream:
             self.dialect = replace(self.dialect, may_be_stateless=False)
             return True
         if isinstance(problem, StatelessOnly):
-            self.dialect = replace(self.dialect, may_shake_hands=False)
+            self.dialect = replace(self.dialect, may_be_handshake=False)
             return True
         # The transport of old (2025-11-25, "Transports / Backwards Compatibility").
         if self.dialect.older or not (isinstance(problem, LinkLost) and problem.may_be_older):
@@ -288,7 +288,7 @@ class Upstream:
                 self.negotiated = client.negotiated
                 stateless = client.negotiated.revision.stateless
                 # It may have been greeted because it was slow, and may yet end for that: the next one is not.
-                self.dialect = replace(self.dialect, may_be_stateless=stateless, greets_silence=not stateless)
+                self.dialect = replace(self.dialect, may_be_stateless=stateless, initialize_on_silence=not stateless)
                 self.last_dialect, self._did_connect = self.dialect, True
                 if client.negotiated.unreadable:
                     text = f"its instructions are left out, since clients could not read them: {LONE_SURROGATE}"
@@ -297,7 +297,7 @@ class Upstream:
                 await self._catalog.slices.run(observing)
                 catalog_sync = CatalogSync(client, self._catalog, self._gate, self._journal, self._pace)
                 server_messages.on_lists_changed = catalog_sync.mark_changed
-                await catalog_sync.begin()
+                await catalog_sync.read_all()
                 if client.peer.ended.is_set():
                     raise client.peer.lost
                 startup.deadline = float("inf")
@@ -328,7 +328,7 @@ class Upstream:
 def configured_dialect(spec: ServerSpec) -> Dialect:
     """What the configuration says of how the server wants to be spoken to."""
     return Dialect(
-        may_be_stateless=spec.protocol is not Protocol.LEGACY, may_shake_hands=spec.protocol is not Protocol.MODERN
+        may_be_stateless=spec.protocol is not Protocol.LEGACY, may_be_handshake=spec.protocol is not Protocol.MODERN
     )
 
 

@@ -43,14 +43,14 @@ def test_a_version_that_both_speak_is_the_end_of_asking() -> None:
     for versions in ((NEW,), (OLD, NEW), (UNKNOWN, NEW, OLD)):
         verdict = answered(*versions)
         assert isinstance(verdict, Stateless)
-        assert verdict.offer.revision is LATEST
-        assert verdict.offer.capabilities == {"tools"}
+        assert verdict.negotiated.revision is LATEST
+        assert verdict.negotiated.capabilities == {"tools"}
 
 
 def test_colonnade_would_find_itself() -> None:
     verdict = verdict_of_result(discovery("1.2", None))
     assert isinstance(verdict, Stateless)
-    assert verdict.offer.server == "colonnade 1.2"
+    assert verdict.negotiated.server == "colonnade 1.2"
 
 
 @pytest.mark.parametrize("name", LEGACY)

@@ -108,7 +108,7 @@ def test_what_is_at_once_is_within_the_intensity_too(starts: int, since: float, 
 
 
 def waits(pace: Pace, now: float = 1e6, *, since_last: float, took: float = 0.0) -> float:
-    pace.last = now - since_last
+    pace.last_read = now - since_last
     return pace.next(now, took=took)[1]
 
 
@@ -139,7 +139,7 @@ def test_a_list_that_flaps_for_ever_is_read_some_thirty_times_an_hour(every: flo
         now += every  # the next change is announced
         now += pace.next(now, took=0.0)[1]
         read += 1
-        pace.read(now, changed=True)
+        pace.on_read(now, changed=True)
     assert read <= 10 * 35 + 20
     assert waits(pace, now + 3 * HALF_LIFE, since_last=3 * HALF_LIFE) == MIN_PAUSE
 
@@ -149,27 +149,27 @@ def test_a_few_changes_in_a_row_wait_for_nothing() -> None:
     for number in range(int(CALM_AFTER)):
         assert waits(pace, now=2.0 * number, since_last=2.0) == MIN_PAUSE
         assert pace.rest(2.0 * number) <= 0
-        pace.read(2.0 * number, changed=True)
+        pace.on_read(2.0 * number, changed=True)
 
 
 def test_only_what_changed_is_counted_and_the_first_reading_is_no_change() -> None:
     pace = Pace()
-    pace.read(0.0, changed=True)
+    pace.on_read(0.0, changed=True)
     assert pace.changes == 0
-    pace.read(1.0, changed=False)
+    pace.on_read(1.0, changed=False)
     assert pace.changes == 0
-    pace.read(2.0, changed=True)
+    pace.on_read(2.0, changed=True)
     assert pace.changes == 1
 
 
 def test_a_list_that_takes_long_to_read_is_left_alone_for_longer_whoever_waits() -> None:
-    assert Pace(last=0.0).next(0.0, took=0.0)[0] == MIN_PAUSE
-    least, wait = Pace(last=0.0).next(0.0, took=2.0)
+    assert Pace(last_read=0.0).next(0.0, took=0.0)[0] == MIN_PAUSE
+    least, wait = Pace(last_read=0.0).next(0.0, took=2.0)
     assert least == wait == 2.0 * READ_SHARE
-    assert Pace(last=0.0).next(0.0, took=1000.0)[0] == MAX_PAUSE
+    assert Pace(last_read=0.0).next(0.0, took=1000.0)[0] == MAX_PAUSE
 
 
 def test_the_time_since_a_list_was_read_counts_as_time_that_it_was_left_alone() -> None:
-    assert Pace(last=0.0).next(3.0, took=2.0)[0] == 2.0 * READ_SHARE - 3.0
-    assert Pace(last=0.0).next(25.0, took=2.0) == (MIN_PAUSE, MIN_PAUSE)
-    assert Pace(last=0.0).next(MAX_PAUSE, took=1000.0)[0] == MIN_PAUSE
+    assert Pace(last_read=0.0).next(3.0, took=2.0)[0] == 2.0 * READ_SHARE - 3.0
+    assert Pace(last_read=0.0).next(25.0, took=2.0) == (MIN_PAUSE, MIN_PAUSE)
+    assert Pace(last_read=0.0).next(MAX_PAUSE, took=1000.0)[0] == MIN_PAUSE

@@ -219,7 +219,7 @@ def test_levels_of_those_who_are_gone_are_forgotten() -> None:
     levels = LogLevels()
     callers = [Caller("x", None), Caller("x", "a"), Caller("x", "b")]
     for caller in callers:
-        levels.want(caller, "info")
+        levels.set_level(caller, "info")
     assert list(levels.callers("a")) == callers[:2]
     for caller in [*callers, Caller("x", None)]:
         levels.forget(caller)

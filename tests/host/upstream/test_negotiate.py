@@ -47,7 +47,7 @@ NEW = LATEST.name
 DISCOVERY = {"resultType": "complete", "supportedVersions": [NEW], "capabilities": {"tools": {}}, "instructions": "Do."}
 GREETING = {"protocolVersion": LATEST_LEGACY.name, "capabilities": {"tools": {}}, "serverInfo": {}}
 HANDSHAKE_ONLY = Dialect(may_be_stateless=False)
-STATELESS_ONLY = Dialect(may_shake_hands=False)
+STATELESS_ONLY = Dialect(may_be_handshake=False)
 
 
 class Far:
@@ -109,7 +109,7 @@ class Begun:
 
     async def run(self, peer: Peer[Any], manner: Dialect, exits: bool) -> None:
         try:
-            self.offer = await negotiate(self.link, peer, {"roots": {}}, manner, exits=exits)
+            self.offer = await negotiate(self.link, peer, {"roots": {}}, manner, is_process=exits)
         except* (LinkLost, PeerError, BrokenAnswer, ValueError) as group:
             self.problem = first_exception(group)
         self.ended.set()
@@ -490,7 +490,7 @@ async def test_a_slow_program_of_no_revision_in_common_that_exits_at_the_handsha
 
 async def test_a_program_that_was_met_before_is_not_greeted_for_its_silence(autojump_clock: MockClock) -> None:
     """But it is if it says that it does not know the question: it was replaced."""
-    async with beginning(Dialect(greets_silence=False)) as (server, begun):
+    async with beginning(Dialect(initialize_on_silence=False)) as (server, begun):
         asked = await server.hears("server/discover")
         await trio.sleep(60)
         assert server.more() == []
@@ -701,7 +701,7 @@ async def test_what_each_answer_over_http_leads_to(status: int, body: bytes, kin
                 open_http(server.url, {}, lambda what, detail: None) as link,
                 open_peer(link, NullHandler()) as peer,
             ):
-                ended = (await negotiate(link, peer, {}, Dialect(), exits=False)).revision.name
+                ended = (await negotiate(link, peer, {}, Dialect(), is_process=False)).revision.name
         except* UnsupportedRevision:
             ended = "refusal"
         except* HttpRefused:
