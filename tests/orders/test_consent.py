@@ -47,7 +47,7 @@ from tests.kit.memory import MemoryLink
 from tests.kit.scripts import Step, scripts
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, open_world
 
-PLAYED = int(os.environ.get("COLONNADE_CONSENT_SCRIPTS", "50"))
+PLAYED = int(os.environ.get("COLONNADE_CONSENT_SCRIPTS", "200"))
 """Scripts that each of the SHARDS plays; more of them for a run that has the time."""
 SHARDS = 2
 STATELESS = "2026-07-28"
