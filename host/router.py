@@ -35,7 +35,7 @@ from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoC
 from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
 from host.names import SEPARATOR, inward_uri, matching_templates, outward_uri, server_of_name
-from host.policy.gate import Gate
+from host.policy.gate import ConfirmationRequired, Gate, NotVisible
 from host.policy.permits import CallPermit
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import as_relayed, means_not_found, uri_in
@@ -399,15 +399,13 @@ class Router:
     async def _admit_and_send(self, exchange: Exchange, target: ResolvedName) -> Answer:
         server, kind = self._reachable(target), target.kind
         exists = kind is Kind.RESOURCE or target.entry is not None
-        permit = await self._gate.admit(exchange, server, kind, target.inward, exists=exists)
-        if permit is None and kind is Kind.RESOURCE:
-            raise _not_found(kind, target.asked)
-        if permit is None:
-            raise self._refresh_and_not_found(server, kind, target.asked)
         try:
-            return await self._send(exchange, permit, target.asked)
-        finally:
-            self._gate.release(permit)
+            async with self._gate.passage(exchange, server, kind, target.inward, exists=exists) as permit:
+                return await self._send(exchange, permit, target.asked)
+        except NotVisible:
+            if kind is Kind.RESOURCE:
+                raise _not_found(kind, target.asked) from None
+            raise self._refresh_and_not_found(server, kind, target.asked) from None
 
     async def _wait_for_server(self, endpoint: str | None, kind: Kind, name: str) -> None:
         """Wait for the server that is to be asked, shortly after the start: whoever has no session comes at once. A URI
@@ -429,31 +427,34 @@ class Router:
             target.entry is not None or target.by_listing or (kind is Kind.RESOURCE and self._lists(server, inward))
         )
         try:
-            permit = self._gate.admit_without_confirmation(exchange, server, kind, inward, exists=exists)
-        except Forbidden:  # nobody is asked about every letter that is typed
-            return Answered(NO_COMPLETION)
-        if permit is None:
-            raise self._refresh_and_not_found(server, kind, name)
-        async with self._gate.policies.meter(server).slot(), self._upstreams.lease(server, exchange) as lease:
-            if not lease.client.negotiated.has_completions:
-                return Answered(NO_COMPLETION)
-            try:
-                answer = await lease.client.call(permit)
-                if isinstance(answer, Answered):
-                    self._gate.policies.meter(server).check_result_size(len(answer.result))
-                return answer
-            except ServerErrorResponse as refusal:
-                if refusal.code == METHOD_NOT_FOUND:
+            async with (
+                self._gate.passage(exchange, server, kind, inward, exists=exists, confirm=False) as permit,
+                self._upstreams.lease(server, exchange) as lease,
+            ):
+                if not lease.client.negotiated.has_completions:
                     return Answered(NO_COMPLETION)
-                raise self._translate_error(refusal, permit, name) from None
+                meter = self._gate.policies.meter(server)
+                try:
+                    answer = await lease.client.call(permit)
+                except ServerErrorResponse as refusal:
+                    if refusal.code == METHOD_NOT_FOUND:
+                        return Answered(NO_COMPLETION)
+                    raise self._translate_error(refusal, permit, name) from None
+                if isinstance(answer, Answered):
+                    meter.check_result_size(len(answer.result))
+                return answer
+        except ConfirmationRequired:  # nobody is asked about every letter that is typed
+            return Answered(NO_COMPLETION)
+        except NotVisible:
+            raise self._refresh_and_not_found(server, kind, name) from None
 
     async def _send(self, exchange: Exchange, permit: CallPermit, name: str) -> Answer:
         """Have the server answer, and give the answer outward names and a form that the caller can read."""
         method = TARGETED[exchange.request.method]
         if exchange.round is not None and exchange.round.server not in (None, permit.server):
             raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
-        meter = self._gate.policies.meter(permit.server)
-        async with meter.slot(), self._upstreams.lease(permit.server, exchange) as lease:
+        meter = self._gate.policies.meter(permit.server)  # while the call runs, the configuration may lose its server
+        async with self._upstreams.lease(permit.server, exchange) as lease:
             if method.capability not in lease.client.negotiated.capabilities:
                 raise _not_found(permit.kind, name)
             try:

@@ -9,8 +9,8 @@ who give them, `server_requests` the way back. They know nothing of the gate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 
 from msgspec import Raw
 
@@ -32,6 +32,14 @@ from host.policy.rules import RuleDecision
 from host.policy.server_requests import ServerRequests
 from host.protocol.methods import CALL, TARGETED, Kind
 from host.sanitize import visible
+
+
+class NotVisible(Exception):
+    """What a request is for may not be known to its caller, or is not there: the answer is the same."""
+
+
+class ConfirmationRequired(Forbidden):
+    """A person would have to be asked, about something that nobody is asked about."""
 
 
 class Gate:
@@ -67,6 +75,30 @@ class Gate:
         """The caller is gone, and what was allowed for its session with it."""
         if caller.session is not None:
             self.authorizer.end_session(caller.session)
+
+    @asynccontextmanager
+    async def passage(
+        self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True, confirm: bool = True
+    ) -> AsyncIterator[CallPermit]:
+        """The permit to reach the entry, for the block, which is one of the calls that the server may run at once. With
+        `confirm` False, no person is asked.
+
+        Raises:
+            NotVisible: there is no such entry for this caller.
+            TooManyRequests: see `Meter.slot`.
+            ColonnadeError: as `admit` and `admit_without_confirmation` say.
+        """
+        if confirm:
+            permit = await self.admit(exchange, server, kind, name, exists=exists)
+        else:
+            permit = self.admit_without_confirmation(exchange, server, kind, name, exists=exists)
+        if permit is None:
+            raise NotVisible
+        try:
+            async with self.policies.meter(server).slot():
+                yield permit
+        finally:
+            self.release(permit)
 
     async def admit(
         self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True
@@ -110,7 +142,7 @@ class Gate:
         """The same for what follows the verdict of an entry and is nothing to ask a person about.
 
         Raises:
-            Forbidden: it would have to be asked about, and no grant for it is there.
+            ConfirmationRequired: it would have to be asked about, and no grant for it is there.
             StaleApproval: the entry is held back.
         """
         if not self.definitions.check_usable(server, kind, name, exists):
@@ -123,7 +155,8 @@ class Gate:
             access = self._access_request(exchange, server, kind, name, EMPTY_OBJECT, decision)
             grant = self.authorizer.grants.find(access)
             if grant is None or grant.scope is Scope.ONCE:  # what was given for one call is not spent on this
-                raise Forbidden(server, f"this {kind.value} of {server} needs a person's consent, which was not given")
+                why = f"this {kind.value} of {server} needs a person's consent, which was not given"
+                raise ConfirmationRequired(server, why)
         return CallPermit(ISSUER, exchange, server, kind, name, decision, epoch, access, grant)
 
     def release(self, permit: CallPermit) -> None:
