@@ -64,8 +64,8 @@ class _Waiter(Generic[T]):
 
 class OutstandingRequests(Generic[T]):
     """The requests in flight. Each may have a subject: what it is sent for, which the other side's own messages are
-    held against (`subject_of`, `subjects`). Of one that was abandoned no more is kept than `whose` says of it, and who
-    takes a result that comes late."""
+    held against (`subject_of`, `subjects`). Of one that was abandoned no more is kept than `owner_of` says of it, and
+    who takes a result that comes late."""
 
     def __init__(self, owner_of: Callable[[T], Hashable] = id) -> None:
         self._owner_of = owner_of
@@ -181,14 +181,14 @@ class OutstandingRequests(Generic[T]):
             ValueError: it has no token.
         """
         try:
-            found = members(notice.params or b"")
-            token = value(found[TOKEN])
+            params = members(notice.params or b"")
+            token = value(params[TOKEN])
         except (ValueError, KeyError):
             raise ValueError("a progress notification without a token") from None
         report = self._progress.get(token) if type(token) is int else None
         if report is None:
             return f"{token!r:.80}"
-        report(found)
+        report(params)
         return None
 
     def fail_all(self, lost: LinkLost) -> None:

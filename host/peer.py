@@ -114,7 +114,7 @@ class Peer(Generic[T]):
         self._nursery = nursery
         self._outstanding: OutstandingRequests[T] = OutstandingRequests(handler.owner_of)
         self._incoming: Incoming[trio.CancelScope] = Incoming()
-        self._refusing = 0
+        self._refusal_count = 0
         self.ended = trio.Event()
         self.lost = LinkLost("the connection was closed")
         self.last_received_at = trio.current_time()
@@ -198,7 +198,7 @@ class Peer(Generic[T]):
         self._handler.on_dropped("message too long" if too_long else "invalid message", message.why)
         if message.answers:
             self._outstanding.on_response(message)
-        elif too_long and message.id is not None and self._refusing < MAX_INCOMING:
+        elif too_long and message.id is not None and self._refusal_count < MAX_INCOMING:
             self._refuse_soon(message.id, TOO_LARGE, message.why)
 
     def _on_notification(self, notice: Notification, about: Id | None) -> None:
@@ -225,7 +225,7 @@ class Peer(Generic[T]):
                 self._handler.on_dropped("unknown progress token", unknown)
 
     def _on_request(self, request: Request, about: Id | None) -> None:
-        if self._refusing >= MAX_INCOMING:
+        if self._refusal_count >= MAX_INCOMING:
             self._handler.on_dropped("too many requests", f"{request.method:.80}")
         elif request.id in self._incoming:
             # An error under this id would end the request that is being served, which may be the same one once more.
@@ -255,14 +255,14 @@ class Peer(Generic[T]):
             self._incoming.end(id, scope)
 
     def _refuse_soon(self, id: Id, code: int, why: str) -> None:
-        self._refusing += 1
+        self._refusal_count += 1
         self._nursery.start_soon(self._refuse, Failure(ErrorBody(code, why), id))
 
     async def _refuse(self, refusal: Failure) -> None:
         try:
             await self._reply(refusal, None)
         finally:
-            self._refusing -= 1
+            self._refusal_count -= 1
 
     async def _reply(self, answer: Success | Failure, about: Id | None) -> None:
         try:
@@ -271,8 +271,8 @@ class Peer(Generic[T]):
             return  # whoever asked is gone; the link itself reports its end
 
 
-def _is_large(raw: Raw, size: int, most: int) -> bool:
-    return len(raw) > size or has_more_tokens(bytes(raw), most)
+def _is_large(raw: Raw, max_bytes: int, max_tokens: int) -> bool:
+    return len(raw) > max_bytes or has_more_tokens(bytes(raw), max_tokens)
 
 
 def _has_too_many_tokens(params: bytes) -> bool:

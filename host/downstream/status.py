@@ -74,7 +74,7 @@ def _server(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, journal:
         "transport": "stdio"
         if not isinstance(upstream.spec, HttpServer)
         else "sse"
-        if upstream.dialect.older
+        if upstream.dialect.http_sse
         else "http",
         "state": "disabled",
         "detail": describe_state(state),

@@ -66,21 +66,21 @@ def verdict_of_result(result: Raw) -> Verdict:
     return _without_envelope(found.versions) if found.versions else Handshake()
 
 
-def verdict_of_error(code: int, data: Raw | None, *, asked: str, again: bool = True) -> Verdict:
+def verdict_of_error(code: int, data: Raw | None, *, asked: str, may_retry: bool = True) -> Verdict:
     """What an error means.
 
     Args:
         asked: the name of the revision in which it was asked. It is asked in that again only if it names no other.
-        again: it may be asked once more.
+        may_retry: it may be asked once more.
     """
     if code == UnsupportedVersion.code:
         versions = _supported(data)
         if versions is None:
             return Incompatible(f"it refuses {asked} and does not say which versions it speaks")
         shared = [name for name in SERVED if name in MODERN and name in versions]
-        if not shared or (not again and any(version in LEGACY for version in versions)):
+        if not shared or (not may_retry and any(version in LEGACY for version in versions)):
             return _without_envelope(versions)
-        if not again:
+        if not may_retry:
             return Incompatible(f"it refuses {asked}, which it says it speaks")
         return RetryWith(MODERN[next((name for name in shared if name != asked), shared[0])])
     if code == HeaderMismatch.code:

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-FIRST_DELAY = 0.25
+INITIAL_DELAY = 0.25
 FACTOR = 2.0
 MAX_DELAY = 60.0
 HEALTHY_AFTER = 10.0
@@ -22,11 +22,11 @@ class Backoff:
 
     failures: int = 0
 
-    def failed(self, ready_for: float, jitter: float) -> float:
+    def on_failure(self, ready_for: float, jitter: float) -> float:
         """Seconds to wait. `ready_for`: how long the server had been ready; `jitter`: from 0 to 1, by chance."""
         if ready_for >= HEALTHY_AFTER:
             self.failures = 0
-        delay = min(FIRST_DELAY * FACTOR**self.failures, MAX_DELAY)
+        delay = min(INITIAL_DELAY * FACTOR**self.failures, MAX_DELAY)
         self.failures = min(self.failures + 1, 32)
         return delay * (0.8 + 0.4 * jitter)
 
@@ -48,7 +48,7 @@ class Restarts:
     starts: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_STARTS))
     """The times of the last ones."""
 
-    def started(self, now: float) -> None:
+    def on_start(self, now: float) -> None:
         """Count a start."""
         self.starts.append(now)
 
@@ -61,11 +61,11 @@ class Restarts:
         minute is."""
         return self.failures < MAX_STARTS and self.within_intensity(now)
 
-    def failed(self, ready_for: float, jitter: float, now: float) -> float:
-        """Seconds to wait before the next start; see `Backoff.failed`."""
+    def on_failure(self, ready_for: float, jitter: float, now: float) -> float:
+        """Seconds to wait before the next start; see `Backoff.on_failure`."""
         if ready_for >= HEALTHY_AFTER:
             self.failures = 0
-        delay = min(FIRST_DELAY * RESTART_FACTOR**self.failures, MAX_DELAY) * (0.8 + 0.4 * jitter)
+        delay = min(INITIAL_DELAY * RESTART_FACTOR**self.failures, MAX_DELAY) * (0.8 + 0.4 * jitter)
         self.failures = min(self.failures + 1, MAX_STARTS)
         return delay if self.may_start(now + delay) else MAX_DELAY * (1.0 + 0.2 * jitter)
 
@@ -96,18 +96,18 @@ class Pace:
     last_read: float = -math.inf
     """When they were read last."""
 
-    def next(self, now: float, *, took: float) -> tuple[float, float]:
-        """Seconds to wait now: at the least, where somebody waits for the lists, and otherwise. `took`: how long it
-        took to read them last."""
+    def next_waits(self, now: float, *, read_seconds: float) -> tuple[float, float]:
+        """Seconds to wait now: at the least, where somebody waits for the lists, and otherwise. `read_seconds`: how
+        long it took to read them last."""
         quiet = now - self.last_read > 2 * self.wait + 1.0
         self.wait = MIN_PAUSE if quiet else min(self.wait * 2, MAX_PAUSE)
-        least = max(MIN_PAUSE, min(took * READ_SHARE, MAX_PAUSE) - (now - self.last_read))
-        return least, max(self.wait, self.rest(now), least)
+        min_wait = max(MIN_PAUSE, min(read_seconds * READ_SHARE, MAX_PAUSE) - (now - self.last_read))
+        return min_wait, max(self.wait, self.flapping_pause(now), min_wait)
 
-    def rest(self, now: float) -> float:
+    def flapping_pause(self, now: float) -> float:
         """Seconds for which lists that flap are to be left alone from now on; none, or less than that, if they may be
         read at once."""
-        changes = self._remembered(now)
+        changes = self._decayed_changes(now)
         if changes <= CALM_AFTER:
             return 0.0
         flapping: float = min(2.0 ** (changes - CALM_AFTER), MAX_FLAPPING_PAUSE)
@@ -116,9 +116,9 @@ class Pace:
     def on_read(self, now: float, *, changed: bool) -> None:
         """They were read just now; `changed` if they are not what they were. The first reading of all is no change."""
         if changed and self.last_read > -math.inf:
-            self.changes, self.counted_at = self._remembered(now) + 1.0, now
+            self.changes, self.counted_at = self._decayed_changes(now) + 1.0, now
         self.last_read = now
 
-    def _remembered(self, now: float) -> float:
+    def _decayed_changes(self, now: float) -> float:
         forgotten: float = 0.5 ** ((now - self.counted_at) / HALF_LIFE)
         return min(self.changes, 64.0) * forgotten

@@ -15,7 +15,7 @@ from host.outstanding import CANCEL_SEND_GRACE
 MAX_CALL_SECONDS = 600.0
 """Seconds after which a call ends even while it reports progress; what a question waits for a person is not counted."""
 
-_HOST = Caller("colonnade", None)
+_INTERNAL_CALLER = Caller("colonnade", None)
 
 
 class CallDeadline:
@@ -121,7 +121,7 @@ class UpstreamCall:
     @property
     def is_internal(self) -> bool:
         """Whether it is for no client in particular."""
-        return self.exchange.caller is _HOST
+        return self.exchange.caller is _INTERNAL_CALLER
 
     def end(self) -> None:
         """It is over: nobody is left who would answer for it."""
@@ -141,6 +141,8 @@ class UpstreamCall:
 
 
 def internal_call(*, listens: bool = False) -> UpstreamCall:
-    """The origin of a request that is sent for no client in particular. It is somebody's: what the server asks
+    """The call of a request that is sent for no client in particular. It is somebody's: what the server asks
     meanwhile may belong to it, and then nobody is asked."""
-    return UpstreamCall(Exchange(Request(0, ""), {}, _HOST, NoClient()), CallDeadline(float("inf")), listens=listens)
+    return UpstreamCall(
+        Exchange(Request(0, ""), {}, _INTERNAL_CALLER, NoClient()), CallDeadline(float("inf")), listens=listens
+    )

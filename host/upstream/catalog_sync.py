@@ -44,7 +44,7 @@ MAX_DEFINITION_TOKENS = 50_000
 MAX_NAMED = 20
 """Entries of one list that are named in the log, by what is wrong with them."""
 READ_TIMEOUT = 30.0
-FIRST_RETRY_DELAY = 2.0
+INITIAL_RETRY_DELAY = 2.0
 MAX_RETRY_DELAY = 60.0
 """Seconds until a list that could not be read is tried again: at first, and at the most."""
 
@@ -97,7 +97,7 @@ class CatalogSync:
         """Read every list once, side by side. Of a server whose lists flap they are only marked, until its pace lets
         them be read: what its former connection listed stays, and `wait_until_read` waits as for any list that
         changed."""
-        if self._pace.rest(trio.current_time()) > 0:
+        if self._pace.flapping_pause(trio.current_time()) > 0:
             self._mark(set(Kind))  # those too that it offers no more
             return
         changed: list[bool] = []
@@ -114,17 +114,17 @@ class CatalogSync:
 
     async def run(self) -> None:
         """Read again what was marked, and what could not be read, until cancelled."""
-        took, retry_delay = 0.0, FIRST_RETRY_DELAY
+        took, retry_delay = 0.0, INITIAL_RETRY_DELAY
         try:
             while True:
                 with trio.move_on_after(retry_delay if self._failed else math.inf):
                     await self._wake.wait()
-                least, wait = self._pace.next(trio.current_time(), took=took)
-                await trio.sleep(least)
-                with trio.move_on_after(wait - least):
+                min_wait, wait = self._pace.next_waits(trio.current_time(), read_seconds=took)
+                await trio.sleep(min_wait)
+                with trio.move_on_after(wait - min_wait):
                     await self._read_now.wait()
                 self._wake, self._read_now = trio.Event(), trio.Event()
-                again, due = bool(self._failed), self._marked | self._failed
+                had_failed, due = bool(self._failed), self._marked | self._failed
                 self._marked, self._failed = set(), set()
                 self._reads_started.update(due)
                 began, changed = trio.current_time(), False
@@ -136,7 +136,9 @@ class CatalogSync:
                 finally:  # see `read_all`
                     self._pace.on_read(trio.current_time(), changed=changed)
                 took = trio.current_time() - began
-                retry_delay = min(2 * retry_delay, MAX_RETRY_DELAY) if again and self._failed else FIRST_RETRY_DELAY
+                retry_delay = (
+                    min(2 * retry_delay, MAX_RETRY_DELAY) if had_failed and self._failed else INITIAL_RETRY_DELAY
+                )
         finally:  # the connection ends, and nobody waits for its lists any more
             self._is_closed = True
             self._read_waiters.unpark_all()
@@ -158,16 +160,16 @@ class CatalogSync:
         raw_definitions, hints = list[Raw](), list[Freshness]()
         began = trio.current_time()
         reading = trio.CancelScope()
-        held = self._catalog.memory.hold(server_owner(self._server), Use.LISTS, drop=lambda: _drop(held, reading))
+        holding = self._catalog.memory.hold(server_owner(self._server), Use.LISTS, drop=lambda: _drop(holding, reading))
         try:
-            with trio.fail_after(READ_TIMEOUT), held, reading:
+            with trio.fail_after(READ_TIMEOUT), holding, reading:
                 await read_list(
                     self._client.internal_request,
                     listing,
                     raw_definitions,
                     hints,
                     self._report_problem,
-                    held.grow,
+                    holding.grow,
                     cursors_may_be_empty=stateless,
                 )
         except OverBudget:
@@ -191,7 +193,7 @@ class CatalogSync:
                 self._report_problem(f"{listing.method} failed: {lost}")
             return None
         if not reading.cancel_called:
-            definitions = await self._catalog.slices.run(self._usable(listing, raw_definitions))
+            definitions = await self._catalog.slices.run(self._usable_definitions(listing, raw_definitions))
             hint = freshest_common(hints) if stateless else STALE
             changed = await self._publish(kind, definitions, FreshnessHint(hint, began))
             if changed is not None:
@@ -206,16 +208,16 @@ class CatalogSync:
         all of it is made before, and holds in one step. What was made under a policy that is another by then is made
         anew. None if there is no memory for it. What has lost its memory before it is made is left."""
         size = sum(len(each.raw) for each in definitions)
-        kept = self._catalog.charge(self._server, kind, size, partial(self._on_displaced, kind))
-        if kept is None:
+        holding = self._catalog.charge(self._server, kind, size, partial(self._on_displaced, kind))
+        if holding is None:
             return None
         while True:
-            observation, part = await self._catalog.slices.run(self._prepare(kind, definitions))
-            if kept.dropped:
+            prepared_listing, entries = await self._catalog.slices.run(self._prepare(kind, definitions))
+            if holding.dropped:
                 return False
-            if self._gate.definitions.commit(observation):
-                changed = self._catalog.publish(self._server, kind, part, hint)
-                return changed or bool(observation.prepared.changes)
+            if self._gate.definitions.commit(prepared_listing):
+                changed = self._catalog.publish(self._server, kind, entries, hint)
+                return changed or bool(prepared_listing.prepared.changes)
 
     def _on_displaced(self, kind: Kind) -> None:
         """Others need the memory that this list took: it is as if it had not been read."""
@@ -228,18 +230,18 @@ class CatalogSync:
     def _prepare(self, kind: Kind, definitions: list[Definition]) -> Steps[tuple[PreparedListing, ServerEntries]]:
         gate, server = self._gate, self._server
         offered = {each.name: each.raw for each in definitions}
-        observation = yield from gate.definitions.prepare(server, kind, offered)
+        prepared_listing = yield from gate.definitions.prepare(server, kind, offered)
         shown: list[Definition] = []
         for each in definitions:
             yield None
             raw = yield from gate.definitions.listed_definition(server, kind, each.raw)
             shown.append(Definition(each.name, raw, each.may_be_task))
-        part = yield from self._catalog.prepare_entries(
-            server, kind, shown, partial(gate.definitions.would_be_visible, observation)
+        entries = yield from self._catalog.prepare_entries(
+            server, kind, shown, partial(gate.definitions.would_be_visible, prepared_listing)
         )
-        return observation, part
+        return prepared_listing, entries
 
-    def _usable(self, listing: Listing, raw_definitions: list[Raw]) -> Steps[list[Definition]]:
+    def _usable_definitions(self, listing: Listing, raw_definitions: list[Raw]) -> Steps[list[Definition]]:
         problems = _Problems(self._report_problem)
         unreadable: list[str] = []
         definitions: list[Definition] = []
@@ -248,29 +250,29 @@ class CatalogSync:
             if len(raw) > MAX_DEFINITION:
                 problems.add(f"a {listing.kind.value} of {len(raw)} bytes is left out: it is too long")
                 continue
-            problem = yield from _unreadable(bytes(raw))
+            problem = yield from _why_unusable(bytes(raw))
             name = _definition_name(raw, listing.key)
             if name is None and problem is None:
                 problems.add(f"a {listing.kind.value} without a {listing.key} is left out: {excerpt(bytes(raw))}")
                 continue
-            what = f"a {listing.kind.value} without a {listing.key} that can be read"
+            label = f"a {listing.kind.value} without a {listing.key} that can be read"
             if name is not None:
-                what = f"the {listing.kind.value} {excerpt(name)!r}"
+                label = f"the {listing.kind.value} {excerpt(name)!r}"
             if problem is not None:
-                unreadable.append(f"{what} ({problem})")
+                unreadable.append(f"{label} ({problem})")
                 continue
             if not name:
-                problems.add(f"{what} is left out: it has no name")
+                problems.add(f"{label} is left out: it has no name")
                 continue
             if self._gate.policies.sanitize_text(self._server, name) != name:
-                problems.add(f"{what} is left out: its name cannot be seen whole")
+                problems.add(f"{label} is left out: its name cannot be seen whole")
                 continue
             if (
                 listing.kind is Kind.TOOL
                 and self._negotiated.revision.stateless
                 and (why := _bad_param_headers(raw)) is not None
             ):
-                problems.add(f"{what} is left out: {why}")
+                problems.add(f"{label} is left out: {why}")
                 continue
             definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
         self.left_out[listing.kind] = unreadable
@@ -278,13 +280,13 @@ class CatalogSync:
             more = f", and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
             text = f"left out, since clients could not read it: {', '.join(unreadable[:MAX_NAMED])}{more}"
             self._journal.note(EntryOmitted(self._server, text, f"unreadable {listing.kind.value}"))
-        named = Counter(definition.name for definition in definitions)
-        for name, count in named.items():
+        name_counts = Counter(definition.name for definition in definitions)
+        for name, count in name_counts.items():
             yield None
             if count > 1:
                 problems.add(f"{count} entries are called {excerpt(name)!r}; all of them are left out")
         problems.end()
-        return [definition for definition in definitions if named[definition.name] == 1]
+        return [definition for definition in definitions if name_counts[definition.name] == 1]
 
     def _may_be_task(self, kind: Kind, raw: Raw) -> bool:
         """Whether a call of this may become a task: a stateless server decides that by itself."""
@@ -313,7 +315,7 @@ class _Problems:
             self._report(f"{self._count - MAX_NAMED} more entries of the same list are left out for such reasons")
 
 
-def _unreadable(definition: bytes) -> Steps[str | None]:
+def _why_unusable(definition: bytes) -> Steps[str | None]:
     """`why_unreadable`, or that the definition holds too much; of what is heavy, in another process."""
     if not is_heavy(definition):
         return why_unreadable(definition)
@@ -324,8 +326,8 @@ def _unreadable(definition: bytes) -> Steps[str | None]:
 
 def _definition_name(definition: Raw, key: str) -> str | None:
     try:
-        found = pick(definition, frozenset({key})) if is_heavy(definition) else members(definition)
-        return string(found[key])
+        fields = pick(definition, frozenset({key})) if is_heavy(definition) else members(definition)
+        return string(fields[key])
     except (ValueError, KeyError):
         return None
 
@@ -335,7 +337,7 @@ SendRequest = Callable[[str, Raw | None], Awaitable[Raw]]
 
 
 async def read_list(
-    ask: SendRequest,
+    send_request: SendRequest,
     listing: Listing,
     raw_definitions: list[Raw],
     hints: list[Freshness],
@@ -357,24 +359,24 @@ async def read_list(
     size = 0
     seen: set[bytes] = set()
     params: Raw | None = None
-    ends = (b"null",) if cursors_may_be_empty else (b"null", b'""')
+    end_cursors = (b"null",) if cursors_may_be_empty else (b"null", b'""')
     for _ in range(MAX_PAGES):
-        result = await ask(listing.method, params)
+        result = await send_request(listing.method, params)
         size += len(result)
         charge(len(result))
         if size > MAX_BYTES:
             break
         room = MAX_ENTRIES + 1 - len(raw_definitions)
         if is_heavy(result):
-            entries, beside = await run_in_worker(split_page, result, listing.member, room)
+            entries, rest = await run_in_worker(split_page, result, listing.member, room)
         else:
-            entries, beside = split_page(result, listing.member, room)
+            entries, rest = split_page(result, listing.member, room)
         raw_definitions.extend(map(Raw, entries))
-        hints.append(freshness_of(Raw(beside)))
-        cursor = bytes(members(beside).get("nextCursor", b"null"))
+        hints.append(freshness_of(Raw(rest)))
+        cursor = bytes(members(rest).get("nextCursor", b"null"))
         if len(raw_definitions) > MAX_ENTRIES:
             break
-        if cursor in ends:
+        if cursor in end_cursors:
             return
         if cursor in seen:
             report_problem(f"{listing.method} gave the same cursor twice; reading stopped there")
@@ -388,8 +390,8 @@ async def read_list(
     del raw_definitions[MAX_ENTRIES:]
 
 
-def _drop(held: Holding, reading: trio.CancelScope) -> None:
-    held.release()
+def _drop(holding: Holding, reading: trio.CancelScope) -> None:
+    holding.release()
     reading.cancel("its memory is needed elsewhere")
 
 

@@ -34,7 +34,7 @@ FORMER_GRACE = 0.5
 
 
 class _ListenRequest:
-    """One such request: `acknowledged` once it is acknowledged, `failed` once it is over; either sets `settled`."""
+    """One such request: `acknowledged` once it is acknowledged, `error` once it is over; either sets `settled`."""
 
     def __init__(self, requested: Filter) -> None:
         self.requested = requested
@@ -42,7 +42,7 @@ class _ListenRequest:
         self.scope = trio.CancelScope()
         self.settled = trio.Event()
         self.acknowledged: Filter | None = None
-        self.failed: PeerError | BrokenAnswer | LinkLost | None = None
+        self.error: PeerError | BrokenAnswer | LinkLost | None = None
 
 
 class ChangeStream:
@@ -92,21 +92,21 @@ class ChangeStream:
         subject = in_flight.subject_of(id)
         for each in (self._current, self._pending):
             if each is not None and each.upstream_call is subject:
-                each.failed = LinkLost("it ended the request")
+                each.error = LinkLost("it ended the request")
                 each.scope.cancel("the server has ended it")
 
     @property
     def _is_open(self) -> bool:
         return self._current is not None
 
-    def _wanted(self, uris: frozenset[str]) -> Filter:
+    def _listen_filter(self, uris: frozenset[str]) -> Filter:
         announced = self._client.negotiated.announces if self._on_lists_changed is not None else ()
         lists = {listing.changed for listing in LISTINGS.values() if listing.capability in announced}
         return Filter(frozenset(lists), tuple(sorted(uris)) if self._client.negotiated.subscribes else (), ())
 
     async def _request_listen(self, uris: frozenset[str]) -> frozenset[str]:
         """See `ResourceWatches.run_listening`."""
-        wanted = self._wanted(uris)
+        wanted = self._listen_filter(uris)
         if not wanted.lists and not wanted.uris:
             self._replace(None, overlap=0)
             return frozenset()
@@ -117,7 +117,7 @@ class ChangeStream:
         if pending.acknowledged is None:
             self._pending = None
             pending.scope.cancel("it was not acknowledged")
-            problem = pending.failed
+            problem = pending.error
             server = self._client.server
             raise timed_out(server, ACKNOWLEDGE_TIMEOUT) if problem is None else as_upstream_error(server, problem)
         return frozenset(pending.acknowledged.uris)
@@ -146,9 +146,9 @@ class ChangeStream:
             try:
                 params = encode_object(listen_params(request.requested))
                 await self._client.internal_request(LISTEN, params, request.upstream_call)
-                request.failed = LinkLost("it ended the request")
+                request.error = LinkLost("it ended the request")
             except (PeerError, BrokenAnswer, LinkLost) as problem:
-                request.failed = problem
+                request.error = problem
         request.settled.set()
         if self._former is request:
             self._former = None
@@ -157,6 +157,6 @@ class ChangeStream:
         # Whatever it would have said meanwhile is taken as said once it listens again.
         self._current, self._missed = None, True
         self._watches.on_stream_lost()
-        await trio.sleep(self._backoff.failed(trio.current_time() - began, random.random()))
+        await trio.sleep(self._backoff.on_failure(trio.current_time() - began, random.random()))
         if not self._is_open and not self._client.peer.ended.is_set():
             self._watches.mark_stale()

@@ -1,5 +1,5 @@
 """The client of one connected server, from the handshake to the end of the connection: what is asked of it goes through
-`call`, and only with a permit."""
+`task_call`, and only with a permit."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ from host.wire.link import LinkLost, NoMemory
 from host.worker import WorkerTimeout, run_in_worker
 
 REPORTS_PER_SECOND = 20.0
-"""Progress reports that are passed on for one call, after the first BURST; a server that sends more is heard less."""
+"""Progress reports that are passed on for one call, after the first REPORT_BURST; a server that sends more is heard
+less."""
 REPORT_BURST = 100.0
 MAX_REPORT = 8 * 1024
 """Bytes of a report; of a longer one only the numbers are passed on."""
@@ -126,7 +127,7 @@ class Client:
         self._gate = gate
         self._lists = lists
         self._capabilities = self._capabilities_for(ALL_ABILITIES)
-        self._calls = 0
+        self._call_count = 0
         self._call_ended = trio.lowlevel.ParkingLot()
         self._orphans: list[Raw] = []
         self._orphaned = trio.Event()
@@ -137,7 +138,7 @@ class Client:
 
     async def wait_idle(self) -> None:
         """Wait until it works on no request of anybody."""
-        while self._calls:
+        while self._call_count:
             await self._call_ended.park()
 
     async def detect_era_change(self) -> None:
@@ -151,7 +152,7 @@ class Client:
                 problem = await check_still_stateless(self.peer, self._capabilities)
             else:
                 problem = await check_still_handshake(self.peer)
-            if problem is not None and (problem.answered or not self._calls):
+            if problem is not None and (problem.answered or not self._call_count):
                 self.peer.connection_lost(problem)
                 return
             if problem is not None:
@@ -200,7 +201,7 @@ class Client:
         if self.log_level_sync is not None:
             await self.log_level_sync.apply()
         upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout))
-        self._calls += 1
+        self._call_count += 1
         try:
             with self._gate.dispatch(permit) as trace:
                 with upstream_call.deadline.scope:
@@ -209,7 +210,7 @@ class Client:
                     return answer
                 raise timed_out(self.server, trio.current_time() - started)
         finally:
-            self._calls -= 1
+            self._call_count -= 1
             self._call_ended.unpark_all()
             await upstream_call.close()
 
@@ -225,8 +226,8 @@ class Client:
             upstream_call.deadline,
             partial(self._gate.policies.sanitize, self.server),
         )
-        with self.peer.progress_token(relay.report) as ours:
-            answer = await self._run_rounds(permit, params, upstream_call, ours)
+        with self.peer.progress_token(relay.report) as upstream_token:
+            answer = await self._run_rounds(permit, params, upstream_call, upstream_token)
         relay.flush()
         return answer
 
@@ -256,11 +257,11 @@ class Client:
         capabilities = self._capabilities_for(
             exchange.caller.abilities, tasks=self.negotiated.runs_tasks and method == CALL.name
         )
-        stated = with_envelope(
+        stateless_params = with_envelope(
             params, self.negotiated.revision, capabilities, level=exchange.level, client_version=VERSION, token=token
         )
-        send = partial(self._send, permit, stated, upstream_call)
-        rounds = MrtrDriver(self.server, self._server_messages, upstream_call)
+        send = partial(self._send, permit, stateless_params, upstream_call)
+        driver = MrtrDriver(self.server, self._server_messages, upstream_call)
         # Whoever repeats requests goes through the rounds alone, and nothing is kept here in between.
         mrtr_round = exchange.round
         result = (
@@ -271,8 +272,8 @@ class Client:
         kind = kind_of(result)
         if kind == INPUT_REQUIRED and method in RETRIED:
             if mrtr_round is not None:
-                return await rounds.relay(result)
-            result = await rounds.drive(result, send)
+                return await driver.relay(result)
+            result = await driver.drive(result, send)
             kind = kind_of(result)
             mrtr_round = MrtrRound(self.server)  # as if the caller had gone through them
         if kind == TASK and method == CALL.name and self.negotiated.runs_tasks:
@@ -302,7 +303,7 @@ class Client:
         """The result from a handshake server, by way of a task where its tool needs one, or its caller takes one."""
         runs_tasks = method == CALL.name and self.negotiated.runs_tasks
         if runs_tasks:
-            tool = self._lists.tool(_name(params))
+            tool = self._lists.tool(_tool_name(params))
             support = Support.FORBIDDEN if tool is None else tool.support
             wanted = support is Support.REQUIRED or (
                 support is Support.OPTIONAL and upstream_call.exchange.on_task_created is not None
@@ -319,13 +320,13 @@ class Client:
             return result
         return await self._wait_for_task(result, upstream_call, partial(self._request_for_task, upstream_call))
 
-    async def _wait_for_task(self, created: Raw, upstream_call: UpstreamCall, about: SendTaskRequest) -> Raw:
+    async def _wait_for_task(self, created: Raw, upstream_call: UpstreamCall, send: SendTaskRequest) -> Raw:
         negotiated = self.negotiated
         extension, cancels = negotiated.revision.stateless, negotiated.cancels_tasks
-        call = TaskCall(
-            self.server, self._server_messages, upstream_call, about, extension=extension, can_cancel=cancels
+        task_call = TaskCall(
+            self.server, self._server_messages, upstream_call, send, extension=extension, can_cancel=cancels
         )
-        return await call.wait_for_result(created)
+        return await task_call.wait_for_result(created)
 
     async def _request_for_task(self, upstream_call: UpstreamCall, method: str, params: dict[str, Raw]) -> Raw:
         return await self._request(method, params, upstream_call)
@@ -333,10 +334,10 @@ class Client:
     async def _send_for_task(
         self, upstream_call: UpstreamCall, capabilities: Mapping[str, object], method: str, params: dict[str, Raw]
     ) -> Raw:
-        stated = with_envelope(
+        stateless_params = with_envelope(
             params, self.negotiated.revision, capabilities, level=None, client_version=VERSION, token=None
         )
-        return await self._request(method, stated, upstream_call, self._headers(method, stated))
+        return await self._request(method, stateless_params, upstream_call, self._headers(method, stateless_params))
 
     async def _send(
         self,
@@ -366,7 +367,7 @@ class Client:
         return tuple(headers_for(method, params, self.negotiated.revision, param_headers))
 
     def _param_headers(self, params: Mapping[str, Raw]) -> tuple[ParamHeader, ...]:
-        tool = self._lists.tool(_name(params))
+        tool = self._lists.tool(_tool_name(params))
         return () if tool is None else tool.param_headers or ()
 
     def _capabilities_for(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
@@ -383,17 +384,17 @@ class Client:
         headers: tuple[tuple[str, str], ...] = (),
     ) -> Raw:
         try:
-            late = self._take_orphan if method == CALL.name and self.negotiated.runs_tasks else None
-            result = await self.peer.request(method, encode_object(params), upstream_call, headers, late)
+            on_late_result = self._take_orphan if method == CALL.name and self.negotiated.runs_tasks else None
+            result = await self.peer.request(method, encode_object(params), upstream_call, headers, on_late_result)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
-            if _raises_doubt(problem, stateless=self.negotiated.revision.stateless):
+            if _suggests_era_change(problem, stateless=self.negotiated.revision.stateless):
                 self.era_doubted.set()
-            failed = as_upstream_error(self.server, problem)
-            failed.message = self._gate.policies.sanitize_text(self.server, failed.message)
-            failed.data = None if failed.data is None else self._prepare_error_data(failed.data)
-            if upstream_call.missing_capabilities is not None and isinstance(failed, ServerErrorResponse):
+            error = as_upstream_error(self.server, problem)
+            error.message = self._gate.policies.sanitize_text(self.server, error.message)
+            error.data = None if error.data is None else self._prepare_error_data(error.data)
+            if upstream_call.missing_capabilities is not None and isinstance(error, ServerErrorResponse):
                 raise _missing_capability(self.server, upstream_call.missing_capabilities) from None
-            if failed.code == URL_REQUIRED:
+            if error.code == URL_REQUIRED:
                 caller = upstream_call.exchange.caller
                 # Who repeats requests knows no ids: nothing is kept for the notice that a visit is done.
                 rename = (
@@ -401,8 +402,8 @@ class Client:
                     if caller.abilities.retries
                     else partial(self._server_messages.elicitations.make_client_id, caller)
                 )
-                failed.data = fit_elicitations(failed.data, rename, self._server_messages.title)
-            raise failed from None
+                error.data = fit_elicitations(error.data, rename, self._server_messages.title)
+            raise error from None
         if not is_object(result):
             raise ProtocolViolation(self.server, f"{self.server} sent a result that is not an object")
         return await self._prepare_result(result)
@@ -425,20 +426,20 @@ class Client:
         """
         sanitizes = self._gate.policies.sanitizes(self.server)
         if is_heavy_result(result, sanitizes=sanitizes):
-            why, fit = await self._prepare_in_worker(result, sanitizes)
+            why, prepared = await self._prepare_in_worker(result, sanitizes)
         else:
-            why, fit = prepare_result(result, sanitizes=sanitizes)
+            why, prepared = prepare_result(result, sanitizes=sanitizes)
         if why is not None:
             raise ProtocolViolation(self.server, f"{self.server} sent a result that clients could not read: {why}")
-        return result if fit is None else Raw(fit)
+        return result if prepared is None else Raw(prepared)
 
     async def _prepare_in_worker(self, result: Raw, sanitizes: bool) -> tuple[str | None, bytes | None]:
         def drop() -> None:
-            held.release()
+            holding.release()
             checking.cancel("its memory is needed elsewhere")
 
-        with suppress(OverBudget), trio.CancelScope() as checking, self._lists.hold(drop) as held:
-            held.grow(len(result))
+        with suppress(OverBudget), trio.CancelScope() as checking, self._lists.hold(drop) as holding:
+            holding.grow(len(result))
             try:
                 return await run_in_worker(
                     partial(prepare_result, sanitizes=sanitizes), result, fall_back_to_thread=False
@@ -465,7 +466,7 @@ def timed_out(server: str, seconds: float) -> TimedOut:
     return TimedOut(server, f"{server} did not answer within {seconds:.0f} s")
 
 
-def _raises_doubt(problem: PeerError | BrokenAnswer | LinkLost, *, stateless: bool) -> bool:
+def _suggests_era_change(problem: PeerError | BrokenAnswer | LinkLost, *, stateless: bool) -> bool:
     """Whether the server may have been replaced by one of the other kind, or a stateless one is about to end: then it
     is asked by ourselves, which costs little. The answer to a call alone must not end the connection of all clients."""
     if not stateless:
@@ -475,10 +476,10 @@ def _raises_doubt(problem: PeerError | BrokenAnswer | LinkLost, *, stateless: bo
     return isinstance(problem, LinkLost) and (problem.answered or problem.nothing_begun)
 
 
-def _missing_capability(server: str, lacks: Mapping[str, object]) -> ColonnadeError:
+def _missing_capability(server: str, missing: Mapping[str, object]) -> ColonnadeError:
     """For a caller that can say more of itself and try again (2026-07-28, "Error Codes")."""
-    text = f"{server} had to ask the client, which the request declares no capability for: {', '.join(lacks)}"
-    return MissingAbility(text, data=encode({"requiredCapabilities": lacks}))
+    text = f"{server} had to ask the client, which the request declares no capability for: {', '.join(missing)}"
+    return MissingAbility(text, data=encode({"requiredCapabilities": missing}))
 
 
 def _is_error(result: Raw) -> bool:
@@ -491,19 +492,19 @@ def _is_retried(mrtr_round: MrtrRound | None) -> bool:
     )
 
 
-def _name(params: Mapping[str, Raw]) -> str:
+def _tool_name(params: Mapping[str, Raw]) -> str:
     return string(params["name"])
 
 
 class _ProgressRelay:
     """Hands a call's progress to whoever asked, under their own token, and puts the call's deadline off."""
 
-    def __init__(self, token: Id, handle: ClientHandle, deadline: CallDeadline, sanitize: Callable[[Raw], Raw]) -> None:
+    def __init__(self, token: Id, client: ClientHandle, deadline: CallDeadline, sanitize: Callable[[Raw], Raw]) -> None:
         self._sanitize = sanitize
         self._token = encode(token)
-        self._handle = handle
+        self._client = client
         self._deadline = deadline
-        self._last: float | None = None
+        self._last_progress: float | None = None
         self._pending: dict[str, Raw] | None = None
         self._allowance = REPORT_BURST
         self._counted_at = trio.current_time()
@@ -516,9 +517,9 @@ class _ProgressRelay:
             return
         if isinstance(progress, bool) or not isinstance(progress, int | float):
             return
-        if self._last is not None and progress <= self._last:
+        if self._last_progress is not None and progress <= self._last_progress:
             return
-        self._last = progress
+        self._last_progress = progress
         self._deadline.extend()
         if sum(map(len, params.values())) > MAX_REPORT:
             params = {name: params[name] for name in ("progress", "total") if name in params}
@@ -534,5 +535,5 @@ class _ProgressRelay:
         """Pass on the newest report, if it was held back."""
         if self._pending is not None:
             params = self._sanitize(encode_object({**self._pending, TOKEN: self._token}))
-            self._handle.notify(Notification(PROGRESS, params))
+            self._client.notify(Notification(PROGRESS, params))
             self._pending = None

@@ -29,13 +29,13 @@ STOP_GRACE = 2.0
 def open_link(
     spec: ServerSpec,
     *,
-    older: bool,
+    http_sse: bool,
     keeper: Keeper,
     journal: Journal,
     turns: Turns | None = None,
     memory: Budget | None = None,
 ) -> AbstractAsyncContextManager[Link]:
-    """A link to the server for the block; the child process, if there is one, is gone when the block ends. `older`:
+    """A link to the server for the block; the child process, if there is one, is gone when the block ends. `http_sse`:
     over the transport of 2024-11-05, if it is a server at a URL. `turns` is shared by all links of one host. What the
     server sends is charged to `memory` while it comes.
 
@@ -44,7 +44,7 @@ def open_link(
     """
     hold = uncharged if memory is None else partial(memory.hold, server_owner(spec.id), Use.MESSAGES, 0)
     if isinstance(spec, HttpServer):
-        return open_sse_link(spec, journal, turns, hold) if older else open_http_link(spec, journal, turns, hold)
+        return open_sse_link(spec, journal, turns, hold) if http_sse else open_http_link(spec, journal, turns, hold)
     return _open_stdio_link(spec, keeper, journal, turns or Turns(), hold)
 
 

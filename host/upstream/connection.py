@@ -32,8 +32,8 @@ from host.wire.link import Link, LinkLost
 
 
 class OpenLink(Protocol):
-    def __call__(self, spec: ServerSpec, *, older: bool) -> AbstractAsyncContextManager[Link]:
-        """A link to the configured server for a block; `older`: over the transport of 2024-11-05.
+    def __call__(self, spec: ServerSpec, *, http_sse: bool) -> AbstractAsyncContextManager[Link]:
+        """A link to the configured server for a block; `http_sse`: over the transport of 2024-11-05.
 
         Raises:
             LinkLost: it cannot be had.
@@ -64,21 +64,21 @@ async def open_client(
     gate: Gate,
     dialect: Dialect,
     lists: ServerLists,
-    askable: Abilities,
+    client_abilities: Abilities,
     *,
     roots_change: bool,
 ) -> AsyncIterator[Client]:
     """A client of the server behind `link`, for the block, once they have come to terms in the `dialect` that is known.
 
     Args:
-        askable: what whoever is behind this connection may be asked for at the most.
+        client_abilities: what whoever is behind this connection may be asked for at the most.
         roots_change: the server hears when their roots do.
 
     Raises:
         CONNECT_FAILURES: it did not come to that, or the connection ended.
     """
     capabilities = client_capabilities(
-        gate.server_requests.usable_abilities(spec.id, askable),
+        gate.server_requests.usable_abilities(spec.id, client_abilities),
         roots_change=roots_change,
         apps=gate.policies.shows_apps(spec.id),
     )

@@ -35,7 +35,7 @@ from host.upstream.resource_watches import ResourceWatches
 from host.upstream.server_requests import ServerMessages
 from host.wire.link import Link, LinkLost
 
-INSTANCE_TTL = 120.0
+FAILURE_TTL = 120.0
 """Seconds after which failed starts count no more."""
 END_TIMEOUT = 10.0
 """Seconds that a call waits for an instance that is ending, where there may be no more of them."""
@@ -94,7 +94,7 @@ class Instances:
         self._log_levels = log_levels
         self._journal = journal
         self._nursery = nursery
-        self._of_client: dict[Hashable, _Instance] = {}
+        self._by_key: dict[Hashable, _Instance] = {}
         """By `Caller.instance_key`; those of one call, which have no key, are not in it."""
         self._live: set[_Instance] = set()
         self._released = trio.lowlevel.ParkingLot()
@@ -131,7 +131,7 @@ class Instances:
         """
         key = exchange.caller.instance_key if self.spec.isolation is Isolation.PER_CLIENT else None
         await self._wait_for_room(key)
-        instance = self._of_client.get(key)
+        instance = self._by_key.get(key)
         if instance is None:
             instance = self._start(exchange.caller, key)
         # What it asks before the call is sent (many ask for roots at once) belongs to the call that it was started for.
@@ -143,7 +143,7 @@ class Instances:
                 raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {instance.reason}")
             yield UpstreamLease(instance.client, instance.watches)
             if instance.client is not None:
-                self._succeeded(exchange.caller)
+                self._on_success(exchange.caller)
         finally:
             instance.waiting_calls.remove(upstream_call)
             self._released.unpark_all()
@@ -154,19 +154,19 @@ class Instances:
 
     def unwatch(self, uri: str, caller: Caller) -> None:
         """The caller watches this no more; its instance, if there is one, hears of it."""
-        instance = self._of_client.get(caller.instance_key)
+        instance = self._by_key.get(caller.instance_key)
         if instance is not None:
             instance.watches.unwatch(uri, caller)
 
     def release(self, caller: Caller) -> None:
         """The caller watches nothing any more; its instance stays."""
-        instance = self._of_client.get(caller.instance_key)
+        instance = self._by_key.get(caller.instance_key)
         if instance is not None:
             instance.watches.forget(caller)
 
     def forget(self, caller: Caller) -> None:
         """The caller is gone, and its instance with it."""
-        instance = self._of_client.pop(caller.instance_key, None)
+        instance = self._by_key.pop(caller.instance_key, None)
         if instance is not None:
             instance.watches.forget(caller)
             instance.scope.cancel("its client is gone")
@@ -177,12 +177,12 @@ class Instances:
         if blamed not in self._failure_records:
             now = trio.current_time()
             self._failure_records = {
-                key: each for key, each in self._failure_records.items() if each.blocked_until + INSTANCE_TTL > now
+                key: each for key, each in self._failure_records.items() if each.blocked_until + FAILURE_TTL > now
             }
             self._failure_records[blamed] = _FailureRecord()
         return self._failure_records[blamed]
 
-    def _succeeded(self, caller: Caller) -> None:
+    def _on_success(self, caller: Caller) -> None:
         """An instance was used and is still there: the next may be started, unless too many failed within WINDOW. Of
         single calls that makes up for those that failed; one of a client must live for a while first."""
         record, now = self._failure_record(caller), trio.current_time()
@@ -199,7 +199,7 @@ class Instances:
 
     def client_of(self, caller: Caller) -> Client | None:
         """The caller's own, if it has one that is connected."""
-        instance = self._of_client.get(caller.instance_key)
+        instance = self._by_key.get(caller.instance_key)
         return None if instance is None else instance.client
 
     async def _wait_for_room(self, key: Hashable | None) -> None:
@@ -207,7 +207,7 @@ class Instances:
         with trio.move_on_after(END_TIMEOUT):
             while (
                 len(self._live) >= self.spec.max_instances
-                and key not in self._of_client
+                and key not in self._by_key
                 and any(instance.scope.cancel_called for instance in self._live)
             ):
                 await self._released.park()
@@ -227,7 +227,7 @@ class Instances:
         instance = _Instance(caller, key, ResourceWatches(self.spec.id, self.spec.timeout, self._is_visible))
         self._live.add(instance)
         if key is not None:
-            self._of_client[key] = instance
+            self._by_key[key] = instance
         self._nursery.start_soon(self._run, instance)
         return instance
 
@@ -248,8 +248,8 @@ class Instances:
 
     def _remove(self, instance: _Instance, reason: str) -> None:
         """Nobody finds the instance any more; whoever waits for it waits in vain."""
-        if self._of_client.get(instance.key) is instance:
-            del self._of_client[instance.key]
+        if self._by_key.get(instance.key) is instance:
+            del self._by_key[instance.key]
         self._mark_lost(instance, reason)
 
     def _mark_lost(self, instance: _Instance, reason: str) -> None:
@@ -268,22 +268,22 @@ class Instances:
             self._journal.note(InternalError(self.spec.id, group))
             reason = "of an internal error"
         if not instance.restart_delay:  # it was not lost while it was connected
-            instance.restart_delay = self._failed(instance.caller, 0.0 if instance.attempted.is_set() else None)
+            instance.restart_delay = self._on_failure(instance.caller, 0.0 if instance.attempted.is_set() else None)
         self._mark_lost(instance, reason)
         self._journal.note(InstanceFailed(self.spec.id, reason))
         return instance.restart_delay
 
-    def _failed(self, caller: Caller, ready_for: float | None, *, misused: bool = False) -> float:
+    def _on_failure(self, caller: Caller, ready_for: float | None, *, misused: bool = False) -> float:
         """Count a failure; seconds to wait before the next start. `ready_for`: None if it never was; `misused`: another
         one would fare no better."""
         record, now = self._failure_record(caller), trio.current_time()
-        record.restarts.started(now)
+        record.restarts.on_start(now)
         if ready_for is None:
             self._failures.append(now)
-        delay = record.restarts.failed(ready_for or 0.0, random.random(), now)
+        delay = record.restarts.on_failure(ready_for or 0.0, random.random(), now)
         # One that was connected may have failed by its call, and the next call is another. Several are a crash loop.
-        several = record.restarts.failures > 1 or not record.restarts.within_intensity(now)
-        if ready_for is None or misused or several:
+        is_crash_loop = record.restarts.failures > 1 or not record.restarts.within_intensity(now)
+        if ready_for is None or misused or is_crash_loop:
             record.blocked_until = now + delay
         return delay
 
@@ -315,9 +315,9 @@ class Instances:
             # One of a client hears when its roots change; one of a call is gone before.
             roots_change=instance.key is not None,
         )
-        with trio.fail_after(spec.start_timeout) as patience:
+        with trio.fail_after(spec.start_timeout) as startup:
             async with opening as client, trio.open_nursery() as nursery:
-                patience.deadline = float("inf")
+                startup.deadline = float("inf")
                 follow_changes(nursery, client, server_messages, self._log_levels, instance.watches, caller)
                 instance.client = client
                 instance.attempted.set()
@@ -328,7 +328,7 @@ class Instances:
                 # At once: to end what is left of a child may take seconds, and the next call must not wait.
                 lost = client.peer.lost
                 # Counted here: the end of its call, which comes of this as well, cancels all that follows.
-                instance.restart_delay = self._failed(caller, trio.current_time() - ready, misused=lost.misused)
+                instance.restart_delay = self._on_failure(caller, trio.current_time() - ready, misused=lost.misused)
                 if len(instance.watches):
                     self._mark_lost(instance, str(lost))
                 else:

@@ -57,9 +57,9 @@ class LogLevels:
         """What is wanted of a server by `caller`, or (None) by the most demanding of all who hear of it; and when that
         ends by itself."""
         callers = self.callers(server) if caller is None else (caller,)
-        lately = self._recent_levels(server) if caller is None else {}
-        level = most_verbose([*(self._wanted[each] for each in callers if each in self._wanted), *lately])
-        return level, min(lately.values(), default=math.inf)
+        recent = self._recent_levels(server) if caller is None else {}
+        level = most_verbose([*(self._wanted[each] for each in callers if each in self._wanted), *recent])
+        return level, min(recent.values(), default=math.inf)
 
     async def wait_changed(self) -> None:
         """Until another level may be wanted of some server."""
@@ -68,11 +68,11 @@ class LogLevels:
     def _recent_levels(self, server: str) -> dict[str, float]:
         """The levels of requests that are over but still count, and until when."""
         now = trio.current_time()
-        found: dict[str, float] = {}
+        levels: dict[str, float] = {}
         for (endpoint, level), until in self._recent.items():
             if endpoint in (None, server) and until > now:
-                found[level] = max(until, found.get(level, until))
-        return found
+                levels[level] = max(until, levels.get(level, until))
+        return levels
 
 
 class LogLevelSync:

@@ -1,7 +1,7 @@
 """The questions in an unfinished answer of a stateless server, and the rounds until it is finished.
 
 A caller that repeats requests itself gets the questions and comes back with the answers; nothing is kept here for it.
-Any other caller is asked over its outlet, all questions at once, and the request is sent again on its behalf
+Any other caller is asked over its client handle, all questions at once, and the request is sent again on its behalf
 (2026-07-28, "Multi Round-Trip Requests").
 """
 
@@ -33,7 +33,7 @@ MAX_STATE = 256 * 1024
 MAX_POLLS = 300
 """Times that a request is repeated while the server waits for something that happens elsewhere."""
 
-Send = Callable[[Mapping[str, Raw] | None, str | None], Awaitable[Raw]]
+SendRetry = Callable[[Mapping[str, Raw] | None, str | None], Awaitable[Raw]]
 """Sends the request again, with these answers and this state; gives the result."""
 _KnownAnswers = dict[tuple[str, bytes], Raw]
 """Answers that hold for as long as the same is asked again: the visits to pages."""
@@ -54,17 +54,17 @@ class MrtrDriver:
             ProtocolViolation, Forbidden: it asks what it may not, or gives a state of more than MAX_STATE.
             Unconfirmed, TooManyRequests, StaleApproval: a person had to be asked whether it may.
         """
-        more = self._read(result)
-        if more.state is not None and len(more.state.encode()) > MAX_STATE:
+        input_requests = self._read(result)
+        if input_requests.state is not None and len(input_requests.state.encode()) > MAX_STATE:
             why = f"{self._server} sent a requestState of more than {MAX_STATE} bytes"
             raise ProtocolViolation(self._server, why)
-        parsed = {key: self._parse_request(*each) for key, each in more.requests.items()}
-        adapted = {key: self._adapt(*each) for key, each in more.requests.items()}
+        parsed = {key: self._parse_request(*each) for key, each in input_requests.requests.items()}
+        adapted = {key: self._adapt(*each) for key, each in input_requests.requests.items()}
         for key, (server_request, _) in parsed.items():
             await self._server_messages.admit(server_request, adapted[key][1], self._call.exchange.caller)
-        return InputRequired(self._server, adapted, more.state)
+        return InputRequired(self._server, adapted, input_requests.state)
 
-    async def drive(self, result: Raw, send: Send) -> Raw:
+    async def drive(self, result: Raw, send: SendRetry) -> Raw:
         """The finished answer that follows this one, once all questions on the way have been answered.
 
         Raises:
@@ -75,12 +75,12 @@ class MrtrDriver:
         rounds = polls = 0
         pause = INITIAL_PAUSE
         while kind_of(result) == INPUT_REQUIRED:
-            more = self._read(result)
-            unanswered = {key: each for key, each in more.requests.items() if _answer_key(each) not in known}
+            input_requests = self._read(result)
+            unanswered = {key: each for key, each in input_requests.requests.items() if _answer_key(each) not in known}
             if unanswered:
                 rounds, pause = rounds + 1, INITIAL_PAUSE
             else:
-                if more.requests:  # it waits for what the user does elsewhere, which may take a while
+                if input_requests.requests:  # it waits for what the user does elsewhere, which may take a while
                     polls += 1
                 else:  # it only wants to be asked again
                     rounds += 1
@@ -95,8 +95,10 @@ class MrtrDriver:
                 for key, each in unanswered.items()
                 if _is_url_elicitation(each) and key in answers
             }
-            answers |= {key: known[_answer_key(each)] for key, each in more.requests.items() if key not in answers}
-            result = await send(answers if more.has_requests else None, more.state)
+            answers |= {
+                key: known[_answer_key(each)] for key, each in input_requests.requests.items() if key not in answers
+            }
+            result = await send(answers if input_requests.has_requests else None, input_requests.state)
         return result
 
     def _read(self, result: Raw) -> InputRequests:
@@ -154,8 +156,8 @@ class MrtrDriver:
 
 
 def _is_url_elicitation(request: tuple[str, Raw | None]) -> bool:
-    found = server_request_of(*request, identified=False)
-    return found is not None and found[0] is ServerRequest.URL
+    parsed = server_request_of(*request, identified=False)
+    return parsed is not None and parsed[0] is ServerRequest.URL
 
 
 def _answer_key(request: tuple[str, Raw | None]) -> tuple[str, bytes]:

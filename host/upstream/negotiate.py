@@ -63,7 +63,7 @@ class Dialect:
     may_be_handshake: bool = True
     initialize_on_silence: bool = True
     """Whether a program that may do both, and says nothing, is greeted: it may not know the question, or be slow."""
-    older: bool = False
+    http_sse: bool = False
     """Whether it turned out to speak the transport of old (HTTP+SSE)."""
 
 
@@ -81,8 +81,8 @@ async def negotiate(
     """Open the conversation with a server, which may ask for `capabilities`, and settle the link on its revision.
 
     Args:
-        exits: it is a program: it may exit or say nothing when it is asked too early. What is at a URL always answers,
-            or is out of order.
+        is_process: it is a program, which may exit or stay silent when it is asked too early. What is at a URL always
+            answers, or is out of order.
 
     Raises:
         HandshakeOnly, StatelessOnly: it must be started again, for a `dialect` that says so.
@@ -133,8 +133,8 @@ async def initialize_while_probing(
     try:
         with probe.initialize_scope:
             answer = await peer.request(INITIALIZE, initialize_params(VERSION, capabilities))
-    except (PeerError, BrokenAnswer, LinkLost) as found:
-        problem = found
+    except (PeerError, BrokenAnswer, LinkLost) as error:
+        problem = error
     if answer is not None:
         # Outside the scope of that patience: a handshake that was half made must not end as something else.
         return await _read_initialize_result(link, peer, answer)
@@ -175,9 +175,9 @@ class _Probe:
 
     async def run(self) -> None:
         try:
-            verdict = await self._ask(LATEST, again=True)
+            verdict = await self._discover(LATEST, may_retry=True)
             if isinstance(verdict, RetryWith):
-                verdict = await self._ask(verdict.revision, again=False)
+                verdict = await self._discover(verdict.revision, may_retry=False)
             self.verdict = verdict
             if isinstance(verdict, Stateless):
                 self.initialize_scope.deadline = trio.current_time() + LATE_INITIALIZE_WAIT
@@ -185,7 +185,7 @@ class _Probe:
             self.lost = lost
         self.ended.set()
 
-    async def _ask(self, revision: Revision, *, again: bool) -> Verdict:
+    async def _discover(self, revision: Revision, *, may_retry: bool) -> Verdict:
         params = discover_params(revision, self._capabilities, VERSION)
         headers = tuple(headers_for(DISCOVER, params, revision))
         try:
@@ -193,7 +193,7 @@ class _Probe:
                 _bounded_result(await self._peer.request(DISCOVER, encode_object(params), headers=headers))
             )
         except PeerError as refusal:
-            return verdict_of_error(refusal.error.code, refusal.error.data, asked=revision.name, again=again)
+            return verdict_of_error(refusal.error.code, refusal.error.data, asked=revision.name, may_retry=may_retry)
         except BrokenAnswer:
             return Handshake()
         except LinkLost as lost:
@@ -287,14 +287,16 @@ async def internal_request(
     param_headers: Iterable[ParamHeader] = (),
 ) -> Raw:
     """Ask a server for something of its own, on no client's behalf: the result as it came. `capabilities` is what it
-    may ask for meanwhile, `param_headers_of` what headers repeat of the arguments.
+    may ask for meanwhile, `param_headers` what headers repeat of the arguments.
 
     Raises:
         PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
     """
     if not revision.stateless:
         return await peer.request(method, params, subject)
-    found = {} if params is None else members(params)
-    stated = with_envelope(found, revision, capabilities, level=None, client_version=VERSION, token=None)
-    headers = tuple(headers_for(method, stated, revision, param_headers))
-    return await peer.request(method, encode_object(stated), subject, headers)
+    request_params = {} if params is None else members(params)
+    stateless_params = with_envelope(
+        request_params, revision, capabilities, level=None, client_version=VERSION, token=None
+    )
+    headers = tuple(headers_for(method, stateless_params, revision, param_headers))
+    return await peer.request(method, encode_object(stateless_params), subject, headers)

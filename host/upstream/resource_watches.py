@@ -160,7 +160,7 @@ class ResourceWatches:
 
     def _watchers_at_or_above(self, uri: str) -> list[dict[Caller, _Watcher]]:
         """The watchers of the URI and of everything that it may be part of, the longest first. Only beginnings that are
-        as long as something that is watched are looked up, and not more than MAX_ABOVE: a server may write a URI of
+        as long as something that is watched are looked up, and not more than MAX_PREFIXES: a server may write a URI of
         nothing but `/`, and to build every beginning of it takes time that grows with the square of its length."""
         lengths = sorted((each for each in self._lengths if _is_at_separator(uri, each)), reverse=True)[:MAX_PREFIXES]
         return [self._watchers[uri[:each]] for each in lengths if uri[:each] in self._watchers]
@@ -171,14 +171,14 @@ class ResourceWatches:
         self._subscribed = set()
         for uri in self._watchers:
             self._mark_due(uri)
-        begun: set[str] = set()
+        in_progress: set[str] = set()
         try:
             async with trio.open_nursery() as nursery:
                 while True:
                     self._wake = trio.Event()
-                    for uri in self._due.keys() - begun:
-                        begun.add(uri)
-                        nursery.start_soon(self._align, peer, uri, begun)
+                    for uri in self._due.keys() - in_progress:
+                        in_progress.add(uri)
+                        nursery.start_soon(self._align, peer, uri, in_progress)
                     await self._wake.wait()
         finally:
             self._subscribed, self._due = set(), {}
@@ -186,11 +186,12 @@ class ResourceWatches:
                 frozenset(self._outcomes), as_upstream_error(self._server, LinkLost("the connection ended"))
             )
 
-    async def run_listening(self, agree: Callable[[frozenset[str]], Awaitable[frozenset[str]]]) -> None:
-        """The same for a server that is told of everything at once, until cancelled. `agree` has it listen for these
-        URIs and for no others, and gives those that it agreed to; it raises UpstreamError if that cannot be had now."""
+    async def run_listening(self, request_listen: Callable[[frozenset[str]], Awaitable[frozenset[str]]]) -> None:
+        """The same for a server that is told of everything at once, until cancelled. `request_listen` has it listen for
+        these URIs and for no others, and gives those that it agreed to; it raises UpstreamError if that cannot be had
+        now."""
         self._subscribed = set()
-        pause = INITIAL_RETRY_DELAY
+        retry_delay = INITIAL_RETRY_DELAY
         self._stale = True
         try:
             while True:
@@ -203,15 +204,15 @@ class ResourceWatches:
                     continue
                 self._stale = False
                 try:
-                    agreed = wanted & await agree(wanted)
+                    agreed = wanted & await request_listen(wanted)
                 except UpstreamError as error:
                     self._stale = True
                     self._fail_pending(wanted, error)
-                    with trio.move_on_after(pause):
+                    with trio.move_on_after(retry_delay):
                         await self._wake.wait()
-                    pause = min(2 * pause, MAX_RETRY_DELAY)
+                    retry_delay = min(2 * retry_delay, MAX_RETRY_DELAY)
                     continue
-                pause = INITIAL_RETRY_DELAY
+                retry_delay = INITIAL_RETRY_DELAY
                 regained = (agreed - self._subscribed) & {uri for uri in wanted if uri not in self._outcomes}
                 self._last_requested, self._subscribed = wanted, set(agreed)
                 for uri in regained:
@@ -252,30 +253,30 @@ class ResourceWatches:
     def _is_aligned(self, uri: str) -> bool:
         return (uri in self._watchers) == (uri in self._subscribed)
 
-    async def _align(self, peer: Peer[UpstreamCall], uri: str, begun: set[str]) -> None:
+    async def _align(self, peer: Peer[UpstreamCall], uri: str, in_progress: set[str]) -> None:
         """Have the server do what is wanted for this URI; one request at a time, and again after a while if it refuses
         what somebody still wants."""
-        pause = INITIAL_RETRY_DELAY
+        retry_delay = INITIAL_RETRY_DELAY
         while not self._is_aligned(uri):
             self._due[uri] = trio.Event()
             if uri in self._watchers:
-                wanted = self._outcomes.get(uri)
-                error = await self._send(peer, SUBSCRIBE, uri, internal_call() if wanted is None else wanted.call)
+                outcome = self._outcomes.get(uri)
+                error = await self._send(peer, SUBSCRIBE, uri, internal_call() if outcome is None else outcome.call)
                 if error is None:
                     self._subscribed.add(uri)
-                    if wanted is None:
+                    if outcome is None:
                         self.on_updated(uri, {})
                 self._settle(uri, error)
                 if error is not None:
-                    with trio.move_on_after(pause):
+                    with trio.move_on_after(retry_delay):
                         await self._due[uri].wait()
-                    pause = min(2 * pause, MAX_RETRY_DELAY)
+                    retry_delay = min(2 * retry_delay, MAX_RETRY_DELAY)
             else:
                 # Not only when it is done: whoever watches it from now on waits until it is asked for again.
                 self._subscribed.discard(uri)
                 await self._send(peer, UNSUBSCRIBE, uri, internal_call())
         self._settle(uri, None)  # whoever unwatched it before it was asked for has what they wanted, both times
-        begun.discard(uri)
+        in_progress.discard(uri)
         self._due.pop(uri, None)
 
     def _settle(self, uri: str, error: UpstreamError | None) -> None:

@@ -32,7 +32,7 @@ def prepare_result(result: Raw, *, sanitizes: bool) -> tuple[str | None, bytes |
     """Why a result cannot be passed on, None if it can; and what it is passed on as, None if as it is.
 
     Args:
-        cleans: what nobody would see is taken out of its texts.
+        sanitizes: what nobody would see is taken out of its texts.
     """
     why = why_unreadable_result(result)
     if why is None and _has_too_many_tokens(bytes(result)):
@@ -53,8 +53,8 @@ def _has_too_many_tokens(result: bytes) -> bool:
     return structure(result) - structure(bytes(structured)) > MAX_UNSTRUCTURED_TOKENS
 
 
-def split_page(page: Raw, member: str, most: int) -> tuple[list[bytes], bytes]:
-    """The entries in this member of a page, not more than `most`, and an object of all its other members.
+def split_page(page: Raw, member: str, max_entries: int) -> tuple[list[bytes], bytes]:
+    """The entries in this member of a page, not more than `max_entries`, and an object of all its other members.
 
     Raises:
         ValueError: it is no page, or holds too much.
@@ -66,4 +66,4 @@ def split_page(page: Raw, member: str, most: int) -> tuple[list[bytes], bytes]:
     rest = bytes(encode_object(page_members))
     if len(rest) > MAX_PAGE_REST:
         raise ValueError(f"a page holds more than {MAX_PAGE_REST} bytes besides its entries")
-    return [bytes(each) for each in entries[:most]], rest
+    return [bytes(each) for each in entries[:max_entries]], rest

@@ -68,7 +68,7 @@ from host.wire.noise import TooManyUselessMessages, UselessMessages
 ANSWER_TIMEOUT = 600.0
 """Seconds that a question waits for its answer."""
 RETRY_ANSWER_TIMEOUT = ANSWER_TIMEOUT - 10
-"""The same, of a client that answers by repeating its request. Its call is kept for as long as ANSWER_PATIENCE: the
+"""The same, of a client that answers by repeating its request. Its call is kept for as long as ANSWER_TIMEOUT: the
 server shall have time to end it before."""
 MAX_SERVER_REQUESTS = 8
 """Questions that may be open for one call at once."""
@@ -125,8 +125,8 @@ class ServerMessages:
     Args:
         title: what people call the server.
         owner: the one client that the connection serves, None as long as it may serve several.
-        updated: told of the URI of a resource that changed, with the members of the notice that are passed on.
-        listeners: whoever wants log messages that belong to no request.
+        on_resource_updated: told of the URI of a resource that changed, with the members of the notice that are passed
+        on. log_listeners: whoever wants log messages that belong to no request.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class ServerMessages:
             refuse_unsupported(server_request, self.revision)
             if not self._gate.server_requests.allows(self._server, server_request):
                 code = INVALID_PARAMS if server_request is ServerRequest.URL else METHOD_NOT_FOUND
-                raise self._refused(server_request, code, NOT_ALLOWED_MESSAGE)
+                raise self._journaled_rejection(server_request, code, NOT_ALLOWED_MESSAGE)
             return self._route_request(peer, request, server_request, params, in_flight)
         except ServerRequestRejected as refusal:
             return partial(_refuse, refusal)
@@ -304,7 +304,7 @@ class ServerMessages:
                 return _no_roots
             # Such a client is asked by the answer to one of its requests: in that of another the question would be put
             # under the wrong name, and hold up a call that it has nothing to do with.
-            raise self._refused(server_request, INVALID_PARAMS, AMBIGUOUS_CALL)
+            raise self._journaled_rejection(server_request, INVALID_PARAMS, AMBIGUOUS_CALL)
         if calls:
             caller = calls[-1].exchange.caller
         elif server_request is ServerRequest.ROOTS and owner is not None and owner.abilities is NO_ABILITIES:
@@ -316,10 +316,10 @@ class ServerMessages:
         elif server_request is ServerRequest.ROOTS:
             return _no_roots  # servers ask as soon as they are greeted, when there is no client yet
         else:
-            raise self._refused(server_request, INVALID_PARAMS, self._why_uncertain(in_flight))
-        pending_requests = {hold for call in calls for hold in call.server_requests}
+            raise self._journaled_rejection(server_request, INVALID_PARAMS, self._why_uncertain(in_flight))
+        pending_requests = {open_request for call in calls for open_request in call.server_requests}
         if calls and len(pending_requests) >= MAX_SERVER_REQUESTS * len(calls):
-            raise self._refused(
+            raise self._journaled_rejection(
                 server_request, INVALID_PARAMS, f"more than {MAX_SERVER_REQUESTS} questions for one call"
             )
         try:
@@ -360,7 +360,7 @@ class ServerMessages:
         """
         server_request, params = parsed
         if not self._gate.server_requests.allows(self._server, server_request):
-            raise self._refused(server_request, INVALID_PARAMS, NOT_ALLOWED_MESSAGE)
+            raise self._journaled_rejection(server_request, INVALID_PARAMS, NOT_ALLOWED_MESSAGE)
         adapted = self._adapt(server_request, params, caller)
         if server_request is ServerRequest.URL and not caller.abilities.retries:  # who repeats requests knows no ids
             adapted = with_elicitation_id(adapted, secrets.token_urlsafe(12))
@@ -433,7 +433,7 @@ class ServerMessages:
                 origin for origin in in_flight.subjects if origin.exchange.caller.key == owner.key
             ] or self.waiting_calls
         calls = [call for call in in_flight.subjects if not call.listens and not (ignore_internal and call.is_internal)]
-        caller_keys = in_flight.abandoned_owners.union(origin.exchange.caller.key for origin in calls)
+        caller_keys = in_flight.abandoned_owners.union(call.exchange.caller.key for call in calls)
         return calls if len(caller_keys) == 1 and not any(origin.is_internal for origin in calls) else []
 
     def _why_uncertain(self, in_flight: InFlight[UpstreamCall]) -> str:
@@ -443,7 +443,7 @@ class ServerMessages:
             return "no client's request is in flight"
         return "it is not certain which client is meant (with isolation: per-client it would be)"
 
-    def _refused(self, server_request: ServerRequest, code: int, why: str) -> ServerRequestRejected:
+    def _journaled_rejection(self, server_request: ServerRequest, code: int, why: str) -> ServerRequestRejected:
         self._journal.note(ServerRequestRefused(self._server, f"{server_request.value} question", why))
         return ServerRequestRejected(code, why)
 
@@ -536,9 +536,9 @@ async def _request_with_progress(
     newest: dict[str, Raw] | None = None
     available = trio.Event()
 
-    def report(found: dict[str, Raw]) -> None:
+    def report(progress: dict[str, Raw]) -> None:
         nonlocal newest
-        newest = found
+        newest = progress
         available.set()
 
     async def relay() -> None:
@@ -546,10 +546,10 @@ async def _request_with_progress(
         while True:
             await available.wait()
             available = trio.Event()
-            found, newest = newest, None
-            if found is not None:
+            progress, newest = newest, None
+            if progress is not None:
                 try:
-                    await peer.notify(PROGRESS, encode_object({**found, TOKEN: encode(token)}), about)
+                    await peer.notify(PROGRESS, encode_object({**progress, TOKEN: encode(token)}), about)
                 except LinkLost:
                     return  # the server is gone, or this one message was lost: it has nothing that anybody waits for
 

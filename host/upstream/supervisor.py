@@ -101,7 +101,7 @@ class Upstream:
     ) -> None:
         self.spec = spec
         self.attempts = 0
-        self.supervision = trio.CancelScope()
+        self.supervision_scope = trio.CancelScope()
         """Of its supervision; `stopped` is set when that is over."""
         self.stopped = trio.Event()
         self.settled = trio.Event()
@@ -140,7 +140,7 @@ class Upstream:
         why = "it is not connected" if self.spec.trust is Trust.UNTRUSTED else describe_state(state)
         raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {why}")
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until it works on nothing for anybody."""
         if isinstance(self.state, Ready):
             await self.state.client.wait_idle()
@@ -150,11 +150,11 @@ class Upstream:
         return UpstreamLease(self.ready_client(), self.watches)
 
     @property
-    def listed(self) -> ServerLists:
+    def server_lists(self) -> ServerLists:
         """What each client of this server knows of its lists."""
-        tool, suspect = partial(self._catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
+        tool, mark_tools_changed = partial(self._catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
         hold = partial(self._catalog.memory.hold, server_owner(self.spec.id), Use.MESSAGES, 0)
-        return ServerLists(tool, suspect, self._read_tools, self._wait_until_read, hold)
+        return ServerLists(tool, mark_tools_changed, self._read_tools, self._wait_until_read, hold)
 
     async def _read_tools(self) -> None:
         if self._catalog_sync is not None:
@@ -196,7 +196,7 @@ class Upstream:
             try:
                 await self._wait_until_launchable()
                 self.attempts += 1
-                self._restarts.started(trio.current_time())
+                self._restarts.on_start(trio.current_time())
                 await self._connect(open_link)
             except* CONNECT_FAILURES as group:
                 retry_at_once, why = self._switch_dialect(first_exception(group)), failure_reason(self.spec, group)
@@ -209,7 +209,7 @@ class Upstream:
                 continue
             failed = self._mark_failed(why)
             if not retry_at_once and (
-                not self._did_connect or self.dialect.older
+                not self._did_connect or self.dialect.http_sse
             ):  # the old transport is nothing to stay with
                 self.dialect = configured_dialect(self.spec)
             self._did_connect = False
@@ -237,21 +237,22 @@ class Upstream:
             self.dialect = replace(self.dialect, may_be_handshake=False)
             return True
         # The transport of old (2025-11-25, "Transports / Backwards Compatibility").
-        if self.dialect.older or not (isinstance(problem, LinkLost) and problem.may_be_older):
+        if self.dialect.http_sse or not (isinstance(problem, LinkLost) and problem.may_be_http_sse):
             return False
-        self.dialect = Dialect(may_be_stateless=False, older=True)
+        self.dialect = Dialect(may_be_stateless=False, http_sse=True)
         return True
 
-    def _mark_failed(self, why: str, *, ended: bool = False) -> Failed:
+    def _mark_failed(self, why: str, *, session_ended: bool = False) -> Failed:
         """From now on the server counts as failed. The first reason holds: what comes after it comes of it. A session
-        that the server has `ended` is begun anew at once; it is a failure only if that happens again and again."""
+        that the server has `session_ended` is begun anew at once; it is a failure only if that happens again and
+        again."""
         state = self.state
         if isinstance(state, Failed):
             return state
         now = trio.current_time()
         ready_for = now - state.since if isinstance(state, Ready) else 0.0
-        delay = self._restarts.failed(ready_for, random.random(), now)
-        if ended and ready_for >= HEALTHY_AFTER:
+        delay = self._restarts.on_failure(ready_for, random.random(), now)
+        if session_ended and ready_for >= HEALTHY_AFTER:
             delay = 0.0
         failed = self.state = Failed(now, why, now + delay)
         for kind in Kind:
@@ -275,11 +276,11 @@ class Upstream:
         )
         opening = open_client(
             self.spec,
-            open_link(self.spec, older=self.dialect.older),
+            open_link(self.spec, http_sse=self.dialect.http_sse),
             server_messages,
             self._gate,
             self.dialect,
-            self.listed,
+            self.server_lists,
             ALL_ABILITIES,
             roots_change=self._single_client,
         )
@@ -317,7 +318,7 @@ class Upstream:
                     follow_changes(nursery, client, server_messages, self._log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # At once: to end what is left of a child may take seconds, and calls must not wait for that.
-                    self._mark_failed(str(client.peer.lost), ended=client.peer.lost.ended_session)
+                    self._mark_failed(str(client.peer.lost), session_ended=client.peer.lost.ended_session)
                     raise client.peer.lost
 
     def _counts(self) -> str:

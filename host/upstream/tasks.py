@@ -55,7 +55,7 @@ class TaskCall:
 
     Args:
         extension: the server is stateless, and has tasks as an extension.
-        cancels: the server ends tasks that nobody wants.
+        can_cancel: the server ends tasks that nobody wants.
     """
 
     def __init__(
@@ -115,13 +115,13 @@ class TaskCall:
         stream for what it asks."""
         while task.status is Status.WORKING:
             await self._pause(task)
-            task = (await self._status(task)).task
+            task = (await self._fetch_status(task)).task
         outcome: Raw | ColonnadeError
         async with trio.open_nursery() as nursery:
             if not task.status.is_final:
                 nursery.start_soon(self._poll_status, task)
             try:
-                outcome = without_related_task(await self._send_about(TASKS_RESULT, task))
+                outcome = without_related_task(await self._send_for_task(TASKS_RESULT, task))
                 self._is_over = True
             except ColonnadeError as problem:
                 outcome = problem
@@ -135,7 +135,7 @@ class TaskCall:
         with suppress(ColonnadeError):  # the result will tell
             while not task.status.is_final:
                 await self._pause(task)
-                task = (await self._status(task)).task
+                task = (await self._fetch_status(task)).task
 
     async def _extension_result(self, task: Task) -> Raw:
         """In the extension everything is found in the status."""
@@ -154,7 +154,7 @@ class TaskCall:
 
     async def _poll_until_over(self, task: Task, nursery: trio.Nursery) -> Raw:
         while True:
-            reported = await self._status(task)
+            reported = await self._fetch_status(task)
             task = reported.task
             if task.status is Status.COMPLETED and reported.result is not None:
                 return strip_hop_fields(reported.result)
@@ -192,10 +192,10 @@ class TaskCall:
             polling.cancel("what it asks for cannot be had")
         self._poll_now.set()
 
-    async def _status(self, task: Task) -> TaskState:
+    async def _fetch_status(self, task: Task) -> TaskState:
         answer: Raw | None = None
         with trio.move_on_after(STATUS_TIMEOUT):
-            answer = await self._send_about(TASKS_GET, task)
+            answer = await self._send_for_task(TASKS_GET, task)
         if answer is None:
             text = f"{self._server} did not say within {STATUS_TIMEOUT:.0f} s how its task stands"
             raise TimedOut(self._server, text)
@@ -207,7 +207,7 @@ class TaskCall:
         self._is_over = self._is_over or reported.task.status.is_final
         return reported
 
-    async def _send_about(self, method: str, task: Task) -> Raw:
+    async def _send_for_task(self, method: str, task: Task) -> Raw:
         try:
             return await self._send(method, _id_params(task))
         except ServerErrorResponse as refusal:

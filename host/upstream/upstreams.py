@@ -67,8 +67,8 @@ class Upstreams:
 
     def apply(self, servers: Mapping[str, ServerSpec], restarted: Container[str]) -> None:
         """Have these servers from now on, in this order. Those of them in `restarted` begin anew; what they are used
-        for until then, and what is not among them any more, has DRAIN seconds to come to its end. The others are not
-        disturbed."""
+        for until then, and what is not among them any more, has DRAIN_TIMEOUT seconds to come to its end. The others
+        are not disturbed."""
         former, former_instances = self.by_id, self.instances
         upstreams: dict[str, Upstream] = {}
         instances: dict[str, Instances] = {}
@@ -97,8 +97,8 @@ class Upstreams:
     def _schedule_end(self, upstream: Upstream, instances: Instances | None) -> None:
         """Have it come to its end, after whatever had its name before."""
         id = upstream.spec.id
-        before, self._ending[id] = self._ending.get(id), trio.Event()
-        self._nursery.start_soon(self._end, upstream, instances, before, self._ending[id])
+        former_ended, self._ending[id] = self._ending.get(id), trio.Event()
+        self._nursery.start_soon(self._end, upstream, instances, former_ended, self._ending[id])
 
     def _make_upstream(self, spec: ServerSpec) -> Upstream:
         upstream = Upstream(
@@ -120,20 +120,20 @@ class Upstreams:
             upstream.spec,
             partial(_open_instance_link, self._open_link, upstream.spec),
             partial(_last_dialect, upstream),
-            upstream.listed,
+            upstream.server_lists,
             self._gate,
             self.log_levels,
             self._journal,
             self._nursery,
         )
 
-    async def _run(self, upstream: Upstream, former: trio.Event | None) -> None:
+    async def _run(self, upstream: Upstream, former_ended: trio.Event | None) -> None:
         """One server, once what had its name before is gone."""
         try:
-            if former is not None:
-                await former.wait()
+            if former_ended is not None:
+                await former_ended.wait()
             if not upstream.spec.disabled:
-                with upstream.supervision:
+                with upstream.supervision_scope:
                     async with self._start_lock:
                         pass  # one begins in each pass: to look up and write down what it launches takes 2 ms
                     await upstream.supervise(self._open_link)
@@ -141,17 +141,17 @@ class Upstreams:
             upstream.stopped.set()
 
     async def _end(
-        self, upstream: Upstream, instances: Instances | None, before: trio.Event | None, ended: trio.Event
+        self, upstream: Upstream, instances: Instances | None, former_ended: trio.Event | None, ended: trio.Event
     ) -> None:
-        if before is not None:
-            await before.wait()
+        if former_ended is not None:
+            await former_ended.wait()
         with trio.move_on_after(DRAIN_TIMEOUT):
-            await upstream.idle()
+            await upstream.wait_idle()
             if instances is not None:
                 await instances.wait_idle()
         if instances is not None:
             instances.end()
-        upstream.supervision.cancel("the configuration has another in its place, or none")
+        upstream.supervision_scope.cancel("the configuration has another in its place, or none")
         await upstream.stopped.wait()
         ended.set()
 
@@ -272,7 +272,7 @@ class Upstreams:
 
 
 def _open_instance_link(open_link: OpenLink, spec: ServerSpec, dialect: Dialect) -> AbstractAsyncContextManager[Link]:
-    return open_link(spec, older=dialect.older)
+    return open_link(spec, http_sse=dialect.http_sse)
 
 
 def _last_dialect(upstream: Upstream) -> Dialect:

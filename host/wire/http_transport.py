@@ -95,8 +95,8 @@ class HttpRefused(LinkLost):
         self.status = status
         self.retry_after = retry_after
         # 2025-11-25, "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx.
-        self.may_be_older = 400 <= status < 500 and status not in (401, 403, 429)
-        self.answered = self.may_be_older
+        self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 429)
+        self.answered = self.may_be_http_sse
 
     @property
     def may_hold_answer(self) -> bool:

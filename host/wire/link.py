@@ -49,7 +49,7 @@ class LinkLost(Exception):
     """It is certain that the peer works on nothing of what was sent: it got nothing, or said no at once."""
     ended_session = False
     """The peer has forgotten our session, and will begin a new one with us."""
-    may_be_older = False
+    may_be_http_sse = False
     """The peer refused as servers do that only speak the transport of 2024-11-05."""
     answered = False
     """The peer did answer, though not with what was asked: it does not know the request, perhaps."""

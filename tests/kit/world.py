@@ -546,7 +546,7 @@ async def open_world(
     by_id = {server.id: server for server in servers}
     specs = {server.id: server.spec for server in servers}
 
-    def open_link(spec: ServerSpec, *, older: bool) -> AbstractAsyncContextManager[Link]:
+    def open_link(spec: ServerSpec, *, http_sse: bool) -> AbstractAsyncContextManager[Link]:
         return by_id[spec.id].open_link()
 
     with open_gate(specs, journal, ask=ask, state=state) as gate:

@@ -108,10 +108,10 @@ def test_a_server_that_refuses_what_it_names_is_asked_in_it_once_more() -> None:
     assert refused(NEW) == RetryWith(LATEST)
     assert refused(NEW, OLD) == RetryWith(LATEST)
     supported = raw({"supported": [NEW]})
-    assert verdict_of_error(-32022, supported, asked=NEW, again=False) == Incompatible(
+    assert verdict_of_error(-32022, supported, asked=NEW, may_retry=False) == Incompatible(
         "it refuses 2026-07-28, which it says it speaks"
     )
-    assert verdict_of_error(-32022, raw({"supported": [NEW, OLD]}), asked=NEW, again=False) == Handshake()
+    assert verdict_of_error(-32022, raw({"supported": [NEW, OLD]}), asked=NEW, may_retry=False) == Handshake()
 
 
 @pytest.mark.parametrize("data", [None, b"{}", b"[]", b"1", b'{"supported":"2025-11-25"}', b'{"supported":[1]}'])

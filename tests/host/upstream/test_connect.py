@@ -36,7 +36,7 @@ async def run(spec: StdioServer, send: Sequence[Request] = ()) -> tuple[list[Rec
     journal = Journal()
     journal.subscribe(events.append)
     arrived: list[ReceivedMessage] = []
-    async with open_keeper() as keeper, open_link(spec, older=False, keeper=keeper, journal=journal) as link:
+    async with open_keeper() as keeper, open_link(spec, http_sse=False, keeper=keeper, journal=journal) as link:
         for request in send:
             await link.send(Parcel(request))
         with trio.fail_after(10):
@@ -105,7 +105,7 @@ async def test_a_port_where_nobody_listens_is_a_lost_link() -> None:
     spec = HttpServer(id="a", url=Secret("http://127.0.0.1:1/mcp?key=secret"))
     async with (
         open_keeper() as keeper,
-        open_link(spec, older=False, keeper=keeper, journal=Journal()) as link,
+        open_link(spec, http_sse=False, keeper=keeper, journal=Journal()) as link,
         trio.open_nursery() as nursery,
     ):
 
@@ -171,7 +171,7 @@ async def test_the_transport_of_old_is_a_link_like_the_other(older: bool, heard_
     async with http_server({"POST": RECEIPT, "GET": STREAM}) as (url, heard), open_keeper() as keeper:
         spec = HttpServer(id="a", url=Secret(url))
         async with (
-            open_link(spec, older=older, keeper=keeper, journal=Journal()) as link,
+            open_link(spec, http_sse=older, keeper=keeper, journal=Journal()) as link,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(link.run, lambda arrival: None)

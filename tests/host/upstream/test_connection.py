@@ -107,8 +107,8 @@ class Refusing(MemoryLink):
 
 
 class TwoTransports:
-    """A server at a URL. Over Streamable HTTP it refuses with `problem`, if there is one; over HTTP+SSE with `older`.
-    `tried` are the attempts: whether each was over the transport of old."""
+    """A server at a URL. Over Streamable HTTP it refuses with `problem`, if there is one; over HTTP+SSE with
+    `http_sse`. `tried` are the attempts: whether each was over the transport of old."""
 
     def __init__(self, problem: LinkLost | None, older: LinkLost | None = None) -> None:
         self.server = ScriptedServer("a", tools=["x"])
@@ -117,9 +117,9 @@ class TwoTransports:
         self.spec = HttpServer(id="a", url=Secret("https://a.example/mcp"), consent=Consent())
         self.events: list[Event] = []
 
-    def open_link(self, spec: ServerSpec, older: bool) -> AbstractAsyncContextManager[Link]:
-        self.tried.append(older)
-        problem = self.problems[older]
+    def open_link(self, spec: ServerSpec, http_sse: bool) -> AbstractAsyncContextManager[Link]:
+        self.tried.append(http_sse)
+        problem = self.problems[http_sse]
         return self.server.open_link() if problem is None else self._refuse(problem)
 
     @asynccontextmanager
@@ -157,7 +157,7 @@ async def test_a_server_that_refuses_the_handshake_is_tried_by_the_transport_of_
         assert isinstance(roster.by_id["a"].state, Ready)
         assert trio.current_time() == began
         assert (server.tried, server.failures) == ([False, True], [])
-        assert roster.by_id["a"].dialect.older
+        assert roster.by_id["a"].dialect.http_sse
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ async def test_other_trouble_says_nothing_about_the_transport(problem: LinkLost,
         assert (server.tried, server.failures) == ([False], [str(problem)])
         await trio.sleep(20)
         assert set(server.tried) == {False}
-        assert not roster.by_id["a"].dialect.older
+        assert not roster.by_id["a"].dialect.http_sse
 
 
 async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_old_one(
@@ -207,7 +207,7 @@ async def test_where_both_transports_fail_the_reason_is_the_last_ones_and_both_a
         server.problems[False] = None
         await trio.sleep(80)  # it is tried once a minute by now
         assert isinstance(roster.by_id["a"].state, Ready)
-        assert not roster.by_id["a"].dialect.older
+        assert not roster.by_id["a"].dialect.http_sse
 
 
 async def test_after_a_connection_of_old_has_ended_the_present_transport_is_tried_first(
@@ -223,7 +223,7 @@ async def test_after_a_connection_of_old_has_ended_the_present_transport_is_trie
         server.server.dies()
         await trio.sleep(5)
         assert isinstance(roster.by_id["a"].state, Ready)
-        assert not roster.by_id["a"].dialect.older
+        assert not roster.by_id["a"].dialect.http_sse
 
 
 @pytest.mark.parametrize("code", [-32000, -32001, -32600, -32022])

@@ -935,7 +935,7 @@ async def test_an_error_without_an_id_is_not_the_answer_of_a_server_with_session
     async with serving(saying(400, body)) as server, linked(server.url) as found:
         with pytest.raises(HttpRefused) as caught:
             await found.link.send(ask(1, "initialize"))
-        assert caught.value.may_be_older
+        assert caught.value.may_be_http_sse
         assert found.arrived == []
 
 

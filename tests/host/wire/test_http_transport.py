@@ -218,7 +218,7 @@ async def test_another_address_of_the_server_is_asked_by_name() -> None:
 def test_what_a_status_says_of_the_server(status: int, older: bool, holds: bool, passing: bool) -> None:
     refusal = HttpResponse(httpx.Response(status)).refusal()
     assert refusal.status == status
-    assert (refusal.may_be_older, refusal.may_hold_answer, refusal.passing) == (older, holds, passing)
+    assert (refusal.may_be_http_sse, refusal.may_hold_answer, refusal.passing) == (older, holds, passing)
     assert refusal.answered is older
     assert isinstance(refusal, AuthNeeded) == (status in (401, 403))
     assert isinstance(refusal, HttpRefused)

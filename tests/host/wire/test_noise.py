@@ -213,7 +213,7 @@ class RealServer(ScriptedServer):
     @asynccontextmanager
     async def open_link(self) -> AsyncIterator[Link]:
         self.connections += 1
-        opening = open_link(self.spec, older=False, keeper=self._keeper, journal=Journal(), turns=self._turns)
+        opening = open_link(self.spec, http_sse=False, keeper=self._keeper, journal=Journal(), turns=self._turns)
         async with opening as link:
             yield link
 
