@@ -92,10 +92,9 @@ class Protocol(StrEnum):
 class Listen:
     """Where the endpoint is, and who may come in.
 
-    `host` is an IP address without brackets; `origins` and `hosts` are lower-case, beside the loopback ones. `tokens`
-    are by the names of those who have them; if there are none, nobody is asked. `sse` is whether the older HTTP+SSE
-    transport is served too.
-    """
+    `host` is an IP address without brackets; `origins` and `hosts` are lower-case, beside the loopback ones.
+    `count_tokens` are by the names of those who have them; if there are none, nobody is asked. `sse` is whether the
+    older HTTP+SSE transport is served too."""
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT

@@ -25,7 +25,7 @@ from host.memory import Budget, Holding, OverBudget, Use
 from host.memory import server_owner as owner
 from host.names import outward_name, outward_uri
 from host.protocol.links import rename_page
-from host.protocol.methods import LISTINGS, Kind
+from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.param_headers import ParamHeader, param_headers_of
 from host.protocol.stateless import STALE, Freshness
 from host.protocol.tasks import Support, task_support
@@ -384,7 +384,7 @@ def _server_entries(entries: Iterable[Entry], is_visible: Callable[[str], bool])
 
 
 def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
-    key = LISTINGS[kind].key
+    key = LIST_METHODS[kind].key
     rename = outward_name if key == "name" else outward_uri
     outward = rename(server, definition.name)
     found = members(definition.raw)

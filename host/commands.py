@@ -29,7 +29,7 @@ from host.names import server_of_name
 from host.non_blocking import NonBlockingStream
 from host.output import StatusLines, Terminal, open_log, printable
 from host.outstanding import BrokenAnswer, PeerError
-from host.protocol.methods import CALL, LISTINGS, Kind
+from host.protocol.methods import LIST_METHODS, TOOLS_CALL, Kind
 from host.state import State, StateError
 from host.upstream.catalog_sync import SendRequest, read_list
 from host.upstream.supervisor import describe_counts
@@ -200,7 +200,7 @@ async def _status_of(host: Host) -> object:
 
 async def _show(endpoint: Endpoint, *, as_json: bool) -> int:
     found: dict[Kind, list[Raw]] = {}
-    for kind, listing in LISTINGS.items():
+    for kind, listing in LIST_METHODS.items():
         found[kind] = []
         if endpoint.has_capability(listing.capability):
             try:
@@ -209,7 +209,7 @@ async def _show(endpoint: Endpoint, *, as_json: bool) -> int:
                 print(f"{listing.method}: {refusal}", file=sys.stderr)
     status = await endpoint.status()
     if as_json:
-        told = {LISTINGS[kind].member: [json.loads(bytes(raw)) for raw in raws] for kind, raws in found.items()}
+        told = {LIST_METHODS[kind].member: [json.loads(bytes(raw)) for raw in raws] for kind, raws in found.items()}
         servers = status["servers"] if isinstance(status, dict) else None
         print(json.dumps({"servers": servers, **told}, indent=2))
         return DONE
@@ -230,21 +230,21 @@ def _show_server(terminal: Terminal, server: Mapping[str, object]) -> None:
     state = str(server["state"])
     entries = server["entries"]
     assert isinstance(entries, dict)
-    counts = describe_counts((kind, entries.get(listing.member, 0)) for kind, listing in LISTINGS.items())
+    counts = describe_counts((kind, entries.get(listing.member, 0)) for kind, listing in LIST_METHODS.items())
     detail = counts if state == "ready" else str(server["detail"])
     print(f"{server['id']!s:<20} {terminal.state(state)} {server['transport']!s:<6} {printable(detail)}".rstrip())
 
 
 def _show_entry(terminal: Terminal, kind: Kind, raw: Raw) -> None:
     definition = members(raw)
-    name = value(definition[LISTINGS[kind].key])
+    name = value(definition[LIST_METHODS[kind].key])
     said = next((value(definition[member]) for member in ("description", "title", "name") if member in definition), "")
     first = said.strip().splitlines()[0] if isinstance(said, str) and said.strip() else ""
     print(f"{kind.value:<9} {printable(str(name)):<44} {terminal.faint(printable(first)[:90])}".rstrip())
 
 
 async def _invoke(endpoint: Endpoint, *, params: Raw, as_json: bool) -> int:
-    result = json.loads(bytes(await endpoint.request(CALL.name, params)))
+    result = json.loads(bytes(await endpoint.request(TOOLS_CALL.name, params)))
     if as_json:
         print(json.dumps(result, indent=2))
     else:

@@ -38,7 +38,7 @@ from host.policy.grants import Grants
 from host.policy.pins import Pins
 from host.sanitize import visible
 from host.state import State, StateError
-from host.wire.descent import refuse, this_process
+from host.wire.descent import refusal_reason, this_process
 
 DONE, FAILED, UNREACHED = 0, 1, 3
 SHORT_ID_LENGTH = 10
@@ -107,7 +107,7 @@ class _Files:
 
     def request(self, verb: str, **args: Any) -> Any:
         caller = this_process()
-        why = None if verb == "explain" else refuse(caller, self._state.hosts)
+        why = None if verb == "explain" else refusal_reason(caller, self._state.hosts)
         with self._gate() as gate:
             decisions = PolicyAdmin(gate)
             if why is not None:

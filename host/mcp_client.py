@@ -15,7 +15,7 @@ from host.jsonrpc.messages import METHOD_NOT_FOUND, ErrorBody, Notification, Req
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
 from host.outstanding import PeerError
 from host.peer import InFlight, Peer, open_peer
-from host.protocol.methods import CALL, LISTINGS, PING, Kind
+from host.protocol.methods import LIST_METHODS, PING, TOOLS_CALL, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.param_headers import ParamHeader
 from host.protocol.stateless import strip_hop_fields
@@ -40,7 +40,7 @@ class McpClient:
         revision = self.negotiated.revision
         if not revision.stateless:
             return await self.peer.request(method, params)
-        param_headers = await self._param_headers(params) if method == CALL.name else ()
+        param_headers = await self._param_headers(params) if method == TOOLS_CALL.name else ()
         result = await internal_request(self.peer, revision, {}, method, params, param_headers=param_headers)
         return strip_hop_fields(result) if is_object(result) else result
 
@@ -48,7 +48,9 @@ class McpClient:
         """What headers must repeat of the arguments of the tool that is to be called."""
         tool_name = members(params or b"{}").get("name")
         definitions: list[Raw] = []
-        await read_list(self.request, LISTINGS[Kind.TOOL], definitions, [], lambda why: None, cursors_may_be_empty=True)
+        await read_list(
+            self.request, LIST_METHODS[Kind.TOOL], definitions, [], lambda why: None, cursors_may_be_empty=True
+        )
         return next((param_headers_in(each) for each in definitions if members(each).get("name") == tool_name), ())
 
 

@@ -18,7 +18,7 @@ from host.errors import TOO_LARGE, copy_of
 from host.jsonrpc.conversation import Outgoing
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.jsonrpc.raw import members, value
-from host.protocol.meta import TOKEN
+from host.protocol.meta import PROGRESS_TOKEN
 from host.protocol.methods import INITIALIZE
 from host.wire.link import LinkLost
 
@@ -182,7 +182,7 @@ class OutstandingRequests(Generic[T]):
         """
         try:
             params = members(notice.params or b"")
-            token = value(params[TOKEN])
+            token = value(params[PROGRESS_TOKEN])
         except (ValueError, KeyError):
             raise ValueError("a progress notification without a token") from None
         report = self._progress.get(token) if type(token) is int else None

@@ -26,7 +26,7 @@ from host.jsonrpc.messages import (
     Request,
     Success,
 )
-from host.jsonrpc.strict import has_more_tokens, tokens
+from host.jsonrpc.strict import count_tokens, has_more_tokens
 from host.outstanding import LateResultCallback, OutstandingRequests, PeerError
 from host.protocol.methods import PROGRESS
 from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
@@ -277,7 +277,7 @@ def _is_large(raw: Raw, max_bytes: int, max_tokens: int) -> bool:
 
 def _has_too_many_tokens(params: bytes) -> bool:
     if len(params) > MAX_SCANNED:
-        return tokens(params) > MAX_TOKENS
+        return count_tokens(params) > MAX_TOKENS
     return has_more_tokens(params, MAX_TOKENS)
 
 

@@ -39,20 +39,20 @@ from host.policy.gate import ConfirmationRequired, Gate, NotVisible
 from host.policy.permits import CallPermit
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import as_relayed, means_not_found, uri_in
-from host.protocol.downgrade import fit_definition, fit_result
-from host.protocol.levels import level_of
+from host.protocol.downgrade import downgrade_definition, downgrade_result
 from host.protocol.links import rename_in_result, without_pages
+from host.protocol.log_levels import level_of
 from host.protocol.methods import (
-    CALL,
-    COMPLETE,
-    LISTING_BY_METHOD,
+    COMPLETION_COMPLETE,
+    LIST_METHOD_BY_NAME,
+    RESOURCE_UPDATED,
     SET_LEVEL,
     SUBSCRIBE,
     TARGETED,
+    TOOLS_CALL,
     UNSUBSCRIBE,
-    UPDATED,
     Kind,
-    Listing,
+    ListMethod,
     target_of,
 )
 from host.protocol.mrtr import MAX_KEYS
@@ -65,7 +65,7 @@ from host.protocol.server_requests import (
     elicitation_params_of,
     urls_required,
 )
-from host.protocol.stateless import STALE, Freshness, freshest_common
+from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import with_support
 from host.protocol.versions import LATEST
 from host.seal import InvalidSeal, Seal
@@ -138,9 +138,9 @@ class Router:
         method = exchange.request.method
         if method in TARGETED:
             return await self._answer_targeted(exchange)
-        if method in LISTING_BY_METHOD:
-            return await self._list(exchange, LISTING_BY_METHOD[method])
-        if method == COMPLETE:
+        if method in LIST_METHOD_BY_NAME:
+            return await self._list(exchange, LIST_METHOD_BY_NAME[method])
+        if method == COMPLETION_COMPLETE:
             return await self._complete(exchange)
         if method in (SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL) and isinstance(exchange.caller.client, NoClient):
             raise InvalidRequest("this belongs to a session: open one at /mcp or /sse")
@@ -286,7 +286,7 @@ class Router:
         structured, free, tasks, _ = form
         if tasks:  # whatever the server needs: a call that is no task is looked after here
             definition = with_support(definition, optional=entry.may_be_task)
-        return fit_definition(definition, structured=structured, free=free, tasks=tasks)
+        return downgrade_definition(definition, structured=structured, free=free, tasks=tasks)
 
     def task_server(self, tool: ResolvedName) -> str | None:
         """The server whose tool this is, if a call of it may become a task."""
@@ -324,7 +324,7 @@ class Router:
     def _is_visible(self, entry: Entry) -> bool:
         return self._gate.definitions.is_visible(entry.server, entry.kind, entry.inward)
 
-    async def _list(self, exchange: Exchange, listing: Listing) -> Answered:
+    async def _list(self, exchange: Exchange, listing: ListMethod) -> Answered:
         caller = exchange.caller
         await self._upstreams.wait_settled(caller.endpoint)
         view, start = await self.view(caller, listing.kind), 0
@@ -359,7 +359,7 @@ class Router:
             if not left.ttl_ms:
                 upstream.on_hint_expired(kind)
             hints.append(left)
-        common = freshest_common(hints) if whole else STALE
+        common = common_freshness(hints) if whole else STALE
         return Freshness(min(common.ttl_ms, MAX_LIST_TTL), common.public)
 
     def _cursor(self, caller: Caller, kind: Kind, version: int, start: int, public: bool) -> str:
@@ -384,7 +384,7 @@ class Router:
     async def _answer_targeted(self, exchange: Exchange) -> Answer:
         method = exchange.request.method
         target = exchange.target or await self.resolve(exchange.caller.endpoint, method, exchange.params)
-        if method != CALL.name:
+        if method != TOOLS_CALL.name:
             return await self._admit_and_send(exchange, target)
         # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
         # Handling"), and so is that a person did not allow it; an unknown tool and the server's own JSON-RPC error are
@@ -415,7 +415,7 @@ class Router:
             await self._upstreams.wait_settled(server)
 
     async def _complete(self, exchange: Exchange) -> Answer:
-        kind, name = target_of(COMPLETE, exchange.params)
+        kind, name = target_of(COMPLETION_COMPLETE, exchange.params)
         await self._wait_for_server(exchange.caller.endpoint, kind, name)
         target = self._resolve(exchange.caller.endpoint, kind, name)
         # Of resources, only what some list names can be completed, and that of a server that is away, too.
@@ -478,7 +478,7 @@ class Router:
                 result = rename_in_result(result, method.links, _outward(permit.server))
         except ValueError:
             raise ProtocolViolation(permit.server, f"{permit.server} sent a result that cannot be read") from None
-        return Answered(fit_result(method.name, result, exchange.caller.abilities), answer.freshness)
+        return Answered(downgrade_result(method.name, result, exchange.caller.abilities), answer.freshness)
 
     def _url_input_required(self, refusal: ServerErrorResponse, permit: CallPermit) -> InputRequired:
         """The user must visit pages, and then the caller sends its request again: the server itself demands that
@@ -560,7 +560,7 @@ class Router:
             at_all = exchange.caller.endpoint is None
             outward = name if uri == permit.target else outward_uri(permit.server, uri) if at_all else uri
             said = self._gate.policies.sanitize(permit.server, encode_object({**notice, "uri": encode(outward)}))
-            exchange.caller.client.notify(Notification(UPDATED, said))
+            exchange.caller.client.notify(Notification(RESOURCE_UPDATED, said))
 
         try:
             async with self._gate.policies.meter(permit.server).slot():

@@ -47,7 +47,7 @@ from host.policy.explain import grant_as_data, held_as_data, unmatched_rules
 from host.policy.fingerprint import pretty
 from host.policy.gate import Gate
 from host.policy.pins import PinStatus
-from host.protocol.methods import LISTINGS, Kind
+from host.protocol.methods import LIST_METHODS, Kind
 from host.sanitize import visible
 from host.slices import Steps, map_in_steps
 from host.state import StateError
@@ -337,7 +337,7 @@ class HostAdmin(PolicyAdmin):
             "isolation": spec.isolation.value,
             "revision": state.client.negotiated.revision.name if isinstance(state, Ready) else "",
             "entries": {
-                LISTINGS[kind].member: len(self._catalog.snapshot(kind).by_server.get(spec.id, ())) for kind in Kind
+                LIST_METHODS[kind].member: len(self._catalog.snapshot(kind).by_server.get(spec.id, ())) for kind in Kind
             },
             "latency_ms": None if traffic.latency is None else round(traffic.latency * 1000, 1),
             "calls": traffic.calls,

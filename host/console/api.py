@@ -17,8 +17,8 @@ import trio
 from msgspec import Meta, Struct
 
 from config import Channel
-from host.jsonrpc.raw import REFUSALS
-from host.wire.descent import Peer
+from host.jsonrpc.raw import DECODE_ERRORS
+from host.wire.descent import PeerProcess
 
 MAX_REQUEST = 64 * 1024
 """Bytes of a request."""
@@ -77,10 +77,10 @@ class AdminApi(DecisionApi, Protocol):
     def attach(self, channel: Channel) -> AbstractContextManager[object]:
         """For the block, somebody is there who can answer."""
 
-    def attributed_to(self, peer: Peer) -> AbstractContextManager[object]:
+    def attributed_to(self, peer: PeerProcess) -> AbstractContextManager[object]:
         """For the block, which must not wait: what is decided was sent by this process, and is recorded with it."""
 
-    def record_refused_peer(self, peer: Peer, why: str, unrecorded: int) -> None:
+    def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int) -> None:
         """A process that may not decide wanted to, and so did `unrecorded` more since the last call."""
 
     def console_url(self) -> str:
@@ -178,7 +178,7 @@ def carry_out(api: DecisionApi, verb: str, data: bytes, channel: Channel) -> Adm
     """
     try:
         request = msgspec.json.decode(data, type=REQUESTS[verb])
-    except REFUSALS as problem:
+    except DECODE_ERRORS as problem:
         raise MalformedRequest(f"this is no {verb} request that is known here") from problem
     return request.carry_out(api, channel)
 

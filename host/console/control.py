@@ -42,7 +42,7 @@ from host.console.api import (
 )
 from host.errors import INTERNAL_ERROR_MESSAGE
 from host.jsonrpc.raw import members, string
-from host.wire.descent import Peer, examine_peer, refuse
+from host.wire.descent import PeerProcess, examine_peer, refusal_reason
 
 MAX_CONNECTIONS = 16
 MAX_LINGERING = 16
@@ -155,7 +155,7 @@ class _Server:
         except OSError as problem:
             await self._turn_away(stream, str(problem))
             return
-        why = refuse(peer, self._hosts)
+        why = refusal_reason(peer, self._hosts)
         if why is not None:
             self._record_refusal(peer, why)
             await self._turn_away(stream, why)
@@ -183,7 +183,7 @@ class _Server:
         finally:
             self._lingering -= 1
 
-    def _record_refusal(self, peer: Peer, why: str) -> None:
+    def _record_refusal(self, peer: PeerProcess, why: str) -> None:
         """Record it, unless so many were in this second that they would fill the disk; the next record counts those."""
         now = trio.current_time()
         if now - self._second >= 1.0:
@@ -195,7 +195,7 @@ class _Server:
         self._api.record_refused_peer(peer, why, self._unrecorded)
         self._unrecorded = 0
 
-    async def _answer(self, line: bytes, lines: _Lines, stream: trio.SocketStream, peer: Peer) -> bool:
+    async def _answer(self, line: bytes, lines: _Lines, stream: trio.SocketStream, peer: PeerProcess) -> bool:
         """Answer one request; whether there may be another."""
         if len(line) > MAX_REQUEST:
             await _dismiss(stream, f"a request has at most {MAX_REQUEST} bytes")
@@ -219,7 +219,7 @@ class _Server:
         await _send(stream, said)
         return True
 
-    async def _carry_out(self, verb: str, data: bytes, peer: Peer) -> object:
+    async def _carry_out(self, verb: str, data: bytes, peer: PeerProcess) -> object:
         if verb == "hello":
             return self._api.hello()
         if verb == "state":

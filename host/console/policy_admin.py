@@ -17,7 +17,7 @@ from host.policy.pins import StaleDecision
 from host.protocol.methods import Kind
 from host.sanitize import visible
 from host.state import StateError
-from host.wire.descent import Peer
+from host.wire.descent import PeerProcess
 
 _OUTCOMES = {
     "approve": "approved",
@@ -32,13 +32,13 @@ class PolicyAdmin:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
-    def attributed_to(self, peer: Peer) -> AbstractContextManager[object]:
+    def attributed_to(self, peer: PeerProcess) -> AbstractContextManager[object]:
         """For the block, which must not wait: what is decided was sent by this process, and is recorded with it."""
-        return self._gate.decision_log.attributed_to(peer.described())
+        return self._gate.decision_log.attributed_to(peer.audit_fields())
 
-    def record_refused_peer(self, peer: Peer, why: str, unrecorded: int = 0) -> None:
+    def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int = 0) -> None:
         """A process that may not decide wanted to."""
-        self._gate.decision_log.record_refused_peer(peer.described(), why, unrecorded)
+        self._gate.decision_log.record_refused_peer(peer.audit_fields(), why, unrecorded)
 
     def mark_changed(self, *sections: str) -> None:
         """What these sections of the office show is not what it was."""

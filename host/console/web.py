@@ -46,7 +46,7 @@ from host.console.login import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSessi
 from host.downstream.http.replies import HEARTBEAT_INTERVAL, respond, send_body, start_response
 from host.downstream.http.request import BODY_TIMEOUT, NO_HEADERS, ClientGone, cancel_when, until_disconnect
 from host.downstream.http.security import NO_CONNECTION_MESSAGE, RETRY_AFTER, Headers
-from host.jsonrpc.raw import REFUSALS
+from host.jsonrpc.raw import DECODE_ERRORS
 from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
 
 CONSOLE_PATH = "/console"
@@ -274,7 +274,7 @@ class ConsoleApp:
 def _decode(data: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(data, type=kind)
-    except REFUSALS as problem:
+    except DECODE_ERRORS as problem:
         raise _Refused(400, "this is no request that is known here") from problem
 
 

@@ -21,7 +21,7 @@ from host.jsonrpc.messages import (
     Malformed,
     Message,
     Notification,
-    Received,
+    ParsedInput,
     Request,
     Success,
 )
@@ -57,7 +57,7 @@ class DuplexSession:
         self._send = send
         self._nursery = nursery
 
-    def on_received(self, received: Received) -> None:
+    def on_received(self, received: ParsedInput) -> None:
         """One message from the client, or a batch of them if its revision has batches."""
         for message in self._session.messages_in(received)[0]:
             self._dispatch(message)
@@ -106,7 +106,7 @@ class DuplexSession:
     def _start_by_era(self, request: Request, stateless: StatelessStdio, charge: RequestCharge) -> None:
         try:
             era = era_over_stdio(
-                request.method, envelope=has_envelope(request.opened), initialized=self._handshake_begun
+                request.method, envelope=has_envelope(request.params_members), initialized=self._handshake_begun
             )
         except ColonnadeError as error:
             charge.release()

@@ -18,9 +18,9 @@ def params_of(request: Request) -> dict[str, Raw]:
     Raises:
         InvalidParams: they are no object.
     """
-    if request.opened is None:
+    if request.params_members is None:
         raise InvalidParams("params is not an object")
-    return dict(request.opened)
+    return dict(request.params_members)
 
 
 def error_body(error: ColonnadeError) -> ErrorBody:

@@ -8,7 +8,7 @@ import trio
 
 from host.exchange import Caller
 from host.jsonrpc.messages import Notification
-from host.protocol.methods import LISTINGS, Kind
+from host.protocol.methods import LIST_METHODS, Kind
 from host.router import Router
 
 SPACING = 0.5
@@ -65,10 +65,10 @@ class ListChanges:
     async def _due(self, lists: Collection[str] | None) -> dict[str, _Views]:
         """The notices that are due, and what the client knows once it has got them."""
         due: dict[str, _Views] = {}
-        for kind, listing in LISTINGS.items():
-            if lists is not None and listing.changed not in lists:
+        for kind, listing in LIST_METHODS.items():
+            if lists is not None and listing.list_changed not in lists:
                 continue
             now = (await self._router.view(self._caller, kind)).digest
             if self._known.get(kind) != now:
-                due.setdefault(listing.changed, {})[kind] = now
+                due.setdefault(listing.list_changed, {})[kind] = now
         return due

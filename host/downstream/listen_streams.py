@@ -18,8 +18,8 @@ from host.exchange import Caller, Exchange, NoClient, ProgressCallback
 from host.jsonrpc.messages import Id, Notification, Request
 from host.jsonrpc.raw import encode
 from host.protocol.abilities import Abilities
-from host.protocol.methods import SUBSCRIBE, UPDATED
-from host.protocol.subscriptions import Filter, acknowledgement, filter_of, tagged
+from host.protocol.methods import RESOURCE_UPDATED, SUBSCRIBE
+from host.protocol.subscriptions import Filter, acknowledgement, filter_of, with_subscription_id
 from host.router import Router
 from host.wire.link import LinkLost
 
@@ -48,14 +48,14 @@ class _ListenHandle:
             self.forward(notice)
 
     def notify(self, notice: Notification) -> None:
-        if notice.method == UPDATED:  # what else its servers say to it belongs to no subscription
+        if notice.method == RESOURCE_UPDATED:  # what else its servers say to it belongs to no subscription
             self.forward(notice)
 
     def forward(self, notice: Notification) -> None:
         if self._early is not None:
             self._early.append(notice)
         else:
-            self._enqueue_or_overflow(tagged(notice, self._id))
+            self._enqueue_or_overflow(with_subscription_id(notice, self._id))
 
     async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         raise LinkLost("the client can be asked nothing here")

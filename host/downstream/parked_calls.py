@@ -37,7 +37,7 @@ from host.exchange import ClientHandle, ProgressCallback
 from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode, encode_object, members, value
 from host.memory import Budget, Holding, OverBudget, Use, client_owner
-from host.protocol.meta import TOKEN, without_hop_fields
+from host.protocol.meta import PROGRESS_TOKEN, without_hop_fields
 from host.protocol.methods import PROGRESS
 from host.wire.link import LinkLost
 
@@ -340,7 +340,9 @@ class _Call:
         if notice.method != PROGRESS:
             http_request.tell(notice)
         elif http_request.token is not None and (found := self._progress(notice)) is not None:
-            http_request.tell(Notification(PROGRESS, encode_object({**found, TOKEN: encode(http_request.token)})))
+            http_request.tell(
+                Notification(PROGRESS, encode_object({**found, PROGRESS_TOKEN: encode(http_request.token)}))
+            )
 
     async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         """As of any outlet. A question in a round has no progress: `report` hears nothing.

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from host.errors import TooManyRequests
-from host.jsonrpc.messages import Received, receive, receive_checked, refusals
+from host.jsonrpc.messages import ParsedInput, find_malformed, receive, receive_checked
 from host.jsonrpc.strict import is_heavy
 from host.worker import run_in_worker
 
@@ -91,7 +91,7 @@ class MessageReader:
         self._large = _ParseSlots(MAX_LARGE, MAX_LARGE_PER_CLIENT)
         self._small = _ParseSlots(MAX_SMALL, MAX_SMALL)
 
-    async def read(self, data: bytes, patience: float = QUEUE_TIMEOUT, identity: str | None = None) -> Received:
+    async def read(self, data: bytes, patience: float = QUEUE_TIMEOUT, identity: str | None = None) -> ParsedInput:
         """Read what a client sent. A wait for a turn can be cancelled; a reading that has begun may end
         first, see `run_in_worker`.
 
@@ -105,5 +105,5 @@ class MessageReader:
             return receive(data)
         turns = self._large if len(data) >= LARGE_BYTES else self._small
         async with turns.slot(identity, patience):
-            refused = await run_in_worker(refusals, data)
+            refused = await run_in_worker(find_malformed, data)
             return await trio.to_thread.run_sync(receive_checked, data, refused)

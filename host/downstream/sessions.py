@@ -30,7 +30,7 @@ from host.jsonrpc.messages import (
     Malformed,
     Message,
     Notification,
-    Received,
+    ParsedInput,
     Request,
     Success,
 )
@@ -38,19 +38,19 @@ from host.jsonrpc.raw import EMPTY_OBJECT, encode_object, members
 from host.memory import Budget, Holding, OverBudget, Owner, Use, client_owner
 from host.outstanding import OutstandingRequests
 from host.protocol.handshake import InitializeRequest, initialize_result, read_initialize
-from host.protocol.levels import DEFAULT_LEVEL, is_at_least, level_of
+from host.protocol.log_levels import DEFAULT_LEVEL, is_at_least, level_of
 from host.protocol.meta import prepare_for_next_hop
 from host.protocol.methods import (
     INITIALIZE,
     INITIALIZED,
-    LISTING_BY_METHOD,
-    LOGGED,
+    LIST_METHOD_BY_NAME,
+    LOG_MESSAGE,
     PING,
     PROGRESS,
+    RESOURCE_UPDATED,
     ROOTS_CHANGED,
     SET_LEVEL,
     TARGETED,
-    UPDATED,
 )
 from host.protocol.tasks import TASKS_RESULT, task_id_of, with_related_task
 from host.router import Router
@@ -152,7 +152,7 @@ def _subject(notice: Notification) -> bytes:
     """The subject of a notice: one that comes later with the same subject says all that this one says. Whatever else a
     server writes into its notices that a resource changed, they are about the resource."""
     about = notice.params or b""
-    if notice.method == UPDATED:
+    if notice.method == RESOURCE_UPDATED:
         about = members(about)["uri"]
     return notice.method.encode() + bytes(about)
 
@@ -176,7 +176,7 @@ class _RequestHandle:
         standing = self._scope is None
         if self._scope is not None and self._scope.cancel_called:
             return  # the client has called it off and wants nothing more of it
-        if notice.method == LOGGED:
+        if notice.method == LOG_MESSAGE:
             level = self._session.level
             # A client that never set a level gets what its own requests cause, and nothing else.
             if is_at_least(notice, level or DEFAULT_LEVEL) and (level is not None or not standing):
@@ -331,7 +331,7 @@ class Session:
     def sends_batches(self) -> bool:
         return self.opening is not None and self.opening.revision.has_batches
 
-    def messages_in(self, received: Received) -> tuple[list[Message | Malformed], bool]:
+    def messages_in(self, received: ParsedInput) -> tuple[list[Message | Malformed], bool]:
         """What the client said; and whether that was a batch, which only clients of one revision may send."""
         if received.batch is not None and self.sends_batches:
             return received.batch, True
@@ -394,7 +394,7 @@ class Session:
     def _begin_opening(self, request: Request) -> InitializeRequest:
         if self._begun:
             raise InvalidRequest("initialize was sent already")
-        found = read_initialize(request.opened)
+        found = read_initialize(request.params_members)
         self._begun = True
         return found
 
@@ -444,7 +444,7 @@ class Session:
         assert isinstance(answer, Answered)
         if request.method == SET_LEVEL:
             self.level = level_of(params)
-        listing = LISTING_BY_METHOD.get(request.method)
+        listing = LIST_METHOD_BY_NAME.get(request.method)
         if listing is not None and "cursor" not in params and self._changes is not None:
             self._changes.mark_listed(listing.kind)  # a cursor may show a list of the past
         return answer.result

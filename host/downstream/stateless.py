@@ -44,18 +44,18 @@ from host.jsonrpc.messages import Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode, encode_object, members, string, value
 from host.protocol.abilities import Abilities
 from host.protocol.codes import as_stateless_error
-from host.protocol.levels import is_at_least
+from host.protocol.log_levels import is_at_least
 from host.protocol.meta import META, progress_token
-from host.protocol.methods import CALL, COMPLETE, DISCOVER, LISTING_BY_METHOD, LOGGED
-from host.protocol.mrtr import RETRIED, Retry, input_required, retry_of, with_retry
+from host.protocol.methods import COMPLETION_COMPLETE, DISCOVER, LIST_METHOD_BY_NAME, LOG_MESSAGE, TOOLS_CALL
+from host.protocol.mrtr import RETRIABLE_METHODS, Retry, input_required, retry_of, with_retry
 from host.protocol.server_requests import ELICIT, ServerRequestRejected, adapt, server_request_of, stateless_form
-from host.protocol.stateless import Envelope, complete_result, discovery, with_server_info
+from host.protocol.stateless import Envelope, complete_result, discover_result, with_server_info
 from host.router import EXPIRED_STATE_MESSAGE, Router, failed_call
 from host.seal import InvalidSeal, Seal
 from host.version import VERSION
 from host.wire.link import LinkLost
 
-SUPPORTED_METHODS = frozenset({DISCOVER, COMPLETE, *RETRIED, *LISTING_BY_METHOD, *IN_EXTENSION})
+SUPPORTED_METHODS = frozenset({DISCOVER, COMPLETION_COMPLETE, *RETRIABLE_METHODS, *LIST_METHOD_BY_NAME, *IN_EXTENSION})
 """The methods that are answered here; no other has an answer but the one that only listens."""
 MAX_CANONICAL = 16 * 1024
 """Bytes of a member up to which another spelling of it counts as the same when a request is sent again."""
@@ -96,7 +96,7 @@ class _RequestHandle:
 
     def notify(self, notice: Notification) -> None:
         # Log messages are for requests that ask for them (2026-07-28, "Logging").
-        if notice.method != LOGGED or (self._level is not None and is_at_least(notice, self._level)):
+        if notice.method != LOG_MESSAGE or (self._level is not None and is_at_least(notice, self._level)):
             self._tell(notice)
 
     async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
@@ -199,14 +199,14 @@ class Stateless:
     ) -> Raw:
         method = request.method
         if method == DISCOVER:
-            found = discovery(VERSION, self._router.instructions(client.endpoint))
+            found = discover_result(VERSION, self._router.instructions(client.endpoint))
             return complete_result(DISCOVER, found, VERSION)
         if method not in SUPPORTED_METHODS:
             raise MethodNotFound(f"there is no method {method[:80]!r} here")
         caller = client.caller(stated.abilities, NoClient())
         if method in IN_EXTENSION:
             return with_server_info(self.tasks.answer_in_extension(request, params, caller), VERSION)
-        turn = self._turn(request, params, caller) if method in RETRIED else None
+        turn = self._turn(request, params, caller) if method in RETRIABLE_METHODS else None
         if turn is not None and isinstance(turn.at, Answered | InputRequired):
             return self._written(method, turn.at, turn.bound)
         if stated.level is None:
@@ -246,7 +246,7 @@ class Stateless:
             return self._written(request.method, await self._router.answer(exchange), bound)
 
         async def work(handle: ClientHandle) -> Raw:
-            if request.method != CALL.name or not stated.abilities.tasks:
+            if request.method != TOOLS_CALL.name or not stated.abilities.tasks:
                 return await call(handle, None)
             return await self.tasks.carry_out(caller, target, asked, call, handle)
 
@@ -337,7 +337,7 @@ def _url_answers(
     """
     if any(key in answers and not _is_accepted(answers[key]) for key in pages):
         refusal = Forbidden(server, f"{server} wants a web page to be visited first, and it was not visited")
-        if method == CALL.name:
+        if method == TOOLS_CALL.name:
             return failed_call(refusal)
         raise refusal
     if all(key in answers for key in pages):

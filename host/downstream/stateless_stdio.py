@@ -17,11 +17,11 @@ from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless, StatelessClient
 from host.errors import ColonnadeError
 from host.exchange import NoClient
-from host.jsonrpc.conversation import cancelled
+from host.jsonrpc.conversation import cancel_notification
 from host.jsonrpc.messages import Failure, Id, Message, Notification, Request, Success
 from host.protocol.abilities import NO_ABILITIES, Abilities
 from host.protocol.stateless import Envelope, envelope, read_stated
-from host.protocol.subscriptions import LISTEN, Filter, farewell, tagged
+from host.protocol.subscriptions import LISTEN, Filter, listen_result, with_subscription_id
 from host.router import Router
 
 LISTEN_END_TIMEOUT = 2.0
@@ -120,8 +120,8 @@ class StatelessStdio:
             self._session.serving.end(id, scope)
         if not scope.cancelled_caught:
             # Some clients take the one for the end, some the other; the result must come first.
-            await send(Success(id, farewell(id)))
-            await send(tagged(cancelled(id, "the subscription has ended"), id))
+            await send(Success(id, listen_result(id)))
+            await send(with_subscription_id(cancel_notification(id, "the subscription has ended"), id))
 
     def _meet(self) -> None:
         """The client is there: it is the only one there can be."""

@@ -13,7 +13,7 @@ from host.catalog import Catalog
 from host.journal import Journal
 from host.jsonrpc.raw import encode
 from host.memory import Budget
-from host.protocol.methods import LISTINGS, Kind
+from host.protocol.methods import LIST_METHODS, Kind
 from host.upstream.supervisor import Connecting, Failed, Held, Ready, Upstream, describe_state
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
@@ -79,7 +79,7 @@ def _server(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, journal:
         "state": "disabled",
         "detail": describe_state(state),
         "attempts": upstream.attempts,
-        "entries": {LISTINGS[kind].member: len(catalog.snapshot(kind).by_server.get(id, ())) for kind in Kind},
+        "entries": {LIST_METHODS[kind].member: len(catalog.snapshot(kind).by_server.get(id, ())) for kind in Kind},
         "isolation": upstream.spec.isolation.value,
         "instances": len(upstreams.instances.get(id, ())),
         "max_instances": upstream.spec.max_instances if id in upstreams.instances else 0,

@@ -43,7 +43,7 @@ async def serve_stdio(session: Session, stateless: StatelessStdio, stdin: int, s
     """Serve the one client until it closes our input, or stops reading our output, or until `stateless` has ended."""
     async with _unblocked(stdin, stdout):
         # Only this client can wait for this client: however long it does not read, nobody else is the worse for it.
-        stdio = _Stdio(LineWriter(stdout, patience=math.inf))
+        stdio = _Stdio(LineWriter(stdout, timeout=math.inf))
         async with trio.open_nursery() as nursery:
             channel = DuplexSession(session, stdio.enqueue, stdio.send, nursery, stateless)
             nursery.start_soon(stdio.write, nursery.cancel_scope)

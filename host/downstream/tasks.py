@@ -22,7 +22,7 @@ from host.jsonrpc.raw import encode
 from host.outstanding import BrokenAnswer, PeerError
 from host.protocol.abilities import TASKS_EXTENSION, Abilities
 from host.protocol.codes import as_stateless_error
-from host.protocol.methods import CALL
+from host.protocol.methods import TOOLS_CALL
 from host.protocol.server_requests import stateless_form
 from host.protocol.stateless import with_server_info
 from host.protocol.tasks import (
@@ -44,7 +44,7 @@ from host.protocol.tasks import (
     status_of_result,
     task_id_of,
     task_list,
-    task_wanted,
+    task_request_of,
     with_related_task,
 )
 from host.router import Router
@@ -73,9 +73,9 @@ class Tasks:
     def start_if_requested(self, exchange: Exchange) -> Raw | None:
         """The answer to a call that shall be a task and can be one; None if it is to be carried out as it is."""
         caller, target = exchange.caller, exchange.target
-        if exchange.request.method != CALL.name or not caller.abilities.tasks or target is None:
+        if exchange.request.method != TOOLS_CALL.name or not caller.abilities.tasks or target is None:
             return None
-        wanted = task_wanted(exchange.params)
+        wanted = task_request_of(exchange.params)
         server = None if wanted is None else self._router.task_server(target)
         if wanted is None or server is None:
             return None

@@ -50,7 +50,7 @@ class Outgoing(Generic[T]):
         """Stop waiting. The notice that tells the peer, or None if the answer was here first."""
         if type(id) is not int or self._waiting.pop(id, None) is None:
             return None
-        return cancelled(id, reason)
+        return cancel_notification(id, reason)
 
     def drain(self) -> Iterator[T]:
         """Everybody who waits; nobody will be answered any more."""
@@ -98,7 +98,7 @@ class Incoming(Generic[T]):
         return work[0] if len(work) == 1 else None
 
 
-def cancelled(id: Id, reason: str | None) -> Notification:
+def cancel_notification(id: Id, reason: str | None) -> Notification:
     """The notice that calls a request off (MCP 2025-11-25, "Cancellation")."""
     return Notification(CANCELLED, encode({"requestId": id} if reason is None else {"requestId": id, "reason": reason}))
 

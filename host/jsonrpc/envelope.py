@@ -50,7 +50,7 @@ class Envelope:
     is_answer: bool
 
 
-class _At(Enum):
+class _Expected(Enum):
     """What the scanner expects next, or is in the middle of, at the level of the envelope."""
 
     START = auto()
@@ -69,7 +69,7 @@ class EnvelopeScanner:
     id."""
 
     def __init__(self) -> None:
-        self._at = _At.START
+        self._at = _Expected.START
         self._depth = 0
         self._in_string = False
         self._escaped = False
@@ -85,13 +85,13 @@ class EnvelopeScanner:
 
     @property
     def broken(self) -> bool:
-        return self._at is _At.BROKEN or self._ids > 1
+        return self._at is _Expected.BROKEN or self._ids > 1
 
     def envelope(self) -> Envelope | None:
         """What was found, once the message has ended. None if it was no whole object, has several ids or one that no
         request can have, or is an answer without an id."""
         is_answer = self._has_answer or not self._has_method
-        if self._at is not _At.END or self.broken or (self._id is None and (is_answer or self._ids)):
+        if self._at is not _Expected.END or self.broken or (self._id is None and (is_answer or self._ids)):
             return None
         return Envelope(self._id, is_answer)
 
@@ -100,14 +100,14 @@ class EnvelopeScanner:
         while at < end:
             if self._in_string:
                 at = self._string(data, at)
-            elif self._at is _At.NESTED:
+            elif self._at is _Expected.NESTED:
                 at = self._nested(data, at)
-            elif self._at is _At.SCALAR:
+            elif self._at is _Expected.SCALAR:
                 at = self._scalar(data, at)
             elif self.broken:
                 return
             else:
-                if self._at is _At.KEY:
+                if self._at is _Expected.KEY:
                     at = _end(_OTHERS, data, at)
                 at = _end(_WHITE, data, at)
                 if at < end:
@@ -117,26 +117,26 @@ class EnvelopeScanner:
         """Take one character of the envelope's own syntax."""
         char = data[at : at + 1]
         match self._at, char:
-            case _At.START, b"{":
-                self._at = _At.KEY
-            case _At.KEY, b'"':
+            case _Expected.START, b"{":
+                self._at = _Expected.KEY
+            case _Expected.KEY, b'"':
                 self._begin_string(bytearray(), _LONGEST_KEY)
-            case _At.COLON, b":":
-                self._at = _At.VALUE
-            case _At.VALUE, b'"':
+            case _Expected.COLON, b":":
+                self._at = _Expected.VALUE
+            case _Expected.VALUE, b'"':
                 self._begin_string(bytearray() if self._key == "id" else None, _LONGEST_ID)
-            case _At.VALUE, b"{" | b"[":
-                self._at, self._depth = _At.NESTED, 1
-            case _At.VALUE, _:
-                self._at, self._longest = _At.SCALAR, _LONGEST_ID
+            case _Expected.VALUE, b"{" | b"[":
+                self._at, self._depth = _Expected.NESTED, 1
+            case _Expected.VALUE, _:
+                self._at, self._longest = _Expected.SCALAR, _LONGEST_ID
                 self._kept = bytearray() if self._key == "id" else None
                 return at
-            case _At.COMMA, b",":
-                self._at = _At.KEY
-            case ((_At.KEY | _At.COMMA), b"}"):
-                self._at = _At.END
+            case _Expected.COMMA, b",":
+                self._at = _Expected.KEY
+            case ((_Expected.KEY | _Expected.COMMA), b"}"):
+                self._at = _Expected.END
             case _:
-                self._at = _At.BROKEN
+                self._at = _Expected.BROKEN
         return at + 1
 
     def _begin_string(self, kept: bytearray | None, longest: int) -> None:
@@ -161,13 +161,13 @@ class EnvelopeScanner:
         return end + 1
 
     def _string_ended(self) -> None:
-        if self._at is _At.KEY:
+        if self._at is _Expected.KEY:
             self._key = self._read_key()
-            self._at = _At.COLON
-        elif self._at is _At.VALUE:
+            self._at = _Expected.COLON
+        elif self._at is _Expected.VALUE:
             if self._key == "id":
                 self._take_id(b'"%s"' % self._kept if self._kept is not None else None)
-            self._at = _At.COMMA
+            self._at = _Expected.COMMA
 
     def _read_key(self) -> str:
         try:
@@ -184,10 +184,10 @@ class EnvelopeScanner:
         if end < len(data):
             if self._key == "id":
                 self._take_id(bytes(self._kept) if self._kept is not None else None)
-            self._at = _At.COMMA
+            self._at = _Expected.COMMA
         return end
 
-    def _goes_on(self, data: bytes) -> bool:
+    def _continues_beyond(self, data: bytes) -> bool:
         """Whether a value of several parts goes on beyond this piece. Then only the depth matters, which is found
         without looking at each bracket."""
         before, quote, rest = _WHOLE_STRINGS.sub(b"", data).partition(b'"')
@@ -206,7 +206,7 @@ class EnvelopeScanner:
     def _nested(self, data: bytes, at: int) -> int:
         """Pass over a value of several parts, as far as this piece goes."""
         depth = self._depth
-        if at == 0 and self._goes_on(data):
+        if at == 0 and self._continues_beyond(data):
             return len(data)
         for token in _NESTED.finditer(data, at):
             start = token.start()
@@ -218,7 +218,7 @@ class EnvelopeScanner:
                 if not depth:
                     if self._key == "id":
                         self._take_id(None)
-                    self._at = _At.COMMA
+                    self._at = _Expected.COMMA
                     return start + 1
             elif token.end() == start + 1:
                 self._depth = depth

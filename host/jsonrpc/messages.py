@@ -17,9 +17,9 @@ from msgspec import Raw, Struct, field
 
 from host.errors import TOO_LARGE
 from host.jsonrpc.raw import (
-    REFUSALS,
+    DECODE_ERRORS,
+    has_no_lone_surrogate,
     is_object,
-    is_plain,
     items,
     may_hold_surrogates,
     members,
@@ -27,7 +27,7 @@ from host.jsonrpc.raw import (
     string,
     without_surrogates,
 )
-from host.jsonrpc.strict import MAX_TOKENS, flaw, structure, tokens
+from host.jsonrpc.strict import MAX_TOKENS, count_tokens, count_tokens_outside_strings, flaw
 
 Id: TypeAlias = int | str
 
@@ -47,11 +47,11 @@ MAX_OTHER_SURROGATES = 64 * 1024
 """Bytes of params besides the `arguments` of a request up to which these may hold escaped lone surrogates: msgspec
 refuses them, and the way around it is slow."""
 MAX_SERVER_BATCH = 1000
-MAX_SURROGATES = 128 * 1024
+MAX_SURROGATE_BYTES = 128 * 1024
 """Bytes of a server's message that may hold escaped lone surrogates; in a batch, of all such messages together."""
 
 
-def _opened(params: Raw | None) -> Mapping[str, Raw] | None:
+def _members_of(params: Raw | None) -> Mapping[str, Raw] | None:
     try:
         return {} if params is None else members(params)
     except ValueError:
@@ -64,9 +64,9 @@ class Request(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", om
     params: Raw | None = None
 
     @cached_property
-    def opened(self) -> Mapping[str, Raw] | None:
+    def params_members(self) -> Mapping[str, Raw] | None:
         """The members of the params, opened once; None if the params are no object."""
-        return _opened(self.params)
+        return _members_of(self.params)
 
 
 class Notification(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
@@ -74,9 +74,9 @@ class Notification(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0
     params: Raw | None = None
 
     @cached_property
-    def opened(self) -> Mapping[str, Raw] | None:
+    def params_members(self) -> Mapping[str, Raw] | None:
         """The members of the params, opened once; None if the params are no object."""
-        return _opened(self.params)
+        return _members_of(self.params)
 
 
 class Success(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
@@ -155,19 +155,19 @@ def read(data: bytes) -> Message | Malformed:
     A message with an id that has neither a method nor an answer counts as a broken response: the request with that id
     must not wait until its deadline.
     """
-    return _read(data, bare_id_answers=True, slowly=MAX_SURROGATES)
+    return _read(data, bare_id_answers=True, max_slow_bytes=MAX_SURROGATE_BYTES)
 
 
 def read_id(data: bytes) -> Id | None:
     """The id that `data` is the JSON text of; None if no request can have it."""
     try:
         id = _id.decode(data)
-    except REFUSALS:
+    except DECODE_ERRORS:
         return None
-    return id if _acceptable(id) else None
+    return id if _is_valid_id(id) else None
 
 
-def _read(data: bytes, *, bare_id_answers: bool, slowly: float = math.inf) -> Message | Malformed:
+def _read(data: bytes, *, bare_id_answers: bool, max_slow_bytes: float = math.inf) -> Message | Malformed:
     """
     Args:
         slowly: bytes up to which a message may be read the slow way.
@@ -178,12 +178,12 @@ def _read(data: bytes, *, bare_id_answers: bool, slowly: float = math.inf) -> Me
         return Malformed(PARSE_ERROR, "not UTF-8")
     try:
         envelope = _envelope.decode(data)
-    except REFUSALS as problem:
-        return _reread(data, problem, bare_id_answers, slowly)
+    except DECODE_ERRORS as problem:
+        return _reread(data, problem, bare_id_answers, max_slow_bytes)
     return _classify(envelope, bare_id_answers)
 
 
-class Received(NamedTuple):
+class ParsedInput(NamedTuple):
     """What a client sent, read in both ways: whether it may send batches is known only later."""
 
     message: Message | Malformed
@@ -192,38 +192,38 @@ class Received(NamedTuple):
     """The messages of the batch; None if the text is no array."""
 
 
-class Refusals(NamedTuple):
-    """Which messages of a `Received` are none; None stands for each that is one."""
+class MalformedMessages(NamedTuple):
+    """Which messages of a `ParsedInput` are none; None stands for each that is one."""
 
     message: Malformed | None
     batch: list[Malformed | None] | None
 
 
-def refusals(data: bytes) -> Refusals:
+def find_malformed(data: bytes) -> MalformedMessages:
     """The messages of `data` that `receive` refuses. Of its work, only this takes long where the text is long."""
     found = receive(data)
-    batch = None if found.batch is None else [_refused(each) for each in found.batch]
-    return Refusals(_refused(found.message), batch)
+    batch = None if found.batch is None else [_if_malformed(each) for each in found.batch]
+    return MalformedMessages(_if_malformed(found.message), batch)
 
 
-def _refused(message: Message | Malformed) -> Malformed | None:
+def _if_malformed(message: Message | Malformed) -> Malformed | None:
     return message if isinstance(message, Malformed) else None
 
 
-def receive_checked(data: bytes, refused: Refusals) -> Received:
+def receive_checked(data: bytes, malformed: MalformedMessages) -> ParsedInput:
     """The same as `receive(data)`, given the refusals of `data`; params are opened."""
-    message = refused.message or _of_client(data)
+    message = malformed.message or _read_from_client(data)
     batch: list[Message | Malformed] | None = None
-    if refused.batch is not None:
-        read = _read_items(data, MAX_BATCH, _of_client) if None in refused.batch else []
-        batch = [why or read[at] for at, why in enumerate(refused.batch)]
+    if malformed.batch is not None:
+        read = _read_items(data, MAX_BATCH, _read_from_client) if None in malformed.batch else []
+        batch = [why or read[at] for at, why in enumerate(malformed.batch)]
     for each in (message, *(batch or ())):
         if isinstance(each, Request | Notification):
-            _ = each.opened
-    return Received(message, batch)
+            _ = each.params_members
+    return ParsedInput(message, batch)
 
 
-def receive(data: bytes) -> Received:
+def receive(data: bytes) -> ParsedInput:
     """Read what a client sent: it must be bounded, with nothing that two parsers could read differently.
 
     Refused besides what is no JSON: more than MAX_DEPTH levels or MAX_TOKENS structural characters, duplicate members
@@ -234,25 +234,25 @@ def receive(data: bytes) -> Received:
     why = flaw(data)
     if why is not None:
         malformed = Malformed(PARSE_ERROR, why)
-        return Received(malformed, [malformed] if array else None)
+        return ParsedInput(malformed, [malformed] if array else None)
     if not array:
-        return Received(_bounded(_of_client(data)), None)
-    found = _read_items(data, MAX_BATCH, _of_client)
-    return Received(_of_client(data), [_bounded(each) for each in found])
+        return ParsedInput(_check_params_size(_read_from_client(data)), None)
+    found = _read_items(data, MAX_BATCH, _read_from_client)
+    return ParsedInput(_read_from_client(data), [_check_params_size(each) for each in found])
 
 
-def _of_client(data: bytes) -> Message | Malformed:
+def _read_from_client(data: bytes) -> Message | Malformed:
     return _read(data, bare_id_answers=False)  # it may also be a request that lacks its method
 
 
-def _bounded(message: Message | Malformed) -> Message | Malformed:
+def _check_params_size(message: Message | Malformed) -> Message | Malformed:
     if not isinstance(message, Request | Notification) or message.params is None or not is_object(message.params):
         return message
-    marks = tokens(bytes(message.params))
+    marks = count_tokens(bytes(message.params))
     if marks > MAX_OTHER_TOKENS:
-        marks = structure(bytes(message.params))  # a text may hold any number of commas
+        marks = count_tokens_outside_strings(bytes(message.params))  # a text may hold any number of commas
     if marks > MAX_OTHER_TOKENS:
-        marks -= structure(bytes(_arguments(message.params)))
+        marks -= count_tokens_outside_strings(bytes(_arguments(message.params)))
     id = message.id if isinstance(message, Request) else None
     if marks > MAX_OTHER_TOKENS:
         why = f"params hold more than {MAX_OTHER_TOKENS} structural characters besides arguments"
@@ -266,9 +266,9 @@ def _bounded(message: Message | Malformed) -> Message | Malformed:
 def _is_slow(message: Request | Notification) -> bool:
     """Whether the params, which this opens, hold too much that takes long to open again."""
     exempt = "arguments" if isinstance(message, Request) else None
-    beside = {name: each for name, each in (message.opened or {}).items() if name != exempt}
+    beside = {name: each for name, each in (message.params_members or {}).items() if name != exempt}
     size = sum(len(name) + len(each) for name, each in beside.items())
-    return size > MAX_OTHER_SURROGATES and not is_plain(beside)
+    return size > MAX_OTHER_SURROGATES and not has_no_lone_surrogate(beside)
 
 
 def _arguments(params: Raw) -> Raw:
@@ -299,11 +299,11 @@ def read_batch(data: bytes) -> list[Message | Malformed] | None:
         return None
     if data.count(b",") > MAX_TOKENS:  # before anything is made of them: items may be two bytes each
         return [Malformed(INVALID_REQUEST, "a batch of too many parts")]
-    left = MAX_SURROGATES
+    left = MAX_SURROGATE_BYTES
 
     def read_item(item: bytes) -> Message | Malformed:
         nonlocal left
-        message = _read(item, bare_id_answers=True, slowly=left)
+        message = _read(item, bare_id_answers=True, max_slow_bytes=left)
         if may_hold_surrogates(item):
             left -= len(item)
         return message
@@ -335,9 +335,9 @@ def _read_items(data: bytes, most: int, read_item: Callable[[bytes], Message | M
     return [read_item(bytes(each)) for each in found]
 
 
-def _reread(data: bytes, problem: Exception, bare_id_answers: bool, slowly: float) -> Message | Malformed:
+def _reread(data: bytes, problem: Exception, bare_id_answers: bool, max_slow_bytes: float) -> Message | Malformed:
     """The slow way, for text that JSON allows and msgspec does not, and for saying what is wrong."""
-    if len(data) > slowly:
+    if len(data) > max_slow_bytes:
         return _skim(data) or _no_object(data, problem)
     try:
         found = members(data)
@@ -359,12 +359,12 @@ def _skim(data: bytes) -> Malformed | None:
     """Whose answer it is, of a text that is too long for the slow way; None if it is no object at all."""
     try:
         found = _skimmed.decode(without_surrogates(data))
-    except REFUSALS:
+    except DECODE_ERRORS:
         return None
     id = read_id(bytes(found.id))
     if isinstance(id, str):  # it may be another one now
         id = None
-    why = f"messages of more than {MAX_SURROGATES} bytes hold an escape of half a surrogate pair"
+    why = f"messages of more than {MAX_SURROGATE_BYTES} bytes hold an escape of half a surrogate pair"
     return Malformed(TOO_LARGE, why, id, answers=not len(found.method))
 
 
@@ -373,9 +373,9 @@ def _classify(envelope: _Envelope, bare_id_answers: bool) -> Message | Malformed
     if len(envelope.id):
         try:
             id = _id.decode(envelope.id)
-        except REFUSALS:
+        except DECODE_ERRORS:
             return _unreadable_id(envelope)
-        if not _acceptable(id):
+        if not _is_valid_id(id):
             return Malformed(INVALID_REQUEST, "the id is out of bounds")
     is_answer = not len(envelope.method) and bool(len(envelope.result) or len(envelope.error))
     answers = is_answer or (bare_id_answers and id is not None and not len(envelope.method))
@@ -384,13 +384,13 @@ def _classify(envelope: _Envelope, bare_id_answers: bool) -> Message | Malformed
     if len(envelope.method):
         if len(envelope.result) or len(envelope.error):
             return Malformed(INVALID_REQUEST, "a message has either a method or an answer", id, True)
-        return _called(envelope, id)
+        return _read_call(envelope, id)
     if is_answer:
-        return _answered(envelope, id)
+        return _read_response(envelope, id)
     return Malformed(INVALID_REQUEST, "neither a method nor an answer", id, answers)
 
 
-def _called(envelope: _Envelope, id: Id | None) -> Message | Malformed:
+def _read_call(envelope: _Envelope, id: Id | None) -> Message | Malformed:
     try:
         method = string(envelope.method)
     except ValueError:
@@ -401,7 +401,7 @@ def _called(envelope: _Envelope, id: Id | None) -> Message | Malformed:
     return Request(id, method, params)
 
 
-def _answered(envelope: _Envelope, id: Id | None) -> Message | Malformed:
+def _read_response(envelope: _Envelope, id: Id | None) -> Message | Malformed:
     if len(envelope.result) and len(envelope.error):
         return Malformed(INVALID_REQUEST, "both a result and an error", id, True)
     if len(envelope.result):
@@ -418,7 +418,7 @@ def _answered(envelope: _Envelope, id: Id | None) -> Message | Malformed:
 def _read_error(raw: Raw) -> _Error:
     try:
         return _error.decode(raw)
-    except REFUSALS:  # perhaps only for what JSON allows and msgspec does not
+    except DECODE_ERRORS:  # perhaps only for what JSON allows and msgspec does not
         found = members(raw)
         code = msgspec.json.decode(found["code"], type=int)
         return _Error(code, string(found["message"]), found.get("data", _ABSENT))
@@ -427,11 +427,11 @@ def _read_error(raw: Raw) -> _Error:
 def _unreadable_id(envelope: _Envelope) -> Message | Malformed:
     """`id: null` is lawful on an error response whose request could not be read (JSON-RPC 2.0, section 5)."""
     if bytes(envelope.id) == b"null" and not len(envelope.method) and len(envelope.error):
-        return _answered(envelope, None)
+        return _read_response(envelope, None)
     return Malformed(INVALID_REQUEST, "the id is neither a string nor an integer")
 
 
-def _acceptable(id: Id) -> bool:
+def _is_valid_id(id: Id) -> bool:
     if isinstance(id, str):
         return len(id.encode()) <= MAX_ID_BYTES
     return -(2**63) <= id < 2**63

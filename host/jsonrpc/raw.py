@@ -26,7 +26,7 @@ _encoder = msgspec.json.Encoder()
 
 EMPTY_OBJECT = Raw(b"{}")
 
-_SPELLED_OUT = re.compile(rb"\\u00")
+_ASCII_ESCAPE = re.compile(rb"\\u00")
 """What every character of ASCII begins with as an escape."""
 
 _NO_SURROGATES = bytes.maketrans(b"dD", b"cC")
@@ -34,7 +34,7 @@ _NO_SURROGATES = bytes.maketrans(b"dD", b"cC")
 and inside escapes both are nothing but digits."""
 
 # What msgspec raises for text that is not JSON, not UTF-8, not of the wanted type, or nested too deep.
-REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _SurrogateMask:
@@ -52,12 +52,12 @@ class _SurrogateMask:
         self.text = text.replace(rb"\ud", self._lower + rb"\u0").replace(rb"\uD", self._upper + rb"\u0")
         self._name = re.compile(f"{self._token}(?:b|[lu](.))", re.DOTALL)
 
-    def lifted(self, piece: Raw) -> Raw:
+    def unmasked(self, piece: Raw) -> Raw:
         """A piece of the text, as it was."""
         text = bytes(piece).replace(self._lower + rb"\u0", rb"\ud").replace(self._upper + rb"\u0", rb"\uD")
         return Raw(text.replace(self._pair, rb"\\"))
 
-    def lifted_name(self, name: str) -> str:
+    def unmasked_name(self, name: str) -> str:
         """The decoded name of a member, as it would be without the veil."""
         if self._token not in name:
             return name
@@ -65,7 +65,7 @@ class _SurrogateMask:
         return found.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
-def _veil(text: bytes | Raw) -> _SurrogateMask | None:
+def _surrogate_mask(text: bytes | Raw) -> _SurrogateMask | None:
     """None if there is nothing in the text that only msgspec refuses."""
     found = bytes(text)
     return _SurrogateMask(found) if may_hold_surrogates(found) else None
@@ -90,11 +90,11 @@ def without_surrogates(text: bytes) -> bytes:
     return text.translate(_NO_SURROGATES)
 
 
-def is_plain(found: Mapping[str, Raw]) -> bool:
+def has_no_lone_surrogate(found: Mapping[str, Raw]) -> bool:
     """Whether no name and no value holds an escaped lone surrogate."""
     try:
         _any.decode(_encoder.encode(found))
-    except (UnicodeEncodeError, *REFUSALS):
+    except (UnicodeEncodeError, *DECODE_ERRORS):
         return False
     return True
 
@@ -103,16 +103,16 @@ def members(raw: bytes | Raw) -> dict[str, Raw]:
     """The members of a JSON object, each undecoded. ValueError if `raw` is anything else."""
     try:
         return _members.decode(raw)
-    except REFUSALS as problem:
+    except DECODE_ERRORS as problem:
         refusal = ValueError("expected an object")
-        veil = _veil(raw) if is_object(raw) else None
+        veil = _surrogate_mask(raw) if is_object(raw) else None
         if veil is None:
             raise refusal from problem
     try:
         found = _members.decode(veil.text)
-    except REFUSALS as problem:
+    except DECODE_ERRORS as problem:
         raise refusal from problem
-    return {veil.lifted_name(name): veil.lifted(piece) for name, piece in found.items()}
+    return {veil.unmasked_name(name): veil.unmasked(piece) for name, piece in found.items()}
 
 
 def pick(raw: bytes | Raw, names: frozenset[str]) -> dict[str, Raw]:
@@ -120,10 +120,10 @@ def pick(raw: bytes | Raw, names: frozenset[str]) -> dict[str, Raw]:
     hundred times faster than `members` where there are many. ValueError if `raw` is no object, or holds anywhere an
     escaped lone surrogate."""
     try:
-        if not all(map(_is_plain, names)):
+        if not all(map(_is_field_name, names)):
             return {name: each for name, each in _members.decode(raw).items() if name in names}
         found = msgspec.structs.asdict(_picker(names).decode(raw))
-    except REFUSALS as problem:
+    except DECODE_ERRORS as problem:
         raise ValueError("expected an object without lone surrogates") from problem
     return {name: found[field] for name, field in zip(sorted(names), found, strict=True) if len(found[field])}
 
@@ -135,15 +135,15 @@ _ABSENT = Raw(b"")
 def has_only(raw: bytes | Raw, names: frozenset[str]) -> bool:
     """Whether `raw` is an object whose members have none but these names; not if it holds an escaped lone surrogate."""
     try:
-        if not all(map(_is_plain, names)):
+        if not all(map(_is_field_name, names)):
             return _members.decode(raw).keys() <= names
         _picker(names, exactly=True).decode(raw)
-    except REFUSALS:
+    except DECODE_ERRORS:
         return False
     return True
 
 
-def _is_plain(name: str) -> bool:
+def _is_field_name(name: str) -> bool:
     """Whether the name can be that of a field of a `Struct`."""
     return name.isprintable() and '"' not in name and "\\" not in name
 
@@ -160,7 +160,7 @@ def items(raw: bytes | Raw) -> list[Raw]:
     """The items of a JSON array, each undecoded. ValueError if `raw` is anything else."""
     try:
         return _items.decode(raw)
-    except REFUSALS as problem:
+    except DECODE_ERRORS as problem:
         refusal = ValueError("expected an array")
         if not is_array(raw):
             raise refusal from problem
@@ -168,7 +168,7 @@ def items(raw: bytes | Raw) -> list[Raw]:
     other = without_surrogates(text)  # it is as long, so an item stands at the same place in both
     try:
         pieces = _items.decode(other)
-    except REFUSALS as problem:
+    except DECODE_ERRORS as problem:
         raise refusal from problem
     found: list[Raw] = []
     end = 0
@@ -183,7 +183,7 @@ def string(raw: bytes | Raw) -> str:
     """The text of a JSON string. ValueError if `raw` is anything else, or cannot be written as UTF-8."""
     try:
         return msgspec.json.decode(raw, type=str)
-    except REFUSALS as problem:
+    except DECODE_ERRORS as problem:
         raise ValueError("expected a string") from problem
 
 
@@ -191,7 +191,7 @@ def value(raw: bytes | Raw) -> object:
     """Decoded whole, for small members only. ValueError if it is not JSON."""
     try:
         return msgspec.json.decode(raw)
-    except REFUSALS as problem:
+    except DECODE_ERRORS as problem:
         raise ValueError("not JSON") from problem
 
 
@@ -221,7 +221,7 @@ def _first(raw: bytes | Raw) -> bytes:
     return (head or bytes(raw).lstrip(b" \t\r\n"))[:1]
 
 
-def may_spell(raw: bytes | Raw, *words: str) -> bool:
+def may_contain_word(raw: bytes | Raw, *words: str) -> bool:
     """Whether JSON text must be opened to know if it holds one of these words of ASCII, which stand inside names or
     strings. Any letter may be spelled with an escape, and PHP writes every `/` as `\\/`."""
     text = bytes(raw)
@@ -229,7 +229,7 @@ def may_spell(raw: bytes | Raw, *words: str) -> bool:
         if word.encode() in text:
             return True
     # To look for one character costs next to nothing.
-    return b"\\" in text and ("/" in "".join(words) or _SPELLED_OUT.search(text) is not None)
+    return b"\\" in text and ("/" in "".join(words) or _ASCII_ESCAPE.search(text) is not None)
 
 
 def one_line(data: bytes) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from host.jsonrpc.raw import REFUSALS
+from host.jsonrpc.raw import DECODE_ERRORS
 from host.jsonrpc.strict import MAX_DIGITS, flaw, pieces
 
 MAX_RESULT_DEPTH = 100
@@ -56,6 +56,6 @@ def _lone_surrogate(data: bytes) -> str | None:
         return None
     try:
         msgspec.json.decode(data, type=Raw)  # checks every escape, and makes nothing of them
-    except REFUSALS:
+    except DECODE_ERRORS:
         return LONE_SURROGATE
     return None

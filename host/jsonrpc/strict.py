@@ -38,26 +38,26 @@ class _Flaw(ValueError):
 
 def is_heavy(data: bytes | Raw) -> bool:
     """Whether to look through the text (`flaw`) or to open it may take more than some milliseconds."""
-    return len(data) > LIGHT_BYTES or tokens(bytes(data)) > LIGHT_TOKENS  # a long text is not copied
+    return len(data) > LIGHT_BYTES or count_tokens(bytes(data)) > LIGHT_TOKENS  # a long text is not copied
 
 
-def tokens(data: bytes) -> int:
+def count_tokens(data: bytes) -> int:
     """The number of structural characters: `{`, `[` and `,`, within strings too."""
     return data.count(b"{") + data.count(b"[") + data.count(b",")
 
 
-def structure(data: bytes) -> int:
+def count_tokens_outside_strings(data: bytes) -> int:
     """The number of structural characters outside strings of valid JSON."""
-    return sum(tokens(b"".join(outside)) for outside, _ in pieces(data))
+    return sum(count_tokens(b"".join(outside)) for outside, _ in pieces(data))
 
 
 def has_more_tokens(data: bytes, most: int) -> bool:
     """Whether valid JSON holds more structural characters outside strings. What comes after them is not scanned."""
-    if tokens(data) <= most:
+    if count_tokens(data) <= most:
         return False
     found = 0
     for outside, _ in pieces(data):
-        found += tokens(b"".join(outside))
+        found += count_tokens(b"".join(outside))
         if found > most:
             return True
     return False
@@ -65,7 +65,7 @@ def has_more_tokens(data: bytes, most: int) -> bool:
 
 def flaw(data: bytes) -> str | None:
     """The reason to refuse the text, or None. Cheap checks come first: a bomb must not be parsed to be found out."""
-    if tokens(data) > MAX_TOKENS:
+    if count_tokens(data) > MAX_TOKENS:
         return "too many members (the structural budget is used up)"
     try:
         if len(data) <= _SHORT:
@@ -88,7 +88,7 @@ _TOO_LARGE = "a number is too large"
 _TOO_LONG = "a number is too long"
 
 
-def _doubled(name: str) -> _Flaw:
+def _duplicate_member(name: str) -> _Flaw:
     return _Flaw(f"the member {name[:80]!a} stands twice in one object")
 
 
@@ -96,7 +96,7 @@ def _doubled(name: str) -> _Flaw:
 
 
 def _decode(data: bytes) -> None:
-    _careful.decode(data.decode())
+    _strict_decoder.decode(data.decode())
     if _may_be_deep(data):
         _check_depth(b"".join(text for outside, _ in pieces(data) for text in outside).translate(_ALIKE, _NOT_BRACKETS))
 
@@ -105,7 +105,7 @@ def _no_duplicates(pairs: list[tuple[str, object]]) -> None:
     found: set[str] = set()
     for name, _ in pairs:
         if name in found:
-            raise _doubled(name)
+            raise _duplicate_member(name)
         found.add(name)
 
 
@@ -123,7 +123,7 @@ def _no_constant(text: str) -> None:
     raise _Flaw(f"{text} is no JSON number")
 
 
-_careful = json.JSONDecoder(
+_strict_decoder = json.JSONDecoder(
     object_pairs_hook=_no_duplicates, parse_int=_check_integer, parse_float=_check_float, parse_constant=_no_constant
 )
 
@@ -220,7 +220,7 @@ class _Names:
             if marks[0] == _COLON:
                 name = string if string.isalnum() else _decoded(string)
                 if name in here:
-                    raise _doubled(name.decode(errors="surrogatepass"))
+                    raise _duplicate_member(name.decode(errors="surrogatepass"))
                 here.add(name)
                 if len(marks) == 1:
                     continue

@@ -38,7 +38,7 @@ from msgspec import Raw
 from host.errors import AuditUnavailable
 from host.jsonrpc.raw import is_object, members, pick
 from host.jsonrpc.raw import value as json_value
-from host.jsonrpc.strict import tokens
+from host.jsonrpc.strict import count_tokens
 from host.sanitize import visible
 
 VERSION = 1
@@ -85,7 +85,7 @@ def shape_of(arguments: object) -> object:
 
 def shape_of_long(arguments: bytes) -> object:
     """The same of arguments that are too long to be decoded: of large members it says the bytes."""
-    if len(arguments) > _LOOKED_INTO or tokens(arguments) > _MARKS or not is_object(arguments):
+    if len(arguments) > _LOOKED_INTO or count_tokens(arguments) > _MARKS or not is_object(arguments):
         return _long_word(arguments)
     if len(arguments) > _DECODED and (rb"\ud" in arguments or rb"\uD" in arguments):
         try:

@@ -30,7 +30,7 @@ from host.policy.pins import Pins
 from host.policy.policies import Policies
 from host.policy.rules import RuleDecision
 from host.policy.server_requests import ServerRequests
-from host.protocol.methods import CALL, TARGETED, Kind
+from host.protocol.methods import TARGETED, TOOLS_CALL, Kind
 from host.sanitize import visible
 
 
@@ -212,7 +212,7 @@ class Gate:
         if decision.verdict is not Verdict.ASK:
             return None
         params = {"arguments": raw_arguments}
-        exchange = Exchange(Request(0, CALL.name), params, Caller("a client without a name", None), NoClient())
+        exchange = Exchange(Request(0, TOOLS_CALL.name), params, Caller("a client without a name", None), NoClient())
         return self.authorizer.grants.find(self._access_request(exchange, server, kind, name, raw_arguments, decision))
 
     def _revalidate(self, permit: CallPermit) -> tuple[RuleDecision, Grant | None]:

@@ -1,6 +1,6 @@
 """What one caller can be asked and can take: its revision and its declared capabilities, read once, as plain booleans.
 
-Nothing here knows sessions, servers or what is asked; `questions` and `downgrade` go by these booleans alone.
+Nothing here knows sessions, servers or what is asked; `server_requests` and `downgrade` go by these booleans alone.
 Source: "ClientCapabilities" of the schemas, and 2025-11-25, "Sampling / Capabilities" and "Elicitation / Capabilities".
 """
 
@@ -53,7 +53,7 @@ class Abilities:
     """Whether it shows the pages that tools bring with them."""
 
     @property
-    def takes_everything(self) -> bool:
+    def needs_no_downgrade(self) -> bool:
         """Whether no answer has to be changed for it."""
         return self.audio and self.resource_links and self.structured_content and self.free_structure
 
@@ -102,7 +102,7 @@ def abilities_of(revision: Revision, capabilities: Raw) -> Abilities:
     return _read(revision, text) if len(text) > _CACHED_BYTES else _read_once(revision, text)
 
 
-def objects(raw: bytes | Raw) -> dict[str, Raw]:
+def object_members(raw: bytes | Raw) -> dict[str, Raw]:
     """The members that are objects, as every declared capability is; none if `raw` is no object. Never raises."""
     try:
         return {name: each for name, each in members(raw).items() if is_object(each)}
@@ -111,15 +111,15 @@ def objects(raw: bytes | Raw) -> dict[str, Raw]:
 
 
 def _read(revision: Revision, capabilities: bytes) -> Abilities:
-    declared = objects(capabilities)
+    declared = object_members(capabilities)
     sampling = declared.get("sampling")
     elicitation = declared.get("elicitation") if revision.has_elicitation else None
-    modes = objects(elicitation) if elicitation is not None and revision.has_url_elicitation else {}
-    extensions = objects(declared.get("extensions", EMPTY_OBJECT))
+    modes = object_members(elicitation) if elicitation is not None and revision.has_url_elicitation else {}
+    extensions = object_members(declared.get("extensions", EMPTY_OBJECT))
     return Abilities(
         roots="roots" in declared,
         sampling=sampling is not None,
-        sampling_tools=sampling is not None and revision.has_sampling_tools and "tools" in objects(sampling),
+        sampling_tools=sampling is not None and revision.has_sampling_tools and "tools" in object_members(sampling),
         sampling_arrays=sampling is not None and revision.has_sampling_tools,
         # Elicitation without a word on modes means forms, as it did before there were modes.
         form=elicitation is not None and ("form" in modes or "url" not in modes),

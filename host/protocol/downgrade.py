@@ -12,40 +12,40 @@ from operator import is_
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import encode, encode_object, is_object, items, may_spell, members, string
+from host.jsonrpc.raw import encode, encode_object, is_object, items, may_contain_word, members, string
 from host.protocol.abilities import Abilities
-from host.protocol.methods import CALL, GET
+from host.protocol.methods import PROMPTS_GET, TOOLS_CALL
 
 
-def fit_result(method: str, result: Raw, abilities: Abilities) -> Raw:
+def downgrade_result(method: str, result: Raw, abilities: Abilities) -> Raw:
     """The result of `method`, an object, as a client with these abilities can read it; itself if it already can.
 
     URIs must have their outward form before: the ones that are made up here name nothing at any server.
     """
-    if abilities.takes_everything:
+    if abilities.needs_no_downgrade:
         return result
-    if method == CALL.name and not abilities.free_structure:
+    if method == TOOLS_CALL.name and not abilities.free_structure:
         result = _without_structure(result, abilities)
     unknown = [f'"{kind}"' for kind, known in _kinds(abilities) if not known]
-    if not unknown or not may_spell(result, *unknown):
+    if not unknown or not may_contain_word(result, *unknown):
         return result
     blocks = _Blocks(abilities)
-    if method == CALL.name:
-        return _in_member(result, "content", lambda content: _in_items(content, blocks.fit))
-    if method == GET.name:
+    if method == TOOLS_CALL.name:
+        return _in_member(result, "content", lambda content: _in_items(content, blocks.downgrade))
+    if method == PROMPTS_GET.name:
         return _in_member(
             result,
             "messages",
-            lambda messages: _in_items(messages, lambda message: _in_member(message, "content", blocks.fit)),
+            lambda messages: _in_items(messages, lambda message: _in_member(message, "content", blocks.downgrade)),
         )
     return result
 
 
-def fit_definition(raw: bytes, *, structured: bool, free: bool = True, tasks: bool = False) -> bytes:
+def downgrade_definition(raw: bytes, *, structured: bool, free: bool = True, tasks: bool = False) -> bytes:
     """A tool's definition, an object, for those who are not served `tasks`, know no `structured` content, or know only
     objects of it (not `free`): without `execution` or `outputSchema`. Itself if it has nothing to lose."""
     unwanted = ('"outputSchema"',) if tasks else ('"execution"', '"outputSchema"')
-    if not may_spell(raw, *unwanted):
+    if not may_contain_word(raw, *unwanted):
         return raw
     found = members(raw)
     kept = dict(found)
@@ -57,7 +57,7 @@ def fit_definition(raw: bytes, *, structured: bool, free: bool = True, tasks: bo
 
 
 def _is_of_objects(schema: Raw | None) -> bool:
-    return schema is not None and _said(_opened(schema), "type") == "object"
+    return schema is not None and _text_of(_members_or_none(schema), "type") == "object"
 
 
 def _kinds(abilities: Abilities) -> tuple[tuple[str, bool], ...]:
@@ -72,9 +72,9 @@ class _Blocks:
         self._abilities = abilities
         self._made = 0
 
-    def fit(self, block: Raw) -> Raw:
-        found = _opened(block)
-        kind = _said(found, "type")
+    def downgrade(self, block: Raw) -> Raw:
+        found = _members_or_none(block)
+        kind = _text_of(found, "type")
         if kind == "resource_link" and not self._abilities.resource_links:
             return _link_as_text(block, found)
         if kind == "audio" and not self._abilities.audio:
@@ -89,11 +89,11 @@ class _Blocks:
         if "mimeType" in found:
             inner["mimeType"] = found["mimeType"]
         inner["blob"] = found["data"]
-        return encode_object({"type": encode("resource"), "resource": encode_object(inner), **_kept(found)})
+        return encode_object({"type": encode("resource"), "resource": encode_object(inner), **_common_members(found)})
 
 
 def _link_as_text(block: Raw, found: dict[str, Raw]) -> Raw:
-    name, uri, mime_type = _said(found, "name"), _said(found, "uri"), _said(found, "mimeType")
+    name, uri, mime_type = _text_of(found, "name"), _text_of(found, "uri"), _text_of(found, "mimeType")
     if name is None or uri is None:
         return _text_block(_json_of(block), found)
     return _text_block(f"{name}: {uri} ({mime_type})" if mime_type else f"{name}: {uri}", found)
@@ -102,7 +102,7 @@ def _link_as_text(block: Raw, found: dict[str, Raw]) -> Raw:
 def _without_structure(result: Raw, abilities: Abilities) -> Raw:
     """A tool's result without structured content that is unknown, which a text block says instead if there is no text
     at all."""
-    found = _opened(result)
+    found = _members_or_none(result)
     structured = found.pop("structuredContent", None)
     if structured is None or (abilities.structured_content and is_object(structured)):
         return result
@@ -116,14 +116,14 @@ def _without_structure(result: Raw, abilities: Abilities) -> Raw:
 
 
 def _is_text(block: Raw) -> bool:
-    return _said(_opened(block), "type") == "text"
+    return _text_of(_members_or_none(block), "type") == "text"
 
 
 def _text_block(text: str, original: dict[str, Raw]) -> Raw:
-    return encode_object({"type": encode("text"), "text": encode(text), **_kept(original)})
+    return encode_object({"type": encode("text"), "text": encode(text), **_common_members(original)})
 
 
-def _kept(found: dict[str, Raw]) -> dict[str, Raw]:
+def _common_members(found: dict[str, Raw]) -> dict[str, Raw]:
     """What every type of block may carry."""
     return {name: found[name] for name in ("annotations", "_meta") if name in found}
 
@@ -132,7 +132,7 @@ def _json_of(raw: Raw) -> str:
     return bytes(raw).decode()
 
 
-def _opened(raw: Raw) -> dict[str, Raw]:
+def _members_or_none(raw: Raw) -> dict[str, Raw]:
     """Its members; none if it is no object, or one nested too deep to be read: such things are left as they are."""
     try:
         return members(raw)
@@ -140,7 +140,7 @@ def _opened(raw: Raw) -> dict[str, Raw]:
         return {}
 
 
-def _said(found: dict[str, Raw], name: str) -> str | None:
+def _text_of(found: dict[str, Raw], name: str) -> str | None:
     try:
         return string(found[name])
     except (ValueError, KeyError):
@@ -149,7 +149,7 @@ def _said(found: dict[str, Raw], name: str) -> str | None:
 
 def _in_member(raw: Raw, name: str, change: Callable[[Raw], Raw]) -> Raw:
     """`raw` with that member changed; itself, not a copy, if nothing was."""
-    found = _opened(raw)
+    found = _members_or_none(raw)
     if name not in found:
         return raw
     before = found[name]

@@ -43,7 +43,7 @@ def era_over_http(
     """
     named = {version.strip(" \t") for version in versions}
     if not named:
-        return _unnamed(method, session, names_method, envelope)
+        return _era_without_version(method, session, names_method, envelope)
     if named <= LEGACY.keys():
         if envelope is not None and named != {envelope}:
             raise HeaderMismatch("the body is of another protocol version than its MCP-Protocol-Version header")
@@ -58,7 +58,7 @@ def era_over_http(
     return Era.SESSION if _opens_session(method, envelope) else Era.STATELESS
 
 
-def _unnamed(method: str | None, session: bool, names_method: bool, envelope: str | None) -> Era:
+def _era_without_version(method: str | None, session: bool, names_method: bool, envelope: str | None) -> Era:
     if session or _opens_session(method, envelope):
         return Era.SESSION
     if envelope is not None or names_method:
@@ -76,7 +76,7 @@ def era_over_stdio(method: str, *, envelope: bool, initialized: bool) -> Era:
 
     Args:
         envelope: whether the body says of which revision it is.
-        greeted: whether the handshake is done.
+        initialized: whether the handshake is done.
 
     Raises:
         InvalidParams: it says of no revision, and there was no handshake that would.

@@ -60,7 +60,7 @@ def read_initialize(params: Raw | Mapping[str, Raw] | None) -> InitializeRequest
 
 
 def initialize_result(
-    settled: Revision,
+    revision: Revision,
     version: str,
     instructions: str | None,
     *,
@@ -82,15 +82,15 @@ def initialize_result(
         "prompts": {"listChanged": True},
         LOGGING_CAPABILITY: {},
     }
-    if settled.has_completions_capability:
+    if revision.has_completions_capability:
         capabilities[COMPLETION_CAPABILITY] = {}
-    if tasks and settled.has_tasks:
+    if tasks and revision.has_tasks:
         listing: dict[str, object] = {"list": {}} if lists_tasks else {}
         capabilities["tasks"] = {**listing, "cancel": {}, "requests": {"tools": {"call": {}}}}
     if apps:
         capabilities["extensions"] = {APPS_EXTENSION: {}}
     answer: dict[str, object] = {
-        "protocolVersion": settled.name,
+        "protocolVersion": revision.name,
         "capabilities": capabilities,
         "serverInfo": implementation_info(version),
     }
@@ -104,7 +104,7 @@ def client_capabilities(
 ) -> dict[str, object]:
     """The capabilities that Colonnade declares to a server: what whoever is behind it may be asked for. For a server
     that several clients share that is the most that any of them may be; what the one that is then meant can is decided
-    for each question (`questions.fit`).
+    for each question (`server_requests.adapt`).
 
     That it may make tasks of its questions is never declared, nor `sampling.context`: "this server" would mean all
     servers to the client.
@@ -114,30 +114,30 @@ def client_capabilities(
         apps: the pages of its tools are shown.
         tasks: it may make a task of a call. Only for a stateless server: others are told so in each call.
     """
-    asks: dict[str, object] = {}
+    capabilities: dict[str, object] = {}
     if usable.roots:
-        asks["roots"] = {"listChanged": True} if roots_change else {}
+        capabilities["roots"] = {"listChanged": True} if roots_change else {}
     if usable.form or usable.url:
-        asks["elicitation"] = ({"form": {}} if usable.form else {}) | ({"url": {}} if usable.url else {})
+        capabilities["elicitation"] = ({"form": {}} if usable.form else {}) | ({"url": {}} if usable.url else {})
     if usable.sampling:
-        asks["sampling"] = {"tools": {}} if usable.sampling_tools else {}
+        capabilities["sampling"] = {"tools": {}} if usable.sampling_tools else {}
     extensions: dict[str, object] = {}
     if apps:
         extensions[APPS_EXTENSION] = {"mimeTypes": [APP_PAGES]}
     if tasks:
         extensions[TASKS_EXTENSION] = {}
     if extensions:
-        asks["extensions"] = extensions
-    return asks
+        capabilities["extensions"] = extensions
+    return capabilities
 
 
-def initialize_params(version: str, asks: Mapping[str, object] | None = None) -> Raw:
-    """The params of the `initialize` that Colonnade sends to a server: the latest revision, and `asks` (see
+def initialize_params(version: str, capabilities: Mapping[str, object] | None = None) -> Raw:
+    """The params of the `initialize` that Colonnade sends to a server: the latest revision, and `capabilities` (see
     `client_capabilities`) as the capabilities; none at all without it."""
     return encode(
         {
             "protocolVersion": LATEST_LEGACY.name,
-            "capabilities": dict(asks or {}),
+            "capabilities": dict(capabilities or {}),
             "clientInfo": implementation_info(version),
         }
     )

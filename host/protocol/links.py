@@ -12,7 +12,7 @@ from operator import is_
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import encode, encode_object, is_object, items, may_spell, members, string
+from host.jsonrpc.raw import encode, encode_object, is_object, items, may_contain_word, members, string
 
 PAGE = "ui://"
 """What the URIs of pages begin with that tools bring with them (MCP Apps)."""
@@ -33,7 +33,7 @@ def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: R
     Raises:
         ValueError: the result is not an object.
     """
-    if not may_spell(result, _URI, *_OF_PAGES):  # most answers hold no URI at all: they are not opened
+    if not may_contain_word(result, _URI, *_OF_PAGES):  # most answers hold no URI at all: they are not opened
         if not is_object(result):
             raise ValueError("expected an object")
         return result
@@ -42,7 +42,7 @@ def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: R
     for head, *rest in places:
         if head in found:
             before = found[head]
-            found[head] = _at(before, tuple(rest), lambda content: rename_in_content(content, rename))
+            found[head] = _change_at(before, tuple(rest), lambda content: rename_in_content(content, rename))
             changed = changed or found[head] is not before
     changed = rename_page(found, rename) or changed
     return encode_object(found) if changed else result
@@ -66,7 +66,7 @@ def rename_in_content(content: Raw, rename: Rename) -> Raw:
     return encode_object(found) if changed else content
 
 
-def _at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -> Raw:
+def _change_at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -> Raw:
     """`raw` with what is at `place` changed; itself, not a copy, if nothing was."""
     if not place:
         return change(raw)
@@ -74,14 +74,14 @@ def _at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -> Raw:
     try:
         if head == "*":
             before = items(raw)
-            after = [_at(item, tuple(rest), change) for item in before]
+            after = [_change_at(item, tuple(rest), change) for item in before]
             return raw if all(map(is_, before, after)) else encode(after)
         found = members(raw)
     except ValueError:
         return raw
     if head not in found:
         return raw
-    inner = _at(found[head], tuple(rest), change)
+    inner = _change_at(found[head], tuple(rest), change)
     if inner is found[head]:
         return raw
     found[head] = inner
@@ -90,7 +90,7 @@ def _at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -> Raw:
 
 def rename_page(found: dict[str, Raw], rename: Rename) -> bool:
     """Rename the page that a tool's definition or result names in its `_meta`; tells whether there was one."""
-    if "_meta" not in found or not may_spell(found["_meta"], *_OF_PAGES):
+    if "_meta" not in found or not may_contain_word(found["_meta"], *_OF_PAGES):
         return False
     try:
         meta = members(found["_meta"])
@@ -115,7 +115,7 @@ def without_page(raw: Raw) -> Raw:
     Raises:
         ValueError: it is not an object.
     """
-    if not may_spell(raw, *_OF_PAGES, '"ui"'):
+    if not may_contain_word(raw, *_OF_PAGES, '"ui"'):
         return raw
     found = members(raw)
     if "_meta" not in found or not is_object(found["_meta"]):
@@ -132,7 +132,7 @@ def without_pages(result: Raw, places: tuple[tuple[str, ...], ...]) -> Raw:
         ValueError: it is not an object.
     """
     result = without_page(result)
-    return _at(result, places[0], _without_page_blocks) if may_spell(result, _URI) else result
+    return _change_at(result, places[0], _without_page_blocks) if may_contain_word(result, _URI) else result
 
 
 def _without_page_blocks(content: Raw) -> Raw:

@@ -12,10 +12,10 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, may_spell, members, value
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, may_contain_word, members, value
 
 META = "_meta"
-TOKEN = "progressToken"
+PROGRESS_TOKEN = "progressToken"
 HOP_PREFIX = "io.modelcontextprotocol/"
 
 
@@ -26,10 +26,10 @@ def progress_token(params: Mapping[str, Raw]) -> Id | None:
         InvalidParams: the token is neither a string nor an integer, or `_meta` is no object.
     """
     meta = params.get(META)
-    if meta is None or not may_spell(meta, TOKEN):
+    if meta is None or not may_contain_word(meta, PROGRESS_TOKEN):
         return None
     try:
-        found = members(meta).get(TOKEN)
+        found = members(meta).get(PROGRESS_TOKEN)
         token = None if found is None else value(found)
     except ValueError:
         raise InvalidParams("_meta is not an object") from None
@@ -49,15 +49,15 @@ def prepare_for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
     meta = params.get(META)
     if meta is None:
         if token is not None:
-            params[META] = encode({TOKEN: token})
+            params[META] = encode({PROGRESS_TOKEN: token})
         return
     if not is_object(meta):
         raise InvalidParams("_meta is not an object")
-    if token is None and not may_spell(meta, TOKEN, HOP_PREFIX):
+    if token is None and not may_contain_word(meta, PROGRESS_TOKEN, HOP_PREFIX):
         return
     kept = end_to_end_fields(params)
     if token is not None:
-        kept[TOKEN] = encode(token)
+        kept[PROGRESS_TOKEN] = encode(token)
     params[META] = encode_object(kept)
 
 
@@ -85,4 +85,4 @@ def end_to_end_fields(params: Mapping[str, Raw]) -> dict[str, Raw]:
         found = members(params.get(META, EMPTY_OBJECT))
     except ValueError:
         raise InvalidParams("_meta is not an object") from None
-    return {name: each for name, each in found.items() if name != TOKEN and not name.startswith(HOP_PREFIX)}
+    return {name: each for name, each in found.items() if name != PROGRESS_TOKEN and not name.startswith(HOP_PREFIX)}

@@ -26,7 +26,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListMethod:
     """How the entries of one kind are listed."""
 
     kind: Kind
@@ -37,7 +37,7 @@ class Listing:
     """The member of a definition that names the entry."""
     capability: str
     """The server capability that offers this kind."""
-    changed: str
+    list_changed: str
     """The notification that says the list is no longer true."""
 
 
@@ -45,23 +45,23 @@ TOOLS_CHANGED = "notifications/tools/list_changed"
 RESOURCES_CHANGED = "notifications/resources/list_changed"
 PROMPTS_CHANGED = "notifications/prompts/list_changed"
 
-LISTINGS: dict[Kind, Listing] = {
+LIST_METHODS: dict[Kind, ListMethod] = {
     each.kind: each
     for each in (
-        Listing(Kind.TOOL, "tools/list", "tools", "name", "tools", TOOLS_CHANGED),
-        Listing(Kind.RESOURCE, "resources/list", "resources", "uri", "resources", RESOURCES_CHANGED),
-        Listing(
+        ListMethod(Kind.TOOL, "tools/list", "tools", "name", "tools", TOOLS_CHANGED),
+        ListMethod(Kind.RESOURCE, "resources/list", "resources", "uri", "resources", RESOURCES_CHANGED),
+        ListMethod(
             kind=Kind.TEMPLATE,
             method="resources/templates/list",
             member="resourceTemplates",
             key="uriTemplate",
             capability="resources",
-            changed=RESOURCES_CHANGED,
+            list_changed=RESOURCES_CHANGED,
         ),
-        Listing(Kind.PROMPT, "prompts/list", "prompts", "name", "prompts", PROMPTS_CHANGED),
+        ListMethod(Kind.PROMPT, "prompts/list", "prompts", "name", "prompts", PROMPTS_CHANGED),
     )
 }
-LISTING_BY_METHOD: dict[str, Listing] = {each.method: each for each in LISTINGS.values()}
+LIST_METHOD_BY_NAME: dict[str, ListMethod] = {each.method: each for each in LIST_METHODS.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ class Method:
 
 
 # 2025-11-25: "CallToolResult", "ReadResourceResult", "GetPromptResult".
-CALL = Method("tools/call", Kind.TOOL, "name", "arguments", "tools", (("content", "*"),))
-READ = Method("resources/read", Kind.RESOURCE, "uri", None, "resources", (("contents", "*"),))
-GET = Method("prompts/get", Kind.PROMPT, "name", "arguments", "prompts", (("messages", "*", "content"),))
-TARGETED: dict[str, Method] = {each.name: each for each in (CALL, READ, GET)}
+TOOLS_CALL = Method("tools/call", Kind.TOOL, "name", "arguments", "tools", (("content", "*"),))
+RESOURCES_READ = Method("resources/read", Kind.RESOURCE, "uri", None, "resources", (("contents", "*"),))
+PROMPTS_GET = Method("prompts/get", Kind.PROMPT, "name", "arguments", "prompts", (("messages", "*", "content"),))
+TARGETED: dict[str, Method] = {each.name: each for each in (TOOLS_CALL, RESOURCES_READ, PROMPTS_GET)}
 
 # Completion names its entry one level deeper, in `ref`, whose `type` says what kind it is
 # (2025-11-25, "Completion / Reference Types").
-COMPLETE = "completion/complete"
+COMPLETION_COMPLETE = "completion/complete"
 COMPLETION_CAPABILITY = "completions"
 LOGGING_CAPABILITY = "logging"
 _REFERENCES: dict[str, tuple[Kind, str]] = {"ref/prompt": (Kind.PROMPT, "name"), "ref/resource": (Kind.RESOURCE, "uri")}
@@ -96,7 +96,7 @@ _REFERENCES: dict[str, tuple[Kind, str]] = {"ref/prompt": (Kind.PROMPT, "name"),
 # A resource that is watched is named as one that is read (2025-11-25, "Resources / Subscriptions").
 SUBSCRIBE = "resources/subscribe"
 UNSUBSCRIBE = "resources/unsubscribe"
-_ROWS = {**TARGETED, SUBSCRIBE: READ, UNSUBSCRIBE: READ}
+_ROWS = {**TARGETED, SUBSCRIBE: RESOURCES_READ, UNSUBSCRIBE: RESOURCES_READ}
 
 DISCOVER = "server/discover"
 
@@ -104,10 +104,10 @@ INITIALIZE = "initialize"
 INITIALIZED = "notifications/initialized"
 PING = "ping"
 PROGRESS = "notifications/progress"
-UPDATED = "notifications/resources/updated"
+RESOURCE_UPDATED = "notifications/resources/updated"
 ROOTS_CHANGED = "notifications/roots/list_changed"
 SET_LEVEL = "logging/setLevel"
-LOGGED = "notifications/message"
+LOG_MESSAGE = "notifications/message"
 
 
 def target_of(method: str, params: Mapping[str, Raw]) -> tuple[Kind, str]:
@@ -117,8 +117,8 @@ def target_of(method: str, params: Mapping[str, Raw]) -> tuple[Kind, str]:
     Raises:
         InvalidParams: the members that name it are missing or no strings.
     """
-    if method == COMPLETE:
-        return _completed(params)
+    if method == COMPLETION_COMPLETE:
+        return _completion_target(params)
     row = _ROWS[method]
     return row.kind, _text(params, row.target)
 
@@ -127,8 +127,8 @@ def with_target(method: str, params: Mapping[str, Raw], name: str) -> dict[str, 
     """The same params with the entry called `name`; every other member keeps its bytes. A call that asks to be a task
     becomes a plain one: whoever declares no tasks ignores that wish (2025-11-25, "Tasks / Task Support and Handling").
     """
-    changed = {member: each for member, each in params.items() if member != "task" or method != CALL.name}
-    if method == COMPLETE:
+    changed = {member: each for member, each in params.items() if member != "task" or method != TOOLS_CALL.name}
+    if method == COMPLETION_COMPLETE:
         reference = members(params["ref"])
         reference[_REFERENCES[string(reference["type"])][1]] = encode(name)
         changed["ref"] = encode_object(reference)
@@ -137,7 +137,7 @@ def with_target(method: str, params: Mapping[str, Raw], name: str) -> dict[str, 
     return changed
 
 
-def _completed(params: Mapping[str, Raw]) -> tuple[Kind, str]:
+def _completion_target(params: Mapping[str, Raw]) -> tuple[Kind, str]:
     try:
         reference = members(params["ref"])
         kind, member = _REFERENCES[string(reference["type"])]

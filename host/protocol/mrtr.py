@@ -15,11 +15,11 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string
-from host.protocol.methods import CALL, GET, READ
+from host.protocol.methods import PROMPTS_GET, RESOURCES_READ, TOOLS_CALL
 from host.protocol.server_requests import LIST_ROOTS
-from host.protocol.stateless import INPUT_REQUIRED, KIND
+from host.protocol.stateless import INPUT_REQUIRED, RESULT_TYPE
 
-RETRIED = frozenset({CALL.name, READ.name, GET.name})
+RETRIABLE_METHODS = frozenset({TOOLS_CALL.name, RESOURCES_READ.name, PROMPTS_GET.name})
 """The methods whose results may ask for more input."""
 
 MAX_KEYS = 32
@@ -63,7 +63,7 @@ def read_input_required(result: Raw) -> InputRequests:
 
 def input_required(requests: Mapping[str, tuple[str, Mapping[str, Raw]]], state: str | None) -> Raw:
     """The result that asks our client for more: method and params by key. There are requests, or a state, or both."""
-    made = {KIND: encode(INPUT_REQUIRED)}
+    made = {RESULT_TYPE: encode(INPUT_REQUIRED)}
     if requests:
         made[_REQUESTS] = encode_object({key: _request(*each) for key, each in requests.items()})
     if state is not None:

@@ -12,12 +12,12 @@ from msgspec import Raw
 
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members, string
 from host.jsonrpc.readable import why_unreadable
-from host.protocol.abilities import TASKS_EXTENSION, objects
+from host.protocol.abilities import TASKS_EXTENSION, object_members
 from host.protocol.identity import display_name
-from host.protocol.methods import COMPLETION_CAPABILITY, LISTINGS, LOGGING_CAPABILITY, Kind
+from host.protocol.methods import COMPLETION_CAPABILITY, LIST_METHODS, LOGGING_CAPABILITY, Kind
 from host.protocol.versions import Revision
 
-LIST_CAPABILITIES = frozenset(row.capability for row in LISTINGS.values())
+LIST_CAPABILITIES = frozenset(row.capability for row in LIST_METHODS.values())
 """The capabilities whose lists may change."""
 
 
@@ -30,9 +30,9 @@ class NegotiatedServer:
     instructions: str | None
     server: str
     """Name and version as the server gives them: a claim, shown to people, never a ground for trust."""
-    subscribes: bool
+    has_subscriptions: bool
     """Whether it tells of changes to a single resource, if asked to."""
-    announces: frozenset[str] = frozenset()
+    list_changed: frozenset[str] = frozenset()
     """Those of `tools`, `prompts` and `resources` whose changes it tells of."""
     runs_tasks: bool = False
     """Whether a call may become a task there."""
@@ -41,7 +41,7 @@ class NegotiatedServer:
     """Whether its instructions hold what no client could read, and are left out for that."""
 
     def has_capability(self, kind: Kind) -> bool:
-        return LISTINGS[kind].capability in self.capabilities
+        return LIST_METHODS[kind].capability in self.capabilities
 
     @property
     def has_completions(self) -> bool:
@@ -68,8 +68,8 @@ def negotiated_server(
         capabilities=frozenset(found),
         instructions=_text(instructions),
         server=display_name(server_info),
-        subscribes=_is_true(found, "resources", "subscribe"),
-        announces=frozenset(name for name in LIST_CAPABILITIES if _is_true(found, name, "listChanged")),
+        has_subscriptions=_is_true(found, "resources", "subscribe"),
+        list_changed=frozenset(name for name in LIST_CAPABILITIES if _is_true(found, name, "listChanged")),
         runs_tasks=runs_tasks,
         cancels_tasks=cancels_tasks,
         unreadable=instructions is not None and why_unreadable(bytes(instructions)) is not None,
@@ -89,7 +89,7 @@ def _tasks(revision: Revision, capabilities: Mapping[str, Raw]) -> tuple[bool, b
 
 
 def _inside(found: Mapping[str, Raw], name: str) -> dict[str, Raw]:
-    return objects(found.get(name, EMPTY_OBJECT))
+    return object_members(found.get(name, EMPTY_OBJECT))
 
 
 def _is_true(capabilities: Mapping[str, Raw], capability: str, name: str) -> bool:

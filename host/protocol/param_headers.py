@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from host.errors import HeaderMismatch, InvalidParams
 from host.jsonrpc.raw import is_object, members, pick, string
-from host.jsonrpc.strict import tokens
+from host.jsonrpc.strict import count_tokens
 from host.protocol.methods import TARGETED
 from host.protocol.versions import Revision
 
@@ -226,7 +226,7 @@ def name_of(method: str, params: Mapping[str, Raw]) -> str | None:
 def headers_for(
     method: str, params: Mapping[str, Raw], revision: Revision, param_headers: Iterable[ParamHeader] = ()
 ) -> list[tuple[str, str]]:
-    """The headers of a request that we send. `param_headers_of` are those of the tool that it calls.
+    """The headers of a request that we send. `param_headers` are those of the tool that it calls.
 
     Raises:
         InvalidParams: what a header must repeat is missing, no text, or beside too much with a lone surrogate.
@@ -342,7 +342,7 @@ def _opened(raw: Raw | None, names: frozenset[str]) -> dict[str, Raw]:
     try:
         return pick(raw, names)
     except ValueError:  # perhaps only for a lone surrogate somewhere in it
-        if is_object(raw) and (len(raw) > _MAX_SLOW_BYTES or tokens(bytes(raw)) > _MAX_SLOW_TOKENS):
+        if is_object(raw) and (len(raw) > _MAX_SLOW_BYTES or count_tokens(bytes(raw)) > _MAX_SLOW_TOKENS):
             why = f"more than {_MAX_SLOW_BYTES} bytes or {_MAX_SLOW_TOKENS} members, with a lone surrogate"
             raise InvalidParams(f"arguments that headers repeat cannot be found in {why}") from None
         try:
@@ -375,12 +375,12 @@ def _integer(text: str) -> str:
     return str(int(number)) if whole and number is not None else text
 
 
-def _equal_values(value: str, said: str, kind: str) -> bool:
-    if value == said:
+def _equal_values(header_value: str, expected: str, kind: str) -> bool:
+    if header_value == expected:
         return True
     # Plain decimals alone: not every reader takes an exponent for a number.
-    number = _number(value) if kind == "integer" and _DECIMAL.fullmatch(value) else None
-    return number is not None and number == _number(said)
+    number = _number(header_value) if kind == "integer" and _DECIMAL.fullmatch(header_value) else None
+    return number is not None and number == _number(expected)
 
 
 def _number(text: str) -> Decimal | None:

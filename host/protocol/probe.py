@@ -60,8 +60,8 @@ def verdict_of_result(result: Raw) -> Verdict:
         found = read_discovery(result)
     except ValueError:
         return Handshake()
-    if found.offer is not None:
-        return Stateless(found.offer)
+    if found.negotiated is not None:
+        return Stateless(found.negotiated)
     # One that names no version at all has said nothing; perhaps a handshake says more.
     return _without_envelope(found.versions) if found.versions else Handshake()
 

@@ -17,7 +17,7 @@ from host.jsonrpc.raw import encode, encode_object, is_object, items, members, s
 from host.protocol.abilities import Abilities
 from host.protocol.versions import Revision
 
-COMPLETE_NOTICE = "notifications/elicitation/complete"
+ELICITATION_COMPLETE = "notifications/elicitation/complete"
 URL_REQUIRED = -32042
 """The error of a server that wants the user to visit pages first (2025-11-25, "URL Elicitation Required Error")."""
 
@@ -57,11 +57,11 @@ class ServerRequestRejected(Exception):
     the reason.
     """
 
-    def __init__(self, code: int, why: str, lacks: dict[str, object] | None = None) -> None:
+    def __init__(self, code: int, why: str, missing_capability: dict[str, object] | None = None) -> None:
         super().__init__(why)
         self.code = code
         self.why = why
-        self.missing_capability = lacks
+        self.missing_capability = missing_capability
 
 
 def server_request_of(
@@ -76,7 +76,7 @@ def server_request_of(
     """
     if method not in METHODS:
         return None
-    found = _opened(method, params)
+    found = _checked_members(method, params)
     if method == LIST_ROOTS:
         return ServerRequest.ROOTS, found
     if method == SAMPLE:
@@ -86,16 +86,16 @@ def server_request_of(
     return _elicitation(found, identified), found
 
 
-def capability_of(question: ServerRequest, params: Mapping[str, Raw] | None = None) -> dict[str, object]:
+def capability_of(request: ServerRequest, params: Mapping[str, Raw] | None = None) -> dict[str, object]:
     """What a client must declare to be asked this, as its capabilities spell it. `params` are those of the question."""
-    if question is ServerRequest.SAMPLING:
+    if request is ServerRequest.SAMPLING:
         return _SAMPLING_TOOLS if _offers_tools(params or {}) else {"sampling": {}}
-    if question is ServerRequest.ROOTS:
+    if request is ServerRequest.ROOTS:
         return {"roots": {}}
-    return {"elicitation": {question.value: {}}}
+    return {"elicitation": {request.value: {}}}
 
 
-def adapt(question: ServerRequest, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
+def adapt(request: ServerRequest, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
     """The params as a client with these abilities may get them. `params` are those that `server_request_of` gave.
 
     `asker` is what people call the server: behind Colonnade a client sees one server, so a message to its user begins
@@ -105,25 +105,25 @@ def adapt(question: ServerRequest, params: Mapping[str, Raw], abilities: Abiliti
         ServerRequestRejected: the client cannot be asked for this at all (METHOD_NOT_FOUND), or not in this mode or
         with this content (INVALID_PARAMS).
     """
-    _refuse_undeclared(question, params, abilities)
+    _refuse_undeclared(request, params, abilities)
     try:
-        return _adapted(question, params, abilities, asker)
+        return _adapted(request, params, abilities, asker)
     except ValueError:  # what a deep stack cannot open although a shallow one could
         raise ServerRequestRejected(INVALID_PARAMS, "the params are nested too deep") from None
 
 
-def supports(abilities: Abilities, question: ServerRequest) -> bool:
+def supports(abilities: Abilities, request: ServerRequest) -> bool:
     """Whether a client with these abilities can be asked this at all."""
     return {
         ServerRequest.SAMPLING: abilities.sampling,
         ServerRequest.FORM: abilities.form,
         ServerRequest.URL: abilities.url,
         ServerRequest.ROOTS: abilities.roots,
-    }[question]
+    }[request]
 
 
 def elicitation_id(params: Mapping[str, Raw]) -> str:
-    """The server's id of a Question.URL. `params` are those that `server_request_of` gave."""
+    """The server's id of a ServerRequest.URL. `params` are those that `server_request_of` gave."""
     return string(params["elicitationId"])
 
 
@@ -142,21 +142,21 @@ def stateless_form(method: str, params: Mapping[str, Raw]) -> tuple[str, Mapping
     return method, without_elicitation_id(params) if method == ELICIT else params
 
 
-def completed_id(params: Raw | None) -> str | None:
-    """The id that a COMPLETE_NOTICE names, or None if the notice is malformed (such a notice is ignored)."""
+def completed_elicitation_id(params: Raw | None) -> str | None:
+    """The id that a ELICITATION_COMPLETE names, or None if the notice is malformed (such a notice is ignored)."""
     try:
         return string(members(params or b"")["elicitationId"])
     except (ValueError, KeyError):
         return None
 
 
-def completion(id: str, params: Raw | None = None) -> Notification:
+def elicitation_complete(id: str, params: Raw | None = None) -> Notification:
     """The notice that what was asked under `id` is done. `params`, an object, may bring other members along."""
     found = members(params) if params is not None else {}
-    return Notification(COMPLETE_NOTICE, encode_object(with_elicitation_id(found, id)))
+    return Notification(ELICITATION_COMPLETE, encode_object(with_elicitation_id(found, id)))
 
 
-def fit_elicitations(data: Raw | None, rename: Callable[[str], str], asker: str) -> Raw | None:
+def adapt_url_elicitations(data: Raw | None, rename: Callable[[str], str], asker: str) -> Raw | None:
     """The `data` of a URL_REQUIRED error with every id renamed and every message signed by the `asker`, nothing else
     changed; None if it is not such data, or names something else than pages."""
     try:
@@ -176,8 +176,8 @@ def fit_elicitations(data: Raw | None, rename: Callable[[str], str], asker: str)
 
 
 def elicitation_params_of(data: Raw | None) -> list[dict[str, Raw]] | None:
-    """The pages that a URL_REQUIRED error names, each as the params of a Question.URL without an id; None if it names
-    none, or anything that is no such question."""
+    """The pages that a URL_REQUIRED error names, each as the params of a ServerRequest.URL without an id; None if it
+    names none, or anything that is no such question."""
     try:
         pages = [members(each) for each in items(members(data or b"")["elicitations"])]
         asked = [_elicitation({"mode": encode("url"), **page}, identified=False) for page in pages]
@@ -197,22 +197,22 @@ def urls_required(data: Raw | None) -> list[tuple[str, str]]:
     return [(_text(page.get("message")) or "", url) for page in pages if (url := _text(page.get("url")))]
 
 
-def refuse_unsupported(question: ServerRequest, revision: Revision) -> None:
+def refuse_unsupported(request: ServerRequest, revision: Revision) -> None:
     """Refuse a question that does not exist in the revision settled with the server that asks it.
 
     Raises:
         ServerRequestRejected: it does not.
     """
-    if question in METHODS[ELICIT] and not revision.has_elicitation:
+    if request in METHODS[ELICIT] and not revision.has_elicitation:
         raise ServerRequestRejected(METHOD_NOT_FOUND, f"{revision.name} has no elicitation")
-    if question is ServerRequest.URL and not revision.has_url_elicitation:
+    if request is ServerRequest.URL and not revision.has_url_elicitation:
         raise ServerRequestRejected(INVALID_PARAMS, f"{revision.name} has no elicitation in mode url")
 
 
 # Recognising
 
 
-def _opened(method: str, params: Raw | None) -> dict[str, Raw]:
+def _checked_members(method: str, params: Raw | None) -> dict[str, Raw]:
     if params is None and method == LIST_ROOTS:
         return {}
     try:
@@ -273,32 +273,32 @@ def _text(raw: Raw | None) -> str | None:
 # Fitting
 
 
-def _adapted(question: ServerRequest, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
+def _adapted(request: ServerRequest, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
     fitted = {name: each for name, each in params.items() if name != "task"}
-    if question is ServerRequest.SAMPLING:
+    if request is ServerRequest.SAMPLING:
         _refuse_invalid_messages(fitted, abilities)
         # The client would read "this server" as Colonnade, which is every server.
         if "includeContext" in fitted and _text(fitted["includeContext"]) != "none":
             fitted["includeContext"] = encode("none")
-    elif question is not ServerRequest.ROOTS:
+    elif request is not ServerRequest.ROOTS:
         fitted["message"] = _with_asker_name(fitted["message"], asker)
-    if question is ServerRequest.FORM and not abilities.choice_schemas:
+    if request is ServerRequest.FORM and not abilities.choice_schemas:
         fitted.pop("mode", None)
         fitted["requestedSchema"] = _plain_form(fitted["requestedSchema"])
     return fitted
 
 
-def _refuse_undeclared(question: ServerRequest, params: Mapping[str, Raw], abilities: Abilities) -> None:
-    if supports(abilities, question):
+def _refuse_undeclared(request: ServerRequest, params: Mapping[str, Raw], abilities: Abilities) -> None:
+    if supports(abilities, request):
         return
-    lacks = capability_of(question, params)
-    if question in METHODS[ELICIT]:
+    lacks = capability_of(request, params)
+    if request in METHODS[ELICIT]:
         if abilities.form or abilities.url:
             raise ServerRequestRejected(
-                INVALID_PARAMS, f"the client does not do elicitation in mode {question.value}", lacks
+                INVALID_PARAMS, f"the client does not do elicitation in mode {request.value}", lacks
             )
         raise ServerRequestRejected(METHOD_NOT_FOUND, "the client does not do elicitation", lacks)
-    raise ServerRequestRejected(METHOD_NOT_FOUND, f"the client does not do {question.value}", lacks)
+    raise ServerRequestRejected(METHOD_NOT_FOUND, f"the client does not do {request.value}", lacks)
 
 
 def _refuse_invalid_messages(params: Mapping[str, Raw], abilities: Abilities) -> None:

@@ -17,12 +17,18 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
-from host.jsonrpc.raw import encode, encode_object, is_object, items, may_spell, members, string, value
+from host.jsonrpc.raw import encode, encode_object, is_object, items, may_contain_word, members, string, value
 from host.protocol.abilities import APPS_EXTENSION, TASKS_EXTENSION, Abilities, abilities_of
 from host.protocol.identity import implementation_info
-from host.protocol.levels import level_of
-from host.protocol.meta import HOP_PREFIX, META, TOKEN, end_to_end_fields
-from host.protocol.methods import COMPLETION_CAPABILITY, DISCOVER, LISTING_BY_METHOD, LOGGING_CAPABILITY, READ
+from host.protocol.log_levels import level_of
+from host.protocol.meta import HOP_PREFIX, META, PROGRESS_TOKEN, end_to_end_fields
+from host.protocol.methods import (
+    COMPLETION_CAPABILITY,
+    DISCOVER,
+    LIST_METHOD_BY_NAME,
+    LOGGING_CAPABILITY,
+    RESOURCES_READ,
+)
 from host.protocol.negotiated import NegotiatedServer, negotiated_server
 from host.protocol.versions import MODERN, SERVED, Revision, unsupported_version
 
@@ -32,20 +38,20 @@ CLIENT = f"{HOP_PREFIX}clientInfo"
 LEVEL = f"{HOP_PREFIX}logLevel"
 SERVER = f"{HOP_PREFIX}serverInfo"
 
-_OF_ONE_HOP = frozenset({VERSION, CAPABILITIES, CLIENT, LEVEL, SERVER})
+_HOP_MEMBERS = frozenset({VERSION, CAPABILITIES, CLIENT, LEVEL, SERVER})
 
-KIND = "resultType"
+RESULT_TYPE = "resultType"
 COMPLETE = "complete"
 INPUT_REQUIRED = "input_required"
-"""The result asks for more (`rounds`)."""
+"""The result asks for more (`mrtr`)."""
 TASK = "task"
 """The result is a task (`tasks`)."""
 TTL = "ttlMs"
 SCOPE = "cacheScope"
 
-_HINTS = frozenset({KIND, TTL, SCOPE})
+_HINTS = frozenset({RESULT_TYPE, TTL, SCOPE})
 
-CACHEABLE = frozenset({DISCOVER, READ.name, *LISTING_BY_METHOD})
+CACHEABLE = frozenset({DISCOVER, RESOURCES_READ.name, *LIST_METHOD_BY_NAME})
 """The methods whose results say how long they stay true, and for whom."""
 
 MAX_TTL = 2**53 - 1
@@ -137,7 +143,7 @@ def with_envelope(
     they came on.
 
     Args:
-        capabilities: what may be asked for while this one request is answered (`handshake.declared`).
+        capabilities: what may be asked for while this one request is answered (`handshake.client_capabilities`).
         level: the least severe log message that is wanted.
         token: the one we want progress under.
 
@@ -152,7 +158,7 @@ def with_envelope(
     if level is not None:
         meta[LEVEL] = level
     if token is not None:
-        meta[TOKEN] = token
+        meta[PROGRESS_TOKEN] = token
     ours = {name: encode(each) for name, each in meta.items()}
     return {**params, META: encode_object({**ours, **end_to_end_fields(params)})}
 
@@ -164,11 +170,11 @@ _VERSION_WORD = VERSION.rpartition("/")[2]
 def _version_in(params: Raw | Mapping[str, Raw] | None) -> Raw | None:
     try:
         if isinstance(params, Raw):
-            if not may_spell(params, _VERSION_WORD):
+            if not may_contain_word(params, _VERSION_WORD):
                 return None
             params = members(params)
         meta = (params or {}).get(META)
-        return members(meta).get(VERSION) if meta is not None and may_spell(meta, _VERSION_WORD) else None
+        return members(meta).get(VERSION) if meta is not None and may_contain_word(meta, _VERSION_WORD) else None
     except ValueError:
         return None
 
@@ -197,7 +203,7 @@ def freshness_of(result: Raw) -> Freshness:
     return Freshness(min(max(ttl, 0), MAX_TTL) if type(ttl) is int else 0, _value(found, SCOPE) == "public")
 
 
-def freshest_common(parts: Iterable[Freshness]) -> Freshness:
+def common_freshness(parts: Iterable[Freshness]) -> Freshness:
     """What holds of a result that is made of several; STALE if it is made of none."""
     all_parts = tuple(parts)
     if not all_parts:
@@ -237,11 +243,11 @@ def with_server_info(result: Raw, version: str) -> Raw:
     return _insert_head(_server_info_head(version), result)
 
 
-def kind_of(result: Raw) -> str:
+def result_type_of(result: Raw) -> str:
     """Of what kind a server's result is: "complete" unless it says something else, empty if that is no text. Never
     raises."""
     try:
-        said = members(result).get(KIND)
+        said = members(result).get(RESULT_TYPE)
     except ValueError:
         return COMPLETE
     try:
@@ -261,8 +267,8 @@ def strip_hop_fields(result: Raw) -> Raw:
         return result
     found = {name: each for name, each in whole.items() if name not in _HINTS}
     meta = found.get(META)
-    if meta is not None and is_object(meta) and may_spell(meta, HOP_PREFIX):
-        kept = {name: each for name, each in members(meta).items() if name not in _OF_ONE_HOP}
+    if meta is not None and is_object(meta) and may_contain_word(meta, HOP_PREFIX):
+        kept = {name: each for name, each in members(meta).items() if name not in _HOP_MEMBERS}
         if kept:
             found[META] = encode_object(kept)
         else:
@@ -282,7 +288,7 @@ class _Head:
 
 @lru_cache(maxsize=64)
 def _head(freshness: Freshness | None, version: str) -> _Head:
-    found: dict[str, object] = {KIND: COMPLETE}
+    found: dict[str, object] = {RESULT_TYPE: COMPLETE}
     if freshness is not None:
         found |= {TTL: freshness.ttl_ms, SCOPE: "public" if freshness.public else "private"}
     return _Head(found, version)
@@ -300,12 +306,12 @@ def _insert_head(head: _Head, result: Raw) -> Raw:
     if head.names.isdisjoint(found):
         rest = bytes(result).strip()[1:].lstrip()
         return Raw(b"".join((head.text, b"," if found else b"", rest)))
-    meta = {**_opened(found.get(META)), SERVER: head.stamp}
+    meta = {**_members_or_none(found.get(META)), SERVER: head.stamp}
     kept = {name: each for name, each in found.items() if name not in head.found and name != META}
     return encode_object({**head.found, META: encode_object(meta), **kept})
 
 
-def _opened(meta: Raw | None) -> dict[str, Raw]:
+def _members_or_none(meta: Raw | None) -> dict[str, Raw]:
     try:
         return members(meta or b"")
     except ValueError:
@@ -319,13 +325,13 @@ def _opened(meta: Raw | None) -> dict[str, Raw]:
 class Discovery:
     """What a server answered to `server/discover`."""
 
-    offer: NegotiatedServer | None
+    negotiated: NegotiatedServer | None
     """In the newest stateless revision that it shares with us; None if it shares none."""
     versions: tuple[str, ...]
     """All that it says it speaks."""
 
 
-def discovery(version: str, instructions: str | None) -> Raw:
+def discover_result(version: str, instructions: str | None) -> Raw:
     """The result of `server/discover` that a client gets, with our name on it; `complete_result` does the rest. It is
     the same whoever happens to be up.
 
@@ -363,10 +369,10 @@ def read_discovery(result: Raw) -> Discovery:
         capabilities = found["capabilities"]
     except KeyError as missing:
         raise ValueError(f"the answer to {DISCOVER} has no {missing.args[0]}") from None
-    if kind_of(result) != COMPLETE:
+    if result_type_of(result) != COMPLETE:
         raise ValueError(f"the answer to {DISCOVER} is not complete")
     shared = next((MODERN[name] for name in SERVED if name in MODERN and name in versions), None)
     if shared is None:
         return Discovery(None, versions)
-    server = _opened(found.get(META)).get(SERVER)
+    server = _members_or_none(found.get(META)).get(SERVER)
     return Discovery(negotiated_server(shared, capabilities, found.get("instructions"), server), versions)

@@ -17,7 +17,7 @@ from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode, encode_object, items, members, string, value
 from host.protocol.meta import HOP_PREFIX, META
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
-from host.protocol.stateless import COMPLETE, KIND
+from host.protocol.stateless import COMPLETE, RESULT_TYPE
 
 LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -59,38 +59,38 @@ def filter_of(params: Mapping[str, Raw]) -> Filter:
     except (KeyError, ValueError):
         raise InvalidParams(f"the member {_FILTER!r} is missing or not an object") from None
     lists = frozenset(method for name, method in _LISTS.items() if _wanted(found, name))
-    return Filter(lists, _named(found, _URIS), _named(found, _TASKS))
+    return Filter(lists, _strings_of(found, _URIS), _strings_of(found, _TASKS))
 
 
-def listen_params(wanted: Filter) -> dict[str, Raw]:
+def listen_params(requested: Filter) -> dict[str, Raw]:
     """The params of a request for LISTEN that wants this."""
-    return {_FILTER: _written(wanted)}
+    return {_FILTER: _as_json(requested)}
 
 
 def acknowledgement(id: Id, granted: Filter) -> Notification:
     """The first notice of the subscription that request `id` opened, with what it gets."""
     meta = encode({SUBSCRIPTION_ID: id})
-    return Notification(ACKNOWLEDGED, encode_object({META: meta, _FILTER: _written(granted)}))
+    return Notification(ACKNOWLEDGED, encode_object({META: meta, _FILTER: _as_json(granted)}))
 
 
 def acknowledged(params: Raw | None) -> Filter:
     """What a server grants, from the params of its ACKNOWLEDGED. What cannot be read is not granted. Never raises."""
-    found = _opened(_opened(params).get(_FILTER))
+    found = _members_or_none(_members_or_none(params).get(_FILTER))
     lists = frozenset(method for name, method in _LISTS.items() if _is_true(found.get(name)))
     return Filter(lists, _legible(found.get(_URIS)), _legible(found.get(_TASKS)))
 
 
-def tagged(notice: Notification, id: Id) -> Notification:
+def with_subscription_id(notice: Notification, id: Id) -> Notification:
     """The notice as one of the subscription that request `id` opened; every other member keeps its bytes. Params that
     are no object have no place for that and are left out."""
-    params = _opened(notice.params)
-    meta = {**_opened(params.get(META)), SUBSCRIPTION_ID: encode(id)}
+    params = _members_or_none(notice.params)
+    meta = {**_members_or_none(params.get(META)), SUBSCRIPTION_ID: encode(id)}
     return Notification(notice.method, encode_object({**params, META: encode_object(meta)}))
 
 
-def untagged(params: dict[str, Raw]) -> dict[str, Raw]:
+def without_subscription_id(params: dict[str, Raw]) -> dict[str, Raw]:
     """The params of a notice without a word on the subscription it came by."""
-    meta = _opened(params.get(META))
+    meta = _members_or_none(params.get(META))
     if SUBSCRIPTION_ID not in meta:
         return params
     del meta[SUBSCRIPTION_ID]
@@ -102,18 +102,18 @@ def untagged(params: dict[str, Raw]) -> dict[str, Raw]:
 def subscription_of(notice: Notification) -> Id | None:
     """The id of the request whose subscription a notice belongs to; None if it names none that could be one."""
     try:
-        id = value(_opened(_opened(notice.params).get(META))[SUBSCRIPTION_ID])
+        id = value(_members_or_none(_members_or_none(notice.params).get(META))[SUBSCRIPTION_ID])
     except (KeyError, ValueError):
         return None
     return id if isinstance(id, str) or type(id) is int else None
 
 
-def farewell(id: Id) -> Raw:
+def listen_result(id: Id) -> Raw:
     """The result of request `id` when its subscription is ended in good order."""
-    return encode({KIND: COMPLETE, META: {SUBSCRIPTION_ID: id}})
+    return encode({RESULT_TYPE: COMPLETE, META: {SUBSCRIPTION_ID: id}})
 
 
-def _written(chosen: Filter) -> Raw:
+def _as_json(chosen: Filter) -> Raw:
     made: dict[str, object] = {name: True for name, method in _LISTS.items() if method in chosen.lists}
     if chosen.uris:
         made[_URIS] = chosen.uris
@@ -129,7 +129,7 @@ def _wanted(found: Mapping[str, Raw], name: str) -> bool:
     return raw == b"true"
 
 
-def _named(found: Mapping[str, Raw], name: str) -> tuple[str, ...]:
+def _strings_of(found: Mapping[str, Raw], name: str) -> tuple[str, ...]:
     if name not in found:
         return ()
     try:
@@ -161,7 +161,7 @@ def _is_true(raw: Raw | None) -> bool:
     return raw is not None and bytes(raw).strip() == b"true"
 
 
-def _opened(raw: Raw | None) -> dict[str, Raw]:
+def _members_or_none(raw: Raw | None) -> dict[str, Raw]:
     """Its members; none if it is no object."""
     try:
         return {} if raw is None else members(raw)

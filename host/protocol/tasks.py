@@ -7,7 +7,7 @@ is asked for, result and error stand beside the status, and answers come with `t
 the task is kept, and has nothing to do with the member of the same name that says how long a list is fresh.
 
 Nothing here knows what runs, who may ask, or what time it is; what can be asked for in the middle is spelled as in
-`rounds`. What we write is exact. What a server wrote is taken if it names a task and a status, and whatever else is
+`mrtr`. What we write is exact. What a server wrote is taken if it names a task and a status, and whatever else is
 wrong with the members of a task counts as not said.
 """
 
@@ -22,10 +22,10 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import ErrorBody, Notification
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, may_spell, members, string, value
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, may_contain_word, members, string, value
 from host.protocol.meta import HOP_PREFIX, META
 from host.protocol.mrtr import input_required, read_input_required, retry_of
-from host.protocol.stateless import COMPLETE, KIND, TASK
+from host.protocol.stateless import COMPLETE, RESULT_TYPE, TASK
 
 TASKS_GET = "tasks/get"
 TASKS_RESULT = "tasks/result"
@@ -37,10 +37,10 @@ TASKS_UPDATE = "tasks/update"
 """Extension only: brings answers to what the task asks for."""
 TASK_STATUS = "notifications/tasks/status"
 """The notice of the handshake dialect."""
-TASKS_NOTIFIED = "notifications/tasks"
+TASKS_NOTIFICATION = "notifications/tasks"
 """The notice of the extension."""
 
-RELATED = f"{HOP_PREFIX}related-task"
+RELATED_TASK = f"{HOP_PREFIX}related-task"
 
 _MAX_MILLISECONDS = 2**53 - 1
 _TTL, _POLL = "ttl", "pollInterval"
@@ -154,20 +154,20 @@ def with_related_task(holder: Raw, id: str) -> Raw:
     found = members(holder)
     meta = found.get(META)
     kept = members(meta) if meta is not None and is_object(meta) else {}
-    kept[RELATED] = encode({"taskId": id})
+    kept[RELATED_TASK] = encode({"taskId": id})
     found[META] = encode_object(kept)
     return encode_object(found)
 
 
 # What our clients get, in the extension
 
-ACKNOWLEDGEMENT = encode({KIND: COMPLETE})
+ACKNOWLEDGEMENT = encode({RESULT_TYPE: COMPLETE})
 """The result of TASKS_UPDATE, and of TASKS_CANCEL: it was heard, nothing more."""
 
 
 def created_in_extension(task: Task) -> Raw:
     """The result of a call that became a task."""
-    return encode({KIND: TASK, **_as_extension_json(task)})
+    return encode({RESULT_TYPE: TASK, **_as_extension_json(task)})
 
 
 def status_in_extension(
@@ -186,7 +186,7 @@ def status_in_extension(
     Raises:
         ValueError: what the status calls for is not there.
     """
-    return encode({KIND: COMPLETE, **_detail(task, inputs, result, error)})
+    return encode({RESULT_TYPE: COMPLETE, **_detail(task, inputs, result, error)})
 
 
 def notification_in_extension(
@@ -198,13 +198,13 @@ def notification_in_extension(
 ) -> Notification:
     """What `status_in_extension` would say at this moment, with the same arguments, as a notice. Not yet tagged with
     the subscription that it belongs to."""
-    return Notification(TASKS_NOTIFIED, encode(_detail(task, inputs, result, error)))
+    return Notification(TASKS_NOTIFICATION, encode(_detail(task, inputs, result, error)))
 
 
 # What our clients ask
 
 
-def task_wanted(params: Mapping[str, Raw]) -> TaskRequest | None:
+def task_request_of(params: Mapping[str, Raw]) -> TaskRequest | None:
     """Whether a call in the handshake dialect wants to be a task. For other revisions the member means nothing.
 
     Raises:
@@ -277,7 +277,7 @@ def with_support(definition: bytes, *, optional: bool) -> bytes:
     if it says just that already."""
     if optional and task_support(definition) is Support.OPTIONAL:
         return definition
-    if not optional and not may_spell(definition, '"execution"'):
+    if not optional and not may_contain_word(definition, '"execution"'):
         return definition
     found = members(definition)
     if not optional and "execution" not in found:
@@ -296,7 +296,7 @@ def with_support(definition: bytes, *, optional: bool) -> bytes:
 def task_support(definition: bytes | Raw) -> Support:
     """What a tool's definition says in `execution.taskSupport`; FORBIDDEN if it says nothing that is known. Never
     raises. Most definitions are not even opened."""
-    if not may_spell(definition, "taskSupport"):
+    if not may_contain_word(definition, "taskSupport"):
         return Support.FORBIDDEN
     try:
         return Support(string(members(members(definition)["execution"])["taskSupport"]))
@@ -311,7 +311,7 @@ def is_created(result: Raw, *, extension: bool) -> bool:
     except ValueError:
         return False
     if extension:
-        return _text(found, KIND) == TASK
+        return _text(found, RESULT_TYPE) == TASK
     # A tool's result must have content; one that has it may have invented any other member.
     return "content" not in found and "task" in found and is_object(found["task"])
 
@@ -324,7 +324,7 @@ def read_created(result: Raw, *, extension: bool) -> Task:
     """
     found = members(result)
     if extension:
-        if _text(found, KIND) != TASK:
+        if _text(found, RESULT_TYPE) != TASK:
             raise ValueError("the result is not of type task")
         return _task(found, _TTL_MS, _POLL_MS)
     if "task" not in found:
@@ -344,25 +344,25 @@ def read_status(result: Raw, *, extension: bool) -> TaskState:
     if not extension:
         return TaskState(_task(found, _TTL, _POLL))
     # Examples of the extension say "task" here, its text "complete"; a notice says neither.
-    if _text(found, KIND) not in (None, COMPLETE, TASK):
+    if _text(found, RESULT_TYPE) not in (None, COMPLETE, TASK):
         raise ValueError("the result is neither of type complete nor of type task")
     task = _task(found, _TTL_MS, _POLL_MS)
     if task.status is Status.INPUT_REQUIRED:
-        _called_for(found, "inputRequests", task)
+        _required_member(found, "inputRequests", task)
         return TaskState(task, inputs=read_input_required(result).requests)
     if task.status is Status.COMPLETED:
-        return TaskState(task, result=_called_for(found, "result", task))
+        return TaskState(task, result=_required_member(found, "result", task))
     if task.status is Status.FAILED:
-        return TaskState(task, error=_error(_called_for(found, "error", task)))
+        return TaskState(task, error=_error(_required_member(found, "error", task)))
     return TaskState(task)
 
 
 def related_task_of(params: Raw | None) -> str | None:
     """The task that a server's request or notice says it belongs to; None if it says none."""
-    if params is None or not may_spell(params, RELATED):
+    if params is None or not may_contain_word(params, RELATED_TASK):
         return None
     try:
-        return string(members(members(members(params)[META])[RELATED])["taskId"])
+        return string(members(members(members(params)[META])[RELATED_TASK])["taskId"])
     except (ValueError, KeyError):
         return None
 
@@ -370,14 +370,14 @@ def related_task_of(params: Raw | None) -> str | None:
 def without_related_task(holder: Raw) -> Raw:
     """The same without the task it says it belongs to, for whoever does not know that task; itself, not a copy, if it
     says none."""
-    if not may_spell(holder, RELATED):
+    if not may_contain_word(holder, RELATED_TASK):
         return holder
     try:
         found = members(holder)
         meta = members(found[META])
     except (ValueError, KeyError):
         return holder
-    if meta.pop(RELATED, None) is None:
+    if meta.pop(RELATED_TASK, None) is None:
         return holder
     found[META] = encode_object(meta)
     return encode_object(found)
@@ -417,7 +417,7 @@ def _detail(
 ) -> dict[str, object]:
     found = _as_extension_json(task)
     called_for = {
-        Status.INPUT_REQUIRED: ("inputRequests", None if inputs is None else _asked(inputs)),
+        Status.INPUT_REQUIRED: ("inputRequests", None if inputs is None else _input_requests(inputs)),
         Status.COMPLETED: ("result", result),
         Status.FAILED: ("error", error),
     }
@@ -429,7 +429,7 @@ def _detail(
     return found
 
 
-def _asked(inputs: Mapping[str, tuple[str, Mapping[str, Raw]]]) -> Raw:
+def _input_requests(inputs: Mapping[str, tuple[str, Mapping[str, Raw]]]) -> Raw:
     return members(input_required(inputs, None)).get("inputRequests", EMPTY_OBJECT)
 
 
@@ -455,7 +455,7 @@ def _task(found: Mapping[str, Raw], ttl: str, poll: str) -> Task:
     )
 
 
-def _called_for(found: Mapping[str, Raw], member: str, task: Task) -> Raw:
+def _required_member(found: Mapping[str, Raw], member: str, task: Task) -> Raw:
     said = found.get(member)
     if said is None or not is_object(said):
         raise ValueError(f"the task is {task.status}, but its {member} is missing or no object")

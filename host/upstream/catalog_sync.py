@@ -24,8 +24,8 @@ from host.memory import Holding, OverBudget, Use, server_owner
 from host.outstanding import BrokenAnswer, PeerError
 from host.policy.definitions import PreparedListing
 from host.policy.gate import Gate
-from host.protocol.methods import LISTINGS, Kind, Listing
-from host.protocol.stateless import STALE, Freshness, freshest_common, freshness_of
+from host.protocol.methods import LIST_METHODS, Kind, ListMethod
+from host.protocol.stateless import STALE, Freshness, common_freshness, freshness_of
 from host.protocol.tasks import Support, task_support
 from host.slices import Steps, in_worker
 from host.upstream.backoff import Pace
@@ -153,7 +153,7 @@ class CatalogSync:
         return bool(changed)
 
     async def _read(self, kind: Kind) -> bool | None:
-        listing = LISTINGS[kind]
+        listing = LIST_METHODS[kind]
         if not self._negotiated.has_capability(kind):
             return await self._publish(kind, [], None)
         stateless = self._negotiated.revision.stateless
@@ -194,7 +194,7 @@ class CatalogSync:
             return None
         if not reading.cancel_called:
             definitions = await self._catalog.slices.run(self._usable_definitions(listing, raw_definitions))
-            hint = freshest_common(hints) if stateless else STALE
+            hint = common_freshness(hints) if stateless else STALE
             changed = await self._publish(kind, definitions, FreshnessHint(hint, began))
             if changed is not None:
                 return changed
@@ -221,9 +221,10 @@ class CatalogSync:
 
     def _on_displaced(self, kind: Kind) -> None:
         """Others need the memory that this list took: it is as if it had not been read."""
+        method = LIST_METHODS[kind].method
         self._report_problem(
-            f"{LISTINGS[kind].method}: what was listed takes more memory than other servers leave (memory); none of it "
-            f"is listed until there is room"
+            f"{method}: what was listed takes more memory than other servers leave (memory); none of it is listed "
+            f"until there is room"
         )
         self.mark_changed((kind,))
 
@@ -241,7 +242,7 @@ class CatalogSync:
         )
         return prepared_listing, entries
 
-    def _usable_definitions(self, listing: Listing, raw_definitions: list[Raw]) -> Steps[list[Definition]]:
+    def _usable_definitions(self, listing: ListMethod, raw_definitions: list[Raw]) -> Steps[list[Definition]]:
         problems = _Problems(self._report_problem)
         unreadable: list[str] = []
         definitions: list[Definition] = []
@@ -338,7 +339,7 @@ SendRequest = Callable[[str, Raw | None], Awaitable[Raw]]
 
 async def read_list(
     send_request: SendRequest,
-    listing: Listing,
+    listing: ListMethod,
     raw_definitions: list[Raw],
     hints: list[Freshness],
     report_problem: Callable[[str], None],

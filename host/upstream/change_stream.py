@@ -19,7 +19,7 @@ from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode_object
 from host.outstanding import BrokenAnswer, PeerError
 from host.peer import InFlight
-from host.protocol.methods import LISTINGS, Kind
+from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.subscriptions import ACKNOWLEDGED, LISTEN, Filter, acknowledged, listen_params, subscription_of
 from host.upstream.backoff import Backoff
 from host.upstream.call import UpstreamCall, internal_call
@@ -100,9 +100,9 @@ class ChangeStream:
         return self._current is not None
 
     def _listen_filter(self, uris: frozenset[str]) -> Filter:
-        announced = self._client.negotiated.announces if self._on_lists_changed is not None else ()
-        lists = {listing.changed for listing in LISTINGS.values() if listing.capability in announced}
-        return Filter(frozenset(lists), tuple(sorted(uris)) if self._client.negotiated.subscribes else (), ())
+        announced = self._client.negotiated.list_changed if self._on_lists_changed is not None else ()
+        lists = {listing.list_changed for listing in LIST_METHODS.values() if listing.capability in announced}
+        return Filter(frozenset(lists), tuple(sorted(uris)) if self._client.negotiated.has_subscriptions else (), ())
 
     async def _request_listen(self, uris: frozenset[str]) -> frozenset[str]:
         """See `ResourceWatches.run_listening`."""
@@ -134,7 +134,7 @@ class ChangeStream:
 
     def _report_missed(self, granted: Filter) -> None:
         """What changed while nothing was listened to is read now: what changes from here on is heard."""
-        kinds = [listing.kind for listing in LISTINGS.values() if listing.changed in granted.lists]
+        kinds = [listing.kind for listing in LIST_METHODS.values() if listing.list_changed in granted.lists]
         if self._missed and self._on_lists_changed is not None:
             self._on_lists_changed(kinds)
         self._missed = False

@@ -41,19 +41,19 @@ from host.policy.gate import Gate
 from host.policy.permits import CallPermit
 from host.protocol.abilities import ALL_ABILITIES, Abilities
 from host.protocol.handshake import client_capabilities
-from host.protocol.meta import TOKEN, prepare_for_next_hop, progress_token
-from host.protocol.methods import CALL, PROGRESS, Kind, with_target
-from host.protocol.mrtr import RETRIED, with_retry
+from host.protocol.meta import PROGRESS_TOKEN, prepare_for_next_hop, progress_token
+from host.protocol.methods import PROGRESS, TOOLS_CALL, Kind, with_target
+from host.protocol.mrtr import RETRIABLE_METHODS, with_retry
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.param_headers import ParamHeader, headers_for
-from host.protocol.server_requests import URL_REQUIRED, fit_elicitations
+from host.protocol.server_requests import URL_REQUIRED, adapt_url_elicitations
 from host.protocol.stateless import (
     COMPLETE,
     INPUT_REQUIRED,
     STALE,
     TASK,
     freshness_of,
-    kind_of,
+    result_type_of,
     strip_hop_fields,
     with_envelope,
 )
@@ -255,7 +255,7 @@ class Client:
             return Answered(result)
         exchange = upstream_call.exchange
         capabilities = self._capabilities_for(
-            exchange.caller.abilities, tasks=self.negotiated.runs_tasks and method == CALL.name
+            exchange.caller.abilities, tasks=self.negotiated.runs_tasks and method == TOOLS_CALL.name
         )
         stateless_params = with_envelope(
             params, self.negotiated.revision, capabilities, level=exchange.level, client_version=VERSION, token=token
@@ -269,14 +269,14 @@ class Client:
             if mrtr_round is not None
             else await send(None, None)
         )
-        kind = kind_of(result)
-        if kind == INPUT_REQUIRED and method in RETRIED:
+        kind = result_type_of(result)
+        if kind == INPUT_REQUIRED and method in RETRIABLE_METHODS:
             if mrtr_round is not None:
                 return await driver.relay(result)
             result = await driver.drive(result, send)
-            kind = kind_of(result)
+            kind = result_type_of(result)
             mrtr_round = MrtrRound(self.server)  # as if the caller had gone through them
-        if kind == TASK and method == CALL.name and self.negotiated.runs_tasks:
+        if kind == TASK and method == TOOLS_CALL.name and self.negotiated.runs_tasks:
             return Answered(
                 await self._wait_for_task(
                     result, upstream_call, partial(self._send_for_task, upstream_call, capabilities)
@@ -301,7 +301,7 @@ class Client:
 
     async def _request_with_task(self, method: str, params: dict[str, Raw], upstream_call: UpstreamCall) -> Raw:
         """The result from a handshake server, by way of a task where its tool needs one, or its caller takes one."""
-        runs_tasks = method == CALL.name and self.negotiated.runs_tasks
+        runs_tasks = method == TOOLS_CALL.name and self.negotiated.runs_tasks
         if runs_tasks:
             tool = self._lists.tool(_tool_name(params))
             support = Support.FORBIDDEN if tool is None else tool.support
@@ -356,14 +356,14 @@ class Client:
         except ServerErrorResponse as refusal:
             if refusal.code == INVALID_PARAMS:  # it does not know what it is asked for: our list of it may be old
                 self._lists.mark_tools_changed()
-            if refusal.code != HeaderMismatch.code or method != CALL.name:
+            if refusal.code != HeaderMismatch.code or method != TOOLS_CALL.name:
                 raise
         await self._lists.reread_tools()
         self._gate.recheck(permit)
         return await self._request(method, params, upstream_call, self._headers(method, params))
 
     def _headers(self, method: str, params: Mapping[str, Raw]) -> tuple[tuple[str, str], ...]:
-        param_headers = self._param_headers(params) if method == CALL.name else ()
+        param_headers = self._param_headers(params) if method == TOOLS_CALL.name else ()
         return tuple(headers_for(method, params, self.negotiated.revision, param_headers))
 
     def _param_headers(self, params: Mapping[str, Raw]) -> tuple[ParamHeader, ...]:
@@ -384,7 +384,7 @@ class Client:
         headers: tuple[tuple[str, str], ...] = (),
     ) -> Raw:
         try:
-            on_late_result = self._take_orphan if method == CALL.name and self.negotiated.runs_tasks else None
+            on_late_result = self._take_orphan if method == TOOLS_CALL.name and self.negotiated.runs_tasks else None
             result = await self.peer.request(method, encode_object(params), upstream_call, headers, on_late_result)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
             if _suggests_era_change(problem, stateless=self.negotiated.revision.stateless):
@@ -402,7 +402,7 @@ class Client:
                     if caller.abilities.retries
                     else partial(self._server_messages.elicitations.make_client_id, caller)
                 )
-                error.data = fit_elicitations(error.data, rename, self._server_messages.title)
+                error.data = adapt_url_elicitations(error.data, rename, self._server_messages.title)
             raise error from None
         if not is_object(result):
             raise ProtocolViolation(self.server, f"{self.server} sent a result that is not an object")
@@ -534,6 +534,6 @@ class _ProgressRelay:
     def flush(self) -> None:
         """Pass on the newest report, if it was held back."""
         if self._pending is not None:
-            params = self._sanitize(encode_object({**self._pending, TOKEN: self._token}))
+            params = self._sanitize(encode_object({**self._pending, PROGRESS_TOKEN: self._token}))
             self._client.notify(Notification(PROGRESS, params))
             self._pending = None

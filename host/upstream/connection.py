@@ -110,7 +110,7 @@ def follow_changes(
     if negotiated.has_logging:
         client.log_level_sync = LogLevelSync(log_levels, client.server, client.peer, caller)
         nursery.start_soon(client.log_level_sync.run)
-    if negotiated.subscribes:
+    if negotiated.has_subscriptions:
         nursery.start_soon(watches.run, client.peer)
 
 

@@ -19,7 +19,7 @@ from host.jsonrpc.raw import encode
 from host.outstanding import PeerError
 from host.protocol.mrtr import InputRequests, elicitation_cancelled, read_input_required
 from host.protocol.server_requests import ELICIT, ServerRequest, ServerRequestRejected, server_request_of
-from host.protocol.stateless import INPUT_REQUIRED, kind_of
+from host.protocol.stateless import INPUT_REQUIRED, result_type_of
 from host.upstream.call import UpstreamCall
 from host.upstream.server_requests import ServerMessages
 
@@ -74,7 +74,7 @@ class MrtrDriver:
         known: _KnownAnswers = {}
         rounds = polls = 0
         pause = INITIAL_PAUSE
-        while kind_of(result) == INPUT_REQUIRED:
+        while result_type_of(result) == INPUT_REQUIRED:
             input_requests = self._read(result)
             unanswered = {key: each for key, each in input_requests.requests.items() if _answer_key(each) not in known}
             if unanswered:

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from host.jsonrpc.raw import encode_object, items, members, pick
 from host.jsonrpc.readable import why_unreadable_result
-from host.jsonrpc.strict import has_more_tokens, is_heavy, structure
+from host.jsonrpc.strict import count_tokens_outside_strings, has_more_tokens, is_heavy
 from host.sanitize import is_light, sanitize_json
 
 MAX_UNSTRUCTURED_TOKENS = 10_000
@@ -50,7 +50,9 @@ def _has_too_many_tokens(result: bytes) -> bool:
     if not has_more_tokens(result, MAX_UNSTRUCTURED_TOKENS):
         return False
     structured = pick(result, _STRUCTURED).get("structuredContent", b"")
-    return structure(result) - structure(bytes(structured)) > MAX_UNSTRUCTURED_TOKENS
+    return (
+        count_tokens_outside_strings(result) - count_tokens_outside_strings(bytes(structured)) > MAX_UNSTRUCTURED_TOKENS
+    )
 
 
 def split_page(page: Raw, member: str, max_entries: int) -> tuple[list[bytes], bytes]:

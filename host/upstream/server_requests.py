@@ -39,27 +39,27 @@ from host.peer import InFlight, Peer
 from host.policy.gate import Gate
 from host.policy.server_requests import NOT_ALLOWED_MESSAGE
 from host.protocol.abilities import NO_ABILITIES
-from host.protocol.levels import with_server_name
 from host.protocol.links import rename_in_result
-from host.protocol.meta import TOKEN, progress_token
-from host.protocol.methods import LISTINGS, LOGGED, PING, PROGRESS, UPDATED, Kind
-from host.protocol.mrtr import RETRIED, elicitation_cancelled
+from host.protocol.log_levels import with_server_name
+from host.protocol.meta import PROGRESS_TOKEN, progress_token
+from host.protocol.methods import LIST_METHODS, LOG_MESSAGE, PING, PROGRESS, RESOURCE_UPDATED, Kind
+from host.protocol.mrtr import RETRIABLE_METHODS, elicitation_cancelled
 from host.protocol.server_requests import (
-    COMPLETE_NOTICE,
     ELICIT,
+    ELICITATION_COMPLETE,
     SAMPLED_LINKS,
     ServerRequest,
     ServerRequestRejected,
     adapt,
-    completed_id,
-    completion,
+    completed_elicitation_id,
+    elicitation_complete,
     elicitation_id,
     refuse_unsupported,
     server_request_of,
     with_elicitation_id,
 )
-from host.protocol.subscriptions import ACKNOWLEDGED, untagged
-from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFIED, related_task_of
+from host.protocol.subscriptions import ACKNOWLEDGED, without_subscription_id
+from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFICATION, related_task_of
 from host.protocol.versions import LATEST_LEGACY, Revision
 from host.upstream.call import PendingServerRequest, UpstreamCall
 from host.wire.link import LinkLost
@@ -178,9 +178,9 @@ class ServerMessages:
     # Notifications
 
     def on_notification(self, notice: Notification, in_flight: InFlight[UpstreamCall]) -> None:
-        kinds = [listing.kind for listing in LISTINGS.values() if listing.changed == notice.method]
+        kinds = [listing.kind for listing in LIST_METHODS.values() if listing.list_changed == notice.method]
         change_stream = self.change_stream
-        reports_change = bool(kinds) or notice.method in (UPDATED, ACKNOWLEDGED)
+        reports_change = bool(kinds) or notice.method in (RESOURCE_UPDATED, ACKNOWLEDGED)
         if (
             self.revision.stateless
             and reports_change
@@ -191,16 +191,16 @@ class ServerMessages:
             id = cancelled_id(notice)
             if change_stream is not None and id is not None:
                 change_stream.on_cancelled(id, in_flight)
-        elif notice.method in (TASK_STATUS, TASKS_NOTIFIED):
+        elif notice.method in (TASK_STATUS, TASKS_NOTIFICATION):
             return  # tasks are asked about
         elif kinds:
             if self.on_lists_changed is not None:
                 self.on_lists_changed(kinds)
-        elif notice.method == UPDATED:
+        elif notice.method == RESOURCE_UPDATED:
             self._handle_updated(notice)
-        elif notice.method == LOGGED:
+        elif notice.method == LOG_MESSAGE:
             self._handle_log(notice, in_flight)
-        elif notice.method == COMPLETE_NOTICE:
+        elif notice.method == ELICITATION_COMPLETE:
             self._handle_elicitation_complete(notice)
         else:
             self.on_dropped("unexpected notification", excerpt(notice.method))
@@ -208,13 +208,17 @@ class ServerMessages:
     def _handle_updated(self, notice: Notification) -> None:
         params = notice.params or b""
         try:
-            forwarded = untagged(members(params)) if len(params) <= MAX_UPDATE else pick(params, frozenset(("uri",)))
+            forwarded = (
+                without_subscription_id(members(params))
+                if len(params) <= MAX_UPDATE
+                else pick(params, frozenset(("uri",)))
+            )
             uri = string(forwarded["uri"])
         except (ValueError, KeyError):
-            self.on_dropped("invalid message", f"{UPDATED} without a uri")
+            self.on_dropped("invalid message", f"{RESOURCE_UPDATED} without a uri")
             return
         if len(uri) > MAX_LENGTH:
-            self.on_dropped("invalid message", f"{UPDATED} with a uri of more than {MAX_LENGTH} characters")
+            self.on_dropped("invalid message", f"{RESOURCE_UPDATED} with a uri of more than {MAX_LENGTH} characters")
             return
         self._on_resource_updated(uri, forwarded)
 
@@ -255,10 +259,10 @@ class ServerMessages:
         client.notify(with_server_name(notice, self._server) if caller.endpoint is None else notice)
 
     def _handle_elicitation_complete(self, notice: Notification) -> None:
-        id = completed_id(notice.params)
+        id = completed_elicitation_id(notice.params)
         params = self._sanitized(notice).params
         for caller, client_id in self.elicitations.complete(id) if id is not None else ():
-            caller.client.notify(completion(client_id, params))
+            caller.client.notify(elicitation_complete(client_id, params))
 
     # Questions
 
@@ -483,7 +487,7 @@ def _with_outward_links(params: dict[str, Raw], server: str) -> dict[str, Raw]:
 
 def _client_retries(call: UpstreamCall) -> bool:
     """Whether its client answers questions by repeating the request."""
-    return call.exchange.caller.abilities.retries and call.exchange.request.method in RETRIED
+    return call.exchange.caller.abilities.retries and call.exchange.request.method in RETRIABLE_METHODS
 
 
 async def _pong() -> Raw:
@@ -549,7 +553,7 @@ async def _request_with_progress(
             progress, newest = newest, None
             if progress is not None:
                 try:
-                    await peer.notify(PROGRESS, encode_object({**progress, TOKEN: encode(token)}), about)
+                    await peer.notify(PROGRESS, encode_object({**progress, PROGRESS_TOKEN: encode(token)}), about)
                 except LinkLost:
                     return  # the server is gone, or this one message was lost: it has nothing that anybody waits for
 

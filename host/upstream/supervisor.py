@@ -25,7 +25,7 @@ from host.memory import Use, server_owner
 from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
-from host.protocol.methods import LISTINGS, Kind
+from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.upstream.backoff import HEALTHY_AFTER, Pace, Restarts
 from host.upstream.catalog_sync import CatalogSync
@@ -181,7 +181,7 @@ class Upstream:
         state = self.state
         if isinstance(state, Ready):
             negotiated = state.client.negotiated
-            if negotiated.revision.stateless and LISTINGS[kind].capability not in negotiated.announces:
+            if negotiated.revision.stateless and LIST_METHODS[kind].capability not in negotiated.list_changed:
                 self.refresh(kind)
 
     def refresh(self, kind: Kind) -> None:

@@ -285,7 +285,7 @@ async def _notify_roots_changed(client: Client) -> None:
 
 
 def _check_subscribable(client: Client) -> None:
-    if not client.negotiated.subscribes:
+    if not client.negotiated.has_subscriptions:
         raise MethodNotFound(f"{client.server} does not offer subscriptions to resources")
 
 

@@ -7,7 +7,7 @@ A process descends from a host if one of its ancestors bears either of two marks
 
 - a *host record*: each running host of the user holds a lock on a file in the state directory, which names its
   configuration, its process id and its start time (`announce_host`);
-- the process name of keepers and wardens (`KEEPER_NAME`), below which every server runs. No other process can change
+- the process name of keepers and subreapers (`KEEPER_NAME`), below which every server runs. No other process can change
   that name. It recognises the servers of a host that was killed a moment ago, of one that keeps its state elsewhere,
   and of one whose record was deleted.
 
@@ -33,7 +33,7 @@ from pathlib import Path
 import trio
 
 KEEPER_NAME = "colonnade-keep"
-"""Process name of keepers and wardens; the kernel keeps 15 bytes."""
+"""Process name of keepers and subreapers; the kernel keeps 15 bytes."""
 RECORD_SUFFIX = ".json"
 
 _MAX_LOOKS = 5
@@ -55,7 +55,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerProcess:
     """The process at the other end of a Unix socket.
 
     Args:
@@ -65,14 +65,14 @@ class Peer:
 
     pid: int
     uid: int
-    line: Sequence[Process] = ()
+    lineage: Sequence[Process] = ()
     exe: str = ""
 
-    def described(self) -> dict[str, object]:
+    def audit_fields(self) -> dict[str, object]:
         """The peer as the audit records it."""
         found: dict[str, object] = {"pid": self.pid, "uid": self.uid}
-        if self.line:
-            found["name"] = self.line[0].name
+        if self.lineage:
+            found["name"] = self.lineage[0].name
         if self.exe:
             found["exe"] = self.exe
         return found
@@ -128,9 +128,9 @@ def _process(pid: int) -> tuple[Process, int]:
         raise DescentUnknown from problem
 
 
-def this_process() -> Peer:
+def this_process() -> PeerProcess:
     """The calling process, as a peer."""
-    return _examined(os.getpid(), os.geteuid())
+    return _examine(os.getpid(), os.geteuid())
 
 
 def credentials(connection: socket.socket | trio.socket.SocketType) -> tuple[int, int]:
@@ -145,7 +145,7 @@ def credentials(connection: socket.socket | trio.socket.SocketType) -> tuple[int
     return pid, uid
 
 
-def examine_peer(connection: socket.socket | trio.socket.SocketType) -> Peer:
+def examine_peer(connection: socket.socket | trio.socket.SocketType) -> PeerProcess:
     """The process at the other end of a Unix socket, with its ancestors.
 
     A process that has ended since it connected has no ancestors here: its id may be another's by now, so that a
@@ -158,10 +158,10 @@ def examine_peer(connection: socket.socket | trio.socket.SocketType) -> Peer:
     pid, uid = credentials(connection)
     handle = _peer_handle(connection)
     if handle is None:
-        return _examined(pid, uid)
+        return _examine(pid, uid)
     try:
-        peer = _examined(pid, uid)
-        return Peer(pid, uid) if _has_ended(handle) else peer
+        peer = _examine(pid, uid)
+        return PeerProcess(pid, uid) if _has_ended(handle) else peer
     finally:
         os.close(handle)
 
@@ -181,7 +181,7 @@ def _has_ended(handle: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _examined(pid: int, uid: int) -> Peer:
+def _examine(pid: int, uid: int) -> PeerProcess:
     try:
         line = ancestry(pid) if pid > 0 else []
     except DescentUnknown:
@@ -189,7 +189,7 @@ def _examined(pid: int, uid: int) -> Peer:
     exe = ""
     with suppress(OSError):  # of a process that hides its memory, or of another user
         exe = os.readlink(f"/proc/{pid}/exe")
-    return Peer(pid, uid, tuple(line), exe)
+    return PeerProcess(pid, uid, tuple(line), exe)
 
 
 # Running hosts
@@ -279,7 +279,7 @@ def _is_free(descriptor: int) -> bool:
     return True
 
 
-def refuse(peer: Peer, hosts: Path) -> str | None:
+def refusal_reason(peer: PeerProcess, hosts: Path) -> str | None:
     """Why a process may decide nothing, as a sentence; None if it may.
 
     Args:
@@ -291,9 +291,9 @@ def refuse(peer: Peer, hosts: Path) -> str | None:
         running = running_hosts(hosts)
     except DescentUnknown as problem:
         return str(problem)
-    if not peer.line:
+    if not peer.lineage:
         return "it cannot be determined which processes the caller descends from, and so it is refused"
-    if descends_from_host(peer.line, running):
+    if descends_from_host(peer.lineage, running):
         return (
             "processes that a Colonnade host started, such as its servers, may not decide; "
             "decide in a terminal or on a console that none of them started"
@@ -301,7 +301,7 @@ def refuse(peer: Peer, hosts: Path) -> str | None:
     return None
 
 
-def descends_from_host(line: Sequence[Process], hosts: Sequence[HostRecord]) -> bool:
-    """Whether a process or one of its ancestors (`line`, as of `ancestry`) is a host, a keeper or a warden."""
+def descends_from_host(lineage: Sequence[Process], hosts: Sequence[HostRecord]) -> bool:
+    """Whether a process or one of its ancestors (`lineage`, as of `ancestry`) is a host, a keeper or a subreaper."""
     records = {(host.pid, host.started) for host in hosts}
-    return any(each.name == KEEPER_NAME or (each.pid, each.started) in records for each in line)
+    return any(each.name == KEEPER_NAME or (each.pid, each.started) in records for each in lineage)

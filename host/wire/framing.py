@@ -16,7 +16,7 @@ from host.jsonrpc.envelope import STEP, EnvelopeScanner
 from host.jsonrpc.messages import Malformed
 
 MAX_LINE = 8 * 1024 * 1024
-MAX_DISCARDED = 8
+MAX_DISCARD_FACTOR = 8
 """A message over its limit is discarded up to so many times the limit; beyond that the connection ends."""
 DISCARD_WINDOW = 10.0
 """Seconds in which such a message has to end."""
@@ -92,7 +92,7 @@ class MessageSplitter(LineSplitter):
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         super().__init__(limit)
-        self.discarding: Discarding | None = None
+        self.discarding: DiscardedMessage | None = None
 
     def feed(self, data: bytes) -> Iterator[bytes | Malformed | None]:  # type: ignore[override]  # more is given out
         """The messages that `data` completes, one after the other. None means that some work was done: the caller may
@@ -105,7 +105,7 @@ class MessageSplitter(LineSplitter):
         while at < len(data):
             at, part, ended = self._part(data, at)
             if self.discarding is None and not self._keep(part):
-                self.discarding = Discarding(self._limit, self._too_long())
+                self.discarding = DiscardedMessage(self._limit, self._too_long())
                 parts, self._parts = self._parts, []
                 for kept in parts:
                     yield from self.discarding.take(kept)
@@ -118,7 +118,7 @@ class MessageSplitter(LineSplitter):
                 yield line
 
 
-class Discarding:
+class DiscardedMessage:
     """One message over its limit, which is scanned and forgotten as it comes. `problem` is raised if nothing can be
     made of it."""
 
@@ -131,7 +131,7 @@ class Discarding:
     def take(self, data: bytes) -> Iterator[None]:
         """Scan `data`, step by step. Raises `problem` once the message cannot be assigned, or is far too long."""
         self._size += len(data)
-        if self._size > MAX_DISCARDED * self._limit:
+        if self._size > MAX_DISCARD_FACTOR * self._limit:
             raise self._problem
         for at in range(0, len(data), STEP):
             self._scanner.feed(data[at : at + STEP])

@@ -31,7 +31,7 @@ def head_of(received: bytes) -> bytes | None:
     return None if end is None else received[: end.end()]
 
 
-def refuse(head: bytes) -> Refusal | None:
+def check_head(head: bytes) -> Refusal | None:
     """Why this complete head is not served, or None when it is."""
     if len(head) > MAX_HEAD:
         return Refusal(431, f"the head of a request has at most {MAX_HEAD} bytes")

@@ -33,15 +33,15 @@ from host.jsonrpc.messages import (
 )
 from host.jsonrpc.raw import value
 from host.memory import HoldingFactory, uncharged
-from host.protocol.methods import INITIALIZE, INITIALIZED, LISTINGS
+from host.protocol.methods import INITIALIZE, INITIALIZED, LIST_METHODS
 from host.protocol.versions import Revision
 from host.wire.http_transport import (
-    DELETE_TIMEOUT,
+    CLOSING_TIMEOUT,
     EVENT_STREAM,
     JSON,
     MAX_RETRY_PAUSE,
-    Exchanges,
     Headers,
+    HttpExchanges,
     HttpRefused,
     HttpResponse,
     Origin,
@@ -73,7 +73,7 @@ class SessionEnded(LinkLost):
     ended_session = True
 
 
-class _Answerless(LinkLost):
+class _NotAResponse(LinkLost):
     """The server answered a request with something that is no answer."""
 
     answered = True
@@ -82,12 +82,12 @@ class _Answerless(LinkLost):
 class HttpLink:
     """See `open_http`. Implements `Link`."""
 
-    def __init__(self, origin: Origin, dropped: Callable[[str, str], None]) -> None:
+    def __init__(self, origin: Origin, on_dropped: Callable[[str, str], None]) -> None:
         self._origin = origin
-        self._dropped = dropped
-        self._deliver: Deliver = _too_early
+        self._on_dropped = on_dropped
+        self._deliver: Deliver = _deliver_before_run
         self._began = trio.Event()
-        self._exchanges = Exchanges()
+        self._exchanges = HttpExchanges()
         self._session: str | None = None
         self._revision: str | None = None
         self._batches = False
@@ -95,7 +95,7 @@ class HttpLink:
         self._settled = False
         self._initialized = False
         self._may_listen = trio.Event()
-        self._listened = trio.Event()
+        self._listen_attempted = trio.Event()
         self._set_headers()
 
     async def run(self, deliver: Deliver) -> None:
@@ -109,7 +109,7 @@ class HttpLink:
         self._began.set()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
-            await self._exchanges.over.wait()
+            await self._exchanges.closed.wait()
             nursery.cancel_scope.cancel()
         assert self._exchanges.lost is not None
         raise self._exchanges.lost
@@ -130,10 +130,10 @@ class HttpLink:
         if not self._settled and isinstance(message, Request):
             self._stateless = bool(parcel.headers)  # until it is settled, each request asks in its own way
         if self._stateless and isinstance(message, Success | Failure):
-            self._dropped("unexpected answer", f"to {message.id!r:.80}, which a stateless server may not ask")
+            self._on_dropped("unexpected answer", f"to {message.id!r:.80}, which a stateless server may not ask")
             return
         with self._exchanges.begin():
-            answer = await self._ask("POST", self._headers_of(parcel), write(message))
+            answer = await self._request("POST", self._headers_of(parcel), write(message))
             try:
                 if isinstance(message, Request):
                     await self._take_answer(answer, message)
@@ -146,7 +146,7 @@ class HttpLink:
             self._listen_when_ready()
             if self._may_listen.is_set():
                 with trio.move_on_after(STREAM_GRACE):
-                    await self._listened.wait()
+                    await self._listen_attempted.wait()
 
     def settle(self, revision: Revision) -> None:
         """The handshake is over, or none is needed. From now on everything names the revision, where it has a header
@@ -164,15 +164,15 @@ class HttpLink:
     async def send_cancel(self, id: Id, notice: Notification) -> None:
         if self._stateless:
             return  # its POST was closed with whoever waited for it, and that says it
-        with trio.move_on_after(DELETE_TIMEOUT), suppress(LinkLost):
+        with trio.move_on_after(CLOSING_TIMEOUT), suppress(LinkLost):
             await self.send(Parcel(notice, id))
 
     async def end_session(self) -> None:
         """Tell the server that its session is not needed any more, if it has one. Bounded in time, never fails."""
         if self._session is None or self._exchanges.lost is not None:
             return
-        with trio.move_on_after(DELETE_TIMEOUT, shield=True), suppress(LinkLost):
-            answer = await self._ask("DELETE", self._headers())
+        with trio.move_on_after(CLOSING_TIMEOUT, shield=True), suppress(LinkLost):
+            answer = await self._request("DELETE", self._headers())
             await answer.discard()  # a server that does not allow this says 405
 
     def _listen_when_ready(self) -> None:
@@ -200,7 +200,7 @@ class HttpLink:
             said.append(("MCP-Protocol-Version", self._revision))
         return self._origin.headers(said)
 
-    async def _ask(self, method: str, headers: Headers, body: bytes | None = None) -> HttpResponse:
+    async def _request(self, method: str, headers: Headers, body: bytes | None = None) -> HttpResponse:
         """The head of the answer. Whoever gets it closes it."""
         try:
             return await self._origin.request(method, headers, body)
@@ -220,31 +220,33 @@ class HttpLink:
             await self._take_refusal(answer, request)
             return
         if request.method == INITIALIZE:
-            self._join(answer)
-        kind = answer.kind
+            self._remember_session(answer)
+        kind = answer.media_type
         if kind == JSON:
             body = await answer.body()
             turn = self._origin.turns.turn()
             answered = self._take(body, request.id, request.id)
             turn.account()
             if not answered:
-                raise _Answerless("it answered with something that is no answer to the request")
+                raise _NotAResponse("it answered with something that is no answer to the request")
         elif kind == EVENT_STREAM:
             await self._await_event(answer, request.id)
         else:
             await answer.discard()
-            raise _Answerless("it answered with neither plain JSON nor a plain event stream")
+            raise _NotAResponse("it answered with neither plain JSON nor a plain event stream")
 
     async def _take_refusal(self, answer: HttpResponse, request: Request) -> None:
         """Returns if the body holds the request's own error: some servers send those with a status that fits, and
         stateless ones must (2026-07-28, "Transports / Streamable HTTP"). With their two, 400 and 404, an error without
         an id is taken for one: nothing else was asked in that POST."""
         refusal = self._refusal(answer)
-        if isinstance(refusal, HttpRefused) and refusal.may_hold_answer and answer.kind == JSON:
+        if isinstance(refusal, HttpRefused) and refusal.may_hold_answer and answer.media_type == JSON:
             with suppress(LinkLost):
                 message = read(await answer.body())
                 lenient = self._stateless and answer.status in (400, 404)
-                if isinstance(message, Failure) and (_answers(message, request.id) or (lenient and message.id is None)):
+                if isinstance(message, Failure) and (
+                    _is_response_to(message, request.id) or (lenient and message.id is None)
+                ):
                     self._deliver(ReceivedMessage(Failure(message.error, request.id), request.id))
                     return
         else:
@@ -257,7 +259,7 @@ class HttpLink:
             return self._exchanges.connection_lost(SessionEnded("the server has ended the session (HTTP 404)"))
         return answer.refusal()
 
-    def _join(self, answer: HttpResponse) -> None:
+    def _remember_session(self, answer: HttpResponse) -> None:
         """Remember the session (2025-11-25, "Session Management": visible ASCII)."""
         session = answer.header(_SESSION)
         if session is None:
@@ -268,14 +270,14 @@ class HttpLink:
         self._set_headers()
 
     def _take(self, data: bytes, about: Id | None, wanted: Id | None) -> bool:
-        """Deliver what is in `data`; whether it answers the request `wanted`."""
+        """Deliver what is in `data`; whether it answers the request `request_id`."""
         return self._take_each(read_each(data, self._batches), about, wanted)
 
     def _take_each(self, messages: Iterable[Message | Malformed], about: Id | None, wanted: Id | None) -> bool:
         answered = False
         for message in messages:
             self._deliver(ReceivedMessage(message, about))
-            answered = answered or (wanted is not None and _answers(message, wanted))
+            answered = answered or (wanted is not None and _is_response_to(message, wanted))
         return answered
 
     async def _await_event(self, answer: HttpResponse, id: Id) -> None:
@@ -287,7 +289,7 @@ class HttpLink:
         while not stream.answered:
             if self._stateless or not stream.resumable or left == 0:
                 raise LinkLost(_UNANSWERED)
-            await trio.sleep(stream.pause)
+            await trio.sleep(stream.reconnect_delay)
             before = stream.position
             await self._resume(stream)
             left = left - 1 if stream.position == before else MAX_RESUMES
@@ -297,7 +299,7 @@ class HttpLink:
 
     async def _resume(self, stream: _Stream) -> None:
         try:
-            answer = await self._ask_stream(stream)
+            answer = await self._open_stream(stream)
         except HttpRefused as refusal:
             raise LinkLost(_UNANSWERED) from refusal
         except LinkLost:
@@ -306,7 +308,7 @@ class HttpLink:
             return  # it broke: that was one of the times
         await self._follow(answer, stream)
 
-    async def _ask_stream(self, stream: _Stream) -> HttpResponse:
+    async def _open_stream(self, stream: _Stream) -> HttpResponse:
         """The stream opened with a GET, from where it has got to. Whoever gets the answer follows it.
 
         Raises:
@@ -316,14 +318,14 @@ class HttpLink:
         special = [("Accept", EVENT_STREAM)]
         if stream.resumable:
             special.append(("Last-Event-ID", stream.events.last_id))
-        answer = await self._ask("GET", self._headers(*special))
-        if answer.is_success and answer.kind == EVENT_STREAM:
+        answer = await self._request("GET", self._headers(*special))
+        if answer.is_success and answer.media_type == EVENT_STREAM:
             return answer
         await answer.discard()
         if answer.is_success:
             raise HttpRefused(answer.status, "the server has no event stream")
         # A server without this stream may say 404 to it in the best of sessions: only a POST can tell that one ended.
-        raise answer.refusal() if stream.wanted is None else self._refusal(answer)
+        raise answer.refusal() if stream.request_id is None else self._refusal(answer)
 
     async def _follow(self, answer: HttpResponse, stream: _Stream) -> None:
         """Deliver the messages of one connection of the stream, to its end or until the answer came.
@@ -333,16 +335,16 @@ class HttpLink:
         """
 
         def take(event: Event | Malformed) -> bool:
-            stream.heard += 1
+            stream.event_count += 1
             if isinstance(event, Malformed):
-                stream.answered = self._take_each((event,), stream.wanted, stream.wanted) or stream.answered
+                stream.answered = self._take_each((event,), stream.request_id, stream.request_id) or stream.answered
             elif event.event != "message":
-                self._dropped("unexpected event", f"{event.event[:80]!r:.80}")
+                self._on_dropped("unexpected event", f"{event.event[:80]!r:.80}")
             elif event.data:  # without data it only gives the stream a position
-                stream.answered = self._take(event.data, stream.wanted, stream.wanted) or stream.answered
+                stream.answered = self._take(event.data, stream.request_id, stream.request_id) or stream.answered
             return stream.answered
 
-        await answer.follow(stream.events, take)
+        await answer.read_events(stream.events, take)
 
     async def _listen(self) -> None:
         """Keep the stream open for what the server says unasked, if it has one; returns if it has none."""
@@ -355,44 +357,44 @@ class HttpLink:
             before, began = stream.position, trio.current_time()
             try:
                 try:
-                    answer = await self._ask_stream(stream)
+                    answer = await self._open_stream(stream)
                 finally:
-                    self._listened.set()
+                    self._listen_attempted.set()
                 if opened and not stream.resumable:
-                    self._catch_up()
+                    self._report_missed_changes()
                 opened = True
                 await self._follow(answer, stream)
             except HttpRefused as refusal:
-                if not refusal.passing and not opened:
+                if not refusal.is_transient and not opened:
                     return
                 least = refusal.retry_after or 0.0
             except LinkLost as lost:
                 if self._exchanges.lost is not None:
                     return
-                self._dropped("event stream broken", str(lost))
+                self._on_dropped("event stream broken", str(lost))
             fruitful = stream.position != before or trio.current_time() - began >= MAX_RETRY_PAUSE
             failures = 0 if fruitful else min(failures + 1, 7)
-            await trio.sleep(max(least, min(stream.pause * 2.0 ** max(failures - 1, 0), MAX_RETRY_PAUSE)))
+            await trio.sleep(max(least, min(stream.reconnect_delay * 2.0 ** max(failures - 1, 0), MAX_RETRY_PAUSE)))
 
-    def _catch_up(self) -> None:
+    def _report_missed_changes(self) -> None:
         """What the server said while the stream was broken is lost for good: any list may have changed."""
-        for method in sorted({listing.changed for listing in LISTINGS.values()}):
+        for method in sorted({listing.list_changed for listing in LIST_METHODS.values()}):
             self._deliver(ReceivedMessage(Notification(method)))
 
 
 class _Stream:
-    """One event stream over all its connections. `wanted`: the request that it answers; None if it serves none."""
+    """One event stream over all its connections. `request_id`: the request that it answers; None if it serves none."""
 
     def __init__(self, wanted: Id | None, events: EventParser) -> None:
-        self.wanted = wanted
+        self.request_id = wanted
         self.answered = False
         self.events = events
-        self.heard = 0
+        self.event_count = 0
 
     @property
     def position(self) -> tuple[int, str]:
         """Changes with whatever comes."""
-        return self.heard, self.events.last_id
+        return self.event_count, self.events.last_id
 
     @property
     def resumable(self) -> bool:
@@ -400,7 +402,7 @@ class _Stream:
         return _RESUMABLE_ID.fullmatch(self.events.last_id) is not None
 
     @property
-    def pause(self) -> float:
+    def reconnect_delay(self) -> float:
         """Seconds before the next connection: what the server asked for, within bounds."""
         return min(max(self.events.retry or 0.0, MIN_RETRY_PAUSE), MAX_RETRY_PAUSE)
 
@@ -409,7 +411,7 @@ class _Stream:
 async def open_http(
     url: str,
     headers: Mapping[str, str],
-    dropped: Callable[[str, str], None],
+    on_dropped: Callable[[str, str], None],
     *,
     transport: Transport | None = None,
     turns: Turns | None = None,
@@ -427,18 +429,18 @@ async def open_http(
         LinkLost: the URL or a header cannot be used.
     """
     async with open_origin(url, headers, transport, turns=turns, max_message=max_message, hold=hold) as origin:
-        link = HttpLink(origin, dropped)
+        link = HttpLink(origin, on_dropped)
         try:
             yield link
         finally:
             await link.end_session()
 
 
-def _too_early(received: ReceivedMessage) -> None:
+def _deliver_before_run(received: ReceivedMessage) -> None:
     raise AssertionError("nothing can arrive before run")
 
 
-def _answers(message: Message | Malformed, id: Id) -> bool:
+def _is_response_to(message: Message | Malformed, id: Id) -> bool:
     if isinstance(message, Malformed) and not message.answers:
         return False
     return isinstance(message, Success | Failure | Malformed) and type(message.id) is type(id) and message.id == id
@@ -450,6 +452,6 @@ async def fetch_json(url: str, headers: Mapping[str, str]) -> object | None:
         async with open_origin(url, headers) as origin:
             answer = await origin.request("GET", origin.headers([("Accept", JSON)]))
             data = await answer.body()
-        return value(data) if answer.is_success and answer.kind == JSON else None
+        return value(data) if answer.is_success and answer.media_type == JSON else None
     except (LinkLost, ValueError):
         return None

@@ -45,7 +45,7 @@ CONNECT_TIMEOUT = 10.0
 WRITE_TIMEOUT = 10.0
 LINGER = 0.02
 """Seconds in which a response that is of no more use may end by itself, which saves its connection for the next."""
-DELETE_TIMEOUT = 2.0
+CLOSING_TIMEOUT = 2.0
 """Seconds for telling the server that a request is called off, or that the session is over."""
 MAX_REDIRECTS = 3
 MAX_RETRY_PAUSE = 60.0
@@ -54,7 +54,7 @@ JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
 
 # Reading has no limit here: how long an answer may take is for its caller to say.
-_PATIENCE = {"timeout": {"connect": CONNECT_TIMEOUT, "write": WRITE_TIMEOUT, "read": None, "pool": None}}
+_TIMEOUTS = {"timeout": {"connect": CONNECT_TIMEOUT, "write": WRITE_TIMEOUT, "read": None, "pool": None}}
 # Few idle connections: the pool looks through all of them, for all requests in it, at every request.
 MAX_IDLE = 20
 IDLE_EXPIRY = 60.0
@@ -104,7 +104,7 @@ class HttpRefused(LinkLost):
         return 400 <= self.status < 500 and self.status not in (401, 403)
 
     @property
-    def passing(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether it may be otherwise in a while."""
         return self.status == 429 or self.status >= 500
 
@@ -142,7 +142,7 @@ class HttpResponse:
         return 200 <= self.status < 300
 
     @property
-    def kind(self) -> str:
+    def media_type(self) -> str:
         """The media type, or nothing if the body is compressed, which we asked it not to be."""
         if self._response.headers.get("content-encoding", "identity").strip().lower() != "identity":
             return ""
@@ -188,7 +188,7 @@ class HttpResponse:
                     elif not no_memory:
                         parts.append(chunk)
         except httpx.HTTPError as problem:
-            raise LinkLost(_broken(problem)) from problem
+            raise LinkLost(_broken_reason(problem)) from problem
         finally:
             await self._response.aclose()
         if no_memory:
@@ -197,7 +197,7 @@ class HttpResponse:
             raise OverLimit(f"it sent more than {self._max_body} bytes in one answer (limits.message)")
         return b"".join(parts)
 
-    async def follow(self, events: EventParser, take: Callable[[Event | Malformed], bool]) -> None:
+    async def read_events(self, events: EventParser, take: Callable[[Event | Malformed], bool]) -> None:
         """Give the events of this stream to `take` as they come, to the stream's end; a connection that breaks has
         ended. Once `take` has returned true, nothing more is wanted, and what still comes soon is given all the same.
         A message over the limit is given as a `Malformed`.
@@ -208,7 +208,7 @@ class HttpResponse:
             TooNoisy: too many comments came, or events without data.
         """
         events.restart()
-        noise, counted = UselessMessages(trio.current_time()), events.meaningless
+        noise, counted = UselessMessages(trio.current_time()), events.useless_count
         enough = lingering = False
         problem: LinkLost | None = None
         discarding = None
@@ -239,9 +239,9 @@ class HttpResponse:
                         stop(NoMemory())
                     except EventTooLong as too_long:
                         stop(OverLimit(f"it sent {too_long} (limits.message)"))
-                    if not noise.add(trio.current_time(), events.meaningless - counted):
+                    if not noise.add(trio.current_time(), events.useless_count - counted):
                         stop(TooManyUselessMessages())
-                    counted = events.meaningless
+                    counted = events.useless_count
                     if enough and not lingering:
                         lingering, reading.deadline = True, trio.current_time() + LINGER
                     elif not enough and events.discarding is not discarding:
@@ -314,7 +314,7 @@ class Origin:
         self._url = url
         self._configured = configured
         self._transport = transport
-        self._moved: dict[tuple[str, Address | None], Address] = {}
+        self._redirects: dict[tuple[str, Address | None], Address] = {}
 
     def headers(self, ours: list[tuple[str, str]]) -> Headers:
         """Those of the configuration, and ours."""
@@ -343,43 +343,43 @@ class Origin:
             Unreachable: no connection could be made.
             LinkLost: the connection broke.
         """
-        address = (self._moved.get((method, at)) if self._moved else None) or at or self._url
+        address = (self._redirects.get((method, at)) if self._redirects else None) or at or self._url
         hops = 0
         while True:
-            answer = await self._ask_once(method, address, headers, body)
-            further = self._further(method, address, answer) if hops < MAX_REDIRECTS else None
+            answer = await self._request_once(method, address, headers, body)
+            further = self._redirect_target(method, address, answer) if hops < MAX_REDIRECTS else None
             if further is None:
                 break
             await answer.discard()
             address = further
             hops += 1
         if hops and not 300 <= answer.status < 400:
-            self._moved[method, at] = address
+            self._redirects[method, at] = address
         return answer
 
-    def _further(self, method: str, address: Address, answer: HttpResponse) -> Address | None:
+    def _redirect_target(self, method: str, address: Address, answer: HttpResponse) -> Address | None:
         """Where the answer sends us, if we go there."""
         followed = answer.status in _SAME_METHOD_REDIRECTS or (method == "GET" and answer.status in _GET_REDIRECTS)
         reference = answer.location() if followed else None
         return None if reference is None else self.locate(reference, address)
 
-    async def _ask_once(self, method: str, address: Address, headers: Headers, body: bytes | None) -> HttpResponse:
-        request = httpx.Request(method, address, headers=headers, content=body, extensions=_PATIENCE)
+    async def _request_once(self, method: str, address: Address, headers: Headers, body: bytes | None) -> HttpResponse:
+        request = httpx.Request(method, address, headers=headers, content=body, extensions=_TIMEOUTS)
         try:
             response = await self._transport.handle_async_request(request)
             return HttpResponse(response, self.turns, self.max_message, self._hold)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as problem:
-            raise Unreachable(f"it cannot be reached: {_reason(problem)}") from problem
+            raise Unreachable(f"it cannot be reached: {_connect_failure(problem)}") from problem
         except httpx.HTTPError as problem:
-            raise LinkLost(_broken(problem)) from problem
+            raise LinkLost(_broken_reason(problem)) from problem
 
 
-class Exchanges:
-    """The exchanges of one link, which all end with it. `lost` then says why, and `over` is set."""
+class HttpExchanges:
+    """The exchanges of one link, which all end with it. `lost` then says why, and `closed` is set."""
 
     def __init__(self) -> None:
         self.lost: LinkLost | None = None
-        self.over = trio.Event()
+        self.closed = trio.Event()
         self._scopes: set[trio.CancelScope] = set()
 
     def __len__(self) -> int:
@@ -408,7 +408,7 @@ class Exchanges:
         """The link is over, if it was not: why it is."""
         if self.lost is None:
             self.lost = lost
-            self.over.set()
+            self.closed.set()
             for scope in self._scopes:
                 scope.cancel()
         return self.lost
@@ -475,7 +475,7 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-def _broken(problem: httpx.HTTPError) -> str:
+def _broken_reason(problem: httpx.HTTPError) -> str:
     if isinstance(problem, httpx.WriteTimeout):
         return f"it took no data for {WRITE_TIMEOUT:.0f} s"
     if isinstance(problem.__cause__, TooManyInterim):
@@ -490,7 +490,7 @@ _MISNAMED = (62, 64)
 _EXPIRED = 10
 
 
-def _reason(problem: BaseException) -> str:
+def _connect_failure(problem: BaseException) -> str:
     """Why a connection could not be made, as one of few sentences: addresses stay out of it."""
     causes = list(_causes(problem))
     for cause in causes:

@@ -2,20 +2,21 @@
 
 Run as a file (`python -I -S keeper.py FD NAME`); it imports only the standard library and holds no secret of the host.
 
-    host ── keeper ─┬─ warden ── program ── whatever it starts
-                    └─ warden ── program ── …
+    host ── keeper ─┬─ subreaper ── program ── whatever it starts
+                    └─ subreaper ── program ── …
 
-*Keeper*: forks one warden for each byte that comes over its socket together with four descriptors (control, and the
-program's 0, 1, 2). It reaps wardens. A child of its own that is no warden is what a killed warden left: it kills it.
-*Warden*: reads one order from its control socket, starts that one program, reaps whatever is handed to it (it is a
+*Keeper*: forks one subreaper for each byte that comes over its socket together with four descriptors (control, and the
+program's 0, 1, 2). It reaps subreapers. A child of its own that is no subreaper is what a killed subreaper left: it
+kills it.
+*Subreaper*: reads one order from its control socket, starts that one program, reaps whatever is handed to it (it is a
 child subreaper, so neither `setsid` nor a double fork escapes it), tells what happens, and kills what is left when the
 program itself ends. "No child left" means for a subreaper that no descendant is left; that is when it says so and ends.
 Both stop for nothing but the end of a socket, which the kernel closes also for a host that was killed.
 
-On the control socket, to the warden: a length of four bytes (big endian) and an order in JSON with the members `argv`,
-`env` and `cwd`, all text standing for the bytes of the same numbers (latin-1), so that no locale is asked; after it
-single bytes, TERM or KILL. The end of it means that the host is gone: TERM, LAST_GRACE seconds, KILL.
-From the warden: lines of JSON, `{"warden": pid}`, then `{"pid": pid}` or `{"error": reason}`, `{"exit": status}`
+On the control socket, to the subreaper: a length of four bytes (big endian) and an order in JSON with the members
+`argv`, `env` and `cwd`, all text standing for the bytes of the same numbers (latin-1), so that no locale is asked;
+after it single bytes, TERM or KILL. The end of it means that the host is gone: TERM, KILL_GRACE seconds, KILL.
+From the subreaper: lines of JSON, `{"subreaper": pid}`, then `{"pid": pid}` or `{"error": reason}`, `{"exit": status}`
 (negative for a signal), `{"gone": true}`.
 
 Without /proc or prctl (not Linux) a tree is only as much as the program's process group.
@@ -44,7 +45,7 @@ TERM, KILL = b"T", b"K"
 KILL_GRACE = 0.7
 """Seconds between TERM and KILL when the host is gone; all of its processes are to be gone two seconds after it."""
 SUBREAPER_LIMIT = 1.5
-"""Seconds the wardens of a dead host have; one that is still there then was stopped or hangs, and is killed."""
+"""Seconds the subreapers of a dead host have; one that is still there then was stopped or hangs, and is killed."""
 
 _SHORT_PAUSE, _LONG_PAUSE = 0.01, 0.5
 _STOP_ROUNDS = 20
@@ -71,7 +72,7 @@ def is_subreaper() -> bool:
 
 
 def _set_name(name: str) -> None:
-    """Name this process and its wardens. No other process can change the name, so descendants are known by it: see
+    """Name this process and its subreapers. No other process can change the name, so descendants are known by it: see
     descent.py."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_NAME, name.encode(), 0, 0, 0)
@@ -121,7 +122,7 @@ def tree_below(pid: int, only: Callable[[int], bool] | None = None) -> list[int]
 # What is done to a tree
 
 
-def _send(pid: int, *signals: signal.Signals) -> None:
+def _send_signals(pid: int, *signals: signal.Signals) -> None:
     for number in signals:
         try:
             os.kill(pid, number)
@@ -141,10 +142,10 @@ def kill_below(pid: int, only: Callable[[int], bool] | None = None) -> None:
         if not new:
             break
         for found in new:
-            _send(found, signal.SIGSTOP)
+            _send_signals(found, signal.SIGSTOP)
         stopped.update(dict.fromkeys(new))
     for found in stopped:
-        _send(found, signal.SIGKILL)
+        _send_signals(found, signal.SIGKILL)
 
 
 def _signal_group(leader: int, number: signal.Signals) -> None:
@@ -191,7 +192,7 @@ class _ChildSignals:
         os.close(self._write)
 
 
-# The warden
+# The subreaper
 
 
 class _Subreaper:
@@ -205,7 +206,7 @@ class _Subreaper:
         self._pause = _SHORT_PAUSE
 
     def run(self, descriptors: list[int]) -> None:
-        self._tell({"warden": os.getpid()})
+        self._report({"subreaper": os.getpid()})
         order = self._read_order()
         if order is None:
             return
@@ -213,11 +214,11 @@ class _Subreaper:
         for descriptor in descriptors:  # an end of file must reach whoever holds the other end
             os.close(descriptor)
         if reason is not None:
-            self._tell({"error": reason})
+            self._report({"error": reason})
             return
-        self._tell({"pid": self._program})
+        self._report({"pid": self._program})
         self._watch()
-        self._tell({"gone": True})
+        self._report({"gone": True})
 
     def _read_order(self) -> dict[str, object] | None:
         head = self._read(4)
@@ -261,7 +262,7 @@ class _Subreaper:
         except ValueError as error:
             return str(error)
         finally:
-            os.chdir("/")  # a warden keeps no directory busy
+            os.chdir("/")  # a subreaper keeps no directory busy
         self._program = program.pid
         self._running = True
         program.returncode = 0  # whatever ends is reaped here, never through this object
@@ -272,15 +273,15 @@ class _Subreaper:
             ended, any_left = _reap()
             if self._program in ended:
                 self._running = False
-                self._tell({"exit": ended[self._program]})
+                self._report({"exit": ended[self._program]})
                 _signal_group(self._program, signal.SIGKILL)
                 self._kill_at = 0.0
             if not any_left:
                 return
-            if self._bell.wait(None if self._host_is_gone else self._control, self._step()):
-                self._obey()
+            if self._bell.wait(None if self._host_is_gone else self._control, self._kill_when_due()):
+                self._read_command()
 
-    def _step(self) -> float | None:
+    def _kill_when_due(self) -> float | None:
         """Kill if it is time to; how long to wait for something to happen, in seconds."""
         if self._kill_at is None:
             return None
@@ -293,27 +294,27 @@ class _Subreaper:
         self._pause = min(self._pause * 1.5, _LONG_PAUSE)  # what cannot be killed is not hammered
         return self._pause
 
-    def _obey(self) -> None:
+    def _read_command(self) -> None:
         try:
-            said = self._control.recv(64)
+            command = self._control.recv(64)
         except OSError:
-            said = b""
-        self._host_is_gone = not said
-        if not said or TERM in said:
+            command = b""
+        self._host_is_gone = not command
+        if not command or TERM in command:
             self._terminate()
-        if KILL in said:
+        if KILL in command:
             self._kill_at = 0.0
-        elif not said and self._kill_at is None:
+        elif not command and self._kill_at is None:
             self._kill_at = time.monotonic() + KILL_GRACE
 
     def _terminate(self) -> None:
         tree = tree_below(os.getpid())
         for pid in tree:
-            _send(pid, signal.SIGTERM, signal.SIGCONT)  # one that is stopped would not hear the first
+            _send_signals(pid, signal.SIGTERM, signal.SIGCONT)  # one that is stopped would not hear the first
         if not tree:
             _signal_group(self._program, signal.SIGTERM)
 
-    def _tell(self, report: dict[str, object]) -> None:
+    def _report(self, report: dict[str, object]) -> None:
         with contextlib.suppress(OSError):  # the host is gone; the next read says so
             self._control.sendall(json.dumps(report).encode() + b"\n")
 
@@ -326,40 +327,40 @@ class _Keeper:
         self._host = host
         self._host_is_gone = False
         self._bell = _ChildSignals()
-        self._wardens: set[int] = set()
-        self._impatient_at = float("inf")
+        self._subreapers: set[int] = set()
+        self._give_up_at = float("inf")
 
     def run(self) -> None:
         """Serve until the host is gone and nothing is left."""
         pause, strays = _SHORT_PAUSE, False
         while True:
             ended, any_left = _reap()
-            self._wardens.difference_update(ended)
+            self._subreapers.difference_update(ended)
             if self._host_is_gone and not any_left:
                 return
-            if self._host_is_gone and time.monotonic() > self._impatient_at:
-                self._wardens.clear()  # no warden is trusted any more: all that is left are strays
+            if self._host_is_gone and time.monotonic() > self._give_up_at:
+                self._subreapers.clear()  # no subreaper is trusted any more: all that is left are strays
             strays = bool(ended or strays or self._host_is_gone) and self._kill_strays()
             pause = min(pause * 1.5, _LONG_PAUSE) if strays else _SHORT_PAUSE
             wait = pause if strays else 0.1 if self._host_is_gone else None
             if self._bell.wait(None if self._host_is_gone else self._host, wait):
-                self._take()
+                self._accept_order()
 
     def _kill_strays(self) -> bool:
         kill_below(os.getpid(), self._is_stray)
         return any(map(self._is_stray, children_of(os.getpid())))
 
     def _is_stray(self, child: int) -> bool:
-        return child not in self._wardens
+        return child not in self._subreapers
 
-    def _take(self) -> None:
+    def _accept_order(self) -> None:
         try:
             said, descriptors, _, _ = socket.recv_fds(self._host, 1, 4)
         except OSError:
             said, descriptors = b"", []
         if not said:
             self._host_is_gone = True  # its socket stays open, so that the host can see the end of this process in it
-            self._impatient_at = time.monotonic() + SUBREAPER_LIMIT
+            self._give_up_at = time.monotonic() + SUBREAPER_LIMIT
         elif len(descriptors) == 4:
             self._fork(descriptors)
         for descriptor in descriptors:
@@ -372,7 +373,7 @@ class _Keeper:
             os.write(descriptors[0], json.dumps({"error": os.strerror(error.errno or 0)}).encode() + b"\n")
             return
         if pid:
-            self._wardens.add(pid)
+            self._subreapers.add(pid)
             return
         try:
             os.setsid()
@@ -384,7 +385,7 @@ class _Keeper:
             os._exit(0)
 
 
-def _listen_to_signals() -> None:
+def _catch_signals() -> None:
     """Sleep through what would end a process, by handlers: what is *ignored* would be ignored by the programs too."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in signal.valid_signals():
@@ -398,10 +399,10 @@ def main(descriptor: int, name: str) -> None:
     """Be the keeper for the host at the other end of this descriptor."""
     _set_name(name)
     _hide_memory()
-    _listen_to_signals()
+    _catch_signals()
     become_subreaper()
     gc.disable()
-    gc.freeze()  # a collection would touch, and so copy, every page shared with the wardens
+    gc.freeze()  # a collection would touch, and so copy, every page shared with the subreapers
     _Keeper(socket.socket(fileno=descriptor)).run()
 
 

@@ -46,9 +46,9 @@ from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
 from .asgi import CLAIM, ASGIApp, Event, Scope
-from .head import MAX_HEAD, Refusal, head_of, refuse
+from .head import MAX_HEAD, Refusal, check_head, head_of
 from .portions import Portions
-from .slots import EXTRA, MANY_HEADS, RESERVED, SLOW_HEAD_TIMEOUT, Phase, Slots
+from .slots import EXTRA, INCOMPLETE_TIMEOUT, MANY_HEADS, RESERVED, Phase, Slots
 
 MAX_CONNECTIONS = 1000
 """Connections at a time, besides the extra and reserved ones of slots.py."""
@@ -57,8 +57,8 @@ OTHER_DESCRIPTORS = 256
 MIN_CONNECTIONS = 64
 """Connections at a time, however low the limit of open files is."""
 HEAD_TIMEOUT = 5.0
-"""Seconds from the first byte of a head, or from a new connection, until the head must be complete; SLOW of them while
-many heads are incomplete."""
+"""Seconds from the first byte of a head, or from a new connection, until the head must be complete; INCOMPLETE_TIMEOUT
+of them while many heads are incomplete."""
 IDLE_TIMEOUT = 75.0
 """Seconds that a connection lives between two requests; more than the keep-alive of common clients."""
 WRITE_TIMEOUT = 5.0
@@ -80,7 +80,7 @@ _LONGEST_LINE = 64
 _ACCEPTED_AT_ONCE = 4  # one in each pass of a busy loop would leave a client behind an attacker's connections
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
-_SAID_OF = {
+_PARSER_REFUSALS = {
     400: "this is not HTTP/1.1 as it is understood here",
     431: f"the head of a request has at most {MAX_HEAD} bytes",
     501: "the only transfer encoding understood here is chunked",
@@ -116,7 +116,7 @@ async def serve_http(
         max_connections, write_timeout, head_timeout, idle_timeout: see the constants of this module. There are fewer
             connections if the process may not open that many files.
     """
-    max_connections = affordable(max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    max_connections = affordable_connections(max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     server = _Server(app, max_connections, write_timeout, head_timeout, idle_timeout)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
     async with listener, trio.open_nursery() as connections:
@@ -133,7 +133,7 @@ async def serve_http(
         await server.finish()
 
 
-def affordable(connections: int, files: float) -> int:
+def affordable_connections(connections: int, files: float) -> int:
     """How many connections of so many a process has that may open so many files.
 
     The rest of the host opens files, too: a client must not be able to take them from the servers and the audit.
@@ -170,7 +170,7 @@ class _Server:
                 return
             except OSError as error:
                 # EMFILE and its kin. The connection stays in the backlog, so the next accept fails at once as well.
-                self.complain(f"no connection can be accepted: {errno.errorcode.get(error.errno or 0, error)}")
+                self.log_limited(f"no connection can be accepted: {errno.errorcode.get(error.errno or 0, error)}")
                 if error.errno not in _NO_DESCRIPTOR or not self.slots.make_room(trio.current_time()):
                     await trio.sleep(_FULL_PAUSE)
                 continue
@@ -200,7 +200,7 @@ class _Server:
         for connection in self.slots:
             connection.close_if_idle()
 
-    def complain(self, text: str) -> None:
+    def log_limited(self, text: str) -> None:
         """One line a second, whatever clients do."""
         now = trio.current_time()
         if now - self._complained >= 1:
@@ -211,7 +211,7 @@ class _Server:
         try:
             await connection.run()
         except* Exception as group:  # noqa: BLE001 - one connection's failure is not its siblings'
-            self.complain(f"a connection was ended by {group.exceptions[0]!r}")
+            self.log_limited(f"a connection was ended by {group.exceptions[0]!r}")
         finally:
             connection.close()
             self.slots.remove(connection)
@@ -228,7 +228,7 @@ def _hypercorn_config() -> Config:
     return config
 
 
-class _Over(Exception):
+class _ConnectionEnded(Exception):
     """Nothing more is to be read as a request from this connection."""
 
 
@@ -250,8 +250,8 @@ class _Connection:
         self._line = b""
         """The part of a line that has come of it since."""
         self._busy = False
-        self._ahead = bytearray()
-        self._hung_up = False
+        self._pipelined = bytearray()
+        self._half_closed = False
         self._closed = False
         self._read_all = False
 
@@ -275,21 +275,21 @@ class _Connection:
     async def _read(self) -> None:
         """Hand everything received to the protocol. What that raises breaks the connection, not the apps it runs."""
         try:
-            with suppress(_Over):
+            with suppress(_ConnectionEnded):
                 await self._feed()
             await self._protocol.handle(Closed())
-            if self._hung_up:
+            if self._half_closed:
                 await self._linger()
         except Exception as error:  # noqa: BLE001 - the parser met something it was not written for
-            self._server.complain(f"a connection was ended by {error!r}")
-            self.cut()
+            self._server.log_limited(f"a connection was ended by {error!r}")
+            self.abort()
             await self._protocol.handle(Closed())
         self._read_all = True
-        if self._hung_up or not self._busy:
+        if self._half_closed or not self._busy:
             self.close()
 
     async def _feed(self) -> None:
-        while not self._hung_up:
+        while not self._half_closed:
             data = await self._receive()
             if data is None:
                 return
@@ -300,8 +300,8 @@ class _Connection:
 
     async def _receive(self) -> bytes | None:
         """The next bytes, b"" after the last ones, None when nothing is to be fed any more."""
-        if self._ahead:
-            data, self._ahead = bytes(self._ahead), bytearray()
+        if self._pipelined:
+            data, self._pipelined = bytes(self._pipelined), bytearray()
             return data
         with trio.CancelScope(deadline=self._deadline) as self._reading:
             try:
@@ -311,14 +311,14 @@ class _Connection:
                 return None
             if not self._busy:
                 now = trio.current_time()
-                self._server.slots.turn(self, Phase.HEAD, now)
+                self._server.slots.set_phase(self, Phase.HEAD, now)
                 if not self._in_head:
                     self._in_head = True
                     self._deadline = now + self._server.head_timeout
                 if self._server.slots.incomplete_heads > MANY_HEADS:
-                    self._deadline = min(self._deadline, now + SLOW_HEAD_TIMEOUT + random.random() * _RESUME_SPREAD)
-            return None if self._hung_up else data
-        if not self._hung_up:
+                    self._deadline = min(self._deadline, now + INCOMPLETE_TIMEOUT + random.random() * _RESUME_SPREAD)
+            return None if self._half_closed else data
+        if not self._half_closed:
             self.close()  # too slow, or idle for too long
         return None
 
@@ -333,7 +333,7 @@ class _Connection:
                 break
             size = _CHUNK if self._busy else _READ_AHEAD
             if self._protocol.is_receiving_body:
-                size = await self._server.portions.part(self._unread)
+                size = await self._server.portions.acquire(self._unread)
                 if self._is_closed():
                     break
             try:
@@ -357,22 +357,22 @@ class _Connection:
         Ends by `resume` only. Beyond some bytes nothing more is read, and the end of the connection not seen.
 
         Raises:
-            _Over: the client left, or the connection was ended here. What it had pipelined is not answered.
+            _ConnectionEnded: the client left, or the connection was ended here. What it had pipelined is not answered.
         """
         with trio.CancelScope() as self._waiting_for_turn:
-            while not self._hung_up:
-                if len(self._ahead) >= _READ_AHEAD:
+            while not self._half_closed:
+                if len(self._pipelined) >= _READ_AHEAD:
                     await trio.sleep_forever()
                 try:
-                    data = await self._stream.receive_some(_READ_AHEAD - len(self._ahead))
+                    data = await self._stream.receive_some(_READ_AHEAD - len(self._pipelined))
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     self.close()
-                    raise _Over from None
+                    raise _ConnectionEnded from None
                 if not data:
-                    raise _Over
-                self._ahead += data
-        if self._hung_up or self._closed:
-            raise _Over
+                    raise _ConnectionEnded
+                self._pipelined += data
+        if self._half_closed or self._closed:
+            raise _ConnectionEnded
 
     def resume(self) -> None:
         self._waiting_for_turn.cancel()
@@ -384,20 +384,20 @@ class _Connection:
 
     # Writing
 
-    async def put(self, event: WireEvent) -> None:
+    async def handle_event(self, event: WireEvent) -> None:
         """What the protocol asks of the connection."""
         if isinstance(event, RawData):
             if event.data:  # the end of a body of known length has no bytes
                 await self._write(event.data)
         elif isinstance(event, Closed):
-            self._hang_up()
+            self._half_close()
             await self._protocol.handle(event)
         elif isinstance(event, Updated):
-            self._turn(idle=event.idle)
+            self._set_idle(idle=event.idle)
 
-    def _turn(self, *, idle: bool) -> None:
+    def _set_idle(self, *, idle: bool) -> None:
         self._busy = not idle
-        self._in_head = idle and (self._protocol.has_begun_head or bool(self._ahead))
+        self._in_head = idle and (self._protocol.has_begun_head or bool(self._pipelined))
         now = trio.current_time()
         if not idle:
             phase, self._deadline = Phase.REQUEST, math.inf
@@ -405,7 +405,7 @@ class _Connection:
             phase, self._deadline = Phase.HEAD, now + self._server.head_timeout
         else:
             phase, self._deadline = Phase.IDLE, now + self._server.idle_timeout
-        self._server.slots.turn(self, phase, now)
+        self._server.slots.set_phase(self, phase, now)
         self._reading.deadline = self._deadline
         if idle and self._read_all:
             self.close()
@@ -415,7 +415,7 @@ class _Connection:
         if not self._writing.locked():
             # Nobody can cancel this between the protocol's new state and its bytes; nearly always it is all there is.
             data = data[self._write_nowait(data) :]
-        if not data or self._closed or self._hung_up:
+        if not data or self._closed or self._half_closed:
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         written = False
@@ -430,17 +430,17 @@ class _Connection:
             return
         finally:
             if not written:
-                self.cut()
+                self.abort()
 
     def _write_nowait(self, data: bytes) -> int:
-        if self._closed or self._hung_up:
+        if self._closed or self._half_closed:
             return len(data)
         try:
             return os.write(self._stream.socket.fileno(), data)
         except BlockingIOError:
             return 0
         except OSError:
-            self.cut()
+            self.abort()
             return len(data)
 
     # Making room
@@ -448,8 +448,8 @@ class _Connection:
     @property
     def has_unread_input(self) -> bool:
         """Bytes of the client that the parser has not seen wait here, or in the kernel."""
-        if self._closed or self._ahead:
-            return bool(self._ahead)
+        if self._closed or self._pipelined:
+            return bool(self._pipelined)
         return self._unread() > 0
 
     def _unread(self) -> int:
@@ -460,9 +460,9 @@ class _Connection:
 
     def waits_for_client(self) -> bool:
         """See `slots.Connection`."""
-        if self._closed or (self._busy and not self._hung_up and not self._protocol.awaits_body):
+        if self._closed or (self._busy and not self._half_closed and not self._protocol.awaits_body):
             return False
-        return self._hung_up or self._head_begun or not self.has_unread_input
+        return self._half_closed or self._head_begun or not self.has_unread_input
 
     @property
     def ends_after_answer(self) -> bool:
@@ -475,23 +475,23 @@ class _Connection:
         if not self._busy:
             self.close()
 
-    def _hang_up(self) -> None:
+    def _half_close(self) -> None:
         """Send nothing more. The client gets what was sent before, also if it has not finished its request."""
-        if self._closed or self._hung_up:
+        if self._closed or self._half_closed:
             return
         if self._writing.locked():
-            self.cut()
+            self.abort()
         elif self._read_all or (self._protocol.has_whole_request and not self.has_unread_input):
             self.close()
         else:
-            self._hung_up = True
-            self._server.slots.turn(self, Phase.ENDING, trio.current_time())
+            self._half_closed = True
+            self._server.slots.set_phase(self, Phase.ENDING, trio.current_time())
             with suppress(OSError):
                 self._stream.socket.shutdown(socket.SHUT_WR)
             self._reading.cancel()
             self._waiting_for_turn.cancel()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Drop the connection with what waits in the kernel to be sent: the other side does not take it."""
         if not self._closed:
             with suppress(OSError):
@@ -533,7 +533,7 @@ class _Connection:
         try:
             await send(None)
         except h11.LocalProtocolError:  # the app promised more than it sent
-            self.cut()
+            self.abort()
 
 
 class _Inbox:
@@ -573,12 +573,20 @@ class _Http1(H11Protocol):
         # Hypercorn's annotations want its own app wrapper and task group; of both, only `spawn_app` is used.
         handed = cast(Any, connection)
         super().__init__(
-            handed, server.config, server.context, handed, ConnectionState({}), False, client, here, connection.put
+            handed,
+            server.config,
+            server.context,
+            handed,
+            ConnectionState({}),
+            False,
+            client,
+            here,
+            connection.handle_event,
         )
         self._connection = connection
         self._strict = _StrictConnection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self.connection = self._strict
-        self.can_read = _Turn(connection)
+        self.can_read = _NextRequestEvent(connection)
 
     @property
     def has_whole_request(self) -> bool:
@@ -611,7 +619,7 @@ class _Http1(H11Protocol):
         """Never switches; a request that asks for it was refused with its head."""
 
     async def _send_error_response(self, status_code: int) -> None:
-        refusal = self._strict.refusal or Refusal(status_code, _SAID_OF.get(status_code, _SAID_OF[400]))
+        refusal = self._strict.refusal or Refusal(status_code, _PARSER_REFUSALS.get(status_code, _PARSER_REFUSALS[400]))
         text = refusal.why.encode() + b"\n"
         headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(text)).encode())]
         if refusal.status == 426:
@@ -632,13 +640,13 @@ class _StrictConnection(h11.Connection):
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         if self.their_state is h11.IDLE:
             head = head_of(self.trailing_data[0])
-            self.refusal = None if head is None else refuse(head)
+            self.refusal = None if head is None else check_head(head)
             if self.refusal is not None:
                 raise h11.RemoteProtocolError(self.refusal.why, error_status_hint=self.refusal.status)
         return super().next_event()
 
 
-class _Turn(EventWrapper):
+class _NextRequestEvent(EventWrapper):
     """Hypercorn's event for "the next pipelined request may be parsed", which does not turn its back on the client."""
 
     def __init__(self, connection: _Connection) -> None:

@@ -26,15 +26,15 @@ class PipeClosed(PipeStalled):
 
 class LineWriter:
     """Owns nothing: the descriptor is non-blocking and belongs to whoever opened it. The reader may leave a full pipe
-    unread for `patience` seconds."""
+    unread for `timeout` seconds."""
 
-    def __init__(self, fd: int, patience: float = STALL_TIMEOUT) -> None:
+    def __init__(self, fd: int, timeout: float = STALL_TIMEOUT) -> None:
         self._fd = fd
-        self._patience = patience
+        self._timeout = timeout
         self._waiting: deque[memoryview] = deque()
         self._size = 0
         self._wake = trio.Event()
-        self._moved = trio.lowlevel.ParkingLot()
+        self._room = trio.lowlevel.ParkingLot()
         self._broken = False
 
     def write_line(self, line: bytes) -> None:
@@ -63,7 +63,7 @@ class LineWriter:
             PipeStalled: the reader is gone; nothing of the line was written.
         """
         while self._is_too_much(len(line) + 1) and not self._broken:
-            await self._moved.park()
+            await self._room.park()
         self.write_line(line)
 
     async def run(self) -> None:
@@ -80,15 +80,15 @@ class LineWriter:
     async def flush(self) -> None:
         """Write everything that waits; see `run` for what it raises."""
         while self._waiting:
-            with trio.move_on_after(self._patience) as patience:
+            with trio.move_on_after(self._timeout) as patience:
                 await trio.lowlevel.wait_writable(self._fd)
             if patience.cancelled_caught:
                 self._break()
-                raise PipeStalled(f"nothing was read for {self._patience:.0f} s")
+                raise PipeStalled(f"nothing was read for {self._timeout:.0f} s")
             head = self._waiting[0]
             written = self._write(head)
             self._size -= written
-            self._moved.unpark_all()
+            self._room.unpark_all()
             if written == len(head):
                 self._waiting.popleft()
             else:
@@ -109,4 +109,4 @@ class LineWriter:
 
     def _break(self) -> None:
         self._broken = True
-        self._moved.unpark_all()
+        self._room.unpark_all()

@@ -33,13 +33,13 @@ class Portions:
         self._large = _Queue(PORTION, PASSES)
         self._small = _Queue(SMALL_PARTS, 1)
 
-    async def part(self, available: Callable[[], int]) -> int:
+    async def acquire(self, available: Callable[[], int]) -> int:
         """How many bytes may be read in this pass, once it is the turn of this task. `available` says how many there
         are, also while the task waits; it must not raise."""
         if available() <= SMALL:
-            await self._small.turn(lambda: 1)
+            await self._small.acquire(lambda: 1)
             return SMALL
-        return await self._large.turn(lambda: min(max(available(), MIN_PORTION), PORTION))
+        return await self._large.acquire(lambda: min(max(available(), MIN_PORTION), PORTION))
 
 
 class _Queue:
@@ -51,7 +51,7 @@ class _Queue:
         self._waiting: dict[trio.lowlevel.Task, Callable[[], int]] = {}
         self._given: dict[trio.lowlevel.Task, int] = {}
 
-    async def turn(self, wanted: Callable[[], int]) -> int:
+    async def acquire(self, wanted: Callable[[], int]) -> int:
         """What has been taken of the portion, once there was something left of it: all that was wanted."""
         if self._left > 0 and not self._waiting:
             return self._take(wanted)

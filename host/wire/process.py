@@ -28,14 +28,15 @@ from host.wire.descent import KEEPER_NAME
 _PIPE_BYTES = 256 * 1024
 """Size of the buffer of a pipe. With Linux's 64 KiB an answer of 9 MB takes 140 turns of the loop and of the program.
 Not 1 MiB: a user may have 64 MiB of them in all, and then gets pipes of one page."""
-START_LIMIT = 10.0
+START_TIMEOUT = 10.0
 """Seconds in which the keeper has to take up a new program; only a keeper that was stopped or starved needs more."""
 MAX_CONCURRENT_STARTS = 8
 """Programs that are being started at once, until each is known to run: a machine that starts fifty is of no use
 meanwhile."""
-KILL_LIMIT = 1.0
-"""Seconds from SIGKILL until a tree counts as one that its warden cannot end, and once more for the way without it."""
-CLOSE_LIMIT = KILL_LIMIT + helper.SUBREAPER_LIMIT
+KILL_TIMEOUT = 1.0
+"""Seconds from SIGKILL until a tree counts as one that its subreaper cannot end, and once more for the way without
+it."""
+CLOSE_TIMEOUT = KILL_TIMEOUT + helper.SUBREAPER_LIMIT
 """Seconds that closing a keeper may take, all of its children included."""
 _SWEEP_INTERVAL = 0.05
 
@@ -64,7 +65,7 @@ class SpawnError(Exception):
         self.reason = reason
 
 
-class _ChildRefused(SpawnError):
+class _KeeperLost(SpawnError):
     """The keeper ended before anything was begun."""
 
 
@@ -87,7 +88,7 @@ def become_subreaper() -> bool:
     """Make the host adopt what loses its keeper, so that it can be ended; False where the platform cannot.
 
     From then on, should a keeper be killed, an open `Keeper` kills and reaps every child of this process that lives in
-    a session of its own and is neither a keeper nor a living warden. A child that was started by other means, in the
+    a session of its own and is neither a keeper nor a living subreaper. A child that was started by other means, in the
     session of the host, is left alone, and so is its exit status.
     """
     return helper.become_subreaper()
@@ -109,9 +110,9 @@ class Child:
         self._stdin: int | None = stdin
         os.set_blocking(stdin, False)
         self._control = trio.socket.from_stdlib_socket(control)
-        self._warden = 0
+        self._subreaper = 0
         self._problem: str | None = None
-        self._ordered = False
+        self._order_sent = False
         self._answered = trio.Event()
         self._ended = trio.Event()
         self._gone = trio.Event()
@@ -143,47 +144,47 @@ class Child:
 
     # The rest is for the keeper
 
-    async def _order(self, order: bytes) -> None:
+    async def _send_order(self, order: bytes) -> None:
         """Have the program started; return when it runs. Raises SpawnError."""
-        with trio.move_on_after(START_LIMIT):
+        with trio.move_on_after(START_TIMEOUT):
             try:
                 while order:
                     order = order[await self._control.send(order) :]
             except OSError:
-                pass  # the warden is gone: the listener comes upon it too
+                pass  # the subreaper is gone: the listener comes upon it too
             else:
-                self._ordered = True
+                self._order_sent = True
             await self._answered.wait()
         if self._problem is not None:
             raise SpawnError(self._problem)
         if not self.pid and self._gone.is_set():
-            raise (SpawnError if self._warden else _ChildRefused)("its keeper ended")
+            raise (SpawnError if self._subreaper else _KeeperLost)("its keeper ended")
         if not self.pid:
             raise SpawnError("the keeper did not answer in time")
 
     async def _listen(self) -> None:
-        """Take down what the warden reports, until it ends. Shielded: stopping needs it to the last."""
+        """Take down what the subreaper reports, until it ends. Shielded: stopping needs it to the last."""
         with self._listening:
             rest = b""
-            while data := await self._hear():
+            while data := await self._read_reports():
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
-                    self._note(json.loads(line))
-        # Without a report first, the warden was killed, and the keeper or the host kills what it held.
-        self._note({"gone": True})
-        self._note({"exit": -signal.SIGKILL})
+                    self._take_report(json.loads(line))
+        # Without a report first, the subreaper was killed, and the keeper or the host kills what it held.
+        self._take_report({"gone": True})
+        self._take_report({"exit": -signal.SIGKILL})
         self._answered.set()
 
-    async def _hear(self) -> bytes:
+    async def _read_reports(self) -> bytes:
         try:
             return await self._control.recv(4096)
         except OSError:
             return b""
 
-    def _note(self, report: dict[str, object]) -> None:
+    def _take_report(self, report: dict[str, object]) -> None:
         match report:
-            case {"warden": int(warden)}:
-                self._warden = warden
+            case {"subreaper": int(subreaper)}:
+                self._subreaper = subreaper
             case {"pid": int(pid)}:
                 self.pid = pid
                 self._answered.set()
@@ -197,30 +198,30 @@ class Child:
             case {"gone": True}:
                 self._gone.set()
 
-    def _say(self, word: bytes) -> None:
+    def _send_command(self, word: bytes) -> None:
         with contextlib.suppress(OSError):  # gone, or stopped with a full socket: the next rung of the ladder is higher
             os.write(self._control.fileno(), word)
 
     async def _stop(self, grace: float) -> None:
         """End the whole tree: end of input, `grace` seconds, TERM, `grace` seconds, KILL, wait."""
         self.close_stdin()
-        if not self._ordered:
+        if not self._order_sent:
             with contextlib.suppress(OSError):
                 self._control.shutdown(socket.SHUT_WR)
         elif not await self._ended_within(grace):
-            self._say(helper.TERM)
+            self._send_command(helper.TERM)
             if not await self._ended_within(grace):
-                self._say(helper.KILL)
+                self._send_command(helper.KILL)
         await self._finish()
 
     async def _finish(self) -> None:
-        """Wait for the end of a tree that is being killed; should the warden not manage, leave it to the keeper."""
-        with trio.move_on_after(KILL_LIMIT):
+        """Wait for the end of a tree that is being killed; should the subreaper not manage, leave it to the keeper."""
+        with trio.move_on_after(KILL_TIMEOUT):
             await self._gone.wait()
-        if not self._gone.is_set() and self._warden:
+        if not self._gone.is_set() and self._subreaper:
             with contextlib.suppress(OSError):  # it holds the other end of the socket, so the number is still its own
-                os.kill(self._warden, signal.SIGKILL)
-            with trio.move_on_after(KILL_LIMIT):
+                os.kill(self._subreaper, signal.SIGKILL)
+            with trio.move_on_after(KILL_TIMEOUT):
                 await self._gone.wait()
 
     async def _ended_within(self, seconds: float) -> bool:
@@ -237,7 +238,7 @@ class Child:
 
 
 def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
-    """The order for a warden, in the form that keeper.py lays down."""
+    """The order for a subreaper, in the form that keeper.py lays down."""
     if not argv:
         raise SpawnError("the command is empty")
     order = {
@@ -253,7 +254,7 @@ def _as_bytes(text: str) -> str:
     return os.fsencode(text).decode("latin-1")
 
 
-class _Helper:
+class _KeeperProcess:
     """One running keeper process."""
 
     def __init__(self) -> None:
@@ -288,7 +289,7 @@ class _Helper:
         self.ended.set()
 
     async def aclose(self) -> None:
-        """Let it end, once its wardens have; bounded, in the end by SIGKILL."""
+        """Let it end, once its subreapers have; bounded, in the end by SIGKILL."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
         with trio.move_on_after(helper.SUBREAPER_LIMIT):
@@ -313,9 +314,9 @@ class Keeper:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        self._helper = _Helper()
+        self._helper = _KeeperProcess()
         nursery.start_soon(self._watch, self._helper)
-        self._handing = trio.Lock()
+        self._handover_lock = trio.Lock()
         self._starting = trio.CapacityLimiter(MAX_CONCURRENT_STARTS)
         self._children: set[Child] = set()
         self._closed = False
@@ -349,7 +350,7 @@ class Keeper:
         order = _encode(argv, env, cwd)
         try:
             child = await self._start(order)
-        except _ChildRefused:  # the keeper was killed before it came to this; the next attempt replaces it
+        except _KeeperLost:  # the keeper was killed before it came to this; the next attempt replaces it
             child = await self._start(order)
         try:
             yield child
@@ -360,7 +361,7 @@ class Keeper:
         async with self._starting:
             child = await self._begin()
             try:
-                await child._order(order)
+                await child._send_order(order)
             except BaseException:
                 await self._end(child, 0.0)
                 raise
@@ -373,8 +374,8 @@ class Keeper:
             await child._close()
 
     async def _begin(self) -> Child:
-        """Have the keeper make a warden. Nothing waits between that and the return: it is the caller's to stop."""
-        async with self._handing:
+        """Have the keeper make a subreaper. Nothing waits between that and the return: it is the caller's to stop."""
+        async with self._handover_lock:
             while True:
                 if self._closed:
                     raise SpawnError("the host is stopping")
@@ -413,11 +414,12 @@ class Keeper:
         return child
 
     def _replace_helper(self) -> None:
-        self._helper = _Helper()
+        self._helper = _KeeperProcess()
         self._nursery.start_soon(self._watch, self._helper)
 
-    async def _watch(self, helper_process: _Helper) -> None:
-        """See to what the keeper can no longer see to once it was killed: its wardens' ends, and whatever they lose."""
+    async def _watch(self, helper_process: _KeeperProcess) -> None:
+        """See to what the keeper can no longer see to once it was killed: its subreapers' ends, and whatever they
+        lose."""
         await helper_process.watch()
         orphaned = set(self._children)
         while helper.is_subreaper():
@@ -427,11 +429,11 @@ class Keeper:
 
     def _sweep(self) -> bool:
         """Kill and reap the strays among the children of this process; tells whether any is left."""
-        session, wardens = os.getsid(0), {child._warden for child in self._children if not child._gone.is_set()}
+        session, subreapers = os.getsid(0), {child._subreaper for child in self._children if not child._gone.is_set()}
 
         def is_stray(pid: int) -> bool:
             try:
-                return pid not in wardens and pid not in _helpers and os.getsid(pid) != session
+                return pid not in subreapers and pid not in _helpers and os.getsid(pid) != session
             except OSError:
                 return False
 
@@ -447,8 +449,8 @@ class Keeper:
         self._closed = True
         left = set(self._children)
         for child in left:
-            child._say(helper.KILL)
-        with trio.move_on_after(KILL_LIMIT):
+            child._send_command(helper.KILL)
+        with trio.move_on_after(KILL_TIMEOUT):
             for child in left:
                 await child._gone.wait()
         for child in left:
@@ -462,8 +464,8 @@ class Keeper:
 async def open_keeper() -> AsyncIterator[Keeper]:
     """Start the keeper process; on leaving, kill whatever program still runs and end the keeper.
 
-    Leaving is shielded and takes at most CLOSE_LIMIT seconds; normally every `open_child` was left before. An error of
-    the body comes out in an exception group, as from any nursery.
+    Leaving is shielded and takes at most CLOSE_TIMEOUT seconds; normally every `open_child` was left before. An error
+    of the body comes out in an exception group, as from any nursery.
 
     Raises:
         OSError: the keeper could not be started.

@@ -9,9 +9,9 @@ anonymous), and every moment is an argument.
 
 The order in which connections are closed, each time the one that has waited longest:
   1. one whose last answer has been sent, and which only discards input;
-  2. one that has had `SLOW_HEAD_TIMEOUT` seconds for a request head;
+  2. one that has had `INCOMPLETE_TIMEOUT` seconds for a request head;
   3. an idle one, after `QUIET_AFTER` seconds unless a complete request needs its slot;
-  4. one that has had `SLOW_HEAD_TIMEOUT` seconds for a request body, and is not being answered.
+  4. one that has had `INCOMPLETE_TIMEOUT` seconds for a request body, and is not being answered.
 Anonymous connections go before all others. Connections of a named owner go only for the same owner, or for one that
 still has fewer with the new one; those of the owner with the most connections first, and none that was used within
 `RECENT_WINDOW` seconds. A connection with a request that is being answered is never closed, nor one with unread input,
@@ -33,7 +33,7 @@ RESERVED = 16
 """Connections beyond all others for requests that the app marks: the console's pages and their requests."""
 QUIET_AFTER = 0.1
 """Seconds that a client has for its first byte while others wait to be accepted: it is not closed on as it connects."""
-SLOW_HEAD_TIMEOUT = 1.0
+INCOMPLETE_TIMEOUT = 1.0
 """Seconds that a client has for an incomplete request while others wait for its slot, or for a head while there are
 many that are incomplete."""
 MANY_HEADS = 64
@@ -125,7 +125,7 @@ class Slots(Generic[C]):
         self._kinds[slot.kind][connection] = None
         self._enter(connection, slot)
 
-    def turn(self, connection: C, phase: Phase, now: float) -> None:
+    def set_phase(self, connection: C, phase: Phase, now: float) -> None:
         """Note that the connection is in this phase. The same phase again changes nothing."""
         slot = self._slots.get(connection)
         if slot is not None and slot.phase is not phase:
@@ -178,20 +178,20 @@ class Slots(Generic[C]):
         with the same number would take each other's connections in turn."""
         if owner is None:
             return []
-        return [each for each in self._named() if each == owner or self._held(each) > self._held(owner)]
+        return [each for each in self._named() if each == owner or self._count_of(each) > self._count_of(owner)]
 
     def _named(self) -> list[Hashable]:
         """The named owners, that with the most connections first."""
-        return sorted((owner for owner in self._phases if owner is not None), key=self._held, reverse=True)
+        return sorted((owner for owner in self._phases if owner is not None), key=self._count_of, reverse=True)
 
-    def _held(self, owner: Hashable) -> int:
+    def _count_of(self, owner: Hashable) -> int:
         return sum(map(len, self._phases[owner].values()))
 
     def _deserves_extra(self, owner: Hashable) -> bool:
         if owner is None:
             return False
         served = sum(self._slots[each].owner is not None for each in self._kinds[_Kind.EXTRA])
-        return served <= SERVED_EXTRA and self._held(owner) <= self._regular / len(self._named())
+        return served <= SERVED_EXTRA and self._count_of(owner) <= self._regular / len(self._named())
 
     def _free_regular(self, owners: Iterable[Hashable], now: float, quiet: float) -> bool:
         """Close a regular connection of one of the owners, the first one that has any to close."""
@@ -218,7 +218,7 @@ class Slots(Generic[C]):
 
     def _victim(self, owner: Hashable, kinds: tuple[_Kind, ...], now: float, quiet: float) -> C | None:
         phases = self._phases.get(owner, {})
-        slow = max(SLOW_HEAD_TIMEOUT, quiet)
+        slow = max(INCOMPLETE_TIMEOUT, quiet)
         for phase, age in ((Phase.ENDING, 0.0), (Phase.HEAD, slow), (Phase.IDLE, quiet), (Phase.REQUEST, slow)):
             for connection in phases.get(phase, ()):
                 slot = self._slots[connection]

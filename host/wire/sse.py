@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from host.jsonrpc.messages import Malformed
 from host.jsonrpc.raw import one_line
-from host.wire.framing import Discarding
+from host.wire.framing import DiscardedMessage
 
 MAX_EVENT = 8 * 1024 * 1024
 MAX_FIELD = 1024
@@ -19,7 +19,7 @@ MAX_FIELD = 1024
 four times as large where they hold one character beyond the first plane. No id that is longer is resumed after
 (http_client.py), and no name that means something is nearly as long."""
 
-_MARK = b"\xef\xbb\xbf"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COLON = ord(":")
 _MAX_RETRY_DIGITS = 15
 
@@ -50,7 +50,7 @@ class EventParser:
         id of more than MAX_FIELD bytes is ignored as one with NUL is: the former one stays."""
         self.retry: float | None = None
         """Seconds to wait before connecting again, as the stream asked; None if it did not."""
-        self.meaningless = 0
+        self.useless_count = 0
         """Comments, and events without data, so far."""
         self._limit = limit
         self.restart()
@@ -60,7 +60,7 @@ class EventParser:
         self._head: bytes | None = b""
         self._after_cr = False
         self._too_long = False
-        self.discarding: Discarding | None = None
+        self.discarding: DiscardedMessage | None = None
         self._in_data = False
         """Whether the beginning of the present line, which is one of data, has been discarded."""
         self._line = bytearray()
@@ -126,7 +126,7 @@ class EventParser:
         """Begin to discard the present message; `line` puts it over the limit."""
         if len(line) > self._limit and _data_of(line) is None:
             raise self._problem()
-        self.discarding = Discarding(self._limit, self._problem())
+        self.discarding = DiscardedMessage(self._limit, self._problem())
         kept = bytes(self._data)
         self._data.clear()
         yield from self.discarding.take(kept)
@@ -154,18 +154,18 @@ class EventParser:
 
     def _without_mark(self, data: bytes) -> bytes:
         head = (self._head or b"") + data
-        if len(head) < len(_MARK) and _MARK.startswith(head):
+        if len(head) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(head):
             self._head = head
             return b""
         self._head = None
-        return head.removeprefix(_MARK)
+        return head.removeprefix(_BYTE_ORDER_MARK)
 
     def _fits(self) -> bool:
         return len(self._data) + len(self._line) <= self._limit
 
     def _field(self, line: bytes) -> None:
         if line[0] == _COLON:
-            self.meaningless += 1
+            self.useless_count += 1
             return
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
@@ -188,7 +188,7 @@ class EventParser:
             discarding, self.discarding = self.discarding, None
             return discarding.end()
         if len(self._data) <= 1:  # a line end, if there was a line of data
-            self.meaningless += 1
+            self.useless_count += 1
         if not self._data:
             return None
         del self._data[-1]
@@ -203,7 +203,7 @@ def _data_of(line: bytes) -> bytes | None:
     return value if colon and name == b"data" else None
 
 
-def event(data: bytes, *, id: str | None = None, event: str | None = None) -> bytes:
+def format_event(data: bytes, *, id: str | None = None, event: str | None = None) -> bytes:
     """One event, ready to send. `data` is JSON: line ends in it are white space and become blanks.
 
     Raises:
@@ -217,12 +217,12 @@ def event(data: bytes, *, id: str | None = None, event: str | None = None) -> by
     return b"".join((*parts, b"data: ", one_line(data), b"\n\n"))  # long data are copied once
 
 
-def priming(id: str, retry: int) -> bytes:
+def format_priming(id: str, retry: int) -> bytes:
     """An event without data: it only gives the stream a position, and says after how many milliseconds to come back."""
     return b"id: " + _text(id) + b"\nretry: %d\ndata:\n\n" % retry
 
 
-def comment(text: str) -> bytes:
+def format_comment(text: str) -> bytes:
     """A comment, ready to send: it keeps a connection alive and means nothing.
 
     Raises:

@@ -19,13 +19,13 @@ from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
 from host.memory import HoldingFactory, uncharged
 from host.protocol.versions import Revision
 from host.wire.http_transport import (
+    CLOSING_TIMEOUT,
     CONNECT_TIMEOUT,
-    DELETE_TIMEOUT,
     EVENT_STREAM,
     JSON,
     Address,
-    Exchanges,
     Headers,
+    HttpExchanges,
     HttpRefused,
     HttpResponse,
     Origin,
@@ -43,12 +43,12 @@ ENDPOINT_TIMEOUT = 10.0
 class SseLink:
     """See `open_sse`. Implements `Link`."""
 
-    def __init__(self, origin: Origin, dropped: Callable[[str, str], None]) -> None:
+    def __init__(self, origin: Origin, on_dropped: Callable[[str, str], None]) -> None:
         self._origin = origin
-        self._dropped = dropped
-        self._exchanges = Exchanges()
+        self._on_dropped = on_dropped
+        self._exchanges = HttpExchanges()
         self._endpoint: Address | None = None
-        self._located = trio.Event()
+        self._endpoint_known = trio.Event()
         self._batches = False
         self._set_headers(None)
 
@@ -61,7 +61,7 @@ class SseLink:
         """
         lost = LinkLost("the connection was closed")
         try:
-            await self._hear(deliver)
+            await self._read_stream(deliver)
             lost = LinkLost("its event stream ended, and the session with it")
         except LinkLost as problem:
             lost = problem
@@ -78,7 +78,7 @@ class SseLink:
             LinkLost: the link is over, or this exchange broke.
         """
         with self._exchanges.begin():
-            await self._located.wait()
+            await self._endpoint_known.wait()
             answer = await self._origin.request("POST", self._post_headers, write(parcel.message), self._endpoint)
             await answer.discard()
             if not answer.is_success:
@@ -90,7 +90,7 @@ class SseLink:
         self._batches = revision.has_batches
 
     async def send_cancel(self, id: Id, notice: Notification) -> None:
-        with trio.move_on_after(DELETE_TIMEOUT), suppress(LinkLost):
+        with trio.move_on_after(CLOSING_TIMEOUT), suppress(LinkLost):
             await self.send(Parcel(notice, id))
 
     def _set_headers(self, revision: str | None) -> None:
@@ -99,7 +99,7 @@ class SseLink:
             ours.append(("MCP-Protocol-Version", revision))
         self._post_headers: Headers = self._origin.headers(ours)
 
-    async def _hear(self, deliver: Deliver) -> None:
+    async def _read_stream(self, deliver: Deliver) -> None:
         with trio.move_on_after(CONNECT_TIMEOUT + ENDPOINT_TIMEOUT) as patience:
             answer = await self._open_stream()
             patience.deadline = trio.current_time() + ENDPOINT_TIMEOUT
@@ -110,13 +110,13 @@ class SseLink:
                     patience.deadline = float("inf")
                 return self._exchanges.lost is not None
 
-            await answer.follow(EventParser(self._origin.max_message or MAX_EVENT), take)
+            await answer.read_events(EventParser(self._origin.max_message or MAX_EVENT), take)
         if patience.cancelled_caught:
             raise LinkLost(f"it named no endpoint for messages within {ENDPOINT_TIMEOUT:.0f} s")
 
     async def _open_stream(self) -> HttpResponse:
         answer = await self._origin.request("GET", self._origin.headers([("Accept", EVENT_STREAM)]))
-        if answer.is_success and answer.kind == EVENT_STREAM:
+        if answer.is_success and answer.media_type == EVENT_STREAM:
             return answer
         await answer.discard()
         if answer.is_success:
@@ -133,11 +133,11 @@ class SseLink:
                 for message in read_each(event.data, self._batches):
                     deliver(ReceivedMessage(message))
         elif event.event == "endpoint" and self._endpoint is None:
-            self._locate(event.data)
+            self._set_endpoint(event.data)
         elif event.event != "ping":  # which many servers send to keep the connection alive
-            self._dropped("unexpected event", f"{event.event[:80]!r:.80}")
+            self._on_dropped("unexpected event", f"{event.event[:80]!r:.80}")
 
-    def _locate(self, data: bytes) -> None:
+    def _set_endpoint(self, data: bytes) -> None:
         """Remember the endpoint; or else the link is over."""
         try:
             self._endpoint = self._origin.locate(data.decode())
@@ -148,14 +148,14 @@ class SseLink:
                 LinkLost("the endpoint it named for messages is not within its own origin: refused")
             )
         else:
-            self._located.set()
+            self._endpoint_known.set()
 
 
 @asynccontextmanager
 async def open_sse(
     url: str,
     headers: Mapping[str, str],
-    dropped: Callable[[str, str], None],
+    on_dropped: Callable[[str, str], None],
     *,
     transport: Transport | None = None,
     turns: Turns | None = None,
@@ -173,4 +173,4 @@ async def open_sse(
         LinkLost: the URL or a header cannot be used.
     """
     async with open_origin(url, headers, transport, turns=turns, max_message=max_message, hold=hold) as origin:
-        yield SseLink(origin, dropped)
+        yield SseLink(origin, on_dropped)

@@ -53,9 +53,9 @@ class StdioLink:
         self._output = output
         self._writer = LineWriter(stdin_fd)
         self._ended = ended
-        self._why: str | None = None
+        self._lost_reason: str | None = None
         self._batches = False
-        self._over = trio.Event()
+        self._process_ended = trio.Event()
 
     async def run(self, deliver: Deliver) -> None:
         async with trio.open_nursery() as nursery:
@@ -66,28 +66,28 @@ class StdioLink:
                 await self._read(deliver)
                 # Output mostly ends a moment before the process does: its status says more than the end of file.
                 with trio.move_on_after(LAST_OUTPUT_WAIT):
-                    await self._over.wait()
+                    await self._process_ended.wait()
             nursery.cancel_scope.cancel()
-        raise LinkLost(self._why or "it closed its standard output")
+        raise LinkLost(self._lost_reason or "it closed its standard output")
 
     async def send(self, parcel: Parcel) -> None:
-        self._put(write(parcel.message))
+        self._write_message(write(parcel.message))
 
     def settle(self, revision: Revision) -> None:
         self._batches = revision.has_batches
 
     async def send_cancel(self, id: Id, notice: Notification) -> None:
         try:
-            self._put(write(notice))
+            self._write_message(write(notice))
         except LinkLost:
             return  # nobody is left to be told
 
-    def _put(self, data: bytes) -> None:
+    def _write_message(self, data: bytes) -> None:
         try:
             self._writer.write_line(one_line(data))
         except PipeClosed:
             # Mostly it has just ended, and how is about to be known.
-            raise LinkLost(self._why or "it reads no more, or has ended") from None
+            raise LinkLost(self._lost_reason or "it reads no more, or has ended") from None
         except PipeStalled as problem:
             raise LinkLost(f"it does not read its standard input: {problem}") from problem
 
@@ -116,14 +116,14 @@ class StdioLink:
         except OverBudget:
             reading.cancel()
         except LineTooLong as problem:
-            self._why = f"it wrote {problem}"
+            self._lost_reason = f"it wrote {problem}"
             return
         except trio.BrokenResourceError:
             pass
         if reading.cancel_called:
-            self._why = str(NoMemory())
+            self._lost_reason = str(NoMemory())
         elif patience.cancelled_caught:
-            self._why = f"it wrote a line of more than {self._max_message} bytes, and did not end it in time"
+            self._lost_reason = f"it wrote a line of more than {self._max_message} bytes, and did not end it in time"
         elif last := lines.rest():
             self._deliver_line(last, deliver)
 
@@ -138,11 +138,11 @@ class StdioLink:
         try:
             await self._writer.run()
         except PipeStalled as problem:
-            self._why = f"it does not read its standard input: {problem}"
+            self._lost_reason = f"it does not read its standard input: {problem}"
             reading.cancel()
 
     async def _watch(self, reading: trio.CancelScope) -> None:
         why = await self._ended()
-        self._why = self._why or why
-        self._over.set()
+        self._lost_reason = self._lost_reason or why
+        self._process_ended.set()
         reading.deadline = trio.current_time() + LAST_OUTPUT_WAIT

@@ -28,7 +28,7 @@ from host.protocol.methods import Kind
 from host.protocol.param_headers import param_headers_of
 from host.sanitize import needs_no_sanitizing, sanitize_json, visible
 from host.wire.framing import LineTooLong, MessageSplitter
-from host.wire.head import MAX_HEAD, head_of, refuse
+from host.wire.head import MAX_HEAD, check_head, head_of
 from host.wire.sse import Event, EventParser, EventTooLong
 
 REFUSING_STATUSES = {400, 426, 431, 505}
@@ -95,7 +95,7 @@ def http_head(data: bytes) -> None:
     head = head_of(data)
     if head is None:
         return
-    refusal = refuse(head)
+    refusal = check_head(head)
     if refusal is not None:
         assert refusal.status in REFUSING_STATUSES
         assert refusal.why.isascii()

@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from host import worker
-from host.jsonrpc.messages import Received, Refusals, receive, receive_checked, refusals
+from host.jsonrpc.messages import MalformedMessages, ParsedInput, find_malformed, receive, receive_checked
 from host.worker import MAX_WORKERS, NICENESS, WorkerTimeout, _out_of_band, _pack, run_in_worker
 
 from .wire.processes import ROOT, exists, until
@@ -60,8 +60,8 @@ def children(thread: int | None = None) -> set[int]:
 
 async def test_the_result_comes_back_from_another_process() -> None:
     assert await run_in_worker(os.getpid) not in (os.getpid(), 0)
-    refused = await run_in_worker(refusals, LARGE)
-    assert refused == Refusals(None, None)
+    refused = await run_in_worker(find_malformed, LARGE)
+    assert refused == MalformedMessages(None, None)
     assert receive_checked(LARGE, refused) == receive(LARGE)
 
 
@@ -262,7 +262,7 @@ def _variables() -> dict[str, str]:
     ],
 )
 def test_a_message_that_was_judged_elsewhere_is_read_as_one_that_was_not(data: bytes) -> None:
-    found: Received = receive_checked(data, refusals(data))
+    found: ParsedInput = receive_checked(data, find_malformed(data))
     assert found == receive(data)
 
 

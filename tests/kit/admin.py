@@ -10,7 +10,7 @@ import trio
 
 from config import Channel
 from host.console.api import AdminError, AdminResult, AdminState
-from host.wire.descent import Peer
+from host.wire.descent import PeerProcess
 
 NOW = 1_790_000_000.0
 SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "problems")
@@ -133,7 +133,7 @@ class FakeAdminApi:
         self.requests: list[tuple[Any, ...]] = []
         self.present: list[str] = []
         self.console_urls = iter(f"http://127.0.0.1:1/console#{number}" for number in range(1, 100))
-        self.refusals: list[tuple[Peer, str, int]] = []
+        self.refusals: list[tuple[PeerProcess, str, int]] = []
         self.fails = False
         """Whether every request fails by a fault of ours."""
 
@@ -228,10 +228,10 @@ class FakeAdminApi:
         finally:
             self.present.remove(channel.value)
 
-    def attributed_to(self, peer: Peer) -> AbstractContextManager[object]:
+    def attributed_to(self, peer: PeerProcess) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def record_refused_peer(self, peer: Peer, why: str, unrecorded: int) -> None:
+    def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int) -> None:
         self.refusals.append((peer, why, unrecorded))
 
     def console_url(self) -> str:

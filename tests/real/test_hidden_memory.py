@@ -45,7 +45,7 @@ def seen_by_a_server(folder: Path, **environment: str) -> dict[str, Any]:
     other = {**recorder(folder / "log"), "env": {"TOKEN": SECRETS[1], "PASSED": "${env:PLANTED}"}}
     spy = {
         "command": [*BARE_PYTHON, str(SERVERS / "spy.py"), str(out), SALT, str(COUNT)],
-        "env": {"KEY": SECRETS[3]},  # in its own warden's memory, and its own anyway
+        "env": {"KEY": SECRETS[3]},  # in its own subreaper's memory, and its own anyway
     }
     listen = {"address": "127.0.0.1:0", "auth": {"tokens": {"laptop": SECRETS[2]}}}
     file = folder / "colonnade.yaml"
@@ -83,14 +83,14 @@ def seen_by_a_server(folder: Path, **environment: str) -> dict[str, Any]:
             process.kill()
 
 
-def test_a_server_reads_no_secret_of_its_host_its_keeper_or_its_warden(folder: Path) -> None:
+def test_a_server_reads_no_secret_of_its_host_its_keeper_or_its_subreaper(folder: Path) -> None:
     found = seen_by_a_server(folder)
     assert found.pop("uid") != 0
     usage = found.pop("usage")  # the host itself can still read what it uses
     assert usage["max_descriptors"] > usage["descriptors"] > 3
     assert usage["memory_peak"] >= usage["memory"] > 2**20
     hidden = {"environ": "EACCES", "cmdline": [], "mem": "EACCES", "fd": "EACCES", "ptrace": "EPERM"}
-    assert found == {"host": hidden, "keeper": hidden, "warden": hidden}
+    assert found == {"host": hidden, "keeper": hidden, "subreaper": hidden}
 
 
 def test_a_host_that_is_to_be_debugged_can_be_read(folder: Path) -> None:
@@ -98,4 +98,4 @@ def test_a_host_that_is_to_be_debugged_can_be_read(folder: Path) -> None:
     found = seen_by_a_server(folder, COLONNADE_DEBUGGABLE="1")
     assert found["host"]["environ"] == [0]
     assert {0, 1, 2} <= set(found["host"]["mem"])
-    assert found["keeper"]["environ"] == found["warden"]["environ"] == "EACCES"
+    assert found["keeper"]["environ"] == found["subreaper"]["environ"] == "EACCES"

@@ -20,7 +20,7 @@ from host.downstream.charge import RequestCharge, answer_too_large
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.memory import Budget, OverBudget, Owner, Use
 from host.wire.asgi import Send
-from host.wire.sse import comment, event, priming
+from host.wire.sse import format_comment, format_event, format_priming
 
 STREAM_DELAY = 0.5
 """Seconds of silence after which a reply becomes a stream: from then on it can be resumed."""
@@ -117,7 +117,7 @@ class EventStream:
         self._moved = trio.lowlevel.ParkingLot()
         self._readers = 0
         if primes and name is not None:
-            first = priming(f"{name}-0", RETRY)
+            first = format_priming(f"{name}-0", RETRY)
             self._uncharged = len(first)  # so that a stream can always be begun
             self._append(first)
 
@@ -128,7 +128,7 @@ class EventStream:
             OverBudget: there is no memory for it.
         """
         number = self._first + len(self._events)
-        written = event(data, id=None if self._name is None else f"{self._name}-{number}")
+        written = format_event(data, id=None if self._name is None else f"{self._name}-{number}")
         self._held.grow(len(written))
         self._append(written)
         while self.size > MAX_KEPT and len(self._events) > 1:
@@ -264,7 +264,7 @@ class EventStream:
             with trio.move_on_after(HEARTBEAT_INTERVAL) as silence:
                 await self._moved.park()
             if silence.cancelled_caught:
-                await send_body(send, comment("working"), more=True)
+                await send_body(send, format_comment("working"), more=True)
         await send_body(send, b"", more=False)
 
     def _take_one(self) -> bytes:

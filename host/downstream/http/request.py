@@ -16,7 +16,7 @@ from host.downstream.http.replies import respond
 from host.downstream.http.security import MAX_BODY, Headers, Refusal
 from host.downstream.reading import MessageReader
 from host.errors import TooManyRequests, Unavailable
-from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id, Received
+from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id, ParsedInput
 from host.jsonrpc.messages import receive as receive_at_once
 from host.jsonrpc.strict import is_heavy
 from host.memory import OverBudget
@@ -101,7 +101,7 @@ async def read_body(receive: Receive, charge: RequestCharge) -> bytes:
 
 async def read_message(
     receive: Receive, reader: MessageReader, charge: RequestCharge, identity: str | None = None
-) -> Received:
+) -> ParsedInput:
     """The message, or the batch, that is the body. For `identity` see `MessageReader.read`.
 
     Raises:
@@ -111,7 +111,7 @@ async def read_message(
     data = await read_body(receive, charge)
     if not is_heavy(data):
         return receive_at_once(data)
-    read: Received | TooManyRequests | None = None
+    read: ParsedInput | TooManyRequests | None = None
     disconnected = False
 
     async def watch_disconnect() -> None:

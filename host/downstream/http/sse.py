@@ -31,7 +31,7 @@ from host.memory import Budget, OverBudget, Use, client_owner
 from host.protocol.methods import INITIALIZE
 from host.router import Router
 from host.wire.asgi import Send
-from host.wire.sse import event
+from host.wire.sse import format_event
 
 PING_INTERVAL = 30.0
 SESSION = "session_id"
@@ -90,7 +90,7 @@ class HttpSse:
         with ending:
             async with until_disconnect(http_request.receive) as nursery:
                 outgoing = _EventQueue(self._memory, http_request.identity, nursery.cancel_scope)
-                outgoing.enqueue_event(event(f"{there}?{SESSION}={id}".encode(), event="endpoint"))
+                outgoing.enqueue_event(format_event(f"{there}?{SESSION}={id}".encode(), event="endpoint"))
                 self._open[id] = session, DuplexSession(session, outgoing.enqueue, outgoing.send, nursery)
                 try:
                     await start_response(http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS})
@@ -188,7 +188,7 @@ class _EventQueue:
         if self._size > MAX_KEPT:
             return False
         try:
-            self.enqueue_event(event(write(message), event="message"))
+            self.enqueue_event(format_event(write(message), event="message"))
         except OverBudget:
             return False
         return True
@@ -200,7 +200,7 @@ class _EventQueue:
             await self._moved.park()
         data = write(message)
         try:
-            self.enqueue_event(event(data, event="message"))
+            self.enqueue_event(format_event(data, event="message"))
         except OverBudget:
             instead = answer_too_large(message.id, len(data)) if isinstance(message, Success | Failure) else None
             if instead is None or not self.enqueue(instead):
@@ -213,7 +213,7 @@ class _EventQueue:
             await trio.sleep(PING_INTERVAL)
             if not self._waiting:
                 with suppress(OverBudget):
-                    self.enqueue_event(event(b"{}", event="ping"))
+                    self.enqueue_event(format_event(b"{}", event="ping"))
 
     async def write_events(self, send: Send) -> None:
         while True:

@@ -25,10 +25,10 @@ from host.errors import ColonnadeError, HeaderMismatch, MethodNotFound, MissingA
 from host.exchange import ResolvedName
 from host.jsonrpc.messages import Failure, Request, Success, write
 from host.memory import Budget, OverBudget, client_owner
-from host.protocol.methods import CALL
+from host.protocol.methods import TOOLS_CALL
 from host.protocol.param_headers import check, check_params, check_version
 from host.protocol.stateless import Envelope, envelope, read_stated
-from host.protocol.subscriptions import LISTEN, Filter, farewell
+from host.protocol.subscriptions import LISTEN, Filter, listen_result
 from host.router import Router
 
 _STATUSES = {
@@ -85,8 +85,8 @@ class StatelessHttp:
             check_version(found.version, http_request.headers.all)
             check(request.method, params, http_request.headers.all)
             stated = envelope(found)
-            if request.method == CALL.name:
-                target = await self._router.resolve(client.endpoint, CALL.name, params)
+            if request.method == TOOLS_CALL.name:
+                target = await self._router.resolve(client.endpoint, TOOLS_CALL.name, params)
                 check_params(params, self._router.param_headers(target), http_request.headers.all)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
@@ -159,7 +159,7 @@ class StatelessHttp:
         with ending:
             await listen(self._router, tasks, request.id, wanted, client, stated.abilities, stream.enqueue, self._stop)
         with suppress(OverBudget):
-            stream.add(write(Success(request.id, farewell(request.id))))
+            stream.add(write(Success(request.id, listen_result(request.id))))
         stream.end()
 
     def _stream(self, http_request: HttpRequest) -> EventStream:

@@ -38,7 +38,7 @@ from host.jsonrpc.messages import (
     Malformed,
     Message,
     Notification,
-    Received,
+    ParsedInput,
     Request,
     Success,
     write,
@@ -50,7 +50,7 @@ from host.protocol.param_headers import METHOD_HEADER
 from host.protocol.stateless import version_of
 from host.protocol.versions import LEGACY, MODERN
 from host.router import Router
-from host.wire.sse import comment
+from host.wire.sse import format_comment
 
 SWEEP_INTERVAL = 5.0
 """Seconds after which at the latest a session keeps no more of its finished streams than it may."""
@@ -134,7 +134,7 @@ class StreamableHttp:
         else:
             raise Rejected(Refusal(400, "expected a request: nothing was asked of the client"))
 
-    async def _take_batch(self, http_request: HttpRequest, received: Received, malformed: Malformed) -> None:
+    async def _take_batch(self, http_request: HttpRequest, received: ParsedInput, malformed: Malformed) -> None:
         """Serve a batch, which is no single message.
 
         Raises:
@@ -271,7 +271,7 @@ class StreamableHttp:
                 await start_response(
                     http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS, SESSION: id}
                 )
-                await send_body(http_request.send, comment("listening"), more=True)
+                await send_body(http_request.send, format_comment("listening"), more=True)
                 nursery.start_soon(session.notify_changes, send)
                 nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
                 nursery.start_soon(cancel_when, session.ended, nursery.cancel_scope)
@@ -312,7 +312,7 @@ def _era_of(http_request: HttpRequest, message: Message | Malformed) -> Era:
             raise _malformed(message)
         return Era.SESSION
     method = None if isinstance(message, Success | Failure) else message.method
-    envelope = None if isinstance(message, Success | Failure) else version_of(message.opened)
+    envelope = None if isinstance(message, Success | Failure) else version_of(message.params_members)
     headers = http_request.headers
     try:
         return era_over_http(

@@ -17,7 +17,7 @@ import trio
 
 from config import Channel
 from host.console.control import open_control_socket
-from host.wire.descent import Peer, announce_host
+from host.wire.descent import PeerProcess, announce_host
 from host.wire.keeper import become_subreaper
 from tests.kit.admin import FakeAdminApi, confirmation, held
 
@@ -42,9 +42,9 @@ class PrintingAdminApi(FakeAdminApi):
             self.present.remove(channel.value)
             print("present", *self.present, flush=True)
 
-    def record_refused_peer(self, peer: Peer, why: str, unrecorded: int) -> None:
+    def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int) -> None:
         super().record_refused_peer(peer, why, unrecorded)
-        print("refused", peer.line[0].name, peer.pid, unrecorded, flush=True)
+        print("refused", peer.lineage[0].name, peer.pid, unrecorded, flush=True)
 
 
 def start_keeper(programs: list[str]) -> subprocess.Popen[bytes]:

@@ -13,7 +13,7 @@ from config import Check, Condition, Consent, KindConsent, Rule
 from host.downstream import reading
 from host.downstream.reading import LARGE_BYTES, MAX_LARGE, MAX_LARGE_PER_CLIENT, QUEUE_TIMEOUT, MessageReader
 from host.errors import TooManyRequests
-from host.jsonrpc.messages import Refusals, Request, read_each
+from host.jsonrpc.messages import MalformedMessages, Request, read_each
 from host.jsonrpc.strict import LIGHT_TOKENS
 from tests.kit import memory
 from tests.kit.asgi import IO, LATEST, open_http_app
@@ -36,10 +36,10 @@ class Slow:
         self.four = threading.Event()
         self._now = 0
 
-    async def run(self, function: Callable[[bytes], Refusals], data: bytes) -> Refusals:
+    async def run(self, function: Callable[[bytes], MalformedMessages], data: bytes) -> MalformedMessages:
         return await trio.to_thread.run_sync(self._check, function, data)
 
-    def _check(self, function: Callable[[bytes], Refusals], data: bytes) -> Refusals:
+    def _check(self, function: Callable[[bytes], MalformedMessages], data: bytes) -> MalformedMessages:
         self.threads.append(threading.current_thread())
         self._now += 1
         self.at_once = max(self.at_once, self._now)

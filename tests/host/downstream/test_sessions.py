@@ -25,7 +25,7 @@ from host.downstream.sessions import (
 )
 from host.jsonrpc.messages import Id, Notification, Request
 from host.memory import Budget, Use, client_owner
-from host.protocol.methods import PROMPTS_CHANGED, TOOLS_CHANGED, UPDATED
+from host.protocol.methods import PROMPTS_CHANGED, RESOURCE_UPDATED, TOOLS_CHANGED
 from host.router import PAGE_SIZE
 from tests.kit.asgi import open_stateless
 from tests.kit.memory import MemoryLink
@@ -286,7 +286,7 @@ def charged(total: int = 1024 * 1024) -> tuple[Budget, StandingStream]:
 
 
 def updated(uri: str, more: str = "") -> Notification:
-    return Notification(UPDATED, Raw(json.dumps({"uri": uri, "more": more}).encode()))
+    return Notification(RESOURCE_UPDATED, Raw(json.dumps({"uri": uri, "more": more}).encode()))
 
 
 def heard(standing: StandingStream) -> list[str]:

@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.jsonrpc.conversation import CANCELLED, Incoming, Outgoing, cancelled, cancelled_id, cancelled_reason
+from host.jsonrpc.conversation import CANCELLED, Incoming, Outgoing, cancel_notification, cancelled_id, cancelled_reason
 from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.outstanding import ABANDONED_SECONDS, BrokenAnswer, OutstandingRequests, PeerError
 from host.wire.link import LinkLost
@@ -127,7 +127,7 @@ class ServingMachine(RuleBasedStateMachine):
     @rule(id=ids)
     def cancel(self, id: Id) -> None:
         meant = [work for at, work in self.open if (type(at), at) == (type(id), id)]
-        found = self.serving.cancelled_by(cancelled(id, "because"))
+        found = self.serving.cancelled_by(cancel_notification(id, "because"))
         assert found == (meant[0] if len(meant) == 1 else None)
         assert (id in self.serving) == bool(meant)
 
@@ -180,9 +180,9 @@ def test_work_may_end_while_all_of_it_is_walked() -> None:
 
 
 def test_the_notice_names_the_request_and_perhaps_the_reason() -> None:
-    assert json.loads(bytes(cancelled("1", None).params or b"")) == {"requestId": "1"}
-    assert json.loads(bytes(cancelled(1, "gone").params or b"")) == {"requestId": 1, "reason": "gone"}
-    assert cancelled(1, None).method == "notifications/cancelled"
+    assert json.loads(bytes(cancel_notification("1", None).params or b"")) == {"requestId": "1"}
+    assert json.loads(bytes(cancel_notification(1, "gone").params or b"")) == {"requestId": 1, "reason": "gone"}
+    assert cancel_notification(1, None).method == "notifications/cancelled"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from host.jsonrpc.messages import (
     MAX_OTHER_SURROGATES,
     MAX_OTHER_TOKENS,
     MAX_SERVER_BATCH,
-    MAX_SURROGATES,
+    MAX_SURROGATE_BYTES,
     PARSE_ERROR,
     ErrorBody,
     Failure,
@@ -152,7 +152,7 @@ def test_a_bomb_is_found_out_in_a_fraction_of_a_second(data: bytes) -> None:
 
 
 HALF = b'{"x":"' + rb"\ud800" * 30_000 + b'"}'
-HALF_TOO_LONG = f"messages of more than {MAX_SURROGATES} bytes hold an escape of half a surrogate pair"
+HALF_TOO_LONG = f"messages of more than {MAX_SURROGATE_BYTES} bytes hold an escape of half a surrogate pair"
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_batch_of_millions_is_refused_before_it_is_made(taker: Taker) -> None:
 
 
 def test_the_messages_of_a_batch_together_are_bounded_as_one_message_is_that_holds_half_characters() -> None:
-    half = b'{"x":"' + rb"\ud800" * (MAX_SURROGATES // 15) + b'"}'
+    half = b'{"x":"' + rb"\ud800" * (MAX_SURROGATE_BYTES // 15) + b'"}'
     answer, request, told = b'"result":%b,"id":7' % half, b'"method":"m","id":8,"params":%b' % half, b'"method":"n"'
     items = [b'{"jsonrpc":"2.0",%b}' % each for each in (answer, answer, answer, request, told)]
     found = read_batch(b"[" + b" , ".join(items) + b"]")

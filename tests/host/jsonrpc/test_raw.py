@@ -16,7 +16,7 @@ from host.jsonrpc.raw import (
     is_json,
     is_object,
     items,
-    may_spell,
+    may_contain_word,
     members,
     one_line,
     pick,
@@ -265,8 +265,8 @@ def test_a_value_is_decoded_whole() -> None:
     ],
 )
 def test_what_need_not_be_opened_is_not(text: bytes, may: bool) -> None:
-    assert may_spell(text, "a/b", "de") is may
-    assert may_spell(Raw(text), "a/b", "de") is may
+    assert may_contain_word(text, "a/b", "de") is may
+    assert may_contain_word(Raw(text), "a/b", "de") is may
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_what_need_not_be_opened_is_not(text: bytes, may: bool) -> None:
     [(b'"\\n\\/\\ud83d"', False), (b'"\\u0061"', True), (b'"\\u005F"', True), (b'"ab"', True), (b'"a"', False)],
 )
 def test_only_letters_by_number_hide_a_word_without_a_slash(text: bytes, may: bool) -> None:
-    assert may_spell(text, "ab") is may
+    assert may_contain_word(text, "ab") is may
 
 
 def test_an_object_is_known_by_its_first_character() -> None:

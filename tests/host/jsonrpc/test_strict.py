@@ -18,11 +18,11 @@ from host.jsonrpc.strict import (
     MAX_DEPTH,
     MAX_DIGITS,
     MAX_TOKENS,
+    count_tokens,
     flaw,
     has_more_tokens,
     is_heavy,
     pieces,
-    tokens,
 )
 from tests.kit.bodies import ARGUMENTS, LONGEST, call
 from tests.kit.cost import least_cost
@@ -140,7 +140,7 @@ def test_what_is_at_a_limit_has_no_flaw(text: bytes, blanks: int) -> None:
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_two_hundred_thousand_structural_characters_are_legal(more: int) -> None:
     data = b"[" + b",".join([b"1"] * (MAX_TOKENS + more)) + b"]"
-    assert tokens(data) == MAX_TOKENS + more
+    assert count_tokens(data) == MAX_TOKENS + more
     assert (flaw(data) is None) == (more <= 0)
 
 

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from host.protocol.abilities import APPS_EXTENSION, NO_ABILITIES, TASKS_EXTENSION, Abilities, abilities_of, objects
+from host.protocol.abilities import (
+    APPS_EXTENSION,
+    NO_ABILITIES,
+    TASKS_EXTENSION,
+    Abilities,
+    abilities_of,
+    object_members,
+)
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, Revision
 
 REVISIONS = [*LEGACY.values(), LATEST]
@@ -79,7 +86,7 @@ def test_what_a_client_takes_is_its_revisions() -> None:
     assert [each.resource_links for each in found] == [False, False, True, True, True]
     assert [each.structured_content for each in found] == [False, False, True, True, True]
     assert [each.free_structure for each in found] == [False, False, False, False, True]
-    assert [each.takes_everything for each in found] == [False, False, False, False, True]
+    assert [each.needs_no_downgrade for each in found] == [False, False, False, False, True]
     assert [each.choice_schemas for each in found] == [False, False, False, True, True]
 
 
@@ -112,13 +119,13 @@ def test_an_extension_that_is_no_object_is_not_declared(wrong: object) -> None:
 
 
 def test_what_is_declared_is_an_object() -> None:
-    found = objects(Raw(b'{"a":{},"b":[],"c":null,"d": {"e":1}}'))
+    found = object_members(Raw(b'{"a":{},"b":[],"c":null,"d": {"e":1}}'))
     assert {name: bytes(each) for name, each in found.items()} == {"a": b"{}", "d": b'{"e":1}'}
-    assert objects(Raw(b"[]")) == {}
+    assert object_members(Raw(b"[]")) == {}
 
 
 def test_without_a_handshake_nothing_is_asked_and_everything_taken() -> None:
-    assert NO_ABILITIES.takes_everything
+    assert NO_ABILITIES.needs_no_downgrade
     assert not any(getattr(NO_ABILITIES, name) for name in (*ASKED, "choice_schemas", "tasks", "retries", "apps"))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from host.protocol.abilities import NO_ABILITIES, Abilities, abilities_of
-from host.protocol.downgrade import fit_definition, fit_result
+from host.protocol.downgrade import downgrade_definition, downgrade_result
 from host.protocol.versions import LATEST as STATELESS
 from host.protocol.versions import LEGACY
 
@@ -24,7 +24,7 @@ LATEST, JUNE, MARCH, FIRST = (
 
 
 def fitted(result: bytes, abilities: Abilities = FIRST, method: str = "tools/call") -> bytes:
-    return bytes(fit_result(method, Raw(result), abilities))
+    return bytes(downgrade_result(method, Raw(result), abilities))
 
 
 LINK = b'{"type":"resource_link","name":"Log","uri":"gh+file:///l","mimeType":"text/plain"}'
@@ -146,8 +146,8 @@ def test_no_structure_is_no_loss() -> None:
 def test_structure_of_any_type_reaches_those_who_know_it(structure: bytes) -> None:
     """(rule 62)"""
     result = Raw(b'{ "content":[],"structuredContent": %b }' % structure)
-    assert fit_result("tools/call", result, FREE) is result
-    assert fit_result("tools/call", result, NO_ABILITIES) is result
+    assert downgrade_result("tools/call", result, FREE) is result
+    assert downgrade_result("tools/call", result, NO_ABILITIES) is result
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_structure_that_is_an_object_keeps_every_byte(result: bytes, abilities: 
 @pytest.mark.parametrize("abilities", [LATEST, JUNE, NO_ABILITIES])
 def test_who_takes_everything_gets_every_byte(abilities: Abilities) -> None:
     result = Raw(EVERYTHING)
-    assert fit_result("tools/call", result, abilities) is result
+    assert downgrade_result("tools/call", result, abilities) is result
 
 
 @pytest.mark.parametrize(
@@ -258,22 +258,22 @@ TOOL = b'{"name":"t","execution":{"taskSupport":"optional"},"inputSchema":{"type
 
 def test_no_tool_offers_tasks() -> None:
     """(rule 60)"""
-    found = fit_definition(TOOL, structured=True)
+    found = downgrade_definition(TOOL, structured=True)
     assert found == b'{"name":"t","inputSchema":{"type": "object"},"outputSchema":{"x": 1.0}}'
     escaped = TOOL.replace(b'"execution"', b'"\\u0065xecution"')
-    assert fit_definition(escaped, structured=True) == found
+    assert downgrade_definition(escaped, structured=True) == found
 
 
 def test_a_tool_promises_no_structure_to_those_who_do_not_know_it() -> None:
     """(rule 61)"""
-    assert fit_definition(TOOL, structured=False) == b'{"name":"t","inputSchema":{"type": "object"}}'
+    assert downgrade_definition(TOOL, structured=False) == b'{"name":"t","inputSchema":{"type": "object"}}'
 
 
 @pytest.mark.parametrize("structured", [True, False])
 def test_who_is_served_tasks_is_told_which_tools_take_them(structured: bool) -> None:
     """(rule 60)"""
     expected = TOOL if structured else TOOL.replace(b',"outputSchema":{"x": 1.0}', b"")
-    assert fit_definition(TOOL, structured=structured, tasks=True) == expected
+    assert downgrade_definition(TOOL, structured=structured, tasks=True) == expected
 
 
 def output(schema: bytes) -> bytes:
@@ -296,17 +296,17 @@ def test_a_tool_promises_objects_to_those_who_know_nothing_else(schema: bytes) -
     """(rule 62)"""
     raw = output(schema)
     without = b'{"name":"t","inputSchema":{"type": "object"}}'
-    assert fit_definition(raw, structured=True, free=False) == without
-    assert fit_definition(raw.replace(b'"output', b'"\\u006futput'), structured=True, free=False) == without
-    assert fit_definition(raw, structured=True, free=True) is raw
-    assert fit_definition(raw, structured=False, free=True) == without
+    assert downgrade_definition(raw, structured=True, free=False) == without
+    assert downgrade_definition(raw.replace(b'"output', b'"\\u006futput'), structured=True, free=False) == without
+    assert downgrade_definition(raw, structured=True, free=True) is raw
+    assert downgrade_definition(raw, structured=False, free=True) == without
 
 
 @pytest.mark.parametrize("schema", [b'{"type": "object"}', b'{"x":[],"type":"\\u006fbject"}'])
 def test_a_promise_of_objects_is_kept(schema: bytes) -> None:
     """(rule 62)"""
     raw = output(schema)
-    assert fit_definition(raw, structured=True, free=False) is raw
+    assert downgrade_definition(raw, structured=True, free=False) is raw
 
 
 @pytest.mark.parametrize(
@@ -319,5 +319,5 @@ def test_a_promise_of_objects_is_kept(schema: bytes) -> None:
 )
 @pytest.mark.parametrize("structured", [True, False])
 def test_a_definition_with_nothing_to_lose_keeps_every_byte(raw: bytes, structured: bool) -> None:
-    assert fit_definition(raw, structured=structured) is raw
-    assert fit_definition(raw, structured=structured, free=False, tasks=True) is raw
+    assert downgrade_definition(raw, structured=structured) is raw
+    assert downgrade_definition(raw, structured=structured, free=False, tasks=True) is raw

@@ -236,8 +236,8 @@ def test_an_offer_names_the_kinds_that_can_be_listed(capabilities: object, kinds
     ],
 )
 def test_an_offer_says_whether_single_resources_can_be_watched(resources: object, subscribes: bool) -> None:
-    assert read_initialize_result(answered(capabilities={"resources": resources})).subscribes is subscribes
-    assert not read_initialize_result(answered()).subscribes
+    assert read_initialize_result(answered(capabilities={"resources": resources})).has_subscriptions is subscribes
+    assert not read_initialize_result(answered()).has_subscriptions
 
 
 @pytest.mark.parametrize(("capabilities", "logs"), [({"logging": {}}, True), ({"logging": True}, False), ({}, False)])

@@ -11,14 +11,14 @@ from msgspec import Raw
 
 from host.jsonrpc.raw import encode_object, members
 from host.protocol.links import rename_in_content, rename_in_result, rename_page, without_pages
-from host.protocol.methods import CALL, GET, READ, Method
+from host.protocol.methods import PROMPTS_GET, RESOURCES_READ, TOOLS_CALL, Method
 
 
 def outward(uri: str) -> str:
     return f"gh+{uri}"
 
 
-def renamed(result: bytes, places: tuple[tuple[str, ...], ...] = CALL.links) -> bytes:
+def renamed(result: bytes, places: tuple[tuple[str, ...], ...] = TOOLS_CALL.links) -> bytes:
     return bytes(rename_in_result(Raw(result), places, outward))
 
 
@@ -31,29 +31,37 @@ EMBEDDED_OUT = b'{"type":"resource","resource":{"text":"t\\u00e9","uri":"gh+x://
 @pytest.mark.parametrize(
     ("places", "result", "expected"),
     [
-        (CALL.links, b'{"content":[%b]}' % LINK, b'{"content":[%b]}' % LINKED),
-        (CALL.links, b'{"content":[1,%b,null]}' % EMBEDDED, b'{"content":[1,%b,null]}' % EMBEDDED_OUT),
-        (READ.links, b'{"contents":[{"uri":"x://3","text":"\\/"}]}', b'{"contents":[{"uri":"gh+x://3","text":"\\/"}]}'),
+        (TOOLS_CALL.links, b'{"content":[%b]}' % LINK, b'{"content":[%b]}' % LINKED),
+        (TOOLS_CALL.links, b'{"content":[1,%b,null]}' % EMBEDDED, b'{"content":[1,%b,null]}' % EMBEDDED_OUT),
         (
-            GET.links,
+            RESOURCES_READ.links,
+            b'{"contents":[{"uri":"x://3","text":"\\/"}]}',
+            b'{"contents":[{"uri":"gh+x://3","text":"\\/"}]}',
+        ),
+        (
+            PROMPTS_GET.links,
             b'{"messages":[{"role":"user","content":%b},{"role":"user"}],"description":"d"}' % EMBEDDED,
             b'{"messages":[{"role":"user","content":%b},{"role":"user"}],"description":"d"}' % EMBEDDED_OUT,
         ),
-        (CALL.links, b'{"_meta":{"ui":{"resourceUri":"ui://p"}}}', b'{"_meta":{"ui":{"resourceUri":"gh+ui://p"}}}'),
-        (CALL.links, b'{"_meta":{"ui/resourceUri":"ui://p"}}', b'{"_meta":{"ui/resourceUri":"gh+ui://p"}}'),
-        (CALL.links, b'{"_meta":{"ui\\/resourceUri":"ui://p"}}', b'{"_meta":{"ui/resourceUri":"gh+ui://p"}}'),
         (
-            CALL.links,
+            TOOLS_CALL.links,
+            b'{"_meta":{"ui":{"resourceUri":"ui://p"}}}',
+            b'{"_meta":{"ui":{"resourceUri":"gh+ui://p"}}}',
+        ),
+        (TOOLS_CALL.links, b'{"_meta":{"ui/resourceUri":"ui://p"}}', b'{"_meta":{"ui/resourceUri":"gh+ui://p"}}'),
+        (TOOLS_CALL.links, b'{"_meta":{"ui\\/resourceUri":"ui://p"}}', b'{"_meta":{"ui/resourceUri":"gh+ui://p"}}'),
+        (
+            TOOLS_CALL.links,
             b'{"_meta":{"ui":{"r\\u0065source\\u0055ri":"ui://p"}}}',
             b'{"_meta":{"ui":{"resourceUri":"gh+ui://p"}}}',
         ),
         (
-            CALL.links,
+            TOOLS_CALL.links,
             b'{"_meta":{"ui/resourceUri":"ui://p","ui":5}}',
             b'{"_meta":{"ui/resourceUri":"gh+ui://p","ui":5}}',
         ),
-        (CALL.links, b'{"content":[{"\\u0075ri":"x://1"}]}', b'{"content":[{"uri":"gh+x://1"}]}'),
-        (CALL.links, b'{"content":[{"uri":"x:\\/\\/1"}]}', b'{"content":[{"uri":"gh+x://1"}]}'),
+        (TOOLS_CALL.links, b'{"content":[{"\\u0075ri":"x://1"}]}', b'{"content":[{"uri":"gh+x://1"}]}'),
+        (TOOLS_CALL.links, b'{"content":[{"uri":"x:\\/\\/1"}]}', b'{"content":[{"uri":"gh+x://1"}]}'),
     ],
 )
 def test_a_uri_that_names_a_resource_is_renamed(
@@ -149,18 +157,22 @@ def test_renaming_agrees_with_a_whole_parser(blocks: list[dict[str, object]], es
     ("method", "result", "left"),
     [
         (
-            CALL,
+            TOOLS_CALL,
             b'{"content":[{"type":"resource","resource":{"uri":"UI://x","text":"<b>"}},{"type":"text","text":"ui://"}]}',
             b'{"content":[{"type":"text","text":"%b"},{"type":"text","text":"ui://"}]}',
         ),
         (
-            CALL,
+            TOOLS_CALL,
             b'{"content":[{"type":"resource_link","uri":"ui:\\/\\/y","name":"n"}],"_meta":{"ui":{"resourceUri":"u"}}}',
             b'{"content":[{"type":"text","text":"%b"}],"_meta":{}}',
         ),
-        (READ, b'{"contents":[{"uri":"ui://x","text":"<b>"}]}', b'{"contents":[{"uri":"ui://x","text":"%b"}]}'),
         (
-            GET,
+            RESOURCES_READ,
+            b'{"contents":[{"uri":"ui://x","text":"<b>"}]}',
+            b'{"contents":[{"uri":"ui://x","text":"%b"}]}',
+        ),
+        (
+            PROMPTS_GET,
             b'{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"ui://x","text":"<b>"}}}]}',
             b'{"messages":[{"role":"user","content":{"type":"text","text":"%b"}}]}',
         ),
@@ -174,7 +186,7 @@ def test_a_result_can_be_had_without_pages(method: Method, result: bytes, left: 
 
 def test_a_result_without_pages_keeps_its_bytes() -> None:
     result = Raw(b'{"content": [ {"type":"text","text":"see ui://x"} ]}')
-    assert without_pages(result, CALL.links) is result
+    assert without_pages(result, TOOLS_CALL.links) is result
 
 
 def test_the_page_that_one_host_knows_by_another_name_is_renamed_too() -> None:
@@ -182,4 +194,6 @@ def test_the_page_that_one_host_knows_by_another_name_is_renamed_too() -> None:
     found = {"_meta": Raw(b'{"openai/outputTemplate":"ui://w","x":1}')}
     assert rename_page(found, outward)
     assert bytes(found["_meta"]) == b'{"openai/outputTemplate":"gh+ui://w","x":1}'
-    assert bytes(without_pages(Raw(b'{"_meta":{"openai/outputTemplate":"ui://w"}}'), CALL.links)) == b'{"_meta":{}}'
+    assert (
+        bytes(without_pages(Raw(b'{"_meta":{"openai/outputTemplate":"ui://w"}}'), TOOLS_CALL.links)) == b'{"_meta":{}}'
+    )

@@ -6,22 +6,30 @@ import pytest
 
 from host.errors import InvalidParams
 from host.jsonrpc.raw import encode_object, members
-from host.protocol.methods import COMPLETE, LISTING_BY_METHOD, LISTINGS, TARGETED, Kind, target_of, with_target
+from host.protocol.methods import (
+    COMPLETION_COMPLETE,
+    LIST_METHOD_BY_NAME,
+    LIST_METHODS,
+    TARGETED,
+    Kind,
+    target_of,
+    with_target,
+)
 
 
 def test_every_kind_is_listed_by_one_method() -> None:
-    assert {kind: (each.method, each.member, each.key, each.capability) for kind, each in LISTINGS.items()} == {
+    assert {kind: (each.method, each.member, each.key, each.capability) for kind, each in LIST_METHODS.items()} == {
         Kind.TOOL: ("tools/list", "tools", "name", "tools"),
         Kind.RESOURCE: ("resources/list", "resources", "uri", "resources"),
         Kind.TEMPLATE: ("resources/templates/list", "resourceTemplates", "uriTemplate", "resources"),
         Kind.PROMPT: ("prompts/list", "prompts", "name", "prompts"),
     }
-    assert {each.kind: each for each in LISTING_BY_METHOD.values()} == LISTINGS
-    assert all(name == each.method for name, each in LISTING_BY_METHOD.items())
+    assert {each.kind: each for each in LIST_METHOD_BY_NAME.values()} == LIST_METHODS
+    assert all(name == each.method for name, each in LIST_METHOD_BY_NAME.items())
 
 
 def test_templates_change_together_with_resources() -> None:
-    assert {kind: each.changed for kind, each in LISTINGS.items()} == {
+    assert {kind: each.list_changed for kind, each in LIST_METHODS.items()} == {
         Kind.TOOL: "notifications/tools/list_changed",
         Kind.RESOURCE: "notifications/resources/list_changed",
         Kind.TEMPLATE: "notifications/resources/list_changed",
@@ -47,9 +55,9 @@ def test_every_method_that_reaches_an_entry_has_one_row() -> None:
         ("tools/call", b'{"arguments":{"name":"b"},"name":"a"}', (Kind.TOOL, "a")),
         ("resources/read", b'{"uri":"x://y"}', (Kind.RESOURCE, "x://y")),
         ("prompts/get", b'{"name":""}', (Kind.PROMPT, "")),
-        (COMPLETE, b'{"ref":{"type":"ref/prompt","name":"a","uri":"u"}}', (Kind.PROMPT, "a")),
-        (COMPLETE, b'{"ref":{"uri":"u","type":"ref/resource"}}', (Kind.RESOURCE, "u")),
-        (COMPLETE, b'{"ref":{"type":"ref\\/resource","uri":"u"}}', (Kind.RESOURCE, "u")),
+        (COMPLETION_COMPLETE, b'{"ref":{"type":"ref/prompt","name":"a","uri":"u"}}', (Kind.PROMPT, "a")),
+        (COMPLETION_COMPLETE, b'{"ref":{"uri":"u","type":"ref/resource"}}', (Kind.RESOURCE, "u")),
+        (COMPLETION_COMPLETE, b'{"ref":{"type":"ref\\/resource","uri":"u"}}', (Kind.RESOURCE, "u")),
     ],
 )
 def test_the_target_of_a_request(method: str, params: bytes, found: tuple[Kind, str]) -> None:
@@ -67,15 +75,15 @@ def test_the_target_of_a_request(method: str, params: bytes, found: tuple[Kind, 
         ("tools/call", b'{"name":"\\ud800"}'),
         ("resources/read", b'{"name":"a"}'),
         ("prompts/get", b'{"name":true}'),
-        (COMPLETE, b"{}"),
-        (COMPLETE, b'{"ref":"ref/prompt"}'),
-        (COMPLETE, b'{"ref":{}}'),
-        (COMPLETE, b'{"ref":{"type":1,"name":"a"}}'),
-        (COMPLETE, b'{"ref":{"type":"ref/tool","name":"a"}}'),
-        (COMPLETE, b'{"ref":{"type":"ref/prompt"}}'),
-        (COMPLETE, b'{"ref":{"type":"ref/prompt","uri":"u"}}'),
-        (COMPLETE, b'{"ref":{"type":"ref/prompt","name":1}}'),
-        (COMPLETE, b'{"ref":null}'),
+        (COMPLETION_COMPLETE, b"{}"),
+        (COMPLETION_COMPLETE, b'{"ref":"ref/prompt"}'),
+        (COMPLETION_COMPLETE, b'{"ref":{}}'),
+        (COMPLETION_COMPLETE, b'{"ref":{"type":1,"name":"a"}}'),
+        (COMPLETION_COMPLETE, b'{"ref":{"type":"ref/tool","name":"a"}}'),
+        (COMPLETION_COMPLETE, b'{"ref":{"type":"ref/prompt"}}'),
+        (COMPLETION_COMPLETE, b'{"ref":{"type":"ref/prompt","uri":"u"}}'),
+        (COMPLETION_COMPLETE, b'{"ref":{"type":"ref/prompt","name":1}}'),
+        (COMPLETION_COMPLETE, b'{"ref":null}'),
     ],
 )
 def test_a_target_that_cannot_be_read_is_the_callers_mistake(method: str, params: bytes) -> None:
@@ -89,12 +97,12 @@ def test_a_target_that_cannot_be_read_is_the_callers_mistake(method: str, params
         ("tools/call", b'{"a": 1.0,"name":"x","z":"\\/"}', b'{"a":1.0,"name":"n\\"w","z":"\\/"}'),
         ("resources/read", b'{"uri":"x"}', b'{"uri":"n\\"w"}'),
         (
-            COMPLETE,
+            COMPLETION_COMPLETE,
             b'{"ref":{"type":"ref\\/prompt","name":"x","title": 1.0},"argument":{"name":"x"}}',
             b'{"ref":{"type":"ref\\/prompt","name":"n\\"w","title":1.0},"argument":{"name":"x"}}',
         ),
         (
-            COMPLETE,
+            COMPLETION_COMPLETE,
             b'{"ref":{"name":"x","type":"ref/resource","uri":"x"}}',
             b'{"ref":{"name":"x","type":"ref/resource","uri":"n\\"w"}}',
         ),

@@ -17,7 +17,7 @@ from host.errors import InvalidParams
 from host.jsonrpc.raw import encode_object, members
 from host.protocol.mrtr import (
     MAX_KEYS,
-    RETRIED,
+    RETRIABLE_METHODS,
     InputRequests,
     Retry,
     elicitation_cancelled,
@@ -32,7 +32,7 @@ FORM = b'{"mode":"form","message":"Who?" ,"requestedSchema":{"type":"object","pr
 
 def test_three_methods_may_ask_for_more() -> None:
     """(rule 78)"""
-    assert {"tools/call", "prompts/get", "resources/read"} == RETRIED
+    assert {"tools/call", "prompts/get", "resources/read"} == RETRIABLE_METHODS
 
 
 # What servers ask for

@@ -29,7 +29,9 @@ def test_an_offer_is_read() -> None:
     found = negotiated_server(
         LATEST, raw({"tools": {}, "logging": {}}), raw("Read first."), raw({"name": "gh", "version": "3"})
     )
-    assert found == NegotiatedServer(LATEST, frozenset({"tools", "logging"}), "Read first.", "gh 3", subscribes=False)
+    assert found == NegotiatedServer(
+        LATEST, frozenset({"tools", "logging"}), "Read first.", "gh 3", has_subscriptions=False
+    )
     assert found.has_logging
     assert [kind for kind in Kind if found.has_capability(kind)] == [Kind.TOOL]
 
@@ -52,11 +54,11 @@ def test_changes_are_announced_by_those_that_say_so(revision: Revision) -> None:
         {"tools": {"listChanged": True}, "prompts": {"listChanged": "true"}, "resources": {"listChanged": False}},
         revision,
     )
-    assert found.announces == {"tools"}
+    assert found.list_changed == {"tools"}
     found = offered({"prompts": {"listChanged": True}, "resources": {"listChanged": True, "subscribe": True}}, revision)
-    assert found.announces == {"prompts", "resources"}
-    assert found.subscribes
-    assert offered({"logging": {"listChanged": True}}, revision).announces == frozenset()
+    assert found.list_changed == {"prompts", "resources"}
+    assert found.has_subscriptions
+    assert offered({"logging": {"listChanged": True}}, revision).list_changed == frozenset()
 
 
 def test_completions_are_tried_where_they_cannot_be_declared() -> None:
@@ -125,4 +127,4 @@ VALUES = st.recursive(
 def test_no_capability_is_worth_an_error(capabilities: dict[str, object], revision: Revision) -> None:
     found = offered(capabilities, revision)
     assert found.capabilities == {name for name, each in capabilities.items() if isinstance(each, dict)}
-    assert found.announces <= found.capabilities
+    assert found.list_changed <= found.capabilities

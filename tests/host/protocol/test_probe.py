@@ -20,7 +20,7 @@ from host.protocol.probe import (
     verdict_of_error,
     verdict_of_result,
 )
-from host.protocol.stateless import discovery
+from host.protocol.stateless import discover_result
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN
 
 OLD, NEW = LATEST_LEGACY.name, LATEST.name
@@ -48,7 +48,7 @@ def test_a_version_that_both_speak_is_the_end_of_asking() -> None:
 
 
 def test_colonnade_would_find_itself() -> None:
-    verdict = verdict_of_result(discovery("1.2", None))
+    verdict = verdict_of_result(discover_result("1.2", None))
     assert isinstance(verdict, Stateless)
     assert verdict.negotiated.server == "colonnade 1.2"
 

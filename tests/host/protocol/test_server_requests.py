@@ -17,20 +17,20 @@ from host.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, write
 from host.jsonrpc.raw import encode, encode_object
 from host.protocol.abilities import NO_ABILITIES, Abilities, abilities_of
 from host.protocol.server_requests import (
-    COMPLETE_NOTICE,
     ELICIT,
+    ELICITATION_COMPLETE,
     LIST_ROOTS,
     METHODS,
     SAMPLE,
     ServerRequest,
     ServerRequestRejected,
     adapt,
+    adapt_url_elicitations,
     capability_of,
-    completed_id,
-    completion,
+    completed_elicitation_id,
+    elicitation_complete,
     elicitation_id,
     elicitation_params_of,
-    fit_elicitations,
     server_request_of,
     stateless_form,
     urls_required,
@@ -484,15 +484,15 @@ def test_a_page_is_known_by_another_id() -> None:
 )
 def test_a_notice_names_the_page_that_is_done_or_nothing(params: bytes | None, id: str | None) -> None:
     """(rule 76)"""
-    assert completed_id(None if params is None else Raw(params)) == id
+    assert completed_elicitation_id(None if params is None else Raw(params)) == id
 
 
 def test_a_notice_is_made_with_the_clients_id() -> None:
     """(rule 76)"""
-    notice = completion("c9")
+    notice = elicitation_complete("c9")
     found = mcp.types.ElicitCompleteNotification.model_validate_json(write(notice), by_name=False)
-    assert (notice.method, found.params.elicitation_id) == (COMPLETE_NOTICE, "c9")
-    more = completion("c9", Raw(b'{"a": 1.0,"elicitationId":"e1","_meta":{ }}'))
+    assert (notice.method, found.params.elicitation_id) == (ELICITATION_COMPLETE, "c9")
+    more = elicitation_complete("c9", Raw(b'{"a": 1.0,"elicitationId":"e1","_meta":{ }}'))
     assert bytes(more.params or b"") == b'{"a":1.0,"elicitationId":"c9","_meta":{ }}'
 
 
@@ -520,7 +520,7 @@ REQUIRED = (
 
 def test_every_page_of_a_refusal_gets_its_id() -> None:
     """And says who asks (rule 73, rule 76)."""
-    renamed = fit_elicitations(Raw(REQUIRED % PAGE), lambda id: f"c-{id}", "gh")
+    renamed = adapt_url_elicitations(Raw(REQUIRED % PAGE), lambda id: f"c-{id}", "gh")
     assert renamed is not None
     expected = REQUIRED % PAGE.replace(b'"e1"', b'"c-e1"').replace(b'"Sign in"', b'"[gh] Sign in"')
     expected = expected.replace(b'"e2"', b'"c-e2"').replace(b'"n": ', b'"n":').replace(b'"m"', b'"[gh] m"')
@@ -542,7 +542,7 @@ NO_PAGES = [
 
 @pytest.mark.parametrize("data", NO_PAGES)
 def test_a_refusal_of_another_shape_is_not_renamed(data: bytes | None) -> None:
-    assert fit_elicitations(None if data is None else Raw(data), str.upper, "gh") is None
+    assert adapt_url_elicitations(None if data is None else Raw(data), str.upper, "gh") is None
     assert urls_required(None if data is None else Raw(data)) == []
 
 
@@ -552,13 +552,13 @@ def test_a_person_is_sent_to_pages_only(url: bytes) -> None:
     page = PAGE.replace(b"https://x.example/", url)
     with pytest.raises(ServerRequestRejected, match="http or https"):
         server_request_of(ELICIT, Raw(page))
-    assert fit_elicitations(Raw(REQUIRED % page), str.upper, "gh") is None
+    assert adapt_url_elicitations(Raw(REQUIRED % page), str.upper, "gh") is None
 
 
 def test_what_goes_wrong_in_naming_is_not_hidden() -> None:
     names: dict[str, str] = {}
     with pytest.raises(KeyError):
-        fit_elicitations(Raw(REQUIRED % PAGE), names.__getitem__, "gh")
+        adapt_url_elicitations(Raw(REQUIRED % PAGE), names.__getitem__, "gh")
 
 
 def test_the_pages_of_a_refusal_in_prose() -> None:

@@ -20,16 +20,16 @@ from host.protocol.stateless import (
     STALE,
     Freshness,
     StatedEnvelope,
+    common_freshness,
     complete_result,
     discover_params,
-    discovery,
+    discover_result,
     envelope,
-    freshest_common,
     freshness_of,
     has_envelope,
-    kind_of,
     read_discovery,
     read_stated,
+    result_type_of,
     strip_hop_fields,
     version_of,
     with_envelope,
@@ -290,11 +290,11 @@ def test_what_is_no_json_number_is_no_time() -> None:
 
 def test_what_is_made_of_several_is_as_fresh_as_the_stalest() -> None:
     """(rule 95)"""
-    assert freshest_common([]) == STALE == Freshness(0, False)
-    assert freshest_common([Freshness(5, True)]) == Freshness(5, True)
-    assert freshest_common(iter([Freshness(5, True), Freshness(3, True)])) == Freshness(3, True)
-    assert freshest_common([Freshness(5, True), Freshness(9, False)]) == Freshness(5, False)
-    assert freshest_common([Freshness(5, True), STALE]) == STALE
+    assert common_freshness([]) == STALE == Freshness(0, False)
+    assert common_freshness([Freshness(5, True)]) == Freshness(5, True)
+    assert common_freshness(iter([Freshness(5, True), Freshness(3, True)])) == Freshness(3, True)
+    assert common_freshness([Freshness(5, True), Freshness(9, False)]) == Freshness(5, False)
+    assert common_freshness([Freshness(5, True), STALE]) == STALE
 
 
 # What a result carries
@@ -380,7 +380,7 @@ def test_no_member_is_there_twice_however_it_is_spelled(result: bytes) -> None:
     ],
 )
 def test_the_kind_of_a_result(result: bytes, kind: str) -> None:
-    assert kind_of(Raw(result)) == kind
+    assert result_type_of(Raw(result)) == kind
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_what_is_put_on_comes_off_again(
     whole = complete_result(method, Raw(text), "1.2", Freshness(5, True))
     assert next(iter(read(whole))) == "resultType"
     assert read(whole)["_meta"] == {**(meta or {}), SERVER: US}
-    assert kind_of(whole) == "complete"
+    assert result_type_of(whole) == "complete"
     assert freshness_of(whole) == (Freshness(5, True) if method in CACHEABLE else STALE)
     assert read(strip_hop_fields(whole)) == found
 
@@ -440,7 +440,7 @@ def test_what_is_put_on_comes_off_again(
 
 def test_colonnade_says_what_it_is() -> None:
     """(rule 14)"""
-    whole = read(complete_result("server/discover", discovery("1.2", "Be kind."), "1.2"))
+    whole = read(complete_result("server/discover", discover_result("1.2", "Be kind."), "1.2"))
     assert whole == {
         "resultType": "complete",
         "ttlMs": 0,
@@ -462,7 +462,7 @@ def test_colonnade_says_what_it_is() -> None:
 
 def test_tasks_are_named_as_nothing_but_an_extension() -> None:
     """(rule 92)"""
-    found = read(discovery("1.2", None))
+    found = read(discover_result("1.2", None))
     assert "instructions" not in found
     assert "tasks" not in found["capabilities"]
     assert f"{IO}tasks" in found["capabilities"]["extensions"]
@@ -487,16 +487,20 @@ def test_a_discovery_is_an_offer() -> None:
         )
     )
     assert found.versions == (LATEST.name, "2025-11-25")
-    assert found.offer is not None
-    assert (found.offer.revision, found.offer.server, found.offer.instructions) == (LATEST, "gh 3", "Read first.")
-    assert found.offer.runs_tasks
-    assert not found.offer.has_completions
-    assert found.offer.announces == {"tools"}
+    assert found.negotiated is not None
+    assert (found.negotiated.revision, found.negotiated.server, found.negotiated.instructions) == (
+        LATEST,
+        "gh 3",
+        "Read first.",
+    )
+    assert found.negotiated.runs_tasks
+    assert not found.negotiated.has_completions
+    assert found.negotiated.list_changed == {"tools"}
 
 
 def test_a_discovery_without_a_shared_version_is_none() -> None:
     found = read_discovery(raw({"supportedVersions": ["2025-11-25"], "capabilities": {}}))
-    assert (found.offer, found.versions) == (None, ("2025-11-25",))
+    assert (found.negotiated, found.versions) == (None, ("2025-11-25",))
 
 
 @pytest.mark.parametrize(

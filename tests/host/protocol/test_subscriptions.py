@@ -21,12 +21,12 @@ from host.protocol.subscriptions import (
     Filter,
     acknowledged,
     acknowledgement,
-    farewell,
     filter_of,
     listen_params,
+    listen_result,
     subscription_of,
-    tagged,
-    untagged,
+    with_subscription_id,
+    without_subscription_id,
 )
 
 NOTHING = Filter(frozenset(), (), ())
@@ -156,7 +156,9 @@ def test_what_cannot_be_read_is_not_granted(params: bytes | None, expected: Filt
 )
 def test_a_notice_says_which_subscription_it_is_for(params: bytes | None, expected: bytes) -> None:
     """And keeps everything else (rule 86)."""
-    notice = tagged(Notification("notifications/resources/updated", None if params is None else Raw(params)), 9)
+    notice = with_subscription_id(
+        Notification("notifications/resources/updated", None if params is None else Raw(params)), 9
+    )
     assert notice.method == "notifications/resources/updated"
     assert bytes(notice.params or b"") == expected % KEY
     assert subscription_of(notice) == 9
@@ -197,12 +199,12 @@ def test_behind_us_nobody_sees_the_subscription(params: bytes, expected: bytes) 
     """(rule 51)"""
     before = members(params)
     kept = dict(before)
-    assert bytes(encode_object(untagged(before))) == expected
+    assert bytes(encode_object(without_subscription_id(before))) == expected
     assert before == kept
 
 
 @pytest.mark.parametrize("id", [9, "9"])
 def test_a_subscription_ends_with_an_empty_result(id: Id) -> None:
     """That names it with an id of the same type (rule 86)."""
-    found = json.loads(bytes(farewell(id)))
+    found = json.loads(bytes(listen_result(id)))
     assert found == {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": id}}

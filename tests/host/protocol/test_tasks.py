@@ -44,8 +44,8 @@ from host.protocol.tasks import (
     task_id_of,
     task_list,
     task_params,
+    task_request_of,
     task_support,
-    task_wanted,
     update_params,
     with_related_task,
     with_task,
@@ -337,7 +337,7 @@ def test_a_status_without_what_it_calls_for_is_not_written(status: Status) -> No
     ],
 )
 def test_a_call_says_whether_it_wants_to_be_a_task(task: bytes | None, expected: TaskRequest | None) -> None:
-    assert task_wanted(raws(name=b'"t"') if task is None else raws(task=task)) == expected
+    assert task_request_of(raws(name=b'"t"') if task is None else raws(task=task)) == expected
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_call_says_whether_it_wants_to_be_a_task(task: bytes | None, expected:
 )
 def test_a_wish_that_is_none_is_the_callers_mistake(task: bytes) -> None:
     with pytest.raises(InvalidParams, match="task"):
-        task_wanted(raws(task=task))
+        task_request_of(raws(task=task))
 
 
 def test_a_request_names_its_task() -> None:
@@ -385,7 +385,7 @@ def test_a_call_is_sent_as_a_task() -> None:
     sent = with_task(params, 60000)
     assert sent == {**params, "task": Raw(b'{"ttl":60000}')}
     assert with_task(raws(name=b'"t"'), None) == raws(name=b'"t"', task=b"{}")
-    assert task_wanted(sent) == TaskRequest(60000)
+    assert task_request_of(sent) == TaskRequest(60000)
     valid(mcp.types.CallToolRequestParams, json.dumps({name: said(each) for name, each in sent.items()}).encode())
 
 

@@ -13,12 +13,12 @@ from msgspec import Raw
 
 from host.jsonrpc.messages import Id, Notification, Request, Success
 from host.wire.link import Parcel
-from host.wire.sse import event
+from host.wire.sse import format_event
 
 SSE = "text/event-stream"
 JSON = "application/json"
 INITIALIZED = Parcel(Notification("notifications/initialized"))
-NOTE = event(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+NOTE = format_event(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
 
 
 def ask(id: Id = 1, method: str = "tools/list") -> Parcel:

@@ -69,7 +69,7 @@ async def main(family, token, *more):
             [sys.executable, "-I", "-S", "-c", family, token, *more], env=child_environment({}), cwd="/", grace=0.2
         ) as child:
             assert await child.stdout.receive_some() == b"up\\n"
-            print(keeper.pid, child._warden, child.pid, flush=True)
+            print(keeper.pid, child._subreaper, child.pid, flush=True)
             if "respawn" in more:
                 await child.wait()
                 async with keeper.open_child(["true"], env=child_environment({}), cwd="/") as another:
@@ -78,7 +78,8 @@ async def main(family, token, *more):
 
 trio.run(main, *sys.argv[1:])
 """
-"""A host as small as can be, with a family below it. Prints the pids of keeper, warden and program once all are up."""
+"""A host as small as can be, with a family below it. Prints the pids of keeper, subreaper and program once all are
+up."""
 
 
 def new_token() -> str:
@@ -135,7 +136,7 @@ async def until(condition: Callable[[], bool], seconds: float) -> float:
 
 @contextmanager
 def running_host(*words: str) -> Iterator[tuple[subprocess.Popen[bytes], str, list[int]]]:
-    """A little host with a family below it, as (host, token of the family, [keeper, warden, program])."""
+    """A little host with a family below it, as (host, token of the family, [keeper, subreaper, program])."""
     token = new_token()
     with subprocess.Popen(
         [sys.executable, "-c", HOST, FAMILY, token, *words],

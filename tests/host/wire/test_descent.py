@@ -21,14 +21,14 @@ from host.wire.descent import (
     KEEPER_NAME,
     DescentUnknown,
     HostRecord,
-    Peer,
+    PeerProcess,
     Process,
     ancestry,
     announce_host,
     credentials,
     descends_from_host,
     examine_peer,
-    refuse,
+    refusal_reason,
     running_hosts,
     this_process,
 )
@@ -103,7 +103,7 @@ def test_the_other_end_of_a_socket() -> None:
         assert credentials(one) == (os.getpid(), os.geteuid())
         peer = examine_peer(one)
     assert peer == this_process()
-    assert peer.described() == {
+    assert peer.audit_fields() == {
         "pid": os.getpid(),
         "uid": os.geteuid(),
         "name": ancestry(os.getpid())[0].name,
@@ -124,7 +124,7 @@ def test_a_peer_that_ended_has_no_ancestry_though_its_process_can_still_be_read(
             if descent._peer_handle(connection) is None:
                 pytest.skip("this kernel gives no handle of a peer")
             assert ancestry(child.pid)
-            assert examine_peer(connection) == Peer(child.pid, os.geteuid())
+            assert examine_peer(connection) == PeerProcess(child.pid, os.geteuid())
         child.wait()
 
 
@@ -169,7 +169,7 @@ def test_a_record_that_is_held_and_cannot_be_read_refuses_everybody(tmp_path: Pa
         path.write_text(content)
         with pytest.raises(DescentUnknown):
             running_hosts(tmp_path)
-        why = refuse(this_process(), tmp_path)
+        why = refusal_reason(this_process(), tmp_path)
         assert why is not None
         assert "cannot be determined" in why
         assert repr(path.name) in why
@@ -185,7 +185,7 @@ def test_a_record_that_may_not_be_opened_refuses_everybody_and_is_named_in_print
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(os, "open", forbidden)
-    why = refuse(this_process(), tmp_path)
+    why = refusal_reason(this_process(), tmp_path)
     assert why is not None
     assert r"'1\x1b]0;x\u202e.json'" in why
     assert "(Permission denied)" in why
@@ -204,10 +204,10 @@ def test_what_is_no_regular_file_of_this_user_is_no_record_and_stays(tmp_path: P
         os.chown(tmp_path / "7.json", 12345, 12345)
     before = sorted(tmp_path.iterdir())
     assert running_hosts(tmp_path) == []
-    assert refuse(this_process(), tmp_path) is None
+    assert refusal_reason(this_process(), tmp_path) is None
     assert sorted(tmp_path.iterdir()) == before
     with announce_host(tmp_path, tmp_path / "c"):
-        assert "may not decide" in str(refuse(this_process(), tmp_path))
+        assert "may not decide" in str(refusal_reason(this_process(), tmp_path))
 
 
 # Who may decide
@@ -220,23 +220,23 @@ def test_a_process_below_a_running_host_is_refused_and_its_siblings_are_not(tmp_
     assert descends_from_host(own, [HostRecord("c", own[0].pid, own[0].started)])
     assert not descends_from_host(own, [])
     assert not descends_from_host(own, [HostRecord("c", own[1].pid, own[1].started + 1)])  # its id was used again
-    assert refuse(this_process(), tmp_path) is None
+    assert refusal_reason(this_process(), tmp_path) is None
     with announcing(tmp_path, tmp_path / "c"):
-        assert refuse(this_process(), tmp_path) is None
+        assert refusal_reason(this_process(), tmp_path) is None
     with announce_host(tmp_path, tmp_path / "c"):
-        assert "may not decide" in str(refuse(this_process(), tmp_path))
+        assert "may not decide" in str(refusal_reason(this_process(), tmp_path))
 
 
 def test_a_process_below_a_keeper_is_refused_though_no_record_says_whose(tmp_path: Path) -> None:
     line = (Process(9, 5, "x"), Process(8, 4, KEEPER_NAME), Process(1, 0, "init"))
-    assert "may not decide" in str(refuse(Peer(9, os.geteuid(), line), tmp_path))
-    assert refuse(Peer(9, os.geteuid(), (line[0], line[2])), tmp_path) is None
+    assert "may not decide" in str(refusal_reason(PeerProcess(9, os.geteuid(), line), tmp_path))
+    assert refusal_reason(PeerProcess(9, os.geteuid(), (line[0], line[2])), tmp_path) is None
 
 
 def test_a_process_of_another_user_or_of_unknown_descent_is_refused(tmp_path: Path) -> None:
     line = tuple(ancestry(os.getpid()))
-    assert "only the user" in str(refuse(Peer(os.getpid(), os.geteuid() + 1, line), tmp_path))
-    assert "cannot be determined" in str(refuse(Peer(os.getpid(), os.geteuid()), tmp_path))
+    assert "only the user" in str(refusal_reason(PeerProcess(os.getpid(), os.geteuid() + 1, line), tmp_path))
+    assert "cannot be determined" in str(refusal_reason(PeerProcess(os.getpid(), os.geteuid()), tmp_path))
     gone = subprocess.Popen(["true"])
     gone.wait()
     for pid in (gone.pid, 0, -1):

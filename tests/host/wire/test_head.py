@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from host.wire.head import MAX_FIELDS, MAX_HEAD, head_of, refuse
+from host.wire.head import MAX_FIELDS, MAX_HEAD, check_head, head_of
 
 HOST = b"Host: localhost\r\n"
 
@@ -14,7 +14,7 @@ def head(*fields: bytes, line: bytes = b"POST /mcp HTTP/1.1", host: bytes = HOST
 
 
 def status(refused: bytes) -> int | None:
-    refusal = refuse(refused)
+    refusal = check_head(refused)
     return None if refusal is None else refusal.status
 
 
@@ -31,7 +31,7 @@ def status(refused: bytes) -> int | None:
     ],
 )
 def test_a_plain_head_is_served(accepted: bytes) -> None:
-    assert refuse(accepted) is None
+    assert check_head(accepted) is None
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from host.wire import http_transport
 from host.wire.http_client import STREAM_GRACE, HttpLink, SessionEnded, open_http
 from host.wire.http_transport import AuthNeeded, HttpRefused
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
-from host.wire.sse import event
+from host.wire.sse import format_event
 from tests.host.wire.http_servers import (
     INITIALIZED,
     JSON,
@@ -141,9 +141,11 @@ async def test_every_event_of_a_posts_stream_is_delivered_as_it_comes_about_its_
     async def post(heard: Heard, wire: Wire) -> None:
         await wire.begin()
         await wire.chunk(b": hello\n\nid: 1\ndata:\n\n")
-        await wire.chunk(event(b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}', event="message"))
+        await wire.chunk(
+            format_event(b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}', event="message")
+        )
         await go_on.wait()
-        await wire.chunk(event(answer(3)))
+        await wire.chunk(format_event(answer(3)))
         await wire.end()
 
     async with serving(scripted(post)) as server, linked(server.url) as found:
@@ -162,7 +164,7 @@ async def test_a_stream_that_does_not_end_after_the_answer_is_closed() -> None:
 
     async def post(heard: Heard, wire: Wire) -> None:
         await wire.begin()
-        await wire.chunk(event(answer()))
+        await wire.chunk(format_event(answer()))
         await wire.wait_closed()
         closed.set()
 
@@ -424,7 +426,7 @@ async def test_an_event_over_the_limit_fails_the_request() -> None:
 
     async def post(heard: Heard, wire: Wire) -> None:
         await wire.begin()
-        await wire.chunk(event(b'{"jsonrpc":"2.0","method":"a"}'))
+        await wire.chunk(format_event(b'{"jsonrpc":"2.0","method":"a"}'))
         await wire.chunk(b"data: ")
         while True:
             await wire.chunk(b"x" * 1_000_000)
@@ -443,9 +445,9 @@ async def test_a_stream_that_ends_without_the_answer_fails_its_request_only(end:
             await wire.say(200, answer(2))
             return
         await wire.begin()
-        await wire.chunk(event(b'{"jsonrpc":"2.0","method":"a"}'))
+        await wire.chunk(format_event(b'{"jsonrpc":"2.0","method":"a"}'))
         if end == "in an event":
-            await wire.chunk(event(answer())[:-1])
+            await wire.chunk(format_event(answer())[:-1])
         await (wire.end() if end == "politely" else wire.close())
 
     async with serving(scripted(post)) as server, linked(server.url) as found:
@@ -492,8 +494,10 @@ LONG_NAME = "message" * 1000
 async def test_what_is_no_message_is_delivered_as_such_and_other_events_are_dropped() -> None:
     async def post(heard: Heard, wire: Wire) -> None:
         await wire.begin()
-        await wire.chunk(event(b"nonsense") + event(b"/x", event="endpoint") + event(b"{}", event=LONG_NAME))
-        await wire.chunk(event(answer()))
+        await wire.chunk(
+            format_event(b"nonsense") + format_event(b"/x", event="endpoint") + format_event(b"{}", event=LONG_NAME)
+        )
+        await wire.chunk(format_event(answer()))
         await wire.end()
 
     async with serving(scripted(post)) as server, linked(server.url) as found:
@@ -517,7 +521,7 @@ async def test_each_message_of_a_batch_arrives_by_itself_where_the_revision_has_
 
     async def post(heard: Heard, wire: Wire) -> None:
         body = batch(A_NOTICE, b"1", answer(1))
-        await wire.say(200, body if way == JSON else event(body), way)
+        await wire.say(200, body if way == JSON else format_event(body), way)
 
     async with serving(scripted(post)) as server, linked(server.url) as found:
         found.link.settle(LEGACY["2025-03-26"])
@@ -574,7 +578,7 @@ async def test_a_send_that_is_cancelled_closes_its_connection_at_once(stage: str
             await wire.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{")
         elif stage == "in a stream":
             await wire.begin()
-            await wire.chunk(event(b'{"jsonrpc":"2.0","method":"a"}'))
+            await wire.chunk(format_event(b'{"jsonrpc":"2.0","method":"a"}'))
         holds.set()
         await wire.wait_closed()
         closed.set()
@@ -1105,7 +1109,7 @@ async def test_an_answer_that_broke_is_resumed_by_the_id_of_its_stream(autojump_
         post=streaming(b"retry: 3000\nid: p1\ndata:\n\n", 10.0, b"id: p2\n" + NOTE, broken=True),
     )
     async with linked("http://example.com/", theatre.transport) as found:
-        theatre._gets[:] = [streaming(b"id: p3\n" + NOTE), streaming(event(answer(7), id="p4"), 9.0)]
+        theatre._gets[:] = [streaming(b"id: p3\n" + NOTE), streaming(format_event(answer(7), id="p4"), 9.0)]
         await found.link.send(ask(7))
         assert theatre.times == [13, 16]
         assert [get.headers["last-event-id"] for get in theatre.gets] == ["p2", "p3"]
@@ -1119,7 +1123,7 @@ async def test_an_answer_is_resumed_by_the_id_before_one_that_is_too_long(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     theatre = Theatre(
-        streaming(event(answer(7))),
+        streaming(format_event(answer(7))),
         post=streaming(b"id: p1\n" + NOTE, b"id: p2" + b"x" * 2000 + b"\n" + NOTE, broken=True),
     )
     async with linked("http://example.com/", theatre.transport) as found:

@@ -19,7 +19,7 @@ from host.wire.http_transport import (
     LINGER,
     MAX_REDIRECTS,
     AuthNeeded,
-    Exchanges,
+    HttpExchanges,
     HttpRefused,
     HttpResponse,
     Origin,
@@ -218,7 +218,7 @@ async def test_another_address_of_the_server_is_asked_by_name() -> None:
 def test_what_a_status_says_of_the_server(status: int, older: bool, holds: bool, passing: bool) -> None:
     refusal = HttpResponse(httpx.Response(status)).refusal()
     assert refusal.status == status
-    assert (refusal.may_be_http_sse, refusal.may_hold_answer, refusal.passing) == (older, holds, passing)
+    assert (refusal.may_be_http_sse, refusal.may_hold_answer, refusal.is_transient) == (older, holds, passing)
     assert refusal.answered is older
     assert isinstance(refusal, AuthNeeded) == (status in (401, 403))
     assert isinstance(refusal, HttpRefused)
@@ -258,7 +258,7 @@ async def test_what_goes_wrong_is_one_of_few_sentences(problem: Exception, kind:
     ],
 )
 def test_the_kind_of_a_body(said: dict[str, str], kind: str) -> None:
-    assert HttpResponse(httpx.Response(200, headers=said)).kind == kind
+    assert HttpResponse(httpx.Response(200, headers=said)).media_type == kind
 
 
 async def test_a_body_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,11 +302,11 @@ async def test_an_event_is_charged_while_it_is_read(size: int, fits: bool) -> No
 
     answer = HttpResponse(streaming(b"data:" + b"x" * (size - 5), b"\n\n"), hold=hold)
     if fits:
-        await answer.follow(EventParser(), take)
+        await answer.read_events(EventParser(), take)
         assert len(seen) == 1
     else:
         with pytest.raises(LinkLost, match="no memory for what it sent"):
-            await answer.follow(EventParser(), take)
+            await answer.read_events(EventParser(), take)
     assert budget.used == 0
 
 
@@ -325,7 +325,7 @@ async def test_what_is_read_gives_way(streams: bool) -> None:
 
     answer = HttpResponse(httpx.Response(200, content=endless()), hold=hold)
     with pytest.raises(LinkLost, match="no memory for what it sent"), trio.fail_after(5):
-        await (answer.follow(EventParser(), lambda event: False) if streams else answer.body())
+        await (answer.read_events(EventParser(), lambda event: False) if streams else answer.body())
     assert budget.used == 400
 
 
@@ -338,7 +338,7 @@ async def test_a_stream_is_followed_to_its_end(broken: bool) -> None:
         seen.append(event.data)
         return False
 
-    await HttpResponse(streaming(b"data: a\n\nda", b"ta: b\n\ndata: c", broken=broken)).follow(EventParser(), take)
+    await HttpResponse(streaming(b"data: a\n\nda", b"ta: b\n\ndata: c", broken=broken)).read_events(EventParser(), take)
     assert seen == [b"a", b"b"]
 
 
@@ -353,7 +353,7 @@ async def test_a_stream_of_which_nothing_more_is_wanted_may_end_by_itself_for_a_
         return event.data == b"a"
 
     began = trio.current_time()
-    await HttpResponse(streaming(b"data: a\n\n", LINGER / 2, b"data: b\n\n", 1000.0, b"data: c\n\n")).follow(
+    await HttpResponse(streaming(b"data: a\n\n", LINGER / 2, b"data: b\n\n", 1000.0, b"data: c\n\n")).read_events(
         EventParser(), take
     )
     assert seen == [b"a", b"b"]
@@ -363,7 +363,7 @@ async def test_a_stream_of_which_nothing_more_is_wanted_may_end_by_itself_for_a_
 async def test_an_event_without_an_end_ends_the_stream() -> None:
     """However much would still come (rule 5)."""
     with pytest.raises(LinkLost, match="an event of more than"):
-        await HttpResponse(streaming(b"data: ", *[b"x" * (MAX_EVENT // 4)] * 5, 1000.0)).follow(
+        await HttpResponse(streaming(b"data: ", *[b"x" * (MAX_EVENT // 4)] * 5, 1000.0)).read_events(
             EventParser(), lambda event: False
         )
 
@@ -375,7 +375,7 @@ async def test_what_is_not_wanted_is_read_for_a_moment(autojump_clock: MockClock
 
 
 async def test_exchanges_end_with_their_link_for_one_reason() -> None:
-    exchanges = Exchanges()
+    exchanges = HttpExchanges()
     ended: list[str] = []
 
     async def work() -> None:

@@ -51,7 +51,7 @@ def running_keeper(*prefix: str) -> Iterator[tuple[socket.socket, subprocess.Pop
             assert process.wait(timeout=3) == 0
 
 
-class Warden:
+class Subreaper:
     """The host's end of a control socket."""
 
     def __init__(self, host: socket.socket) -> None:
@@ -85,56 +85,56 @@ def host(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def warden(host: socket.socket) -> Iterator[Warden]:
-    made = Warden(host)
+def subreaper(host: socket.socket) -> Iterator[Subreaper]:
+    made = Subreaper(host)
     yield made
     made.close()
 
 
-def test_a_program_is_reported_from_its_start_to_the_end_of_its_tree(warden: Warden) -> None:
-    warden.order("/bin/sh", "-c", "exit 3")
-    reports = [warden.says() for _ in range(5)]
-    assert [next(iter(report)) if report else None for report in reports] == ["warden", "pid", "exit", "gone", None]
+def test_a_program_is_reported_from_its_start_to_the_end_of_its_tree(subreaper: Subreaper) -> None:
+    subreaper.order("/bin/sh", "-c", "exit 3")
+    reports = [subreaper.says() for _ in range(5)]
+    assert [next(iter(report)) if report else None for report in reports] == ["subreaper", "pid", "exit", "gone", None]
     assert reports[2] == {"exit": 3}
 
 
 @pytest.mark.parametrize(("word", "status"), [(keeper.TERM, -signal.SIGTERM), (keeper.KILL, -signal.SIGKILL)])
-def test_one_byte_ends_a_program(warden: Warden, word: bytes, status: int) -> None:
-    warden.order("/bin/sleep", "600")
-    warden.says(), warden.says()
-    warden.control.sendall(word)
-    assert warden.says() == {"exit": status}
-    assert warden.says() == {"gone": True}
+def test_one_byte_ends_a_program(subreaper: Subreaper, word: bytes, status: int) -> None:
+    subreaper.order("/bin/sleep", "600")
+    subreaper.says(), subreaper.says()
+    subreaper.control.sendall(word)
+    assert subreaper.says() == {"exit": status}
+    assert subreaper.says() == {"gone": True}
 
 
-def test_bytes_that_mean_nothing_do_nothing(warden: Warden) -> None:
-    warden.order("/bin/sleep", "600")
-    warden.says(), warden.says()
-    warden.control.sendall(b"what?\n")
-    warden.control.settimeout(0.1)
+def test_bytes_that_mean_nothing_do_nothing(subreaper: Subreaper) -> None:
+    subreaper.order("/bin/sleep", "600")
+    subreaper.says(), subreaper.says()
+    subreaper.control.sendall(b"what?\n")
+    subreaper.control.settimeout(0.1)
     with pytest.raises(TimeoutError):
-        warden.control.recv(1)
+        subreaper.control.recv(1)
 
 
-def test_a_start_that_fails_is_the_last_it_says(warden: Warden) -> None:
-    warden.order("/no/such/program")
-    warden.says()
-    assert warden.says() == {"error": "not found"}
-    assert warden.says() is None
+def test_a_start_that_fails_is_the_last_it_says(subreaper: Subreaper) -> None:
+    subreaper.order("/no/such/program")
+    subreaper.says()
+    assert subreaper.says() == {"error": "not found"}
+    assert subreaper.says() is None
 
 
 @pytest.mark.parametrize("order", [b"", b"\0\0", b"\0\0\0\x09{", b"\0\0\0\x02no", b"\0\0\0\0"])
-def test_a_broken_order_starts_nothing(warden: Warden, order: bytes) -> None:
-    warden.control.sendall(order)
-    warden.control.shutdown(socket.SHUT_WR)
-    assert list(warden.says() or {}) == ["warden"]
-    assert warden.says() is None
+def test_a_broken_order_starts_nothing(subreaper: Subreaper, order: bytes) -> None:
+    subreaper.control.sendall(order)
+    subreaper.control.shutdown(socket.SHUT_WR)
+    assert list(subreaper.says() or {}) == ["subreaper"]
+    assert subreaper.says() is None
 
 
 def test_a_fork_that_fails_is_reported() -> None:
-    """At the limit of processes the keeper cannot make a warden; it says so in the place of one."""
+    """At the limit of processes the keeper cannot make a subreaper; it says so in the place of one."""
     with running_keeper("-c", AT_THE_LIMIT) as (host, _):
-        made = Warden(host)
+        made = Subreaper(host)
         assert made.says() == {"error": "Resource temporarily unavailable"}
         assert made.says() is None
         made.close()
@@ -143,15 +143,15 @@ def test_a_fork_that_fails_is_reported() -> None:
 def test_a_byte_without_descriptors_is_passed_over(host: socket.socket) -> None:
     host.sendall(b"s")
     socket.send_fds(host, [b"s"], [host.fileno()])
-    made = Warden(host)
+    made = Subreaper(host)
     made.order("/bin/true")
-    assert list(made.says() or {}) == ["warden"]
+    assert list(made.says() or {}) == ["subreaper"]
     made.close()
 
 
 @pytest.mark.slow
 def test_the_end_of_the_control_socket_ends_a_program_that_heeds_no_signal(host: socket.socket) -> None:
-    made = Warden(host)
+    made = Subreaper(host)
     token = new_token()
     made.order(
         *PYTHON, "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(flush=True)\ntime.sleep(9)", token
@@ -165,10 +165,10 @@ def test_the_end_of_the_control_socket_ends_a_program_that_heeds_no_signal(host:
     made.close()
 
 
-def test_it_ends_only_when_its_wardens_have() -> None:
+def test_it_ends_only_when_its_subreapers_have() -> None:
     with ExitStack() as stack:
         ours, process = stack.enter_context(running_keeper())
-        made = Warden(ours)
+        made = Subreaper(ours)
         stack.callback(made.close)
         token = new_token()
         made.order(*PYTHON, FAMILY, token, "stubborn")

@@ -23,9 +23,16 @@ import trio.testing
 from host.wire import listener
 from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
 from host.wire.head import MAX_HEAD
-from host.wire.listener import _LONGEST_LINE, _MANY_CONNECTIONS, _RESUME_SPREAD, MAX_CONNECTIONS, affordable, serve_http
+from host.wire.listener import (
+    _LONGEST_LINE,
+    _MANY_CONNECTIONS,
+    _RESUME_SPREAD,
+    MAX_CONNECTIONS,
+    affordable_connections,
+    serve_http,
+)
 from host.wire.port import bind
-from host.wire.slots import EXTRA, MANY_HEADS, SLOW_HEAD_TIMEOUT
+from host.wire.slots import EXTRA, INCOMPLETE_TIMEOUT, MANY_HEADS
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BIG = b"x" * 65536
@@ -868,7 +875,7 @@ async def test_of_pipelined_requests_little_is_held(monkeypatch: pytest.MonkeyPa
         await trio.sleep(0.1)  # the kernel takes its time
         (connection,) = connections
         parsed = len(connection._protocol.connection.trailing_data[0])
-        assert 0 < len(connection._ahead) <= MAX_HEAD
+        assert 0 < len(connection._pipelined) <= MAX_HEAD
         assert parsed <= MAX_HEAD
         go_on.set()
         heard = b""
@@ -940,7 +947,7 @@ async def test_incomplete_requests_keep_nobody_out() -> None:
             for each in incomplete:
                 with suppress(trio.BrokenResourceError):
                     await each.send_all(sent)
-            await trio.sleep(SLOW_HEAD_TIMEOUT)  # the slowness is the attack
+            await trio.sleep(INCOMPLETE_TIMEOUT)  # the slowness is the attack
             for _ in range(10):
                 assert (await ask(site, get("/"), 30)).startswith(b"HTTP/1.1 200 "), (
                     "long before the deadline of a head"
@@ -1012,7 +1019,7 @@ async def test_more_than_a_thousand_connections_that_send_no_request_keep_nobody
             with suppress(OSError):
                 each.send(sent)
         if sent:
-            await trio.sleep(SLOW_HEAD_TIMEOUT + 0.5)  # a head counts as slow so long after it has been read
+            await trio.sleep(INCOMPLETE_TIMEOUT + 0.5)  # a head counts as slow so long after it has been read
         async with await site.connect() as anybody:
             await anybody.send_all(get("/"))
             answer = await read_to(anybody, b"got    0")
@@ -1044,7 +1051,7 @@ async def test_clients_are_served_while_an_attacker_connects_again_and_again() -
     [(resource.RLIM_INFINITY, 1000), (20_000, 1000), (1304, 1000), (1303, 999), (1024, 720), (256, 64)],
 )
 def test_a_process_that_may_open_few_files_has_fewer_connections(files: int, connections: int) -> None:
-    assert affordable(MAX_CONNECTIONS, files) == connections
+    assert affordable_connections(MAX_CONNECTIONS, files) == connections
 
 
 async def test_idle_connections_give_back_their_descriptors_when_there_are_no_more() -> None:

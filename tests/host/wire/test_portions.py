@@ -34,7 +34,7 @@ async def reads() -> Reads:
 async def read(portions: Portions, reads: Reads, who: str, available: int, times: int) -> None:
     for _ in range(times):
         await trio.lowlevel.checkpoint()  # as a wait for input does
-        part = await portions.part(lambda: available)
+        part = await portions.acquire(lambda: available)
         reads.passes[-1].append((who, min(part, available)))
 
 
@@ -88,11 +88,11 @@ async def test_who_waits_longest_is_next_and_who_gave_up_is_left_out() -> None:
     async def wait(who: str) -> None:
         asked.append(who)
         with third if len(asked) == 3 else trio.CancelScope():
-            await portions.part(lambda: PORTION)
+            await portions.acquire(lambda: PORTION)
             served.append(who)
 
     async with trio.open_nursery() as nursery:
-        await portions.part(lambda: PORTION)
+        await portions.acquire(lambda: PORTION)
         for each in "abcdef":
             nursery.start_soon(wait, each)
         await trio.lowlevel.cancel_shielded_checkpoint()
@@ -111,7 +111,7 @@ async def test_how_much_there_is_counts_when_it_is_given() -> None:
         asked += 1
         if asked == 3:
             available = 2 * MIN_PORTION
-        parts.append(await portions.part(lambda: available))
+        parts.append(await portions.acquire(lambda: available))
 
     async with trio.open_nursery() as nursery:
         for _ in range(3):

@@ -150,7 +150,7 @@ async def test_twenty_at_once(keeper: Keeper) -> None:
 async def test_fifty_at_once_start_eight_at_a_time(keeper: Keeper) -> None:
     """A slot is held until the program runs, and not while it is used."""
     starting = most = 0
-    begin, order = keeper._begin, Child._order
+    begin, order = keeper._begin, Child._send_order
 
     async def began() -> Child:
         nonlocal starting, most
@@ -164,7 +164,7 @@ async def test_fifty_at_once_start_eight_at_a_time(keeper: Keeper) -> None:
         starting -= 1
 
     keeper._begin = began  # type: ignore[method-assign]
-    Child._order = ordered  # type: ignore[method-assign, assignment]
+    Child._send_order = ordered  # type: ignore[method-assign, assignment]
     up = 0
     all_up = trio.Event()
 
@@ -182,7 +182,7 @@ async def test_fifty_at_once_start_eight_at_a_time(keeper: Keeper) -> None:
                 for _ in range(50):
                     nursery.start_soon(one)
     finally:
-        Child._order = order  # type: ignore[method-assign]
+        Child._send_order = order  # type: ignore[method-assign]
     assert most == MAX_CONCURRENT_STARTS == 8
 
 
@@ -366,9 +366,9 @@ async def test_closing_the_keeper_kills_what_is_still_open() -> None:
 # When something is killed
 
 
-async def test_a_killed_warden_is_an_exit_and_takes_its_tree_along(keeper: Keeper) -> None:
+async def test_a_killed_subreaper_is_an_exit_and_takes_its_tree_along(keeper: Keeper) -> None:
     async with family(keeper, "stubborn") as (child, token), start(keeper, "cat") as sibling:
-        os.kill(child._warden, signal.SIGKILL)
+        os.kill(child._subreaper, signal.SIGKILL)
         assert await child.wait() == -signal.SIGKILL
         assert await until(lambda: not carrying(token), 1) < 1
         os.write(sibling.stdin_fd, b"still here")
@@ -376,9 +376,9 @@ async def test_a_killed_warden_is_an_exit_and_takes_its_tree_along(keeper: Keepe
 
 
 @pytest.mark.slow
-async def test_a_warden_that_was_stopped_cannot_keep_its_tree(keeper: Keeper) -> None:
+async def test_a_subreaper_that_was_stopped_cannot_keep_its_tree(keeper: Keeper) -> None:
     async with family(keeper, "stubborn") as (child, token):
-        os.kill(child._warden, signal.SIGSTOP)
+        os.kill(child._subreaper, signal.SIGSTOP)
     await until(lambda: not carrying(token), 1)
 
 
@@ -395,10 +395,10 @@ async def test_a_killed_keeper_is_replaced_and_its_programs_go_on(keeper: Keeper
     assert carrying(token) == []
 
 
-async def test_a_host_that_adopts_sees_to_what_a_killed_keeper_and_warden_leave() -> None:
-    with running_host("subreaper", "stubborn", "respawn") as (host, token, (keeper, warden, _)):
+async def test_a_host_that_adopts_sees_to_what_a_killed_keeper_and_subreaper_leave() -> None:
+    with running_host("subreaper", "stubborn", "respawn") as (host, token, (keeper, subreaper, _)):
         os.kill(keeper, signal.SIGKILL)
-        os.kill(warden, signal.SIGKILL)
+        os.kill(subreaper, signal.SIGKILL)
         await until(lambda: not carrying_below(host, token), 1)
         assert host.stdout is not None
         assert await trio.to_thread.run_sync(host.stdout.readline) == b"another 0\n"
@@ -429,22 +429,22 @@ async def test_nothing_outlives_a_host_killed_with_its_whole_group() -> None:
 
 
 @pytest.mark.slow
-async def test_nothing_outlives_a_killed_host_whose_warden_was_stopped() -> None:
-    with running_host("stubborn") as (host, token, (keeper, warden, program)):
-        os.kill(warden, signal.SIGSTOP)
+async def test_nothing_outlives_a_killed_host_whose_subreaper_was_stopped() -> None:
+    with running_host("stubborn") as (host, token, (keeper, subreaper, program)):
+        os.kill(subreaper, signal.SIGSTOP)
         host.kill()
         host.wait()
-        await until(lambda: not carrying(token) and not any(map(exists, (keeper, warden, program))), 2.5)
+        await until(lambda: not carrying(token) and not any(map(exists, (keeper, subreaper, program))), 2.5)
 
 
-async def test_keeper_and_wardens_sleep_through_the_signals_of_a_terminal() -> None:
-    with running_host() as (host, token, (keeper, warden, _)):
-        for pid in (keeper, warden):
+async def test_keeper_and_subreapers_sleep_through_the_signals_of_a_terminal() -> None:
+    with running_host() as (host, token, (keeper, subreaper, _)):
+        for pid in (keeper, subreaper):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 os.kill(pid, number)
         await trio.sleep(0.1)  # the time a signal would need to end them
         assert exists(keeper)
-        assert exists(warden)
+        assert exists(subreaper)
         assert len(carrying_below(host, token)) == FAMILY_SIZE
 
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from host.wire.slots import EXTRA, RECENT_WINDOW, RESERVED, SERVED_EXTRA, SLOW_HEAD_TIMEOUT, Phase, Slots
+from host.wire.slots import EXTRA, INCOMPLETE_TIMEOUT, RECENT_WINDOW, RESERVED, SERVED_EXTRA, Phase, Slots
 
 
 class Played:
@@ -54,7 +54,7 @@ class Line:
 
     def turn(self, connection: Played, phase: Phase) -> None:
         self.now += 1
-        self.slots.turn(connection, phase, self.now)
+        self.slots.set_phase(connection, phase, self.now)
 
     def asks(self, connection: Played, owner: Hashable = None, *, reserved: bool = False) -> bool:
         """A whole request comes, and is claimed; whether it is served."""
@@ -124,7 +124,7 @@ def test_an_old_incomplete_head_goes_first_and_a_young_one_not_at_all() -> None:
     line = Line(2)
     idle, head = line.open(), line.open()
     line.turn(head, Phase.HEAD)
-    line.now += SLOW_HEAD_TIMEOUT - 1.01
+    line.now += INCOMPLETE_TIMEOUT - 1.01
     extra = line.open()
     assert (idle.closed, head.closed, extra.closed) == (True, False, False)
     line.open()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host.jsonrpc.messages import Malformed
-from host.wire.sse import MAX_FIELD, Event, EventParser, EventTooLong, comment, event
+from host.wire.sse import MAX_FIELD, Event, EventParser, EventTooLong, format_comment, format_event
 from tests.kit.cost import assert_costs_less, least_cost
 
 
@@ -74,7 +74,7 @@ def test_any_cut_finds_the_same_event_too_long(data: bytes, cuts: list[int]) -> 
 
 @given(st.binary(max_size=60), lines, st.none() | lines, st.lists(st.integers(0, 400), max_size=5))
 def test_what_is_written_can_be_read(data: bytes, name: str, id: str | None, cuts: list[int]) -> None:
-    written = comment(name) + event(data, id=id, event=name)
+    written = format_comment(name) + format_event(data, id=id, event=name)
     flat = data.replace(b"\n", b" ").replace(b"\r", b" ")
     assert read_in_pieces(written, cuts) == [Event(flat, name or "message", id or "")]
 
@@ -239,16 +239,16 @@ def test_many_small_chunks_take_linear_time() -> None:
 @pytest.mark.parametrize("bad", ["a\nb", "a\rb", "a\0b"])
 def test_what_cannot_stand_in_a_line_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match="cannot be written"):
-        event(b"{}", id=bad)
+        format_event(b"{}", id=bad)
     with pytest.raises(ValueError, match="cannot be written"):
-        event(b"{}", event=bad)
+        format_event(b"{}", event=bad)
     with pytest.raises(ValueError, match="cannot be written"):
-        comment(bad)
+        format_comment(bad)
 
 
 def test_the_shape_of_what_is_written() -> None:
-    assert event(b'{\n"a":1}', id="7", event="message") == b'event: message\nid: 7\ndata: { "a":1}\n\n'
-    assert comment("ping") == b": ping\n\n"
+    assert format_event(b'{\n"a":1}', id="7", event="message") == b'event: message\nid: 7\ndata: { "a":1}\n\n'
+    assert format_comment("ping") == b": ping\n\n"
 
 
 def received(*pieces: bytes, limit: int = 100) -> list[Event | Malformed]:
@@ -337,4 +337,4 @@ def test_comments_and_events_without_data_are_counted(text: bytes, count: int) -
     for _ in range(3):
         for _ in parser.feed(text):
             pass
-    assert parser.meaningless == 3 * count
+    assert parser.useless_count == 3 * count

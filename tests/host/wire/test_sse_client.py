@@ -22,13 +22,13 @@ from starlette.responses import Response as StarletteResponse
 from starlette.routing import Mount, Route
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.jsonrpc.conversation import cancelled
+from host.jsonrpc.conversation import cancel_notification
 from host.jsonrpc.messages import Malformed, Notification, Request, Success
 from host.protocol.versions import LEGACY
 from host.wire.framing import DISCARD_WINDOW
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
-from host.wire.sse import MAX_EVENT, event
+from host.wire.sse import MAX_EVENT, format_event
 from host.wire.sse_client import ENDPOINT_TIMEOUT, SseLink, open_sse
 from tests.host.wire.http_servers import (
     INITIALIZED,
@@ -135,7 +135,7 @@ async def test_what_is_posted_goes_to_the_endpoint_and_what_is_said_comes_on_the
     async with stage.joined() as found:
         await found.link.send(ask(1))
         assert found.arrived == []
-        stage.says(NOTE, b": ping\n\n", b"event: message\n" + event(answer(1)))
+        stage.says(NOTE, b": ping\n\n", b"event: message\n" + format_event(answer(1)))
         await wait_all_tasks_blocked()
         assert found.arrived == [CHANGED, ReceivedMessage(success(1))]
         opened, posted = stage.heard
@@ -212,10 +212,10 @@ async def test_a_second_endpoint_and_other_events_are_dropped_and_pings_are_norm
             endpoint("http://evil.example/"),
             endpoint("/other"),
             b"event: error\ndata: secret\n\n",
-            event(b"{}", event="message" * 1000),
+            format_event(b"{}", event="message" * 1000),
             b"event: ping\ndata: 2025\n\n",
             b"event: message\ndata:\n\n",
-            event(b"nonsense"),
+            format_event(b"nonsense"),
             NOTE,
         )
         await wait_all_tasks_blocked()
@@ -316,7 +316,7 @@ async def test_an_answer_over_the_limit_on_the_shared_stream_fails_its_own_reque
     stage = Stage()
     async with stage.joined() as found:
         stage.says(b'data: {"jsonrpc":"2.0","id":7,"result":"', *[b"x" * (MAX_EVENT // 4)] * 5, b'"}\n\n')
-        stage.says(event(answer(8)))
+        stage.says(format_event(answer(8)))
         with trio.fail_after(20):
             while len(found.arrived) < 2:
                 await trio.lowlevel.checkpoint()
@@ -436,7 +436,7 @@ async def test_each_message_of_a_batch_arrives_by_itself_where_the_revision_has_
     stage = Stage()
     async with stage.joined() as found:
         found.link.settle(LEGACY[revision])
-        stage.says(event(b"[" + answer(1) + b"," + answer(2) + b"]"))
+        stage.says(format_event(b"[" + answer(1) + b"," + answer(2) + b"]"))
         await wait_all_tasks_blocked()
         assert len(found.arrived) == count
         assert isinstance(found.arrived[0].message, Malformed) == (count == 1)
@@ -450,12 +450,12 @@ async def test_calling_off_tells_the_server_and_takes_two_seconds_at_most(autoju
     stage = Stage(stall)
     async with stage.joined() as found:
         began = trio.current_time()
-        await found.link.send_cancel(7, cancelled(7, "gone"))
+        await found.link.send_cancel(7, cancel_notification(7, "gone"))
         assert trio.current_time() - began == pytest.approx(2.0)
         assert json.loads(stage.posts[0].content)["params"] == {"requestId": 7, "reason": "gone"}
         stage.ends()
         await found.wait_lost()
-        await found.link.send_cancel(7, cancelled(7, "gone"))
+        await found.link.send_cancel(7, cancel_notification(7, "gone"))
 
 
 async def test_a_send_that_is_cancelled_leaves_the_link_as_it_was() -> None:
@@ -507,7 +507,7 @@ async def test_a_whole_session_on_real_sockets_ends_with_its_stream() -> None:
         body = json.loads(heard.body)
         await wire.say(202, b"Accepted", "text/plain")
         if "id" in body:
-            await streams[0].chunk(b"event: message\n" + event(answer(body["id"])))
+            await streams[0].chunk(b"event: message\n" + format_event(answer(body["id"])))
 
     async with serving(script) as server:
         async with linked(server.url) as found:

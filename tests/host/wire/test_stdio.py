@@ -12,7 +12,7 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from host.jsonrpc.conversation import cancelled
+from host.jsonrpc.conversation import cancel_notification
 from host.jsonrpc.messages import Malformed, Notification, Request, Success
 from host.memory import Budget, HoldingFactory, Use, client_owner, uncharged
 from host.memory import server_owner as of_server
@@ -155,7 +155,7 @@ async def test_each_message_of_a_batch_arrives_by_itself_where_the_revision_has_
 
 
 async def test_calling_off_sends_the_notice(server: Server) -> None:
-    await server.link.send_cancel(7, cancelled(7, "gone"))
+    await server.link.send_cancel(7, cancel_notification(7, "gone"))
     assert await server.hears() == (
         b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"gone"}}\n'
     )
@@ -163,7 +163,7 @@ async def test_calling_off_sends_the_notice(server: Server) -> None:
 
 async def test_calling_off_with_nobody_left_to_tell_is_quiet(server: Server) -> None:
     server.closes_stdin()
-    await server.link.send_cancel(7, cancelled(7, None))
+    await server.link.send_cancel(7, cancel_notification(7, None))
 
 
 async def test_sending_to_a_server_that_closed_its_input_says_so(server: Server) -> None:

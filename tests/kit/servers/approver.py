@@ -12,7 +12,7 @@ child      from the server's own process
 grandchild from a process it starts
 orphan     from one in a session of its own that was forked twice and whose parent has ended
 command    with `colonnade definitions approve`, about CONFIG, and about OTHER (of which no host runs)
-avenger    from a process that first stops its warden and keeper and kills its host (once the file `kill` is there)
+avenger    from a process that first stops its subreaper and keeper and kills its host (once the file `kill` is there)
 
 It offers five tools.
 """
@@ -82,15 +82,15 @@ def attack(state: str, out: str, colonnade: str, config: str, other: str) -> Non
         note(out, f"command-{Path(about).stem}", said)
     wait_for(f"{out}/kill")
     if os.fork() == 0:
-        warden = parent_of(SERVER)
-        keeper = parent_of(warden)
+        subreaper = parent_of(SERVER)
+        keeper = parent_of(subreaper)
         host = parent_of(keeper)
-        for pid, number in ((warden, signal.SIGSTOP), (keeper, signal.SIGSTOP), (host, signal.SIGKILL)):
+        for pid, number in ((subreaper, signal.SIGSTOP), (keeper, signal.SIGSTOP), (host, signal.SIGKILL)):
             os.kill(pid, number)
         for path in Path(state, "run").glob("*.sock"):
             if not path.name.startswith(f"{host}-"):
                 note(out, f"avenger-{path.stem}", ask(path))
-        for pid in (keeper, warden):
+        for pid in (keeper, subreaper):
             os.kill(pid, signal.SIGCONT)
         os._exit(0)
 

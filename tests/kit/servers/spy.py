@@ -3,7 +3,7 @@
     spy.py OUT SALT COUNT
 
 A secret is one of the COUNT texts `sha256("SALT-NUMBER")` in hexadecimal digits. OUT becomes a JSON object once
-everything was tried: for each process (`warden`, `keeper`, `host`) and each way (`environ`, `cmdline`, `mem`, `fd`,
+everything was tried: for each process (`subreaper`, `keeper`, `host`) and each way (`environ`, `cmdline`, `mem`, `fd`,
 `ptrace`) the numbers of the secrets that were found, or the name of the error.
 """
 
@@ -38,11 +38,11 @@ def main() -> None:
 
 def look(out: str, salt: str, count: int) -> None:
     secrets = [hashlib.sha256(f"{salt}-{at}".encode()).hexdigest().encode() for at in range(count)]
-    warden = parent_of(os.getpid())
-    keeper = parent_of(warden)
+    subreaper = parent_of(os.getpid())
+    keeper = parent_of(subreaper)
     found = {
         name: {way.__name__: attempt(way, pid, secrets) for way in (environ, cmdline, mem, fd, ptrace)}
-        for name, pid in (("warden", warden), ("keeper", keeper), ("host", parent_of(keeper)))
+        for name, pid in (("subreaper", subreaper), ("keeper", keeper), ("host", parent_of(keeper)))
     }
     Path(f"{out}.new").write_text(json.dumps({"uid": os.getuid(), **found}))
     os.rename(f"{out}.new", out)

@@ -20,7 +20,7 @@ from host.downstream.http.security import MAX_BODY
 from host.downstream.reading import MessageReader
 from host.errors import TooManyRequests
 from host.journal import InternalError
-from host.jsonrpc.messages import Received
+from host.jsonrpc.messages import ParsedInput
 from host.memory import Budget, client_owner
 from host.wire.asgi import Event
 from tests.kit.asgi import open_http_app
@@ -152,7 +152,7 @@ async def test_a_client_that_leaves_ends_the_reading_of_its_message() -> None:
     events: list[Event] = [{"type": "http.request", "body": heavy, "more_body": False}, {"type": "http.disconnect"}]
 
     class Endless(MessageReader):
-        async def read(self, data: bytes, patience: float = 10.0, identity: str | None = None) -> Received:
+        async def read(self, data: bytes, patience: float = 10.0, identity: str | None = None) -> ParsedInput:
             await trio.sleep_forever()
             raise AssertionError
 
@@ -175,7 +175,7 @@ async def test_a_client_that_leaves_ends_the_reading_of_its_message() -> None:
 
 async def test_too_many_large_messages_are_refused_with_a_status(autojump_clock: MockClock) -> None:
     class Full(MessageReader):
-        async def read(self, data: bytes, patience: float = 10.0, identity: str | None = None) -> Received:
+        async def read(self, data: bytes, patience: float = 10.0, identity: str | None = None) -> ParsedInput:
             raise TooManyRequests("too many")
 
     events: list[Event] = [{"type": "http.request", "body": call(b"[" + b"1," * 20_000 + b"1]"), "more_body": False}]

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Notification
-from host.protocol.levels import DEFAULT_LEVEL, LEVELS, is_at_least, level_of, most_verbose, with_server_name
+from host.protocol.log_levels import DEFAULT_LEVEL, LEVELS, is_at_least, level_of, most_verbose, with_server_name
 
 ORDER = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
