@@ -43,7 +43,8 @@ from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
 from host.router import Router
-from host.state import State
+from host.storage.directory import State
+from host.storage.sqlite import open_store
 from host.upstream.connect import open_link
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.asgi import ASGIApp
@@ -141,15 +142,16 @@ async def open_host(
         journal.note(InternalError(what, problem))
 
     tune()
-    config_state = state.for_config(config.source)
     memory = Budget(config.memory, trio.current_time)
-    with announce_host(state.hosts, config.source), open_audit(state.audit, full=config.audit_arguments) as audit:
+    with (
+        announce_host(state.hosts, config.source),
+        open_audit(state.audit, full=config.audit_arguments) as audit,
+        open_store(state, config.source) as store,
+    ):
         decision_log = DecisionLog(audit, journal)
         trusts = {server: spec.trust for server, spec in config.servers.items()}
-        confirmations = ConfirmationQueue(
-            Grants(config_state.file("grants.json")), config.ask, decision_log.record_confirmation
-        )
-        gate = Gate(config.servers, Pins(config_state.file("pins.json"), trusts), confirmations, decision_log)
+        confirmations = ConfirmationQueue(Grants(store), config.ask, decision_log.record_confirmation)
+        gate = Gate(config.servers, Pins(store, trusts), confirmations, decision_log)
         decision_log.record_configuration("config", config.source)
         gate.authorizer.revoke_unruled()
         catalog = Catalog(list(config.servers), gate.definitions.is_visible_cached, on_collision, memory)

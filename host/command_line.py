@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from config import Config, ConfigError, StdioServer, Trust, load, schema
 from host.errors import first_exception
 from host.non_blocking import NonBlockingStream
-from host.state import State, StateError, open_state, state_directory
+from host.storage.directory import State, open_state, state_directory
+from host.storage.store import StateError
 from host.version import VERSION
 from host.wire.port import bind
 

@@ -30,7 +30,8 @@ from host.non_blocking import NonBlockingStream
 from host.output import StatusLines, Terminal, open_log, printable
 from host.outstanding import BrokenAnswer, PeerError
 from host.protocol.methods import LIST_METHODS, TOOLS_CALL, Kind
-from host.state import State, StateError
+from host.storage.directory import State
+from host.storage.store import StateError
 from host.upstream.catalog_sync import SendRequest, read_list
 from host.upstream.supervisor import describe_counts
 from host.wire.http_transport import AuthNeeded

@@ -37,7 +37,10 @@ from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
 from host.sanitize import visible
-from host.state import State, StateError
+from host.slices import run_inline
+from host.storage.directory import State
+from host.storage.sqlite import open_store
+from host.storage.store import StateError
 from host.wire.descent import refusal_reason, this_process
 
 DONE, FAILED, UNREACHED = 0, 1, 3
@@ -82,7 +85,7 @@ class _Live:
 
 
 class _Files:
-    """What hosts of one configuration left, while none runs."""
+    """What hosts of one configuration stored, while none runs."""
 
     def __init__(self, state: State, source: Path) -> None:
         self._state = state
@@ -113,20 +116,17 @@ class _Files:
             if why is not None:
                 decisions.record_refused_peer(caller, why)
                 raise AdminError(why)
-            with decisions.attributed_to(caller):
-                return carry_out(decisions, verb, json.dumps(args).encode(), Channel.TERMINAL)
+            steps = carry_out(decisions, verb, json.dumps(args).encode(), Channel.TERMINAL)
+            return run_inline(decisions.attributed_to(caller, steps))
 
     @contextmanager
     def _gate(self) -> Iterator[Gate]:
-        kept = self._state.for_config(self._source)
         config = _config(self._source)
         servers = {} if config is None else config.servers
         trusts = {server: spec.trust for server, spec in servers.items()}
-        with Audit(self._state.audit) as audit:
-            confirmations = ConfirmationQueue(
-                Grants(kept.file("grants.json")), AskSpec(), lambda what, matter, said: None
-            )
-            yield Gate(servers, Pins(kept.file("pins.json"), trusts), confirmations, DecisionLog(audit, Journal()))
+        with Audit(self._state.audit) as audit, open_store(self._state, self._source) as store:
+            confirmations = ConfirmationQueue(Grants(store), AskSpec(), lambda what, matter, said: None)
+            yield Gate(servers, Pins(store, trusts), confirmations, DecisionLog(audit, Journal()))
 
 
 def _config(source: Path) -> Config | None:

@@ -1,13 +1,14 @@
 """Long work in short slices: whatever grows with what a server sends is done a few milliseconds at a time.
 
-The work is a generator that yields wherever it may be interrupted: None; a function that waits for the disk, which runs
-in a worker thread; or a function that is too long for the loop, which runs in another process (`in_worker`). The
-generator itself cannot wait, so it is tested without a loop.
+The work is a generator that yields wherever it may be interrupted: None; or something to wait for, such as the disk or
+a function that is too long for the loop, which runs in another process (`in_worker`). The generator itself cannot wait,
+so it also runs where there is no loop.
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from typing import Generic, TypeAlias, TypeVar, cast
 
@@ -22,19 +23,34 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class WorkerCall(Generic[T]):
-    """A function of a module and its arguments, to be run in another process. Calling it runs it here."""
+class Waiting(ABC):
+    """Something that the steps wait for."""
+
+    @abstractmethod
+    async def wait(self) -> None:
+        """Wait for it in an event loop."""
+
+    @abstractmethod
+    def block(self) -> None:
+        """The same where there is no event loop."""
+
+
+class WorkerCall(Waiting, Generic[T]):
+    """A function of a module and its arguments, to be run in another process; without a loop, in this one."""
 
     def __init__(self, function: Callable[..., T], arguments: tuple[object, ...]) -> None:
         self.function = function
         self.arguments = arguments
         self.result: T | None = None
 
-    def __call__(self) -> None:
+    async def wait(self) -> None:
+        self.result = await run_in_worker(self.function, *self.arguments)
+
+    def block(self) -> None:
         self.result = self.function(*self.arguments)
 
 
-Steps: TypeAlias = Generator[Callable[[], object] | None, None, T]
+Steps: TypeAlias = Generator[Waiting | None, None, T]
 
 
 class Slices:
@@ -50,17 +66,28 @@ class Slices:
             async with self._turn:
                 began = time.perf_counter()
                 try:
-                    while (aside := next(steps)) is None and time.perf_counter() < began + SLICE:
+                    while (waiting := next(steps)) is None and time.perf_counter() < began + SLICE:
                         pass
                 except StopIteration as end:
                     done: T = end.value
                     return done
                 for _ in range(int((time.perf_counter() - began) / SLICE) - 1):
                     await trio.lowlevel.checkpoint()
-            if isinstance(aside, WorkerCall):
-                aside.result = await run_in_worker(aside.function, *aside.arguments)
-            elif aside is not None:
-                await trio.to_thread.run_sync(aside)
+            if waiting is not None:
+                await waiting.wait()
+
+
+async def complete(steps: Steps[T]) -> T:
+    """Do the work to its end in an event loop, where it is short: it takes turns with other tasks only while it
+    waits."""
+    while True:
+        try:
+            waiting = next(steps)
+        except StopIteration as end:
+            done: T = end.value
+            return done
+        if waiting is not None:
+            await waiting.wait()
 
 
 def in_worker(function: Callable[..., T], *arguments: object) -> Steps[T]:
@@ -83,9 +110,9 @@ def run_inline(steps: Steps[T]) -> T:
     """The same without a loop and without a pause."""
     while True:
         try:
-            aside = next(steps)
+            waiting = next(steps)
         except StopIteration as end:
             done: T = end.value
             return done
-        if aside is not None:
-            aside()
+        if waiting is not None:
+            waiting.block()

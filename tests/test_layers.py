@@ -20,7 +20,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
         "host.seal",
         "host.worker",
         "host.slices",
-        "host.state",
+        "host.storage",
         "host.sanitize",
         "host.memory",
         "host.heap",

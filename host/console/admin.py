@@ -11,10 +11,10 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 from msgspec import Raw
@@ -50,7 +50,7 @@ from host.policy.pins import PinStatus
 from host.protocol.methods import LIST_METHODS, Kind
 from host.sanitize import visible
 from host.slices import Steps, map_in_steps
-from host.state import StateError
+from host.storage.store import StateError
 from host.upstream.supervisor import Connecting, Disabled, Failed, Ready, Upstream, describe_state
 from host.upstream.supervisor import Held as NotStarted
 from host.upstream.upstreams import Upstreams
@@ -66,6 +66,8 @@ MAX_LEFT_OUT = 20
 """Definitions of one server that clients could not read and that are named."""
 POLL_INTERVAL = 1.0
 """Seconds between two looks at what other processes of the user have decided."""
+
+T = TypeVar("T")
 
 _NOT_IN_ACTIVITY = (StderrLine, MessageDropped)
 
@@ -160,18 +162,23 @@ class HostAdmin(PolicyAdmin):
 
     async def reload_decisions(self) -> None:
         """Take up what other processes of the user have decided meanwhile."""
-        changed = await self._catalog.slices.run(self._gate.definitions.pins.reread_in_steps())
+        changed = await self.run_steps(self._gate.definitions.pins.reread())
         if changed:
             self._gate.definitions.invalidate(changed)
             self.mark_changed("held", "catalog", "servers")
         if self._gate.authorizer.grants.reread():
             self._confirmations.release_covered()
             self.mark_changed("grants")
+        with suppress(StateError):  # a problem of the grants, which is shown
+            await self.run_steps(self._gate.authorizer.grants.store_revocations())
         if self._comparing:
             self.mark_changed("held")
         if self._problems() != self._reported_problems:
             self._reported_problems = self._problems()
             self.mark_changed("problems")
+
+    async def run_steps(self, steps: Steps[T]) -> T:
+        return await self._catalog.slices.run(steps)
 
     # What can be seen
 
@@ -185,7 +192,7 @@ class HostAdmin(PolicyAdmin):
         }
 
     async def state(self, sections: Collection[str] | None = None) -> dict[str, Any]:
-        return await self._catalog.slices.run(self.state_in_steps(SECTIONS if sections is None else sections))
+        return await self.run_steps(self.state_in_steps(SECTIONS if sections is None else sections))
 
     def state_in_steps(self, sections: Collection[str]) -> Steps[dict[str, Any]]:
         """The same in steps."""
@@ -250,7 +257,7 @@ class HostAdmin(PolicyAdmin):
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> dict[str, Any]:
+    ) -> Steps[dict[str, Any]]:
         if channel not in self._confirmations.spec.answers:
             raise AdminError(f"the configuration does not let the {channel.value} answer (ask.answers)")
         pending = next((confirmation for confirmation in self._confirmations.list_all() if confirmation.id == id), None)
@@ -266,7 +273,7 @@ class HostAdmin(PolicyAdmin):
         if when and conditions_hold(when, pending.access.arguments) is not True:
             raise AdminError("these conditions do not hold for the arguments of this very call")
         try:
-            answered = self._confirmations.answer(
+            answered = yield from self._confirmations.answer(
                 id, choice, channel, seconds=seconds, when=when, exact=arguments == "exact"
             )
         except ColonnadeError as problem:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 import trio
@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 
 from config import Channel
 from host.jsonrpc.raw import DECODE_ERRORS
+from host.slices import Steps
 from host.wire.descent import PeerProcess
 
 MAX_REQUEST = 64 * 1024
@@ -26,6 +27,8 @@ MAX_GRANT_SECONDS = 31 * 24 * 3600
 """Seconds that an answer "for a time" may hold; "always" is another answer."""
 COALESCE_DELAY = 0.1
 """Seconds between two looks at what changed: what changes together is told together."""
+
+T = TypeVar("T")
 
 AdminState = Mapping[str, Any]
 """What the office shows: a list for each section, and a few words of the host."""
@@ -42,21 +45,23 @@ class MalformedRequest(Exception):
 
 
 class DecisionApi(Protocol):
-    """What a person can decide. All of these raise AdminError."""
+    """What a person can decide. All of these raise AdminError, and are steps, since decisions are stored."""
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> AdminResult: ...
+    ) -> Steps[AdminResult]: ...
 
     def decide(
         self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
-    ) -> AdminResult: ...
+    ) -> Steps[AdminResult]: ...
 
-    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> AdminResult: ...
+    def decide_all(
+        self, server: str, fingerprints: list[str], decision: str, channel: Channel
+    ) -> Steps[AdminResult]: ...
 
-    def revoke(self, grant: str, channel: Channel) -> AdminResult: ...
+    def revoke(self, grant: str, channel: Channel) -> Steps[AdminResult]: ...
 
-    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> AdminResult: ...
+    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[AdminResult]: ...
 
 
 class AdminApi(DecisionApi, Protocol):
@@ -64,6 +69,9 @@ class AdminApi(DecisionApi, Protocol):
 
     async def state(self, sections: Collection[str] | None = None) -> AdminState:
         """What the sections of these names show, and a few words of the host; None: all sections."""
+
+    async def run_steps(self, steps: Steps[T]) -> T:
+        """Do the work to its end."""
 
     def hello(self) -> AdminState:
         """Who this is: `colonnade` (its version), `config`, `pid`, `stdio` and `endpoint`."""
@@ -77,8 +85,8 @@ class AdminApi(DecisionApi, Protocol):
     def attach(self, channel: Channel) -> AbstractContextManager[object]:
         """For the block, somebody is there who can answer."""
 
-    def attributed_to(self, peer: PeerProcess) -> AbstractContextManager[object]:
-        """For the block, which must not wait: what is decided was sent by this process, and is recorded with it."""
+    def attributed_to(self, peer: PeerProcess, steps: Steps[T]) -> Steps[T]:
+        """These steps, which carry out what this process sent: it is recorded with what they decide."""
 
     def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int) -> None:
         """A process that may not decide wanted to, and so did `unrecorded` more since the last call."""
@@ -94,7 +102,7 @@ ShortText = Annotated[str, Meta(max_length=128)]
 class AdminRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Something that is asked of the office."""
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
         """Raises AdminError."""
         raise NotImplementedError
 
@@ -108,7 +116,7 @@ class AnswerRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     seconds: Annotated[int, Meta(ge=1, le=MAX_GRANT_SECONDS)] | None = None
     arguments: Literal["exact", "any"] | dict[str, Any] = "exact"
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
         if (self.answer == "time") != (self.seconds is not None):
             raise MalformedRequest('"seconds" goes with the answer "time", and with no other')
         return api.answer(self.id, self.answer, self.seconds, self.arguments, channel)
@@ -123,7 +131,7 @@ class DecideRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     fingerprint: ShortText
     decision: Literal["approve", "reject", "revoke"]
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
         return api.decide(self.server, self.kind, self.name, self.fingerprint, self.decision, channel)
 
 
@@ -134,7 +142,7 @@ class DecideAllRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     fingerprints: Annotated[list[ShortText], Meta(min_length=1)]
     decision: Literal["approve", "reject"] = "approve"
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
         return api.decide_all(self.server, self.fingerprints, self.decision, channel)
 
 
@@ -143,7 +151,7 @@ class RevokeRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
 
     id: ShortText
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
         return api.revoke(self.id, channel)
 
 
@@ -155,7 +163,7 @@ class ExplainRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     name: LongText
     arguments: dict[str, Any] | None = None
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
         return api.explain(self.server, self.kind, self.name, self.arguments)
 
 
@@ -169,11 +177,11 @@ REQUESTS: Mapping[str, type[AdminRequest]] = {
 """Everything that can be asked by name, at either way in."""
 
 
-def carry_out(api: DecisionApi, verb: str, data: bytes, channel: Channel) -> AdminResult:
+def carry_out(api: DecisionApi, verb: str, data: bytes, channel: Channel) -> Steps[AdminResult]:
     """Do what a request says. `verb` is one of REQUESTS, `data` the JSON of what it takes.
 
     Raises:
-        Malformed: it is no such request.
+        MalformedRequest: it is no such request.
         AdminError: it cannot be done.
     """
     try:

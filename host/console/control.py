@@ -227,8 +227,8 @@ class _Server:
         if verb == "link":
             return {"link": self._api.console_url()}
         if verb in REQUESTS:
-            with self._api.attributed_to(peer):
-                return carry_out(self._api, verb, data, Channel.TERMINAL)
+            steps = carry_out(self._api, verb, data, Channel.TERMINAL)
+            return await self._api.run_steps(self._api.attributed_to(peer, steps))
         raise MalformedRequest("there is no such verb")
 
     async def _follow(self, lines: _Lines, stream: trio.SocketStream) -> None:

@@ -3,9 +3,9 @@ left. What comes of it is one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from config import Channel, Trust
 from host.console.api import AdminError
@@ -16,8 +16,11 @@ from host.policy.gate import Gate
 from host.policy.pins import StaleDecision
 from host.protocol.methods import Kind
 from host.sanitize import visible
-from host.state import StateError
+from host.slices import Steps
+from host.storage.store import StateError
 from host.wire.descent import PeerProcess
+
+T = TypeVar("T")
 
 _OUTCOMES = {
     "approve": "approved",
@@ -32,9 +35,9 @@ class PolicyAdmin:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
-    def attributed_to(self, peer: PeerProcess) -> AbstractContextManager[object]:
-        """For the block, which must not wait: what is decided was sent by this process, and is recorded with it."""
-        return self._gate.decision_log.attributed_to(peer.audit_fields())
+    def attributed_to(self, peer: PeerProcess, steps: Steps[T]) -> Steps[T]:
+        """These steps, which carry out what this process sent: it is recorded with what they decide."""
+        return self._gate.decision_log.attributed_to(peer.audit_fields(), steps)
 
     def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int = 0) -> None:
         """A process that may not decide wanted to."""
@@ -45,13 +48,14 @@ class PolicyAdmin:
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> dict[str, Any]:
+    ) -> Steps[dict[str, Any]]:
         """Where no host runs nothing waits."""
+        yield None
         raise AdminError("no host of this configuration runs, so no question waits")
 
     def decide(
         self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
-    ) -> dict[str, Any]:
+    ) -> Steps[dict[str, Any]]:
         """Approve, reject or revoke a definition, which must be the one that was shown."""
         decide = {
             "approve": self._gate.definitions.approve,
@@ -68,21 +72,14 @@ class PolicyAdmin:
         if len(matches) > 1:
             raise AdminError("several names look like this one: rename them, or deny them by a rule")
         exact_name = next(iter(matches), name)
-        self._as_admin_errors(lambda: decide(server, kind, exact_name, fingerprint, channel.value))
+        with _as_admin_errors():
+            yield from decide(server, kind, exact_name, fingerprint, channel.value)
         self.mark_changed("held", "catalog", "servers")
         return {"done": f"The {kind} {name} of {server}: {_OUTCOMES[decision]}.".replace("  ", " ")}
 
-    def _as_admin_errors(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except StaleDecision as problem:
-            raise AdminError(str(problem)) from None
-        except StateError as problem:
-            raise AdminError(f"it cannot be written down: {problem}") from None
-        except ColonnadeError as problem:
-            raise AdminError(problem.message) from None
-
-    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> dict[str, Any]:
+    def decide_all(
+        self, server: str, fingerprints: list[str], decision: str, channel: Channel
+    ) -> Steps[dict[str, Any]]:
         """The same for all of one server that were shown."""
         wanted = set(fingerprints)
         chosen = [
@@ -92,29 +89,41 @@ class PolicyAdmin:
             raise AdminError("none of these is held back any more: look again")
         if decision == "approve":
             items = [(held.kind, held.name, held.fingerprint) for held in chosen]
-            self._as_admin_errors(lambda: self._gate.definitions.approve_all(server, items, channel.value))
+            with _as_admin_errors():
+                yield from self._gate.definitions.approve_all(server, items, channel.value)
         else:
             for held in chosen:
-                self.decide(server, held.kind, visible(held.name), held.fingerprint, decision, channel)
+                yield from self.decide(server, held.kind, visible(held.name), held.fingerprint, decision, channel)
         self.mark_changed("held", "catalog", "servers")
         count = len(chosen)
         return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_OUTCOMES[decision]}."}
 
-    def revoke(self, grant: str, channel: Channel) -> dict[str, Any]:
+    def revoke(self, grant: str, channel: Channel) -> Steps[dict[str, Any]]:
         """Take a grant back."""
-        try:
-            revoked = self._gate.authorizer.revoke_grant(grant, channel.value)
-        except StateError as problem:
-            raise AdminError(f"it cannot be written down: {problem}") from None
+        with _as_admin_errors():
+            revoked = yield from self._gate.authorizer.revoke_grant(grant, channel.value)
         if not revoked:
             raise AdminError("there is no such grant (any more)")
         self.mark_changed("grants")
         return {"done": "The grant is revoked."}
 
-    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
+    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[dict[str, Any]]:
         """See `host.policy.explain`."""
+        yield None
         if not self._gate.policies.has_server(server):
             raise AdminError(f"there is no server {visible(server)!r} in the configuration")
         if kind not in {each.value for each in Kind}:
             raise AdminError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")
         return explain(self._gate, server, Kind(kind), name, None if arguments is None else encode(arguments))
+
+
+@contextmanager
+def _as_admin_errors() -> Iterator[None]:
+    try:
+        yield
+    except StaleDecision as problem:
+        raise AdminError(str(problem)) from None
+    except StateError as problem:
+        raise AdminError(f"it cannot be written down: {problem}") from None
+    except ColonnadeError as problem:
+        raise AdminError(problem.message) from None

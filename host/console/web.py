@@ -229,7 +229,7 @@ class ConsoleApp:
             if not self._sessions.is_open(session):  # it was ended while the body came
                 raise _Refused(403, _NO_SESSION, session_ended=True)
             try:
-                done = carry_out(self._api, verb, data, Channel.CONSOLE)
+                done = await self._api.run_steps(carry_out(self._api, verb, data, Channel.CONSOLE))
             except MalformedRequest as problem:
                 raise _Refused(400, str(problem)) from problem
             except AdminError as problem:

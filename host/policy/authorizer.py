@@ -28,6 +28,7 @@ from host.policy.fingerprint import arguments_digest
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.policy.policies import Policies
 from host.protocol.server_requests import ServerRequest
+from host.slices import Steps, run_inline
 
 MAX_RENEWALS = 10
 """Times that a server may have a call sent again that a person has agreed to once."""
@@ -101,7 +102,7 @@ class Authorizer:
             return
         again = replace(grant, id=new_id(), expires=time.time() + RENEWED_GRANT_LIFE, retry=True)
         self._renewals[again.id] = renewals
-        self.grants.add(again)
+        run_inline(self.grants.add(again))  # for one call: nothing is stored
 
     def client_can_confirm(self, caller: Caller) -> bool:
         """Whether the caller itself may be asked."""
@@ -123,12 +124,12 @@ class Authorizer:
                 return "the definition is not the one that it was given for"
         return self.grants.why_unusable(grant) or ""
 
-    def revoke_grant(self, id: str, by: str) -> bool:
-        """Whether there was such a grant; there is none any more."""
+    def revoke_grant(self, id: str, by: str) -> Steps[bool]:
+        """Whether there was such a grant; there is none any more. Raises as `Grants.revoke` does."""
         if all(grant.id != id for grant in self.grants.all()):
             return False
         self._decision_log.record("revoke", grant=id, by=by)
-        return self.grants.revoke(id)
+        return (yield from self.grants.revoke(id))
 
     def revoke_unruled(self) -> None:
         """Take back every grant whose rule the configuration does not have (any more)."""

@@ -26,6 +26,7 @@ from host.outstanding import BrokenAnswer, PeerError
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.protocol.server_requests import ELICIT
 from host.sanitize import visible
+from host.slices import Steps, run_inline
 from host.wire.link import LinkLost
 
 MAX_OF_SERVER = 10
@@ -85,6 +86,8 @@ class PendingConfirmation:
     waiters: list[_Waiter] = field(default_factory=list)
     refused: str = ""
     """Why it was refused; empty while calls wait."""
+    being_answered: bool = False
+    """Whether an answer to it is being stored."""
 
 
 class ConfirmationQueue:
@@ -170,21 +173,28 @@ class ConfirmationQueue:
         seconds: float | None = None,
         when: tuple[Condition, ...] | None = None,
         exact: bool = True,
-    ) -> PendingConfirmation | None:
-        """A person's answer; None if it is of no use: nothing of this id waits, the configuration does not let this
-        channel answer, or there is no session that it could be for. `seconds` is how long a grant for a TIME holds. A
-        lasting grant is for exactly these arguments, or, if not `exact`, for those that `when` names, or for any."""
+    ) -> Steps[PendingConfirmation | None]:
+        """A person's answer; None if it is of no use: nothing of this id waits, it is being answered, the configuration
+        does not let this channel answer, or there is no session that it could be for. `seconds` is how long a grant for
+        a TIME holds. A lasting grant is for exactly these arguments, or, if not `exact`, for those that `when` names,
+        or for any; it is stored before anything passes with it.
+
+        Raises:
+            AuditUnavailable, StateError: it cannot be written down, so nothing is granted.
+        """
         found = next(((key, confirmation) for key, confirmation in self._all() if confirmation.id == id), None)
         if found is None or channel not in self.spec.answers:
             return None
         key, confirmation = found
+        if confirmation.being_answered:
+            return None
         if answer is ConfirmationAnswer.DENY:
             self._record("answer", confirmation, {"answer": answer.value, "by": channel.value})
             refusal = Forbidden(confirmation.access.server, _denied_message(confirmation.access))
             for waiter in confirmation.waiters:
                 waiter.refusal = refusal
                 waiter.settled.set()
-            self._remove(key)
+            self._remove(key, confirmation)
             return confirmation
         lasting = answer in (ConfirmationAnswer.TIME, ConfirmationAnswer.ALWAYS)
         if answer is ConfirmationAnswer.SESSION and confirmation.access.session is None:
@@ -224,7 +234,11 @@ class ConfirmationQueue:
             "exact": not wide,
         }
         self._record("answer", confirmation, said)
-        self.grants.add(grant)
+        confirmation.being_answered = True
+        try:
+            yield from self.grants.add(grant)
+        finally:
+            confirmation.being_answered = False
         self._record("granted", confirmation, said)
         going = confirmation.waiters[:1] if answer is ConfirmationAnswer.ONCE else list(confirmation.waiters)
         for waiter in going:
@@ -234,7 +248,7 @@ class ConfirmationQueue:
         if answer is ConfirmationAnswer.ONCE and going:
             self.grants.reserve(grant)  # it is for the one that waited; another must not take it meanwhile
         if not confirmation.waiters:
-            self._remove(key)
+            self._remove(key, confirmation)
         self.release_covered()
         self.on_change()
         return confirmation
@@ -250,7 +264,7 @@ class ConfirmationQueue:
                 waiter.grant = grant
                 waiter.settled.set()
             confirmation.waiters.clear()
-            self._remove(key)
+            self._remove(key, confirmation)
 
     def void(self, still_applies: Callable[[AccessRequest], bool]) -> None:
         """Drop every question whose wish does not hold any more; whoever waits for one hears that it changed."""
@@ -262,7 +276,7 @@ class ConfirmationQueue:
                         confirmation.access.server, confirmation.access.kind, confirmation.access.name
                     )
                     waiter.settled.set()
-                self._remove(key)
+                self._remove(key, confirmation)
 
     def end_session(self, session: Hashable) -> None:
         """Whoever had this session is gone: what it waits for is withdrawn, and nothing more can be allowed for it."""
@@ -273,7 +287,7 @@ class ConfirmationQueue:
                 for waiter in confirmation.waiters:
                     waiter.refusal = self._unconfirmed(confirmation.access, "and its session has ended")
                     waiter.settled.set()
-                self._remove(key)
+                self._remove(key, confirmation)
         for confirmation in self._refused.values():
             if confirmation.access.session == session:
                 confirmation.access = replace(confirmation.access, session=None)
@@ -334,7 +348,7 @@ class ConfirmationQueue:
             confirmation.waiters.remove(waiter)  # its own user's answer is for this call
             confirmation.waiters.insert(0, waiter)
             try:
-                self.answer(confirmation.id, answer, Channel.CLIENT)
+                run_inline(self.answer(confirmation.id, answer, Channel.CLIENT))  # no lasting one: nothing is stored
             except AuditUnavailable as problem:
                 waiter.refusal = problem
                 waiter.settled.set()
@@ -356,7 +370,7 @@ class ConfirmationQueue:
 
     def _remove_waiter(self, key: Hashable, confirmation: PendingConfirmation, waiter: _Waiter) -> None:
         if waiter.grant is not None and waiter.grant.scope is Scope.ONCE and not waiter.collected:
-            self.grants.revoke(waiter.grant.id)  # the call was called off while the answer was on its way
+            self.grants.withdraw(waiter.grant)  # the call was called off while the answer was on its way
         if waiter in confirmation.waiters:
             confirmation.waiters.remove(waiter)
             if (
@@ -366,9 +380,10 @@ class ConfirmationQueue:
                 del self._open[key]
             self.on_change()
 
-    def _remove(self, key: Hashable) -> None:
-        self._open.pop(key, None)
-        self._refused.pop(key, None)
+    def _remove(self, key: Hashable, confirmation: PendingConfirmation) -> None:
+        for kept in (self._open, self._refused):
+            if kept.get(key) is confirmation:
+                del kept[key]
         self.on_change()
 
     def _unconfirmed(self, access: AccessRequest, why: str) -> Unconfirmed:

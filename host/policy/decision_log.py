@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 from msgspec import Raw
@@ -36,6 +37,8 @@ from host.policy.pins import Change, PinStatus
 from host.policy.rules import RuleDecision
 from host.sanitize import visible
 from host.slices import Steps
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,15 +201,18 @@ class DecisionLog:
                 )
             )
 
-    @contextmanager
-    def attributed_to(self, peer: Mapping[str, object]) -> Iterator[None]:
-        """Name the process that a decision comes from in every record of the block. The block must not wait: records
-        of others would name it too."""
-        self._peer = peer
-        try:
-            yield
-        finally:
-            self._peer = None
+    def attributed_to(self, peer: Mapping[str, object], steps: Steps[T]) -> Steps[T]:
+        """These steps, with the process that they are a decision of named in every record that they write."""
+        while True:
+            self._peer = peer
+            try:
+                waiting = next(steps)
+            except StopIteration as end:
+                done: T = end.value
+                return done
+            finally:
+                self._peer = None
+            yield waiting
 
     def _write(self, what: str, fields: Mapping[str, object]) -> int:
         """Every record passes here. Its texts come from servers, from clients and from the configuration, and only the

@@ -130,15 +130,11 @@ class Definitions:
     def observe_instructions(self, server: str, text: str | None) -> Steps[None]:
         """This is what the server says of itself now."""
         offered = {} if text is None else {"": bytes(encode(text))}
-        while True:
-            changes = self.pins.commit((yield from self.pins.prepare(server, INSTRUCTIONS, offered)))
-            if changes is not None:
-                self._record_changes(changes)
-                return
+        self._record_changes((yield from self.pins.observe(server, INSTRUCTIONS, offered)))
 
-    def observe_launch(self, server: str, launch: Launch) -> bool:
+    def observe_launch(self, server: str, launch: Launch) -> Steps[bool]:
         """This is what is to be started or reached now; whether it may be."""
-        if self._record_changes(self.pins.observe_launch(server, launch)):
+        if self._record_changes((yield from self.pins.observe_launch(server, launch))):
             self.on_visibility_changed((server,))
         return self.may_launch(server)
 
@@ -187,38 +183,41 @@ class Definitions:
             return False
         return held.kind not in KINDS or self._policies.rules(held.server).is_visible(KINDS[held.kind], held.name)
 
-    def approve(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
-        """What a server offers may be used from now on; it must be what was shown.
+    def approve(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
+        """What a server offers may be used once it is stored; it must be what was shown.
 
         Raises:
-            Moved: it is not.
+            StaleDecision: it is not.
             AuditUnavailable, StateError: it cannot be written down, so it is not approved.
         """
-        self._decision_log.record_definition_decision("approve", server, kind, name, fingerprint, by)
-        self.pins.approve(server, kind, name, fingerprint, by)
-        self._decision_log.announce_definition_decision("approve", server, kind, name, by)
-        self.invalidate((server,))
+        yield from self.approve_all(server, [(kind, name, fingerprint)], by)
 
-    def approve_all(self, server: str, items: Sequence[tuple[str, str, str]], by: str) -> None:
+    def approve_all(self, server: str, items: Sequence[tuple[str, str, str]], by: str) -> Steps[None]:
         """All of these (kind, name, fingerprint), or none; raises as `approve` does."""
         for kind, name, fingerprint in items:
             self._decision_log.record_definition_decision("approve", server, kind, name, fingerprint, by)
-        self.pins.approve_all(server, items, by)
+        yield from self.pins.approve_all(server, items, by)
         for kind, name, _ in items:
             self._decision_log.announce_definition_decision("approve", server, kind, name, by)
         self.invalidate((server,))
 
-    def reject(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
-        """It stays held back, and counts as looked at. Raises as `approve` does."""
+    def reject(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
+        """It stays held back, and counts as looked at. That holds at once, whether it can be stored or not. Raises as
+        `approve` does."""
         self._decision_log.record_definition_decision("reject", server, kind, name, fingerprint, by)
-        self.pins.reject(server, kind, name, fingerprint, by)
+        storing = self.pins.reject(server, kind, name, fingerprint)
+        self.invalidate((server,))
+        yield from storing
         self._decision_log.announce_definition_decision("reject", server, kind, name, by)
         self.invalidate((server,))
 
-    def revoke(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
-        """What was approved is held back until it is approved anew. Raises as `approve` does."""
+    def revoke(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
+        """What was approved is held back until it is approved anew. That holds at once, whether it can be stored or
+        not. Raises as `approve` does."""
         self._decision_log.record_definition_decision("unapprove", server, kind, name, fingerprint, by)
-        self.pins.revoke(server, kind, name)
+        storing = self.pins.revoke(server, kind, name)
+        self.invalidate((server,))
+        yield from storing
         self._decision_log.announce_definition_decision("unapprove", server, kind, name, by)
         self.invalidate((server,))
 

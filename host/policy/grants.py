@@ -2,8 +2,8 @@
 
 A grant is bound to whoever called, to the server as it is started, to a definition, to the rule that asked, and to
 arguments or to conditions on them; it fits a call in all of these or not at all. Those for a time and for always are
-kept in a file that several hosts share. Those for one call or one session are in memory only, so that nothing that ends
-the process gives anybody a second use.
+kept in a store that several hosts share. Those for one call or one session are in memory only, so that nothing that
+ends the process gives anybody a second use.
 
 This file decides whether a call has a grant. It asks nobody, and where it cannot tell, there is none.
 """
@@ -21,9 +21,8 @@ import msgspec
 
 from config import Condition
 from host.policy.conditions import conditions_hold
-from host.state import Corrupt, Shared, StateError
-
-_VERSION = 1
+from host.slices import Steps
+from host.storage.store import StateError, Store, StoredGrant, Transaction
 
 
 class Scope(StrEnum):
@@ -93,48 +92,23 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A grant in the file; it has no session."""
-
-    id: str
-    caller: str | None
-    server: str
-    kind: str
-    name: str
-    fingerprint: str
-    launch: str
-    rule: str
-    digest: str | None
-    when: tuple[Condition, ...]
-    scope: Scope
-    made: float
-    expires: float | None
-    by: str
-    retry: bool
-
-
-class _Content(msgspec.Struct, forbid_unknown_fields=True):
-    version: int = _VERSION
-    grants: list[_Stored] = []
-
-
 class Grants:
     """The grants of one configuration.
 
     Args:
-        file: where those are that outlive the process. It is read here.
+        store: where those are that outlive the process. It is read here.
         wall: Unix time.
         monotonic: seconds that nobody can set back; both clocks have to say that a grant is not over.
     """
 
     def __init__(
         self,
-        file: Shared,
+        store: Store,
         *,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._file = file
+        self._store = store
         self._wall = wall
         self._monotonic = monotonic
         self._own: dict[str, Grant] = {}
@@ -145,39 +119,48 @@ class Grants:
         self._reserved: set[str] = set()
         """On their way to the one call that they were given for, or found for."""
         self._gone: set[str] = set()
-        """What was taken back here; it does not come back with a file that could not be written."""
+        """What was taken back here; it does not hold here any more, whether it can be taken out of the store or not."""
+        self._unstored: set[str] = set()
+        """Those of them that are in the store still."""
+        self._seen = -1
+        """The revision of the grants that `_stored` is of."""
         self._moved = False
-        """Whether another process has changed the file since somebody asked."""
-        self._broken: str | None = None
+        """Whether another process has granted or taken back something since this was last asked."""
         self._unwritten: str | None = None
-        self._take(file.read)
+        self._refresh()
+        self._moved = False
 
     @property
     def problem(self) -> str | None:
-        """A sentence for people if the file cannot be read (then no grant holds) or written (then one that was taken
-        back is in it still)."""
-        return self._broken or self._unwritten
+        """A sentence for people if stored grants do not hold since the store cannot be relied on, or if one that was
+        taken back is stored still."""
+        if self._store.problem is not None:
+            return f"{self._store.problem}; no stored grant holds until then"
+        if not self._store.is_reliable:
+            return "the database is locked by another process; no stored grant holds while it is"
+        return self._unwritten
 
-    def add(self, grant: Grant) -> None:
-        """From now on it holds, if both clocks agree. For a file that cannot be read this begins a new one; the
-        broken one is kept beside it.
+    def add(self, grant: Grant) -> Steps[None]:
+        """It holds when the steps end, if both clocks agree.
 
         Raises:
             ValueError: one for a session without a session, for a time without an end, or for longer than a session in
                 one only.
-            StateError: it cannot be written down, and does not hold.
+            StateError: it cannot be stored, and does not hold.
         """
         if (grant.scope is Scope.SESSION and grant.session is None) or (
             grant.scope is Scope.TIME and grant.expires is None
         ):
             raise ValueError(f"a grant for {grant.scope} does not say for how long")
-        if grant.scope not in _STORED:
-            self._own[grant.id] = grant
-        elif grant.session is not None:
-            raise ValueError(f"a grant for {grant.scope} is of no session")
+        if grant.scope in _STORED:
+            if grant.session is not None:
+                raise ValueError(f"a grant for {grant.scope} is of no session")
+            yield from self._store_changes(grant)
+            self._stored[grant.id] = grant
         else:
-            self._change(lambda grants: {**grants, grant.id: grant}, mend=True)
+            self._own[grant.id] = grant
         self._until[grant.id] = self._end_of(grant)
+        self._refresh()
 
     def find(self, access: AccessRequest) -> Grant | None:
         """The narrowest live grant that fits: exact arguments before conditions before any, and the shortest first."""
@@ -198,7 +181,7 @@ class Grants:
         """Spend the grant on the call, right before it is sent. False if it is not there any more, not live, or not for
         this call: then the call is not to be sent."""
         self._refresh()
-        if self._own.get(grant.id, self._stored.get(grant.id)) != grant or not self._fits(grant, access):
+        if not self._fits(grant, access):
             return False
         if grant.scope is Scope.ONCE:
             del self._own[grant.id]
@@ -207,12 +190,15 @@ class Grants:
 
     def all(self) -> list[Grant]:
         """All that were not taken back, used up or cleared away, live or not."""
-        return [*self._own.values(), *self._stored.values()]
+        stored = self._stored.values() if self._store.is_reliable else ()
+        return [*self._own.values(), *stored]
 
     def why_unusable(self, grant: Grant) -> str | None:
         """Why the grant is not live, as a sentence; None if it is."""
         if self._own.get(grant.id, self._stored.get(grant.id)) != grant:
             return "it is not there any more"
+        if grant.scope in _STORED and not self._store.is_reliable:
+            return "the database that it is in cannot be relied on at the moment"
         now = self._wall()
         if not grant.made <= now:
             return "it was made in the future: the clock of this machine was set back"
@@ -220,11 +206,15 @@ class Grants:
             return "its time is over"
         return None
 
-    def revoke(self, id: str) -> bool:
-        """Take a grant back; False if there is none of that id.
+    def withdraw(self, grant: Grant) -> None:
+        """A grant for one call or session, which nobody has used, is none any more."""
+        self._own.pop(grant.id, None)
+
+    def revoke(self, id: str) -> Steps[bool]:
+        """Take a grant back; False if there is none of that id. In this process it does not hold from the first step.
 
         Raises:
-            StateError: it cannot be taken out of the file. It holds in this process no longer, but others may use it.
+            StateError: it cannot be taken out of the store: others may use it, and so may this one after a restart.
         """
         self._refresh()
         if self._own.pop(id, None) is not None:
@@ -232,6 +222,7 @@ class Grants:
         if id not in self._stored:
             return False
         self._drop([id])
+        yield from self.store_revocations()
         return True
 
     def end_session(self, session: Hashable) -> None:
@@ -239,16 +230,40 @@ class Grants:
         self._own = {id: grant for id, grant in self._own.items() if grant.session != session}
 
     def revoke_unless(self, keeps: Callable[[Grant], bool]) -> list[Grant]:
-        """Take back all that are not to be kept; these. What cannot be taken out of the file makes a `problem`."""
+        """Take back all that are not to be kept; these. `store_revocations` takes them out of the store."""
         self._refresh()
         void = [grant for grant in self.all() if not keeps(grant)]
         for grant in void:
             self._own.pop(grant.id, None)
-        try:
-            self._drop([grant.id for grant in void if grant.id in self._stored])
-        except StateError as problem:
-            self._unwritten = str(problem)
+        self._drop([grant.id for grant in void if grant.id in self._stored])
         return void
+
+    def store_revocations(self) -> Steps[None]:
+        """Take out of the store what was taken back here and is still in it.
+
+        Raises:
+            StateError: that is not possible; it can be tried again.
+        """
+        if self._unstored:
+            yield from self._store_changes(None)
+
+    def _store_changes(self, grant: Grant | None) -> Steps[None]:
+        """Store this grant, and take out what was taken back and what has expired."""
+        revoked, now = frozenset(self._unstored), self._wall()
+
+        def change(transaction: Transaction) -> None:
+            transaction.remove_grants(revoked, now)
+            if grant is not None:
+                transaction.put_grant(_stored(grant))
+
+        try:
+            yield from self._store.write(change)
+        except StateError as problem:
+            if revoked:
+                self._unwritten = f"{problem}; grants that were taken back are still stored"
+            raise
+        self._unstored -= revoked
+        self._unwritten = None
 
     def reread(self) -> bool:
         """See what other processes have granted or taken back; whether they did since this was last asked. Costs next
@@ -258,9 +273,18 @@ class Grants:
         return moved
 
     def _refresh(self) -> None:
-        if self._file.changed():
-            self._take(self._file.read)
-            self._moved = True
+        revision = self._store.poll().grants
+        if revision == self._seen:
+            return
+        try:
+            found = [_read(grant) for grant in self._store.read_grants()]
+        except StateError:
+            return  # it is locked: what was read last holds as long as `Store.is_reliable` says
+        self._seen, self._moved = revision, True
+        self._stored = {grant.id: grant for grant in found if grant is not None and grant.id not in self._gone}
+        for id, grant in self._stored.items():
+            if id not in self._until:
+                self._until[id] = self._end_of(grant)
 
     # Whether a grant is one for this call
 
@@ -282,45 +306,11 @@ class Grants:
         left = inf if grant.expires is None else grant.expires - max(self._wall(), grant.made)
         return self._monotonic() + left
 
-    # The file
-
-    def _take(self, read: Callable[[], object | None]) -> None:
-        try:
-            self._stored = {id: grant for id, grant in _read(read()).items() if id not in self._gone}
-            self._broken = None
-        except Corrupt as problem:
-            if self._broken is None:
-                self._own.clear()
-            self._stored = {}
-            self._broken = f"{problem}; no grant holds any more"
-        for id, grant in self._stored.items():
-            if id not in self._until:
-                self._until[id] = self._end_of(grant)
-
     def _drop(self, ids: list[str]) -> None:
-        if not ids:
-            return
         self._gone.update(ids)
+        self._unstored.update(ids)
         for id in ids:
             del self._stored[id]
-        self._change(lambda grants: {id: grant for id, grant in grants.items() if id not in self._gone})
-
-    def _change(self, change: Callable[[dict[str, Grant]], dict[str, Grant]], *, mend: bool = False) -> None:
-        """Write the file anew, without those whose time is over."""
-        with self._file.updating() as update:
-            if update.moved:
-                self._take(update.read)
-            if self._broken is not None:
-                if not mend:
-                    raise Corrupt(self._broken)
-                update.set_aside()
-            now = self._wall()
-            changed = {
-                id: grant for id, grant in change(self._stored).items() if grant.expires is None or now < grant.expires
-            }
-            update.write(_Content(grants=[_stored(grant) for grant in changed.values()]))
-            self._stored = changed
-            self._broken = self._unwritten = None
 
 
 def _true(when: tuple[Condition, ...], arguments: object) -> bool:
@@ -336,20 +326,21 @@ def _breadth(grant: Grant) -> tuple[int, int, int, float, str]:
     return (bound, _BREADTH[grant.scope], -len(grant.when), grant.made, grant.id)
 
 
-def _read(found: object | None) -> dict[str, Grant]:
-    """The grants in the file. Raises Corrupt if it has another form."""
+def _read(stored: StoredGrant) -> Grant | None:
+    """The grant; None for one that this version does not understand: it does not hold."""
+    fields = msgspec.structs.asdict(stored)
     try:
-        content = _Content() if found is None else msgspec.convert(found, _Content)
-    except msgspec.ValidationError as problem:
-        raise Corrupt(f"the file with the grants has another form: {problem}") from problem
-    if content.version != _VERSION:
-        raise Corrupt(f"the file with the grants is of version {content.version}, which is not known here")
-    if any(
-        grant.scope not in _STORED or (grant.scope is Scope.TIME and grant.expires is None) for grant in content.grants
-    ):
-        raise Corrupt("the file with the grants holds one that does not say for how long")
-    return {grant.id: Grant(session=None, **msgspec.structs.asdict(grant)) for grant in content.grants}
+        when = msgspec.json.decode(fields.pop("conditions"), type=tuple[Condition, ...])
+        grant = Grant(session=None, when=when, **{**fields, "scope": Scope(stored.scope)})
+    except (msgspec.DecodeError, ValueError):
+        return None
+    is_whole = grant.scope is Scope.ALWAYS or (grant.scope is Scope.TIME and grant.expires is not None)
+    return grant if is_whole else None
 
 
-def _stored(grant: Grant) -> _Stored:
-    return _Stored(**{name: getattr(grant, name) for name in _Stored.__struct_fields__})
+def _stored(grant: Grant) -> StoredGrant:
+    conditions = msgspec.json.encode(grant.when).decode()
+    return StoredGrant(
+        conditions=conditions,
+        **{name: getattr(grant, name) for name in StoredGrant.__struct_fields__ if name != "conditions"},
+    )

@@ -5,19 +5,18 @@ It is known by its fingerprint. What may be listed and reached is what is offere
 nothing that a server does changes that, be it that it is started anew, leaves an item out for a while, or has another
 order.
 
-This file decides and remembers, in a file that several hosts share. It shows nobody anything, and it does not know what
-a definition means.
+This file decides and remembers, in a store that several hosts share. It shows nobody anything, and it does not know
+what a definition means. Whatever may have to wait for the store is steps (`host.slices`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,7 +24,16 @@ import msgspec
 from config import Trust
 from host.policy.fingerprint import Launch, fingerprint, is_long
 from host.slices import Steps, in_worker, run_inline
-from host.state import Corrupt, Identity, Shared, StateError, Update
+from host.storage.store import (
+    ApprovedDefinition,
+    OfferedDefinition,
+    Revisions,
+    StateError,
+    Store,
+    StoredDefinitions,
+    StoredItem,
+    Transaction,
+)
 
 MOST_ITEMS = 20_000
 """Items kept of one server. What is beyond is held back and cannot be approved."""
@@ -41,13 +49,8 @@ BY_TRUST = "trust"
 BY_FIRST_SIGHT = "first sight"
 BY_CONFIGURATION = "configuration"
 
-_VERSION = 1
-_BLOCK = 64 * 1024
-"""Bytes of JSON text that are written at once, at the least."""
-_LARGE = 256 * 1024
-"""Bytes; a larger file is read and written by a worker thread."""
-
 _NOTHING: Mapping[Any, Any] = {}
+_NO_ITEMS: dict[str, StoredItem] = {}
 
 
 class PinStatus(Enum):
@@ -107,52 +110,22 @@ class Pinned:
     by: str
 
 
-# What is in the file. None stands for a definition that was not kept. There may be many of these, and none is part of a
-# cycle: the collector, which stops everything, need not look at them.
+_Items = dict[str, StoredItem]
+_Servers = dict[str, dict[str, _Items]]
+_Changed = dict[str, dict[str, StoredItem]]
+"""Items to be stored, by kind and name."""
+_Decide = Callable[[Mapping[str, _Items]], _Changed]
+"""What a person's decision makes of the items of a server, by kind. Raises StaleDecision."""
 
 
-class _Approved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    fingerprint: str
-    definition: str | None
-    at: float
-    by: str
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A decision that is to be stored, and the items that it was made from."""
 
-
-class _Offered(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    fingerprint: str
-    definition: str | None
-    since: float
-
-
-class _Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    approved: _Approved | None = None
-    offered: _Offered | None = None
-    """What is offered, where that is not what is approved."""
-    rejected: str | None = None
-    """The fingerprint that a person refused."""
-    closed: bool = False
-    """Nothing of this item is pinned by first sight or trust: a person has refused it, or what was known is lost."""
-
-    @property
-    def is_spare(self) -> bool:
-        """Whether nobody ever decided about it, so that it may be forgotten while it is not offered."""
-        return self.approved is None and not self.closed
-
-    @property
-    def last(self) -> str | None:
-        """The fingerprint that was offered last, as far as the file knows."""
-        known = self.offered or self.approved
-        return None if known is None else known.fingerprint
-
-
-_Items = dict[str, _Item]
-
-
-class _Content(msgspec.Struct, forbid_unknown_fields=True):
-    version: int = _VERSION
-    servers: dict[str, dict[str, _Items]] = {}
-    lost: list[str] = []
-    """Servers whose pins were once lost with a broken file: for them there is no first sight any more."""
+    server: str
+    changed: _Changed
+    expected: dict[tuple[str, str], StoredItem | None]
+    """By kind and name."""
 
 
 class _Offer(msgspec.Struct, frozen=True, gc=False):
@@ -172,56 +145,51 @@ class PreparedPins:
     """What it offered before; None if it never did."""
     offers: dict[str, _Offer]
     items: _Items
-    """What is in the file once this is taken note of."""
+    """What is stored of the kind."""
     changes: list[Change]
     problem: str | None
-    """Why nothing new could be written."""
-    broken: str | None
-    written: tuple[Identity | None, Identity, _Content] | None = None
-    """The version of the file that was written over, the one that was written, and its content."""
+    """Why nothing new could be stored."""
+    lost: str | None
 
     def status(self, name: str) -> PinStatus:
         """How an item that is offered stands once this is taken note of."""
-        return _standing(self.items.get(name), self.offers.get(name), self.trust, broken=self.broken is not None)
+        return _status_of(self.items.get(name), self.offers.get(name), self.trust, lost=self.lost is not None)
 
 
 class Pins:
     """The pins of the servers of one configuration.
 
     Args:
-        file: where they are kept. It is read here.
+        store: where they are kept. It is read here.
         trusts: of each server; one that is not in it is untrusted.
         wall: Unix time.
     """
 
-    def __init__(self, file: Shared, trusts: Mapping[str, Trust], *, wall: Callable[[], float] = time.time) -> None:
-        self._file = file
+    def __init__(self, store: Store, trusts: Mapping[str, Trust], *, wall: Callable[[], float] = time.time) -> None:
+        self._db = store
         self._trusts = dict(trusts)
         self._wall = wall
-        self._content = _Content()
+        self._servers: _Servers = {}
+        """What is stored, by server and kind, as of `_revision`."""
+        self._closed_servers: frozenset[str] = frozenset()
+        self._lost: str | None = None
+        """Why nothing is approved."""
+        self._revision = 0
         self._now: dict[tuple[str, str], dict[str, _Offer]] = {}
         self._raws: dict[tuple[str, str], Mapping[str, bytes]] = {}
         """What was offered when all of it was last looked at under the present trust."""
+        self._first: dict[tuple[str, str], _Items] = {}
+        """What was stored of a kind when this process saw the first list of it, until that list is in effect."""
         self._moved: set[str] = set()
-        self._broken: str | None = None
         self._unwritten: str | None = None
-        self._kept = False
-        """Whether there was a file: then it does not vanish by itself."""
-        self._writing = 0
-        """How many readings are being written now."""
-        self._own: Identity | None = None
-        """The version that was written for a reading last, which `commit` takes up."""
-        loaded: list[_Loaded] = []
-        _load(file, loaded)
-        file.seen, content = loaded[0]
-        run_inline(self._taken(content))
+        run_inline(self._take(run_inline(store.read_definitions(0))))
         self._moved.clear()
 
     @property
     def problem(self) -> str | None:
-        """A sentence for people if the file cannot be read (then nothing is approved) or written (then nothing new is
-        remembered)."""
-        return self._broken or self._unwritten
+        """A sentence for people if what was approved is not known (then nothing is approved), or if nothing new can be
+        stored (then it is held back)."""
+        return self._lost or self._unwritten
 
     def set_trust_levels(self, trusts: Mapping[str, Trust]) -> None:
         """From now on these hold. What they approve by themselves is approved with the next `observe`."""
@@ -233,9 +201,9 @@ class Pins:
     def status(self, server: str, kind: str, name: str) -> PinStatus:
         """Where an item stands; what is not offered at the moment stands as it did."""
         offer = self._now.get((server, kind), _NOTHING).get(name)
-        item = self._content.servers.get(server, _NOTHING).get(kind, _NOTHING).get(name)
+        item = self._servers.get(server, _NOTHING).get(kind, _NOTHING).get(name)
         trust = self._trusts.get(server, Trust.UNTRUSTED)
-        return _standing(item, offer, trust, broken=self._broken is not None)
+        return _status_of(item, offer, trust, lost=self._lost is not None)
 
     def fingerprint(self, server: str, kind: str, name: str) -> str | None:
         """Of what is offered now; None if it is not."""
@@ -252,9 +220,9 @@ class Pins:
 
     def iter_held(self) -> Iterator[Held | None]:
         """The same one by one, with None for each item that does not wait."""
-        servers = dict.fromkeys([*self._content.servers, *(server for server, _ in self._now)])
+        servers = dict.fromkeys([*self._servers, *(server for server, _ in self._now)])
         for server, kind in [(server, kind) for server in servers for kind in KINDS]:
-            items = self._content.servers.get(server, {}).get(kind, {})
+            items = self._items(server, kind)
             for name in {**items, **self._now.get((server, kind), {})}:
                 yield self._held(server, kind, name)
 
@@ -264,9 +232,9 @@ class Pins:
             return None
         item = self._item(server, kind, name)
         offer = self._offer(server, kind, name, item)
-        if offer is None or (item is None and self._broken is None):
+        if offer is None or (item is None and self._lost is None):
             return None
-        item = item or _Item()
+        item = item or StoredItem()
         changed = standing is PinStatus.CHANGED and item.approved is not None
         approved = _bytes(item.approved.definition) if changed and item.approved is not None else None
         since = self._wall() if item.offered is None else item.offered.since
@@ -275,16 +243,15 @@ class Pins:
 
     def held_names(self, server: str, kind: str) -> list[str]:
         """The names of a server's items of one kind that are held back."""
-        items = self._content.servers.get(server, {}).get(kind, {})
-        names = {**items, **self._now.get((server, kind), {})}
+        names = {**self._items(server, kind), **self._now.get((server, kind), {})}
         open_ones = (PinStatus.APPROVED, PinStatus.UNKNOWN)
         return [name for name in names if self.status(server, kind, name) not in open_ones]
 
     def pinned(self) -> list[Pinned]:
-        """All that is approved in the file, offered or not."""
+        """All that is stored as approved, offered or not."""
         return [
             Pinned(server, kind, name, pin.fingerprint, _bytes(pin.definition), pin.at, pin.by)
-            for server, kinds in self._content.servers.items()
+            for server, kinds in self._servers.items()
             for kind, items in kinds.items()
             for name, item in items.items()
             if (pin := item.approved) is not None
@@ -292,95 +259,80 @@ class Pins:
 
     # What servers offer
 
-    def observe(self, server: str, kind: str, offered: Mapping[str, bytes]) -> list[Change]:
-        """Take note at once of all that a server offers of one kind: for what is short, and for what starts it."""
+    def observe(self, server: str, kind: str, offered: Mapping[str, bytes]) -> Steps[list[Change]]:
+        """Take note of all that a server offers of one kind: for what is short, and for what starts it."""
         while True:
-            changes = self.commit(run_inline(self.prepare(server, kind, offered)))
+            changes = self.commit((yield from self.prepare(server, kind, offered)))
             if changes is not None:
                 return changes
 
     def prepare(self, server: str, kind: str, offered: Mapping[str, bytes]) -> Steps[PreparedPins]:
-        """Find out what is to be told of all that a server offers of one kind, JSON text by name, and write it down.
-        Nothing stands otherwise before `commit`.
+        """Find out what is to be told of all that a server offers of one kind, JSON text by name, and store it. No
+        offer is in effect before `commit`.
 
-        Writes at most once, and not at all if nothing is new. What cannot be written down is not approved by itself.
+        Stores at most once, and nothing if nothing is new. What cannot be stored is not approved by itself: what is
+        seen for the first time must be known after a crash, or a changed definition would pass as the first one.
         """
         offered = dict(offered)
-        yield from self._refreshed()
+        yield from self._refresh()
         key = (server, kind)
         before = self._now.get(key)
-        trust, content, version, broken = self._trust(server), self._content, self._file.seen, self._broken
-        items = content.servers.get(server, {}).get(kind, {})
+        trust, lost = self._trust(server), self._lost
+        items = known = self._items(server, kind)
         if before is not None and self._raws.get(key) == offered:
-            return PreparedPins(server, kind, offered, trust, before, before, items, [], None, broken)
+            return PreparedPins(server, kind, offered, trust, before, before, items, [], None, lost)
+        if before is None:
+            known = self._first.setdefault(key, items)
         offers = yield from _offers(offered, before or {}, items)
-        after, problem, written = items, None, None
-        if broken is None:
+        problem = None
+        if lost is None:
             try:
-                after = yield from self._after(content, server, kind, offers)
-                if after is not items:
-                    kinds = {**content.servers.get(server, {}), kind: after}
-                    content = _Content(servers={**content.servers, server: kinds}, lost=content.lost)
-                    large = max(self._file.size, sum(map(len, offered.values()))) > _LARGE
-                    there = yield from self._written(version, content, large=large)
-                    written = None if there is None else (version, there, content)
+                while not (yield from self._store_offers(server, kind, offers)):
+                    yield from self._refresh()
             except StateError as error:
-                after, problem = items, f"{error}; what servers offer anew is held back"
-        reading = PreparedPins(server, kind, offered, trust, before, offers, after, [], problem, broken, written)
-        stood = partial(_standing, trust=trust, broken=broken is not None)
+                problem = f"{error}; what servers offer anew is held back"
+        items = self._items(server, kind)
+        reading = PreparedPins(server, kind, offered, trust, before, offers, items, [], problem, lost)
         for name, offer in offers.items():
             yield None
-            item, old = items.get(name), None if before is None else before.get(name)
+            item, old = known.get(name), None if before is None else before.get(name)
             was = old.fingerprint if old is not None else None if item is None else item.last
-            standing = reading.status(name)
-            if was != offer.fingerprint or stood(item, old) not in (standing, PinStatus.UNKNOWN):
-                reading.changes.append(Change(server, kind, name, standing, was is None, offer.fingerprint, was))
+            status = reading.status(name)
+            former_status = _status_of(item, old, trust, lost=lost is not None)
+            if was != offer.fingerprint or former_status not in (status, PinStatus.UNKNOWN):
+                reading.changes.append(Change(server, kind, name, status, was is None, offer.fingerprint, was))
         return reading
 
-    def _written(self, version: Identity | None, content: _Content, *, large: bool) -> Steps[Identity | None]:
-        """Write the content in the place of that version: the new version; None if the file is another by now."""
-        done: list[Identity | StateError | None] = []
+    def _store_offers(self, server: str, kind: str, offers: Mapping[str, _Offer]) -> Steps[bool]:
+        """Store what is not stored of these; False if another process has changed the kind."""
+        revision = self._revision
+        changed = yield from self._changed_by(server, kind, offers, self._servers.get(server, {}), self._closed_servers)
+        if not changed:
+            return True
 
-        def write(pieces: Iterable[bytes]) -> None:
-            try:
-                done.append(self._file.exchange(version, pieces))
-            except StateError as problem:
-                done.append(problem)
+        def change(transaction: Transaction) -> bool:
+            if transaction.changed_since(revision, server, kind):
+                return False
+            transaction.put_items(server, kind, changed)
+            return True
 
-        if large:
-            # Not in the thread: it would take the interpreter from the loop, which gives it up at each system call.
-            encoded: list[bytes] = []
-            for block in _blocks(content):
-                yield None
-                encoded.append(block)
-            self._writing += 1
-            try:
-                yield partial(write, encoded)
-            finally:
-                self._writing -= 1
-        else:
-            write(_blocks(content))
-        (result,) = done
-        if isinstance(result, StateError):
-            raise result
-        self._own = result
-        return result
+        def on_commit(stored: bool, revisions: Revisions) -> None:
+            if stored and self._follow(revisions):
+                self._put(server, kind, changed)
+
+        return (yield from self._db.write(change, on_commit))
 
     def commit(self, reading: PreparedPins) -> list[Change] | None:
-        """What was prepared holds from now on; what is to be told of it. None if what it was held against is not so
-        any more (a person decided, another process wrote): then it must be prepared again. Short, however long the
+        """What was prepared is in effect from now on; what is to be told of it. None if what it was held against is not
+        so any more (a person decided, another process wrote): then it must be prepared again. Short, however long the
         list."""
         server, kind = key = (reading.server, reading.kind)
-        if reading.written is not None and self._file.seen == reading.written[0]:
-            _, self._file.seen, self._content = reading.written
-            self._kept = True
-        items = self._content.servers.get(server, {}).get(kind, {})
-        same_items = items is reading.items or items == reading.items
-        same_ground = self._trust(server) is reading.trust and self._broken == reading.broken
-        if not (same_items and same_ground and self._now.get(key) is reading.before):
+        same_ground = self._trust(server) is reading.trust and self._lost == reading.lost
+        if not (self._items(server, kind) is reading.items and same_ground and self._now.get(key) is reading.before):
             return None
         self._now[key] = reading.offers
-        if reading.broken is None and reading.offers is not reading.before:
+        self._first.pop(key, None)
+        if reading.lost is None and reading.offers is not reading.before:
             self._unwritten = reading.problem
         if self.problem is None:
             self._raws[key] = reading.offered
@@ -388,13 +340,13 @@ class Pins:
             self._raws.pop(key, None)
         return reading.changes
 
-    def observe_launch(self, server: str, launch: Launch) -> list[Change]:
+    def observe_launch(self, server: str, launch: Launch) -> Steps[list[Change]]:
         """Take note of what would be started as a server, or connected to.
 
         What the owner wrote counts as approved, and so does the first program that it comes to. The same text that
         comes to another program is a change. While it comes to none, nothing changes: nothing can be started.
         """
-        self._refresh()
+        yield from self._refresh()
         item = self._item(server, LAUNCH, "")
         offer = self._offer(server, LAUNCH, "", item)
         last = None if offer is None else _launch_in(offer.raw.decode())
@@ -402,53 +354,55 @@ class Pins:
             launch = last
         # Not msgspec: the name of a file may be no UTF-8.
         written = json.dumps({"declared": launch.declared, "program": launch.program}, sort_keys=True)
-        return self.observe(server, LAUNCH, {"": written.encode("ascii")})
+        return (yield from self.observe(server, LAUNCH, {"": written.encode("ascii")}))
 
-    def reread(self) -> set[str]:
-        """The servers of which something stands otherwise than when this was last asked, since another process
-        decided about it. Costs next to nothing if none did."""
-        return run_inline(self.reread_in_steps())
-
-    def reread_in_steps(self) -> Steps[set[str]]:
-        """The same in steps."""
-        if not self._is_own():
-            yield from self._refreshed()
+    def reread(self) -> Steps[set[str]]:
+        """The servers of which something stands otherwise than when this was last asked, since another process decided
+        about it, or the store cannot be relied on any more. Costs next to nothing if neither is so."""
+        yield from self._refresh()
+        if not self._db.is_current and self._db.problem is None:
+            # A worker thread may wait for the process that has it locked, and put right what a killed one left.
+            yield from self._read()
         moved, self._moved = self._moved, set()
         return moved
 
     # What people decide
 
-    def approve(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
+    def approve(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
         """From now on this definition, which must be the one that is offered, may be used.
 
         Raises:
-            Moved: it is not what is offered, or it could not be kept.
-            StateError: it cannot be written down; nothing changed.
+            StaleDecision: it is not what is offered, or it could not be kept.
+            StateError: it cannot be stored; nothing changed.
         """
-        self.approve_all(server, [(kind, name, fingerprint)], by)
+        yield from self.approve_all(server, [(kind, name, fingerprint)], by)
 
-    def approve_all(self, server: str, shown: Iterable[tuple[str, str, str]], by: str) -> None:
-        """`approve` for any number of a server's items, each as (kind, name, fingerprint), or for none of them; the
-        file is written once."""
+    def approve_all(self, server: str, shown: Sequence[tuple[str, str, str]], by: str) -> Steps[None]:
+        """`approve` for any number of a server's items, each as (kind, name, fingerprint), or for none of them."""
 
-        with self._deciding(server) as kinds:
-            for kind, name, print_shown in shown:
-                items = kinds.setdefault(kind, {})
-                offer = self._shown(server, kind, name, items.get(name), print_shown)
-                items[name] = _Item(approved=_Approved(offer.fingerprint, offer.raw.decode(), self._wall(), by))
+        def decide(kinds: Mapping[str, _Items]) -> _Changed:
+            changed: _Changed = {}
+            for kind, name, shown_fingerprint in shown:
+                offer = self._shown(server, kind, name, kinds.get(kind, {}).get(name), shown_fingerprint)
+                approved = ApprovedDefinition(offer.fingerprint, offer.raw.decode(), self._wall(), by)
+                changed.setdefault(kind, {})[name] = StoredItem(approved=approved)
+            return changed
 
-    def reject(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> None:
-        """It stays held back, marked as refused, and no trust that is less than full lifts that. `by` is for the audit
-        alone.
+        yield from self._carry_out(server, decide)
+
+    def reject(self, server: str, kind: str, name: str, fingerprint: str) -> Steps[None]:
+        """It stays held back, marked as rejected, and no trust that is less than full lifts that. This process holds it
+        back at once, and the steps store that.
 
         Raises:
-            Moved: it is not what is offered, or it could not be kept; or it is what is approved.
-            StateError: it cannot be written down; nothing changed.
+            StaleDecision: it is not what is offered, or it could not be kept; or it is what is approved.
+            StateError: it cannot be stored; no other process knows of it, and this one only until it ends.
         """
-        with self._deciding(server) as kinds:
-            items = kinds.setdefault(kind, {})
-            item = items.get(name, _Item())
-            offer = self._shown(server, kind, name, items.get(name), fingerprint)
+
+        def decide(kinds: Mapping[str, _Items]) -> _Changed:
+            item = kinds.get(kind, {}).get(name)
+            offer = self._shown(server, kind, name, item, fingerprint)
+            item = item or StoredItem()
             approved = item.approved
             if approved is not None and approved.fingerprint == fingerprint:
                 if self.status(server, kind, name) is PinStatus.APPROVED:
@@ -456,26 +410,31 @@ class Pins:
                 approved = None  # by nobody who looked at it
             offered = item.offered
             if offered is None or offered.fingerprint != fingerprint:
-                offered = _Offered(fingerprint, offer.raw.decode(), self._wall())
-            items[name] = _Item(approved=approved, offered=offered, rejected=fingerprint, closed=True)
+                offered = OfferedDefinition(fingerprint, offer.raw.decode(), self._wall())
+            return {kind: {name: StoredItem(approved=approved, offered=offered, rejected=fingerprint, closed=True)}}
 
-    def revoke(self, server: str, kind: str, name: str) -> None:
-        """Take an approval back: the item is new again, and a person must approve it, also at a standard server.
+        return self._hold(server, decide)
+
+    def revoke(self, server: str, kind: str, name: str) -> Steps[None]:
+        """Take an approval back: the item is new again, and a person must approve it, also at a standard server. This
+        process holds it back at once, and the steps store that.
 
         Raises:
-            Moved: nothing of that name is approved.
-            StateError: it cannot be written down; nothing changed.
+            StaleDecision: nothing of that name is approved.
+            StateError: as for `reject`.
         """
-        with self._deciding(server) as kinds:
-            items = kinds.setdefault(kind, {})
-            item = items.get(name, _Item())
-            if item.approved is None:
+
+        def decide(kinds: Mapping[str, _Items]) -> _Changed:
+            item = kinds.get(kind, {}).get(name)
+            if item is None or item.approved is None:
                 raise StaleDecision(f"{_named(server, kind, name)} is not approved")
             pin = item.approved
-            offered = item.offered or _Offered(pin.fingerprint, pin.definition, self._wall())
-            items[name] = _Item(offered=offered, rejected=item.rejected, closed=True)
+            offered = item.offered or OfferedDefinition(pin.fingerprint, pin.definition, self._wall())
+            return {kind: {name: StoredItem(offered=offered, rejected=item.rejected, closed=True)}}
 
-    def _shown(self, server: str, kind: str, name: str, item: _Item | None, fingerprint: str) -> _Offer:
+        return self._hold(server, decide)
+
+    def _shown(self, server: str, kind: str, name: str, item: StoredItem | None, fingerprint: str) -> _Offer:
         """What is offered, which must be what was shown."""
         offer = self._offer(server, kind, name, item)
         if offer is None or item is None:
@@ -484,141 +443,227 @@ class Pins:
             raise StaleDecision(f"{_named(server, kind, name)} has changed since it was shown: look at it again")
         return offer
 
-    @contextmanager
-    def _deciding(self, server: str) -> Iterator[dict[str, _Items]]:
-        """A server's items, by kind, to be changed as a person decided; what was written when the block ends counts."""
-        self._refresh()
-        with self._file.updating() as update:
-            content = self._latest(update, mend=True)
-            kinds = {kind: dict(items) for kind, items in content.servers.get(server, {}).items()}
-            yield kinds
-            content.servers[server] = kinds
-            if self._broken is not None:
-                update.set_aside()
-            update.write(content)
-        self._content = content
-        self._kept = True
-        if self.problem is not None:
+    def _hold(self, server: str, decide: _Decide) -> Steps[None]:
+        plan = None
+        if self._lost is None:
+            with suppress(StaleDecision):  # as far as is known here, before another look at the store
+                plan = self._plan(server, decide)
+                self._apply(plan)
+        return self._carry_out(server, decide, plan, at_once=True)
+
+    def _carry_out(
+        self, server: str, decide: _Decide, plan: _Plan | None = None, *, at_once: bool = False
+    ) -> Steps[None]:
+        """Store what `decide` makes of the items of a server, by kind; it is asked again if these were other ones in
+        the store. With `at_once` that holds in this process before it is stored."""
+        done = False
+        while not done:
+            if plan is None:
+                yield from self._refresh()
+                if self._lost is None:
+                    plan = self._plan(server, decide)
+                    if at_once:
+                        self._apply(plan)
+            done = yield from (self._mend(server, decide) if plan is None else self._store(plan))
+            plan = None
+        yield from self._refresh()
+        self._unwritten = None
+
+    def _plan(self, server: str, decide: _Decide) -> _Plan:
+        kinds = self._servers.get(server, {})
+        changed = decide(kinds)
+        expected = {(kind, name): kinds.get(kind, {}).get(name) for kind, items in changed.items() for name in items}
+        return _Plan(server, changed, expected)
+
+    def _store(self, plan: _Plan) -> Steps[bool]:
+        """Store it, if what it was made from is what is stored; if not, what is stored counts."""
+
+        def change(transaction: Transaction) -> dict[tuple[str, str], StoredItem | None] | None:
+            stored = {key: transaction.item(plan.server, *key) for key in plan.expected}
+            if stored != plan.expected:
+                return stored
+            for kind, items in plan.changed.items():
+                transaction.put_items(plan.server, kind, items)
+            return None
+
+        def on_commit(other: dict[tuple[str, str], StoredItem | None] | None, revisions: Revisions) -> None:
+            if other is None and self._follow(revisions):
+                self._apply(plan)
+            for (kind, name), item in (other or {}).items():
+                self._put(plan.server, kind, {name: item})
+
+        return (yield from self._db.write(change, on_commit)) is None
+
+    def _mend(self, server: str, decide: _Decide) -> Steps[bool]:
+        """Begin anew, in the place of what is lost: all that is offered is to be decided about, and `decide` is the
+        first decision."""
+        revision, closed_servers = self._revision, frozenset([*self._trusts, *(server for server, _ in self._now)])
+        servers: dict[str, dict[str, dict[str, StoredItem | None]]] = {}
+        for (each, kind), offers in list(self._now.items()):
+            changed = yield from self._changed_by(each, kind, offers, {}, closed_servers)
+            servers.setdefault(each, {})[kind] = changed
+        kinds = servers.setdefault(server, {})
+        known = {
+            kind: {name: item for name, item in items.items() if item is not None} for kind, items in kinds.items()
+        }
+        for kind, decided in decide(known).items():
+            kinds.setdefault(kind, {}).update(decided)
+
+        def change(transaction: Transaction) -> bool:
+            if transaction.revision() != revision:
+                return False
+            transaction.clear_lost()
+            transaction.close_servers(closed_servers)
+            for each, its_kinds in servers.items():
+                for kind, items in its_kinds.items():
+                    transaction.put_items(each, kind, items)
+            return True
+
+        stored = yield from self._db.write(change)
+        if stored:
             self._raws.clear()  # all that is offered may stand otherwise now
-        self._broken = self._unwritten = None
+        return stored
 
-    def _latest(self, update: Update, *, mend: bool = False) -> _Content:
-        """A content to change, as the file has it now. With `mend`, a new one in the place of a broken one, in which
-        all that is offered is to be decided about.
+    # What is stored
 
-        Raises:
-            Corrupt: the file is broken, and is not to be mended.
-        """
-        if update.moved:
-            self._refresh()
-        if self._broken is None:
-            return _Content(servers=dict(self._content.servers), lost=self._content.lost)
-        if not mend:
-            raise Corrupt(self._broken)
-        content = _Content(lost=sorted({*self._trusts, *(server for server, _ in self._now)}))
-        for (server, kind), offers in self._now.items():
-            kinds = content.servers.setdefault(server, {})
-            kinds[kind] = run_inline(self._after(content, server, kind, offers))
-        return content
+    def _refresh(self) -> Steps[None]:
+        """Take up what other processes have stored meanwhile."""
+        while self._db.poll().definitions != self._revision and self._db.is_current:
+            if not (yield from self._read()):
+                break
+        if self._db.problem is not None:
+            yield from self._take_lost(self._db.problem)
+
+    def _read(self) -> Steps[bool]:
+        """Whether the store could be read. If not, what was read last counts; what is decided cannot be stored then."""
+        try:
+            found = yield from self._db.read_definitions(self._revision)
+        except StateError:
+            return False
+        yield from self._take(found)
+        return True
+
+    def _take(self, found: StoredDefinitions) -> Steps[None]:
+        """What is stored now counts, in the place of what was."""
+        known = self._revision
+        changed: dict[tuple[str, str], dict[str, StoredItem | None]] = {}
+        for server, kind, name, item in found.items:
+            yield None
+            changed.setdefault((server, kind), {})[name] = item
+        if self._revision != known:
+            return  # a change of our own came in between: it is read again
+        before = self._servers
+        if found.complete:
+            self._servers = {}
+        self._revision, self._closed_servers = found.revision, found.closed_servers
+        for (server, kind), items in changed.items():
+            self._put(server, kind, items)
+        if found.complete or found.lost is not None or self._lost is not None:
+            yield from self._take_lost(found.lost, before)
+            return
+        for (server, kind), items in changed.items():
+            yield from self._compare(server, kind, items, before, was_lost=False)
+
+    def _take_lost(self, lost: str | None, before: _Servers | None = None) -> Steps[None]:
+        """For this reason nothing is approved, or (None) what is stored counts."""
+        before, was_lost = self._servers if before is None else before, self._lost is not None
+        if lost is not None:
+            self._servers, lost = {}, f"{lost}; nothing is approved until a person approves something anew"
+        if lost == self._lost and before is self._servers:
+            return
+        self._lost = lost
+        for server, kind in [
+            *((server, kind) for servers in (before, self._servers) for server in servers for kind in KINDS),
+            *self._now,
+        ]:
+            names = {
+                **before.get(server, {}).get(kind, {}),
+                **self._items(server, kind),
+                **self._now.get((server, kind), {}),
+            }
+            yield from self._compare(server, kind, names, before, was_lost=was_lost)
+
+    def _compare(
+        self, server: str, kind: str, names: Iterable[str], before: _Servers, *, was_lost: bool
+    ) -> Steps[None]:
+        """Note it if any of these stands otherwise than by what was stored before."""
+        if server in self._moved:
+            return
+        former, trust = before.get(server, {}).get(kind, {}), self._trust(server)
+        for name in names:
+            yield None
+            offer = self._now.get((server, kind), {}).get(name)
+            was = _status_of(former.get(name), offer, trust, lost=was_lost)
+            if was is not _status_of(self._item(server, kind, name), offer, trust, lost=self._lost is not None):
+                self._moved.add(server)
+                return
+
+    def _follow(self, revisions: Revisions) -> bool:
+        """Whether a change of ours came right after what is known here. If not, all of it is to be read."""
+        if revisions.definitions != self._revision + 1:
+            return False
+        self._revision = revisions.definitions
+        return True
+
+    def _apply(self, plan: _Plan) -> None:
+        for kind, items in plan.changed.items():
+            self._put(plan.server, kind, items)
+
+    def _put(self, server: str, kind: str, changed: Mapping[str, StoredItem | None]) -> None:
+        items = {**self._items(server, kind), **changed}
+        kept = {name: item for name, item in items.items() if item is not None}
+        self._servers = {**self._servers, server: {**self._servers.get(server, {}), kind: kept}}
 
     # How an item comes to stand where it does
 
-    def _after(self, content: _Content, server: str, kind: str, offers: Mapping[str, _Offer]) -> Steps[_Items]:
-        """The items of a kind once these are offered; the same object if they are the same."""
-        kinds = content.servers.get(server, {})
+    def _changed_by(
+        self,
+        server: str,
+        kind: str,
+        offers: Mapping[str, _Offer],
+        kinds: Mapping[str, _Items],
+        closed_servers: frozenset[str],
+    ) -> Steps[dict[str, StoredItem | None]]:
+        """What is to be stored of a kind once these are offered; None for an item that is to be forgotten."""
         before = kinds.get(kind, {})
-        found: _Items | None = None
+        changed: dict[str, StoredItem | None] = {}
         trust = self._trust(server)
-        unseen = _Item(closed=server in content.lost and trust is not Trust.TRUSTED)
+        unseen = StoredItem(closed=server in closed_servers and trust is not Trust.TRUSTED)
         space: _Space | None = None
         for name, offer in offers.items():
             yield None
             item = before.get(name, unseen)
             if item.approved is not None and item.approved.fingerprint == offer.fingerprint:
                 if item.offered is not None:
-                    found = dict(before) if found is None else found
-                    found[name] = msgspec.structs.replace(item, offered=None)
+                    changed[name] = msgspec.structs.replace(item, offered=None)
                 continue
             passes = _passes(kind, item, offer, trust)
             if not passes and item.offered is not None and item.offered.fingerprint == offer.fingerprint:
                 continue
-            found = dict(before) if found is None else found
             if space is None:
                 space = yield from _space(kinds)
-            if name not in found and not space.admits(name, found, offers):
+            if name not in before and not space.admits(name, before, offers, changed):
                 continue
             text = space.keep(offer.raw)
             if passes and text is not None:
-                found[name] = _Item(approved=_Approved(offer.fingerprint, text, self._wall(), _by(kind, trust)))
+                approved = ApprovedDefinition(offer.fingerprint, text, self._wall(), _by(kind, trust))
+                changed[name] = StoredItem(approved=approved)
             else:
-                offered = _Offered(offer.fingerprint, text, self._wall())
-                found[name] = msgspec.structs.replace(item, offered=offered)
-        return before if found is None or found == before else found
-
-    # What is known
-
-    def _refresh(self) -> None:
-        run_inline(self._refreshed())
-
-    def _refreshed(self) -> Steps[None]:
-        """Take up what another process has written meanwhile."""
-        while self._file.changed():
-            known, loaded = self._file.seen, list[_Loaded]()
-            load = partial(_load, self._file, loaded)
-            if self._file.size > _LARGE:
-                yield load
-            else:
-                load()
-            ((version, content),) = loaded
-            if self._file.seen == known:  # else somebody else took up what was newer
-                self._file.seen = version
-                yield from self._taken(content)
-
-    def _is_own(self) -> bool:
-        """Whether the file is as this process wrote it, or is about to, for a reading that is not taken yet."""
-        return self._writing > 0 or (self._own is not None and self._file.version() == self._own)
-
-    def _taken(self, found: _Content | Corrupt | None) -> Steps[None]:
-        """The content of the file holds from now on, in the place of what it said."""
-        before, was_broken = self._content, self._broken
-        expected = self._kept or self._file.was_there
-        if found is None and expected:
-            found = Corrupt("the file with the pins is gone")
-        if isinstance(found, Corrupt):
-            self._content = _Content()
-            self._broken = f"{found}; nothing is approved until a person approves something anew"
-        else:
-            self._content = found or _Content()
-            self._kept = self._kept or self._content.servers != {}
-            self._broken = None
-        for server in dict.fromkeys([*before.servers, *self._content.servers, *(server for server, _ in self._now)]):
-            if server in self._moved:
-                continue
-            if (yield from self._stands_otherwise(server, before, was_broken is not None)):
-                self._moved.add(server)
-
-    def _stands_otherwise(self, server: str, before: _Content, was_broken: bool) -> Steps[bool]:
-        """Whether anything of the server stands otherwise than by that content."""
-        trust = self._trust(server)
-        for kind in KINDS:
-            former = before.servers.get(server, {}).get(kind, {})
-            items = self._content.servers.get(server, {}).get(kind, {})
-            offers = self._now.get((server, kind), {})
-            for name in {**former, **items, **offers}:
-                yield None
-                was = _standing(former.get(name), offers.get(name), trust, broken=was_broken)
-                if was is not _standing(items.get(name), offers.get(name), trust, broken=self._broken is not None):
-                    return True
-        return False
+                offered = OfferedDefinition(offer.fingerprint, text, self._wall())
+                changed[name] = msgspec.structs.replace(item, offered=offered)
+        return changed
 
     def _trust(self, server: str) -> Trust:
         return self._trusts.get(server, Trust.UNTRUSTED)
 
-    def _item(self, server: str, kind: str, name: str) -> _Item | None:
-        return self._content.servers.get(server, {}).get(kind, {}).get(name)
+    def _items(self, server: str, kind: str) -> _Items:
+        return self._servers.get(server, _NOTHING).get(kind, _NO_ITEMS)
 
-    def _offer(self, server: str, kind: str, name: str, item: _Item | None) -> _Offer | None:
-        """What is offered: to this process, or else what the file knows of. None if that was not kept."""
+    def _item(self, server: str, kind: str, name: str) -> StoredItem | None:
+        return self._items(server, kind).get(name)
+
+    def _offer(self, server: str, kind: str, name: str, item: StoredItem | None) -> _Offer | None:
+        """What is offered: to this process, or else what is stored. None if that was not kept."""
         live = self._now.get((server, kind), {}).get(name)
         stored = None if item is None else item.offered or item.approved
         if live is not None and (stored is None or stored.fingerprint != live.fingerprint):
@@ -628,7 +673,7 @@ class Pins:
         return live or _Offer(stored.definition.encode(), stored.fingerprint)
 
 
-def _passes(kind: str, item: _Item, offer: _Offer, trust: Trust) -> bool:
+def _passes(kind: str, item: StoredItem, offer: _Offer, trust: Trust) -> bool:
     """Whether an item is approved without a person as it is offered now."""
     if kind == LAUNCH:
         was, now = _launch(item), _launch_in(offer.raw.decode())
@@ -653,14 +698,17 @@ class _Space:
         self._bytes = size
         self._swept = False
 
-    def admits(self, name: str, items: _Items, offers: Mapping[str, _Offer]) -> bool:
+    def admits(
+        self, name: str, items: _Items, offers: Mapping[str, _Offer], changed: dict[str, StoredItem | None]
+    ) -> bool:
         """Whether an item more may be kept. If not, those make room that nobody ever decided about, and that are not
         offered any more: all of them, once."""
         if self._items >= MOST_ITEMS and not self._swept:
             self._swept = True
             for each in [each for each, item in items.items() if item.is_spare and each not in offers]:
-                self._bytes -= _size(each, items.pop(each))
+                self._bytes -= _size(each, items[each])
                 self._items -= 1
+                changed[each] = None
         if self._items >= MOST_ITEMS or not _is_text(name) or self._bytes + len(name) > MOST_BYTES:
             return False
         self._items += 1
@@ -689,7 +737,7 @@ def _space(kinds: Mapping[str, _Items]) -> Steps[_Space]:
     return _Space(count, size)
 
 
-def _size(name: str, item: _Item) -> int:
+def _size(name: str, item: StoredItem) -> int:
     return len(name) + sum(len(each.definition or "") for each in (item.approved, item.offered) if each is not None)
 
 
@@ -701,65 +749,11 @@ def _is_text(name: str) -> bool:
     return True
 
 
-_Loaded = tuple[Identity | None, _Content | Corrupt | None]
-
-
-def _load(file: Shared, into: list[_Loaded]) -> None:
-    """The version of the file and its content, for a worker thread."""
-    version, found = file.load()
-    if found is None or isinstance(found, Corrupt):
-        into.append((version, found))
-        return
-    try:
-        into.append((version, _content(found)))
-    except Corrupt as problem:
-        into.append((version, problem))
-
-
-def _content(found: object) -> _Content:
-    """The content of the file. Raises Corrupt if it has another form."""
-    try:
-        content = msgspec.convert(found, _Content)
-    except msgspec.ValidationError as problem:
-        raise Corrupt(f"the file with the pins has another form: {problem}") from problem
-    if content.version != _VERSION:
-        raise Corrupt(f"the file with the pins is of version {content.version}, which is not known here")
-    return content
-
-
-def _blocks(content: _Content) -> Iterator[bytes]:
-    """The content as JSON text: none so long that encoding it takes long, unless one item is, and few, since whoever
-    hashes and writes them in another thread takes the interpreter for each."""
-    block: list[bytes] = []
-    size = 0
-    for piece in _pieces(content):
-        block.append(piece)
-        size += len(piece)
-        if size >= _BLOCK:
-            yield b"".join(block)
-            block, size = [], 0
-    yield b"".join(block)
-
-
-def _pieces(content: _Content) -> Iterator[bytes]:
-    encode = msgspec.json.encode
-    yield b'{"version":%d,"lost":%b,"servers":{' % (content.version, encode(content.lost))
-    for server, kinds in content.servers.items():
-        yield b'%b"%b":{' % (b"" if server == next(iter(content.servers)) else b",", server.encode())
-        for kind, items in kinds.items():
-            yield b'%b"%b":{' % (b"" if kind == next(iter(kinds)) else b",", kind.encode())
-            for at, (name, item) in enumerate(items.items()):
-                yield b"%b%b:%b" % (b"," if at else b"", encode(name), encode(item))
-            yield b"}"
-        yield b"}"
-    yield b"}}"
-
-
-def _standing(item: _Item | None, offer: _Offer | None, trust: Trust, *, broken: bool) -> PinStatus:
-    """Where an item stands that is in the file so, and is offered so."""
+def _status_of(item: StoredItem | None, offer: _Offer | None, trust: Trust, *, lost: bool) -> PinStatus:
+    """Where an item stands that is stored so, and is offered so."""
     if item is None and offer is None:
         return PinStatus.UNKNOWN
-    if broken:
+    if lost:
         return PinStatus.NEW
     if trust is Trust.TRUSTED:
         return PinStatus.APPROVED
@@ -784,7 +778,7 @@ def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _
     return found
 
 
-def _known(raw: bytes, before: _Offer | None, item: _Item | None) -> _Offer | None:
+def _known(raw: bytes, before: _Offer | None, item: StoredItem | None) -> _Offer | None:
     """What is offered, if its fingerprint is known."""
     if before is not None and before.raw == raw:
         return before
@@ -794,7 +788,7 @@ def _known(raw: bytes, before: _Offer | None, item: _Item | None) -> _Offer | No
     return None
 
 
-def _launch(item: _Item | None) -> Launch | None:
+def _launch(item: StoredItem | None) -> Launch | None:
     """What was approved to be started, or is known to be offered."""
     known = None if item is None else item.approved or item.offered
     return None if known is None or known.definition is None else _launch_in(known.definition)

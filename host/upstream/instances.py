@@ -24,7 +24,7 @@ from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import Kind
-from host.slices import Steps
+from host.slices import Steps, complete
 from host.upstream.backoff import MAX_STARTS, WINDOW, Restarts
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client, ServerLists
@@ -298,7 +298,7 @@ class Instances:
             on_resource_updated=instance.watches.on_updated,
         )
         server_messages.waiting_calls = instance.waiting_calls
-        if not self._gate.definitions.observe_launch(spec.id, launch_of(spec)):
+        if not await complete(self._gate.definitions.observe_launch(spec.id, launch_of(spec))):
             raise LinkLost(
                 "its command stands for another program than the one that was approved (colonnade definitions)"
             )

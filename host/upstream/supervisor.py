@@ -27,6 +27,7 @@ from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.negotiated import NegotiatedServer
+from host.slices import complete
 from host.upstream.backoff import HEALTHY_AFTER, Pace, Restarts
 from host.upstream.catalog_sync import CatalogSync
 from host.upstream.client import Client, ServerLists
@@ -217,14 +218,17 @@ class Upstream:
             self.state = Connecting(trio.current_time(), failed.why)
 
     async def _wait_until_launchable(self) -> None:
-        if self._gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)):
+        if await self._may_launch():
             return
         self.state = Held(trio.current_time())
         self.settled.set()
-        while not self._gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)):
+        while not await self._may_launch():
             with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the former program may come back
                 await self._gate.definitions.wait_until_launchable(self.spec.id)
         self.state = Connecting(trio.current_time(), None)
+
+    async def _may_launch(self) -> bool:
+        return await complete(self._gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)))
 
     def _switch_dialect(self, problem: BaseException) -> bool:
         """Whether it failed in a way that says how it wants to be spoken to instead: then that is tried at once."""

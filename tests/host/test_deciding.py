@@ -19,7 +19,9 @@ from host.policy.gate import Gate
 from host.policy.grants import Grant, Grants, Scope, new_id
 from host.policy.pins import Pins, PinStatus
 from host.protocol.methods import Kind
-from host.state import State, open_state
+from host.slices import run_inline
+from host.storage.directory import State, open_state
+from host.storage.sqlite import open_store
 from tests.kit.gates import observe
 
 TOOLS = {name: json.dumps({"name": name, "description": f"{name}\u202e"}).encode() for name in ("create", "get")}
@@ -54,14 +56,13 @@ def where(file: Path, state: State) -> DecisionScope:
 def inside(file: Path, state: State, work: Callable[[Gate], object]) -> object:
     """Do it as a host of this file would, which then ends."""
     config = load(file)
-    kept = state.for_config(file)
-    with open_audit(state.audit, full=False) as audit:
+    with open_audit(state.audit, full=False) as audit, open_store(state, file) as store:
 
         def tell(what: str, matter: PendingConfirmation, said: dict[str, object]) -> None:
             return
 
-        pins = Pins(kept.file("pins.json"), {id: spec.trust for id, spec in config.servers.items()})
-        desk = ConfirmationQueue(Grants(kept.file("grants.json")), config.ask, tell)
+        pins = Pins(store, {id: spec.trust for id, spec in config.servers.items()})
+        desk = ConfirmationQueue(Grants(store), config.ask, tell)
         return work(Gate(config.servers, pins, desk, DecisionLog(audit, Journal())))
 
 
@@ -83,7 +84,7 @@ def granted(gate: Gate) -> str:
         expires=None,
         by=Channel.CONSOLE.value,
     )
-    gate.authorizer.grants.add(grant)
+    run_inline(gate.authorizer.grants.add(grant))
     return grant.id
 
 

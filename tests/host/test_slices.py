@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Awaitable, Callable
 
+import pytest
 import trio
 
-from host.slices import SLICE, Slices, Steps, in_worker, map_in_steps, run_inline
+from host.slices import SLICE, Slices, Steps, Waiting, complete, in_worker, map_in_steps, run_inline
 
 
 def counting(to: int, reached: list[int]) -> Steps[int]:
@@ -18,8 +20,19 @@ def counting(to: int, reached: list[int]) -> Steps[int]:
     return to
 
 
+class InThread(Waiting):
+    def __init__(self, seen: list[threading.Thread]) -> None:
+        self.seen = seen
+
+    async def wait(self) -> None:
+        await trio.to_thread.run_sync(self.block)
+
+    def block(self) -> None:
+        self.seen.append(threading.current_thread())
+
+
 def heavy(seen: list[threading.Thread]) -> Steps[str]:
-    yield lambda: seen.append(threading.current_thread())
+    yield InThread(seen)
     return "done"
 
 
@@ -40,9 +53,10 @@ def test_what_is_changed_meanwhile_does_not_count() -> None:
     assert run_inline(steps) == ["1", "2", "3"]
 
 
-async def test_what_is_long_is_done_in_another_thread() -> None:
+@pytest.mark.parametrize("run", [Slices().run, complete])
+async def test_what_waits_is_done_in_another_thread(run: Callable[[Steps[str]], Awaitable[str]]) -> None:
     seen: list[threading.Thread] = []
-    assert await Slices().run(heavy(seen)) == "done"
+    assert await run(heavy(seen)) == "done"
     assert seen[0] is not threading.current_thread()
 
 

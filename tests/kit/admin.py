@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import trio
 
 from config import Channel
 from host.console.api import AdminError, AdminResult, AdminState
+from host.slices import Steps, complete
 from host.wire.descent import PeerProcess
+
+T = TypeVar("T")
 
 NOW = 1_790_000_000.0
 SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "problems")
@@ -174,7 +177,8 @@ class FakeAdminApi:
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> AdminResult:
+    ) -> Steps[AdminResult]:
+        yield None
         self._record("answer", id, answer, seconds, arguments, channel.value)
         found = self._take("questions", lambda each: each["id"] == id, "this question is not open any more")
         if answer in ("session", "time", "always"):
@@ -184,26 +188,30 @@ class FakeAdminApi:
 
     def decide(
         self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
-    ) -> AdminResult:
+    ) -> Steps[AdminResult]:
+        yield None
         self._record("decide", server, kind, name, fingerprint, decision, channel.value)
         self._take("held", lambda each: each["fingerprint"] == fingerprint, "the definition changed meanwhile")
         if decision == "approve":
             self.add("catalog", entry(name))
         return {"done": f"{decision}: {name}"}
 
-    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> AdminResult:
+    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[AdminResult]:
+        yield None
         self._record("decide_all", server, fingerprints, decision, channel.value)
         for each in [each for each in self._sections["held"] if each["fingerprint"] in fingerprints]:
             self._take("held", lambda one, gone=each: one is gone, "gone")
             self.add("catalog", entry(each["name"]))
         return {"done": f"{len(fingerprints)} approved"}
 
-    def revoke(self, grant: str, channel: Channel) -> AdminResult:
+    def revoke(self, grant: str, channel: Channel) -> Steps[AdminResult]:
+        yield None
         self._record("revoke", grant, channel.value)
         self._take("grants", lambda each: each["id"] == grant, "there is no such grant")
         return {"done": "taken back"}
 
-    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> AdminResult:
+    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[AdminResult]:
+        yield None
         self._record("explain", server, kind, name, arguments)
         return {
             "verdict": "ask",
@@ -228,8 +236,11 @@ class FakeAdminApi:
         finally:
             self.present.remove(channel.value)
 
-    def attributed_to(self, peer: PeerProcess) -> AbstractContextManager[object]:
-        return nullcontext()
+    def attributed_to(self, peer: PeerProcess, steps: Steps[T]) -> Steps[T]:
+        return steps
+
+    async def run_steps(self, steps: Steps[T]) -> T:
+        return await complete(steps)
 
     def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int) -> None:
         self.refusals.append((peer, why, unrecorded))

@@ -4,10 +4,14 @@ again."""
 from __future__ import annotations
 
 import os
+import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+
+import trio
 
 from config import AskSpec, Channel, KindConsent, Rule, ServerSpec, Verdict
 from host.journal import Journal
@@ -19,7 +23,8 @@ from host.policy.grants import Grants
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.slices import run_inline
-from host.state import open_state
+from host.storage.directory import open_state
+from host.storage.sqlite import SqliteStore, open_store
 
 _IN_MEMORY = "/dev/shm"
 SOURCE = Path("/nowhere/colonnade.yaml")
@@ -57,15 +62,38 @@ def open_gate(
     one after a restart."""
     with folder() as made:
         opened = open_state(state or made / "state")
-        kept = opened.for_config(SOURCE)
-        with Audit(opened.audit, full=full) as audit:
+        with (
+            Audit(opened.audit, full=full) as audit,
+            open_store(opened, SOURCE, run_in_thread=run_here) as store,
+        ):
             decision_log = DecisionLog(audit, journal or Journal())
-            desk = ConfirmationQueue(
-                Grants(kept.file("grants.json")), ask or AskSpec(), decision_log.record_confirmation
-            )
+            confirmations = ConfirmationQueue(Grants(store), ask or AskSpec(), decision_log.record_confirmation)
             trusts = {server: spec.trust for server, spec in servers.items()}
-            gate = Gate(servers, Pins(kept.file("pins.json"), trusts), desk, decision_log)
-            yield gate
+            yield Gate(servers, Pins(store, trusts), confirmations, decision_log)
+
+
+@contextmanager
+def store_opener(
+    state: Path, *, monotonic: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[], SqliteStore]]:
+    """For the block, what opens the store of a state directory as one host more: without threads."""
+    opened = open_state(state)
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(open_store(opened, SOURCE, run_in_thread=run_here, monotonic=monotonic))
+
+
+@contextmanager
+def locked(state: Path) -> Iterator[None]:
+    """For the block, another process writes to the store of this state directory, and does not come to an end."""
+    with closing(sqlite3.connect(state / "colonnade.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+async def run_here(work: Callable[[], None]) -> None:
+    """Run it without a thread, for which a clock that jumps would not wait."""
+    work()
+    await trio.lowlevel.checkpoint()
 
 
 def observe(gate: Gate, server: str, kind: Kind, offered: Mapping[str, bytes]) -> None:
@@ -76,7 +104,7 @@ def observe(gate: Gate, server: str, kind: Kind, offered: Mapping[str, bytes]) -
 def approve_all(gate: Gate) -> None:
     """A person approves of all that is held back now."""
     for each in gate.definitions.pins.held():
-        gate.definitions.approve(each.server, each.kind, each.name, each.fingerprint, Channel.CONSOLE.value)
+        run_inline(gate.definitions.approve(each.server, each.kind, each.name, each.fingerprint, Channel.CONSOLE.value))
 
 
 @contextmanager
@@ -90,7 +118,8 @@ def auto_answering(
         for confirmation in gate.authorizer.confirmations.list_all():
             if confirmation.waiters:
                 asked.append(confirmation)
-                gate.authorizer.confirmations.answer(confirmation.id, answer, Channel.CONSOLE, seconds=60.0)
+                confirmations = gate.authorizer.confirmations
+                run_inline(confirmations.answer(confirmation.id, answer, Channel.CONSOLE, seconds=60.0))
 
     former, gate.authorizer.confirmations.on_change = gate.authorizer.confirmations.on_change, look
     try:

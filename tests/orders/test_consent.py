@@ -796,7 +796,7 @@ class Machine:
     def _start(self, server: str, program: str) -> None:
         self.programs[server] = program
         declared = launch_of(self.players[server].spec).declared
-        self.world.gate.definitions.observe_launch(server, Launch(declared, program))
+        run_inline(self.world.gate.definitions.observe_launch(server, Launch(declared, program)))
 
     def ask(self, one: int, two: int) -> None:
         """A server wants the client's model for a call that it works on."""

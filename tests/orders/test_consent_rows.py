@@ -36,6 +36,7 @@ from host.policy.pins import StaleDecision
 from host.protocol.abilities import abilities_of
 from host.protocol.methods import TARGETED
 from host.protocol.versions import LATEST as STATELESS
+from host.slices import run_inline
 from tests.kit.asgi import LATEST, Connection, open_http_app
 from tests.kit.gates import SOURCE, kind
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
@@ -62,7 +63,10 @@ def matter(world: World) -> PendingConfirmation:
 
 
 def person(world: World, answer: ConfirmationAnswer = ConfirmationAnswer.ONCE, **more: Any) -> None:
-    assert world.gate.authorizer.confirmations.answer(matter(world).id, answer, Channel.CONSOLE, **more) is not None
+    assert (
+        run_inline(world.gate.authorizer.confirmations.answer(matter(world).id, answer, Channel.CONSOLE, **more))
+        is not None
+    )
 
 
 @asynccontextmanager
@@ -277,7 +281,7 @@ async def test_p1_and_takes_the_same_way(
         world.approves()
         for pin in world.gate.definitions.pins.pinned():
             if pin.name.endswith("held"):
-                world.gate.definitions.revoke("gh", pin.kind, pin.name, pin.fingerprint, "console")
+                run_inline(world.gate.definitions.revoke("gh", pin.kind, pin.name, pin.fingerprint, "console"))
         client = await world.client(endpoint)
         ways: dict[str, list[str]] = {}
         answers: dict[str, str] = {}
@@ -399,7 +403,7 @@ async def test_p4_an_answer_that_comes_too_late_sends_nothing(
         else:
             reread(world, consent=Consent(tools=kind(ask=["creat?"])))
         await wait_all_tasks_blocked()
-        found = world.gate.authorizer.confirmations.answer(id, answer, Channel.CONSOLE)
+        found = run_inline(world.gate.authorizer.confirmations.answer(id, answer, Channel.CONSOLE))
         assert (found is not None) == (ended == "time")
         await trio.sleep(100)
         assert calls(server) == 0
@@ -465,14 +469,14 @@ async def test_p5_whatever_changes_while_a_person_is_asked_makes_the_answer_void
             reread(world, consent=Consent(tools=kind(ask=["creat*"])))
         elif moved == "launch":
             declared = launch_of(server.spec).declared
-            world.gate.definitions.observe_launch("gh", Launch(declared, "/bin/one"))
-            world.gate.definitions.observe_launch("gh", Launch(declared, "/bin/two"))
+            run_inline(world.gate.definitions.observe_launch("gh", Launch(declared, "/bin/one")))
+            run_inline(world.gate.definitions.observe_launch("gh", Launch(declared, "/bin/two")))
         else:
             server.lists["tools"] = [tool("other")]
             await server.notifies("notifications/tools/list_changed")
         with trio.move_on_after(1):
             await call.ended.wait()
-        world.gate.authorizer.confirmations.answer(id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE)
+        run_inline(world.gate.authorizer.confirmations.answer(id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE))
         assert "changed" in json.dumps(await call.comes())
         assert calls(server) == 0
 
@@ -890,7 +894,7 @@ async def test_t35_what_a_person_saw_is_what_is_approved(autojump_clock: MockClo
         (shown,) = [each for each in world.gate.definitions.pins.held() if each.kind == "tool"]
         await _lists(world, server, [tool("create", description="and sends it on")])
         with pytest.raises(StaleDecision, match="changed"):
-            world.gate.definitions.approve("gh", "tool", "create", shown.fingerprint, "console")
+            run_inline(world.gate.definitions.approve("gh", "tool", "create", shown.fingerprint, "console"))
         assert await (await world.client()).names() == []
 
 

@@ -151,7 +151,9 @@ async def test_a_question_shows_everything_that_an_answer_is_bound_to() -> None:
         assert question["rule"] == "tools.ask: create"
         assert "⟨U+202E⟩" in question["arguments"]
         assert question["answers"] == ["deny", "once", "session", "time", "always"]
-        assert host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)["done"].endswith("on now.")
+        assert run_inline(host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE))["done"].endswith(
+            "on now."
+        )
         assert "isError" not in await call.comes()
         assert (await host.office.state())["questions"] == []
 
@@ -161,7 +163,7 @@ async def test_every_answer_lets_the_call_pass_and_what_lasts_is_shown(answer: s
     async with opened() as host:
         call, question = await host.asked()
         seconds = 60 if answer == "time" else None
-        host.office.answer(question["id"], answer, seconds, {"owner": {"in": ["acme"]}}, Channel.CONSOLE)
+        run_inline(host.office.answer(question["id"], answer, seconds, {"owner": {"in": ["acme"]}}, Channel.CONSOLE))
         assert "isError" not in await call.comes()
         grants = (await host.office.state())["grants"]
         assert [each["scope"] for each in grants] == ([] if answer == "once" else [answer])
@@ -169,26 +171,26 @@ async def test_every_answer_lets_the_call_pass_and_what_lasts_is_shown(answer: s
             assert each["live"]
             assert each["arguments"].startswith("when ")
             assert "acme" in each["arguments"]
-            assert host.office.revoke(each["id"], Channel.CONSOLE)["done"]
+            assert run_inline(host.office.revoke(each["id"], Channel.CONSOLE))["done"]
             with pytest.raises(AdminError):
-                host.office.revoke(each["id"], Channel.CONSOLE)
+                run_inline(host.office.revoke(each["id"], Channel.CONSOLE))
         assert (await host.office.state())["grants"] == []
 
 
 async def test_no_is_told_to_the_caller() -> None:
     async with opened() as host:
         call, question = await host.asked()
-        host.office.answer(question["id"], "deny", None, "exact", Channel.CONSOLE)
+        run_inline(host.office.answer(question["id"], "deny", None, "exact", Channel.CONSOLE))
         assert "a person said no" in json.dumps(await call.comes())
         with pytest.raises(AdminError, match="not there any more"):
-            host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)
+            run_inline(host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE))
 
 
 async def test_a_channel_that_the_configuration_does_not_name_answers_nothing() -> None:
     async with opened(ask=AskSpec((Channel.CONSOLE,))) as host:
         call, question = await host.asked()
         with pytest.raises(AdminError, match=r"ask\.answers"):
-            host.office.answer(question["id"], "once", None, "exact", Channel.TERMINAL)
+            run_inline(host.office.answer(question["id"], "once", None, "exact", Channel.TERMINAL))
         assert not call.done
 
 
@@ -197,7 +199,7 @@ async def test_conditions_that_cannot_be_read_allow_nothing(conditions: dict[str
     async with opened() as host:
         call, question = await host.asked()
         with pytest.raises(AdminError):
-            host.office.answer(question["id"], "always", None, conditions, Channel.CONSOLE)
+            run_inline(host.office.answer(question["id"], "always", None, conditions, Channel.CONSOLE))
         assert (call.done, (await host.office.state())["grants"]) == (False, [])
 
 
@@ -206,7 +208,7 @@ async def test_the_longest_arguments_that_a_person_can_agree_to_are_shown_in_ful
         given = {"owner": "a" * (MAX_CONFIRMABLE_BYTES - len(json.dumps({"owner": ""})))}
         call, question = await host.asked(given)
         assert given["owner"] in question["arguments"]
-        host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)
+        run_inline(host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE))
         assert "isError" not in await call.comes()
 
 
@@ -217,7 +219,7 @@ async def test_a_refused_question_stays_and_can_be_granted_for_the_next_call(aut
         assert (await call.comes())["isError"]
         (refused,) = (await host.office.state())["questions"]
         assert (refused["id"], refused["state"], refused["waiting"]) == (question["id"], "refused", 0)
-        said = host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE)["done"]
+        said = run_inline(host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE))["done"]
         assert "the next call like it passes" in said
 
 
@@ -229,10 +231,10 @@ async def test_what_is_held_back_is_shown_in_full_and_approved_as_it_was_shown()
         assert (await host.office.state())["catalog"][0]["shown"] is False
         what = ("gh", "tool", "create")
         with pytest.raises(AdminError):
-            host.office.decide(*what, "sha256:another", "approve", Channel.CONSOLE)
-        host.office.decide(*what, held["fingerprint"], "reject", Channel.CONSOLE)
+            run_inline(host.office.decide(*what, "sha256:another", "approve", Channel.CONSOLE))
+        run_inline(host.office.decide(*what, held["fingerprint"], "reject", Channel.CONSOLE))
         assert (await host.office.state())["held"][0]["rejected"]
-        host.office.decide(*what, held["fingerprint"], "approve", Channel.CONSOLE)
+        run_inline(host.office.decide(*what, held["fingerprint"], "approve", Channel.CONSOLE))
         assert (await host.office.state())["held"] == []
         assert (await host.office.state())["catalog"][0]["shown"] is True
 

@@ -20,6 +20,7 @@ from host.console.api import (
     carry_out,
     encode,
 )
+from host.slices import run_inline
 from tests.kit.admin import SECTIONS, FakeAdminApi, confirmation, held
 from tests.test_layers import SOURCES, imports, parsed
 
@@ -27,7 +28,7 @@ DECISION = {"server": "github", "kind": "tool", "name": "get_issue", "fingerprin
 
 
 def ask(office: FakeAdminApi, verb: str, **given: Any) -> Any:
-    return carry_out(office, verb, json.dumps(given).encode(), Channel.CONSOLE)
+    return run_inline(carry_out(office, verb, json.dumps(given).encode(), Channel.CONSOLE))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from host.console.policy_admin import PolicyAdmin
 from host.policy.gate import Gate
 from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
+from host.slices import run_inline
 from tests.kit.gates import kind, observe, open_gate
 
 SERVERS = {
@@ -37,9 +38,9 @@ def test_a_decision_holds_for_the_next_host(tmp_path: Path) -> None:
         pass
     with left(tmp_path / "state") as (gate, decisions):
         a, b = sorted(gate.definitions.pins.held(), key=lambda each: each.name)
-        said = decisions.decide("gh", "tool", "a", a.fingerprint, "approve", Channel.TERMINAL)
+        said = run_inline(decisions.decide("gh", "tool", "a", a.fingerprint, "approve", Channel.TERMINAL))
         assert said["done"].startswith("The tool a of gh")
-        decisions.decide("gh", "tool", "b", b.fingerprint, "reject", Channel.TERMINAL)
+        run_inline(decisions.decide("gh", "tool", "b", b.fingerprint, "reject", Channel.TERMINAL))
     with left(tmp_path / "state", a=b'{"name":"a"}', b=b'{"name":"b"}') as (gate, _):
         assert gate.definitions.pins.status("gh", "tool", "a") is PinStatus.APPROVED
         assert gate.definitions.pins.status("gh", "tool", "b") is PinStatus.NEW
@@ -49,38 +50,38 @@ def test_what_is_not_there_as_it_was_shown_is_not_decided(tmp_path: Path) -> Non
     with left(tmp_path / "state", a=b'{"name":"a"}') as (gate, decisions):
         for name, fingerprint in (("a", "sha256:another"), ("b", "sha256:another"), ("b", "")):
             with pytest.raises(AdminError):
-                decisions.decide("gh", "tool", name, fingerprint, "approve", Channel.TERMINAL)
+                run_inline(decisions.decide("gh", "tool", name, fingerprint, "approve", Channel.TERMINAL))
         assert gate.definitions.pins.status("gh", "tool", "a") is PinStatus.NEW
 
 
 def test_all_that_was_shown_of_a_server_is_approved_and_nothing_else(tmp_path: Path) -> None:
     with left(tmp_path / "state", a=b'{"name":"a"}', b=b'{"name":"b"}', c=b'{"name":"c"}') as (gate, decisions):
         shown = [each.fingerprint for each in gate.definitions.pins.held() if each.name != "c"]
-        decisions.decide_all("gh", shown, "approve", Channel.CONSOLE)
+        run_inline(decisions.decide_all("gh", shown, "approve", Channel.CONSOLE))
         assert [each.name for each in gate.definitions.pins.held()] == ["c"]
         with pytest.raises(AdminError):
-            decisions.decide_all("gh", shown, "approve", Channel.CONSOLE)
+            run_inline(decisions.decide_all("gh", shown, "approve", Channel.CONSOLE))
 
 
 def test_a_name_is_decided_about_as_it_was_shown(tmp_path: Path) -> None:
     with left(tmp_path / "state", **{"a\u202e": b'{"name":"a\\u202e"}'}) as (gate, decisions):
         (held,) = gate.definitions.pins.held()
-        decisions.decide("gh", "tool", "a⟨U+202E⟩", held.fingerprint, "approve", Channel.CONSOLE)
+        run_inline(decisions.decide("gh", "tool", "a⟨U+202E⟩", held.fingerprint, "approve", Channel.CONSOLE))
         assert gate.definitions.pins.held() == []
-        decisions.decide("gh", "tool", "a⟨U+202E⟩", "", "revoke", Channel.CONSOLE)
+        run_inline(decisions.decide("gh", "tool", "a⟨U+202E⟩", "", "revoke", Channel.CONSOLE))
         assert [each.name for each in gate.definitions.pins.held()] == ["a\u202e"]
 
 
 def test_where_no_host_runs_nothing_is_answered_and_no_grant_is_taken_back_that_is_none(tmp_path: Path) -> None:
     with left(tmp_path / "state") as (_, decisions):
         with pytest.raises(AdminError, match="no question waits"):
-            decisions.answer("x", "once", None, "exact", Channel.TERMINAL)
+            run_inline(decisions.answer("x", "once", None, "exact", Channel.TERMINAL))
         with pytest.raises(AdminError):
-            decisions.revoke("feed", Channel.TERMINAL)
+            run_inline(decisions.revoke("feed", Channel.TERMINAL))
 
 
 @pytest.mark.parametrize(("server", "of"), [("nowhere\x1b", "tool"), ("gh", "nonsense\x1b")])
 def test_what_nobody_knows_is_not_explained(server: str, of: str, tmp_path: Path) -> None:
     with left(tmp_path / "state") as (_, decisions), pytest.raises(AdminError) as refused:
-        decisions.explain(server, of, "x", None)
+        run_inline(decisions.explain(server, of, "x", None))
     assert "\x1b" not in str(refused.value)

@@ -24,6 +24,7 @@ from host.policy.grants import Scope
 from host.policy.permits import CallPermit
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import Kind
+from host.slices import run_inline
 from tests.kit.gates import auto_answering, kind, observe
 
 from .servers import (
@@ -50,7 +51,10 @@ async def test_with_nobody_there_it_is_refused_and_stays_to_be_answered_for_the_
         assert "colonnade ask" in refused.value.message
         (matter,) = opened.authorizer.confirmations.list_all()
         assert matter.refused
-        assert opened.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.ONCE, Channel.TERMINAL) is matter
+        assert (
+            run_inline(opened.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.ONCE, Channel.TERMINAL))
+            is matter
+        )
         for other in (call({"n": 2}), call({"n": 1}, Caller("x", None, "else"))):
             with pytest.raises(Unconfirmed):
                 await opened.admit(other, "asking", Kind.TOOL, "create_x")
@@ -116,7 +120,9 @@ async def test_only_callers_that_have_a_session_are_allowed_something_for_it(ses
         with pytest.raises(Unconfirmed):
             await opened.admit(call(None, caller), "asking", Kind.TOOL, "create_x")
         (matter,) = opened.authorizer.confirmations.list_all()
-        answered = opened.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.SESSION, Channel.CONSOLE)
+        answered = run_inline(
+            opened.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.SESSION, Channel.CONSOLE)
+        )
         assert (answered is None, await passes(opened, "create_x", call(None, caller))) == (
             session is None,
             session is not None,
@@ -185,7 +191,7 @@ async def test_what_follows_its_entry_is_not_asked_about() -> None:
         opened.release(once)
         with pytest.raises(Forbidden):
             opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
-        opened.authorizer.grants.revoke(opened.authorizer.grants.all()[0].id)
+        run_inline(opened.authorizer.grants.revoke(opened.authorizer.grants.all()[0].id))
         with auto_answering(opened, ConfirmationAnswer.SESSION):
             await opened.admit(call(), "asking", Kind.RESOURCE, URI)
         permit = opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
@@ -271,7 +277,7 @@ async def test_why_a_grant_is_dead_is_said_in_words() -> None:
         assert "rule" in opened.authorizer.why_unusable(replace(grant, rule="tools.ask: other"))
         assert "server" in opened.authorizer.why_unusable(replace(grant, server="stranger"))
         assert opened.authorizer.why_unusable(replace(grant, expires=1.0))
-        opened.definitions.observe_launch("asking", Launch("d", "/bin/x"))
+        run_inline(opened.definitions.observe_launch("asking", Launch("d", "/bin/x")))
         assert "started" in opened.authorizer.why_unusable(grant)
 
 
@@ -310,7 +316,9 @@ async def test_an_answer_for_more_than_one_call_lets_go_of_all_that_wait_and_tha
         first = next(
             matter for matter in opened.authorizer.confirmations.list_all() if matter.access.name == "create_x"
         )
-        opened.authorizer.confirmations.answer(first.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE, exact=False)
+        run_inline(
+            opened.authorizer.confirmations.answer(first.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE, exact=False)
+        )
         await wait_all_tasks_blocked()
         assert len(permits) == 2
         (left,) = opened.authorizer.confirmations.list_all()
@@ -342,7 +350,7 @@ async def test_long_arguments_need_a_grant_that_is_not_for_exact_ones() -> None:
             await opened.admit(long, "asking", Kind.TOOL, "create_issue")
         grant = opened.authorizer.grants.all()[0]
         assert grant.digest == wish.digest
-        opened.authorizer.grants.add(replace(grant, id="wide", digest=None))
+        run_inline(opened.authorizer.grants.add(replace(grant, id="wide", digest=None)))
         permit = await opened.admit(long, "asking", Kind.TOOL, "create_issue")
         assert permit is not None
         with opened.dispatch(permit):

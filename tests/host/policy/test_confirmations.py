@@ -30,9 +30,9 @@ from host.policy.confirmations import (
     describe_access,
 )
 from host.policy.grants import AccessRequest, Grant, Grants, Scope
-from host.state import open_state
+from host.slices import run_inline
 from host.wire.link import LinkLost
-from tests.kit.gates import SOURCE, folder
+from tests.kit.gates import folder, store_opener
 
 WISH = AccessRequest(
     caller="laptop",
@@ -120,7 +120,7 @@ class Table:
     async def answers(
         self, answer: ConfirmationAnswer, id: str | None = None, **more: Any
     ) -> PendingConfirmation | None:
-        found = self.desk.answer(id or self.desk.list_all()[0].id, answer, Channel.CONSOLE, **more)
+        found = run_inline(self.desk.answer(id or self.desk.list_all()[0].id, answer, Channel.CONSOLE, **more))
         await wait_all_tasks_blocked()
         return found
 
@@ -137,8 +137,8 @@ class Table:
 def desks(
     spec: AskSpec, tell: Callable[[str, PendingConfirmation, dict[str, object]], None]
 ) -> Iterator[ConfirmationQueue]:
-    with folder() as made:
-        yield ConfirmationQueue(Grants(open_state(made / "state").for_config(SOURCE).file("grants.json")), spec, tell)
+    with folder() as made, store_opener(made / "state") as opened:
+        yield ConfirmationQueue(Grants(opened()), spec, tell)
 
 
 @asynccontextmanager
@@ -391,7 +391,7 @@ async def test_an_answer_that_meets_a_cancel_leaves_nothing_to_use(called_off_fi
         id = desk.desk.list_all()[0].id
         if called_off_first:
             asked.scope.cancel()
-        desk.desk.answer(id, ConfirmationAnswer.ONCE, Channel.CONSOLE)
+        run_inline(desk.desk.answer(id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
         asked.scope.cancel()
         await wait_all_tasks_blocked()
         used = asked.grant is not None and desk.goes(asked)
@@ -529,7 +529,7 @@ async def test_what_cannot_be_written_down_is_not_granted() -> None:
             with desk.attach(Channel.CONSOLE):
                 waiting = await Table(desk, [], nursery).asks()
                 with pytest.raises(AuditUnavailable):
-                    desk.answer(desk.list_all()[0].id, ConfirmationAnswer.ONCE, Channel.CONSOLE)
+                    run_inline(desk.answer(desk.list_all()[0].id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
                 asked = await Table(desk, [], nursery).asks(client=Client(accepts("once")))
                 assert isinstance(asked.refusal, AuditUnavailable)
                 assert (waiting.grant, desk.grants.all()) == (None, [])

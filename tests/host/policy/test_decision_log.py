@@ -33,7 +33,7 @@ from host.policy.decision_log import LONGEST_TEXT, MAX_CHANGE_RECORDS, AuditReco
 from host.policy.grants import AccessRequest, Grant, Scope
 from host.policy.pins import Change, PinStatus
 from host.policy.rules import RuleDecision
-from host.slices import run_inline
+from host.slices import Steps, run_inline
 from tests.kit.gates import folder
 
 GIVEN = Raw(b'{"title": "a roof", "n": 3}')
@@ -279,8 +279,11 @@ def _asked(ledger: DecisionLog, text: str) -> None:
 
 
 def _decided(ledger: DecisionLog, text: str) -> None:
-    with ledger.attributed_to({"pid": 1, "uid": 2, "name": text, "exe": text}):
+    def deciding() -> Steps[None]:
+        yield None
         ledger.record_definition_decision("approve", "gh", "tool", text, "f", "terminal")
+
+    run_inline(ledger.attributed_to({"pid": 1, "uid": 2, "name": text, "exe": text}, deciding()))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ async def test_nothing_of_an_untrusted_server_exists_before_a_person_approved_it
         assert await asked_about(opened, "untrusted", "x") == (None, [])
         assert not opened.definitions.is_known("untrusted", Kind.TOOL, "x")
         (held, _) = opened.definitions.pins.held()
-        opened.definitions.approve("untrusted", held.kind, held.name, held.fingerprint, "console")
+        run_inline(opened.definitions.approve("untrusted", held.kind, held.name, held.fingerprint, "console"))
         assert opened.definitions.is_visible("untrusted", Kind.TOOL, "x")
         assert not opened.definitions.is_visible("untrusted", Kind.TOOL, "y")
         with pytest.raises(Unconfirmed, match="needs a person's consent, and nobody is there"):
@@ -70,12 +70,14 @@ async def test_what_is_not_the_definition_that_was_approved_is_held_back_unless_
             with pytest.raises(StaleApproval, match="colonnade definitions"):
                 opened.admit_without_confirmation(call(), "s", Kind.TOOL, "x")
         assert (refused.value.code, asked) == (409, [])
-        opened.definitions.reject("s", "tool", "x", opened.definitions.fingerprint("s", Kind.TOOL, "x"), "console")
+        run_inline(
+            opened.definitions.reject("s", "tool", "x", opened.definitions.fingerprint("s", Kind.TOOL, "x"), "console")
+        )
         assert not opened.definitions.is_visible("s", Kind.TOOL, "x")
         offers(opened, "s", "x")
         assert opened.definitions.fingerprint("s", Kind.TOOL, "x") == former
         assert opened.definitions.is_visible("s", Kind.TOOL, "x")
-        opened.definitions.revoke("s", "tool", "x", former, "console")
+        run_inline(opened.definitions.revoke("s", "tool", "x", former, "console"))
         assert not opened.definitions.is_visible("s", Kind.TOOL, "x")
 
 
@@ -90,9 +92,9 @@ async def test_what_is_denied_and_held_back_does_not_exist() -> None:
 async def test_a_server_whose_program_is_another_can_be_asked_nothing() -> None:
     with gate() as opened:
         offers(opened, "open", "x")
-        assert opened.definitions.observe_launch("open", Launch("d", "/bin/one"))
+        assert run_inline(opened.definitions.observe_launch("open", Launch("d", "/bin/one")))
         epoch = opened.policies.epoch
-        assert not opened.definitions.observe_launch("open", Launch("d", "/bin/two"))
+        assert not run_inline(opened.definitions.observe_launch("open", Launch("d", "/bin/two")))
         assert opened.policies.epoch > epoch
         assert not opened.definitions.is_visible("open", Kind.TOOL, "x")
         with pytest.raises(StaleApproval, match="stands for another program"):

@@ -18,6 +18,7 @@ from host.policy.fingerprint import arguments_digest
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope, new_id
 from host.protocol.methods import Kind
+from host.slices import run_inline
 from tests.kit.gates import approve_all, observe, open_gate
 
 WHEN = (Condition("/owner", (Check("in", ("acme",)),)),)
@@ -96,7 +97,7 @@ def test_the_grant_that_would_be_used_is_named_and_not_used() -> None:
             expires=None,
             by="console",
         )
-        gate.authorizer.grants.add(grant)
+        run_inline(gate.authorizer.grants.add(grant))
         for _ in range(2):
             found = told(gate, "create", {"owner": "acme"})
             assert found["grant"]["id"] == grant.id

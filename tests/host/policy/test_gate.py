@@ -27,6 +27,7 @@ from host.jsonrpc.raw import encode
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.fingerprint import Launch
 from host.protocol.methods import TARGETED, Kind, Method
+from host.slices import run_inline
 from tests.kit.bodies import ARGUMENTS
 from tests.kit.gates import approve_all, auto_answering, kind
 
@@ -180,21 +181,27 @@ async def test_what_happened_to_its_server_since_decides() -> None:
     for what in ("definition", "grant", "gone", "launch", "approval", "trust"):
         with gate() as opened:
             offers(opened, "asking", "create_x")
-            opened.definitions.observe_launch("asking", Launch("d", "/bin/one"))
+            run_inline(opened.definitions.observe_launch("asking", Launch("d", "/bin/one")))
             permit, _ = await asked_about(opened, "asking", "create_x")
             assert permit is not None
             assert permit.grant is not None
             if what == "definition":
                 offers(opened, "asking", "create_x", description="Other.")
             elif what == "grant":
-                assert opened.authorizer.revoke_grant(permit.grant.id, "console")
+                assert run_inline(opened.authorizer.revoke_grant(permit.grant.id, "console"))
             elif what == "gone":
                 opened.replace(gone)
             elif what == "launch":
-                opened.definitions.observe_launch("asking", Launch("edited", "/bin/one"))
+                run_inline(opened.definitions.observe_launch("asking", Launch("edited", "/bin/one")))
             elif what == "approval":
-                opened.definitions.revoke(
-                    "asking", "tool", "create_x", opened.definitions.fingerprint("asking", Kind.TOOL, "create_x"), "c"
+                run_inline(
+                    opened.definitions.revoke(
+                        "asking",
+                        "tool",
+                        "create_x",
+                        opened.definitions.fingerprint("asking", Kind.TOOL, "create_x"),
+                        "c",
+                    )
                 )
             else:
                 opened.replace(with_server("asking", consent=Consent(), trust=Trust.UNTRUSTED))
@@ -234,7 +241,9 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
                 await opened.admit(call(), "asking", Kind.TOOL, "create_x")
             (matter,) = opened.authorizer.confirmations.list_all()
             with pytest.raises(AuditUnavailable):
-                opened.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE)
+                run_inline(
+                    opened.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE)
+                )
             assert opened.authorizer.grants.all() == []
         finally:
             os.dup2(kept, descriptor)

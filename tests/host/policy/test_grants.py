@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,11 @@ from config import Check, Condition
 from host.policy.conditions import UNREADABLE
 from host.policy.fingerprint import arguments_digest
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
-from host.state import BROKEN, ConfigState, StateError, open_state
+from host.slices import run_inline
+from host.storage.sqlite import SqliteStore
+from host.storage.store import StateError
 from tests.kit.cost import assert_costs_less
+from tests.kit.gates import locked, store_opener
 
 ONCE, SESSION, TIME, ALWAYS = Scope
 START = 1_700_000_000.0
@@ -39,8 +45,9 @@ class Clocks:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> ConfigState:
-    return open_state(tmp_path / "state").for_config(Path("/config.yaml"))
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("host.storage.sqlite.BUSY_LIMIT", 0.05)
+    return tmp_path / "state"
 
 
 @pytest.fixture
@@ -52,9 +59,10 @@ Opener = Callable[[], Grants]
 
 
 @pytest.fixture
-def open_grants(kept: ConfigState, clocks: Clocks) -> Opener:
+def open_grants(state: Path, clocks: Clocks) -> Iterator[Opener]:
     """The grants as a host that was just started has them."""
-    return lambda: Grants(kept.file("grants.json"), wall=lambda: clocks.wall, monotonic=lambda: clocks.monotonic)
+    with store_opener(state, monotonic=lambda: clocks.monotonic) as opened:
+        yield lambda: Grants(opened(), wall=lambda: clocks.wall, monotonic=lambda: clocks.monotonic)
 
 
 @pytest.fixture
@@ -100,7 +108,7 @@ def granted(scope: Scope = ONCE, **other: object) -> Grant:
 
 def add(grants: Grants, scope: Scope = ONCE, **other: object) -> Grant:
     grant = granted(scope, **other)
-    grants.add(grant)
+    run_inline(grants.add(grant))
     return grant
 
 
@@ -226,10 +234,10 @@ def test_of_those_that_fit_the_narrowest_is_taken(grants: Grants) -> None:
         granted(ALWAYS, digest=None),
     ]
     for grant in reversed(narrow_to_broad):
-        grants.add(grant)
+        run_inline(grants.add(grant))
     for grant in narrow_to_broad:
         assert grants.find(WISH) == grant
-        assert grants.revoke(grant.id)
+        assert run_inline(grants.revoke(grant.id))
     assert grants.find(WISH) is None
 
 
@@ -298,7 +306,7 @@ def test_a_grant_says_for_how_long(grants: Grants) -> None:
         granted(ALWAYS, session=7),
     ):
         with pytest.raises(ValueError, match="a grant for"):
-            grants.add(wrong)
+            run_inline(grants.add(wrong))
     assert grants.all() == []
 
 
@@ -375,9 +383,9 @@ def test_what_is_over_is_cleared_away_when_something_is_written(
 @pytest.mark.parametrize("scope", list(Scope))
 def test_what_is_taken_back_is_not_there_any_more(scope: Scope, grants: Grants, open_grants: Opener) -> None:
     grant = add(grants, scope)
-    assert not grants.revoke("other")
-    assert grants.revoke(grant.id)
-    assert not grants.revoke(grant.id)
+    assert not run_inline(grants.revoke("other"))
+    assert run_inline(grants.revoke(grant.id))
+    assert not run_inline(grants.revoke(grant.id))
     assert grants.find(WISH) is None
     assert not grants.use(grant, WISH)
     assert open_grants().all() == []
@@ -386,6 +394,7 @@ def test_what_is_taken_back_is_not_there_any_more(scope: Scope, grants: Grants, 
 def test_what_is_not_to_be_kept_is_void(grants: Grants, open_grants: Opener) -> None:
     given = {scope: [add(grants, scope), add(grants, scope, rule="tools.default")] for scope in Scope}
     void = grants.revoke_unless(lambda grant: grant.rule == "tools.default")
+    run_inline(grants.store_revocations())
     assert sorted(void, key=str) == sorted((each[0] for each in given.values()), key=str)
     assert grants.find(WISH) is None
     assert not any(grants.use(grant, WISH) for grant in void)
@@ -402,7 +411,7 @@ def test_what_one_host_grants_or_takes_back_holds_in_the_other(open_grants: Open
     one, two = open_grants(), open_grants()
     grant = add(one, ALWAYS)
     assert two.find(WISH) == grant
-    assert two.revoke(grant.id)
+    assert run_inline(two.revoke(grant.id))
     assert not one.use(grant, WISH), "also between finding it and using it"
     assert one.find(WISH) is None
     timed, other = add(one, TIME), add(two, TIME, name="other")
@@ -411,6 +420,7 @@ def test_what_one_host_grants_or_takes_back_holds_in_the_other(open_grants: Open
     two.reread()
     assert set(one.all()) == set(two.all()) == {timed, other}
     assert two.revoke_unless(lambda grant: False) == [timed, other]
+    run_inline(two.store_revocations())
     assert one.find(WISH) is None
 
 
@@ -418,15 +428,18 @@ HOST = """
 import sys
 from pathlib import Path
 from host.policy.grants import Grant, Grants, Scope
-from host.state import open_state
-grants = Grants(open_state(Path(sys.argv[1])).for_config(Path("/config.yaml")).file("grants.json"))
-for at in range(int(sys.argv[3])):
-    id = f"{sys.argv[2]}{at}"
-    grants.add(Grant(id, None, None, "a", "tool", "x", "f", "l", "r", "d", (), Scope.ALWAYS, 0.0, None, "console"))
-    if at % 2:
-        assert grants.revoke(id)
-    grants.reread()
-    assert grants.problem is None, grants.problem
+from host.slices import run_inline
+from tests.kit.gates import store_opener
+with store_opener(Path(sys.argv[1])) as opened:
+    grants = Grants(opened())
+    for at in range(int(sys.argv[3])):
+        id = f"{sys.argv[2]}{at}"
+        grant = Grant(id, None, None, "a", "tool", "x", "f", "l", "r", "d", (), Scope.ALWAYS, 0.0, None, "console")
+        run_inline(grants.add(grant))
+        if at % 2:
+            assert run_inline(grants.revoke(id))
+        grants.reread()
+        assert grants.problem is None, grants.problem
 """
 
 
@@ -441,107 +454,69 @@ def test_processes_that_grant_at_once_lose_nothing_of_each_other(tmp_path: Path,
     assert {grant.id for grant in grants.all()} == {f"{name}{at}" for name in names for at in range(0, each, 2)}
 
 
-# When the file cannot be used
+# When the store cannot be used
 
 
-def broken_versions(data: bytes, kept: ConfigState) -> list[bytes]:
-    """The file as somebody may have left it."""
-    found = [b"", b"{", data[:-1], data[: len(data) // 2], data + b" "]
-    found += [data.replace(b'"alice"', b'"bob"'), data.replace(b"create_issue", b"delete_repo")]
-    found += [data.replace(b"sha256:tool", b"sha256:evil"), data.replace(b'"expires":17', b'"expires":27')]
-    shared = kept.file("grants.json")
-    forms: list[object] = [
-        [],
-        {"version": 2, "grants": []},
-        {"version": 1, "grants": [{"id": "x"}]},
-        {"version": 1, "grants": [], "more": 1},
-        None,
-    ]
-    for form in forms:
-        with shared.updating() as update:
-            update.write(form)
-        if form is not None:
-            found.append(shared.path.read_bytes())
-    return found
+def test_no_stored_grant_holds_once_the_store_is_gone(state: Path, grants: Grants) -> None:
+    stored, once = add(grants, ALWAYS), add(grants, ONCE, name="other")
+    (state / "colonnade.db").unlink()
+    assert not grants.use(stored, WISH)
+    assert grants.all() == [once]
+    assert "no stored grant holds" in str(grants.problem)
+    with pytest.raises(StateError):
+        add(grants, ALWAYS, digest=None)
+    assert grants.all() == [once]
 
 
-def test_an_edited_or_cut_file_voids_every_grant(kept: ConfigState, open_grants: Opener) -> None:
-    """Row P8."""
-    path = kept.path / "grants.json"
-    first = open_grants()
-    add(first, TIME)
-    add(first, ALWAYS, digest=None)
-    data = path.read_bytes()
-    for broken in broken_versions(data, kept):
-        assert broken != data
-        path.write_bytes(data)
-        running = open_grants()
-        add(running, ONCE)
-        session = add(running, SESSION)
-        assert len(running.all()) == 4
-        path.write_bytes(broken)
-        assert not running.use(session, WISH)
-        for grants in (running, open_grants()):
-            assert grants.find(WISH) is None
-            assert grants.all() == []
-            assert "no grant holds any more" in str(grants.problem)
-            assert not grants.revoke(session.id)
-            assert grants.revoke_unless(lambda grant: False) == []
-        assert path.read_bytes() == broken, "nobody writes over it"
+def test_while_the_store_is_locked_stored_grants_hold_for_two_seconds(
+    state: Path, grants: Grants, clocks: Clocks
+) -> None:
+    stored = add(grants, ALWAYS)
+    session = add(grants, SESSION, name="other")
+    with locked(state):
+        assert grants.find(WISH) == stored
+        clocks.passes(1.9)
+        assert grants.use(stored, WISH)
+        clocks.passes(0.2)
+        assert grants.find(WISH) is None
+        assert not grants.use(stored, WISH)
+        assert grants.all() == [session]
+        assert "locked" in str(grants.problem)
+    assert grants.find(WISH) == stored
+    assert grants.problem is None
 
 
-def test_a_stored_grant_without_an_end_that_needs_one_voids_all(kept: ConfigState, open_grants: Opener) -> None:
+@pytest.mark.parametrize(
+    "change",
+    ["expires = NULL", "scope = 'once'", "scope = 'session'", "scope = 'ever'", "conditions = '[{\"path\": 1}]'"],
+)
+def test_a_grant_that_nobody_understands_does_not_hold(change: str, state: Path, open_grants: Opener) -> None:
     add(open_grants(), TIME)
-    shared = kept.file("grants.json")
-    content = shared.read()
-    assert isinstance(content, dict)
-    for change in ({"expires": None}, {"scope": "once"}, {"scope": "session"}):
-        with shared.updating() as update:
-            update.write({**content, "grants": [{**content["grants"][0], **change}]})
-        assert "does not say for how long" in str(open_grants().problem)
+    sound = add(open_grants(), ALWAYS, name="sound")
+    with closing(sqlite3.connect(state / "colonnade.db")) as other, other:
+        other.execute(f"UPDATE person_grant SET {change} WHERE name = ?", (WISH.name,))
+    assert open_grants().all() == [sound]
 
 
-def test_after_a_broken_file_people_grant_anew_and_it_is_kept_aside(kept: ConfigState, open_grants: Opener) -> None:
-    path = kept.path / "grants.json"
-    add(open_grants(), ALWAYS)
-    path.write_bytes(path.read_bytes()[:-3])
-    broken = path.read_bytes()
-    grants = open_grants()
-    once = add(grants, ONCE)
-    assert grants.use(once, WISH), "what is in memory needs no file"
-    assert grants.problem is not None
-    new = add(grants, ALWAYS, digest=None)
-    for each in (grants, open_grants()):
-        assert each.problem is None
-        assert each.all() == [new]
-    assert path.with_name(path.name + BROKEN).read_bytes() == broken
-
-
-def test_what_cannot_be_written_down_does_not_hold(kept: ConfigState, grants: Grants, open_grants: Opener) -> None:
+def test_what_cannot_be_stored_does_not_hold(state: Path, grants: Grants, open_grants: Opener) -> None:
     old, voided = add(grants, ALWAYS), add(grants, ALWAYS, name="other")
-    blocked = kept.path / "grants.json.new"
-    blocked.mkdir()
-    with pytest.raises(StateError):
-        add(grants, TIME)
-    assert grants.find(WISH) == old
-    with pytest.raises(StateError):
-        grants.revoke(old.id)
-    assert grants.revoke_unless(lambda grant: grant.name != "other") == [voided]
-    assert "cannot be written" in str(grants.problem)
-    assert grants.all() == [], "here they hold no longer"
-    assert grants.find(WISH) is None
+    with locked(state):
+        with pytest.raises(StateError):
+            add(grants, TIME)
+        assert grants.find(WISH) == old
+        with pytest.raises(StateError):
+            run_inline(grants.revoke(old.id))
+        assert grants.revoke_unless(lambda grant: grant.name != "other") == [voided]
+        with pytest.raises(StateError):
+            run_inline(grants.store_revocations())
+        assert "are still stored" in str(grants.problem)
+        assert grants.all() == [], "here they hold no longer"
+        assert grants.find(WISH) is None
     assert set(open_grants().all()) == {old, voided}
-    blocked.rmdir()
+    assert grants.find(WISH) is None
     new = add(grants, TIME)
     assert grants.problem is None
     assert grants.all() == open_grants().all() == [new], "with the next change they are gone everywhere"
-
-
-def test_a_file_that_is_gone_holds_no_grants(kept: ConfigState, grants: Grants) -> None:
-    grant = add(grants, ALWAYS)
-    (kept.path / "grants.json").unlink()
-    assert not grants.use(grant, WISH)
-    assert grants.all() == []
 
 
 # What is stored
@@ -559,18 +534,21 @@ CONDITIONS = st.builds(
 
 
 @pytest.fixture(scope="module")
-def one_place(tmp_path_factory: pytest.TempPathFactory) -> ConfigState:
-    return open_state(tmp_path_factory.mktemp("one") / "state").for_config(Path("/c"))
+def one_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], SqliteStore]]:
+    with store_opener(tmp_path_factory.mktemp("one") / "state") as opened:
+        one, two = opened(), opened()
+        yield itertools.cycle((one, two)).__next__
 
 
 @given(when=st.lists(CONDITIONS, max_size=2).map(tuple), expires=st.none() | st.floats(START + 1, START + 1e6))
 def test_a_stored_grant_comes_back_as_it_was(
-    one_place: ConfigState, when: tuple[Condition, ...], expires: float | None
+    one_place: Callable[[], SqliteStore], when: tuple[Condition, ...], expires: float | None
 ) -> None:
-    (one_place.path / "grants.json").unlink(missing_ok=True)
-    grants = Grants(one_place.file("grants.json"), wall=lambda: START)
+    grants = Grants(one_place(), wall=lambda: START)
+    for former in grants.all():
+        run_inline(grants.revoke(former.id))
     grant = add(grants, ALWAYS, when=when, expires=expires, digest=None, caller=None)
-    [found] = Grants(one_place.file("grants.json"), wall=lambda: START).all()
+    [found] = Grants(one_place(), wall=lambda: START).all()
     assert found == grant
     assert repr(found) == repr(grant), "1 is not True is not 1.0"
 

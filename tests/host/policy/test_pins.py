@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,9 +28,11 @@ from config import Trust
 from host.policy import pins as module
 from host.policy.fingerprint import Launch, fingerprint
 from host.policy.pins import INSTRUCTIONS, LAUNCH, Pins, PinStatus, PreparedPins, StaleDecision
-from host.slices import run_inline
-from host.state import BROKEN, ConfigState, StateError, open_state
+from host.slices import Steps, run_inline
+from host.storage.sqlite import SqliteStore
+from host.storage.store import StateError
 from tests.kit.cost import ATTEMPTS, assert_costs_less, cost
+from tests.kit.gates import locked, store_opener
 
 APPROVED, NEW, CHANGED, UNKNOWN = PinStatus.APPROVED, PinStatus.NEW, PinStatus.CHANGED, PinStatus.UNKNOWN
 TRUSTED, STANDARD, UNTRUSTED = Trust.TRUSTED, Trust.STANDARD, Trust.UNTRUSTED
@@ -165,37 +169,29 @@ def single_changes(kind: str) -> list[object]:
 CHANGES = {kind: single_changes(kind) for kind in DEFINITIONS}
 
 
-@pytest.fixture(autouse=True)
-def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for the disk takes most of the time here, and nothing below is about it."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
 @pytest.fixture
-def kept(tmp_path: Path) -> ConfigState:
-    return open_state(tmp_path / "state").for_config(Path("/config.yaml"))
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("host.storage.sqlite.BUSY_LIMIT", 0.05)
+    return tmp_path / "state"
 
 
 Opener = Callable[..., Pins]
 
 
 @pytest.fixture
-def open_pins(kept: ConfigState) -> Opener:
+def open_pins(state: Path) -> Iterator[Opener]:
     """The pins as a host that was just started has them."""
-
-    def opened(trust: Trust = STANDARD, **more: Trust) -> Pins:
-        return Pins(kept.file("pins.json"), {"a": trust, **more})
-
-    return opened
+    with store_opener(state) as opened:
+        yield lambda trust=STANDARD, **more: Pins(opened(), {"a": trust, **more})
 
 
 def offer(pins: Pins, kind: str, value: object, server: str = "a") -> str:
     """Offer one definition of a kind; its fingerprint."""
     if kind == LAUNCH:
         assert isinstance(value, dict)
-        pins.observe_launch(server, Launch(value["declared"], value["program"]))
+        run_inline(pins.observe_launch(server, Launch(value["declared"], value["program"])))
     else:
-        pins.observe(server, kind, {NAMES.get(kind, ""): dumped(value)})
+        run_inline(pins.observe(server, kind, {NAMES.get(kind, ""): dumped(value)}))
     found = pins.fingerprint(server, kind, NAMES.get(kind, ""))
     assert found is not None
     return found
@@ -219,12 +215,12 @@ def stood(pins: Pins, *names: str) -> list[PinStatus]:
 def test_what_a_standard_server_offers_at_first_sight_is_pinned_also_later(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
     assert stood(pins, "x") == [UNKNOWN]
-    found = pins.observe("a", "tool", tools(x=1, y=1))
+    found = run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
     assert [(each.name, each.status, each.first, each.was) for each in found] == [
         ("x", APPROVED, True, None),
         ("y", APPROVED, True, None),
     ]
-    [later] = pins.observe("a", "tool", tools(x=1, y=1, z=1))
+    [later] = run_inline(pins.observe("a", "tool", tools(x=1, y=1, z=1)))
     assert (later.name, later.status, later.first) == ("z", APPROVED, True)
     assert later.fingerprint == fingerprint(tools(z=1)["z"]) == pins.fingerprint("a", "tool", "z")
     assert {each.by for each in pins.pinned()} == {"first sight"}
@@ -233,13 +229,13 @@ def test_what_a_standard_server_offers_at_first_sight_is_pinned_also_later(open_
 
 def test_what_an_untrusted_server_offers_waits_until_a_person_approves_it(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    [change] = pins.observe("a", "tool", tools(x=1))
+    [change] = run_inline(pins.observe("a", "tool", tools(x=1)))
     assert (change.status, change.first) == (NEW, True)
     assert stood(pins, "x") == [NEW]
     [held] = pins.held()
     assert (held.server, held.kind, held.name, held.status, held.rejected) == ("a", "tool", "x", NEW, False)
     assert (held.offered, held.approved) == (tools(x=1)["x"], None)
-    pins.approve("a", "tool", "x", held.fingerprint, "console")
+    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
     assert stood(pins, "x") == stood(open_pins(UNTRUSTED), "x") == [APPROVED]
     assert pins.held() == []
     [pinned] = pins.pinned()
@@ -248,31 +244,31 @@ def test_what_an_untrusted_server_offers_waits_until_a_person_approves_it(open_p
 
 def test_what_a_trusted_server_changes_is_approved_and_told(open_pins: Opener) -> None:
     pins = open_pins(TRUSTED)
-    pins.observe("a", "tool", tools(x=1))
-    [change] = pins.observe("a", "tool", tools(x=2))
+    run_inline(pins.observe("a", "tool", tools(x=1)))
+    [change] = run_inline(pins.observe("a", "tool", tools(x=2)))
     assert (change.status, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=1)["x"]))
     assert stood(pins, "x") == [APPROVED]
     lowered = open_pins(STANDARD)
-    assert lowered.observe("a", "tool", tools(x=2)) == []
+    assert run_inline(lowered.observe("a", "tool", tools(x=2))) == []
     assert stood(lowered, "x") == [APPROVED]
-    lowered.observe("a", "tool", tools(x=1))
+    run_inline(lowered.observe("a", "tool", tools(x=1)))
     assert stood(lowered, "x") == [CHANGED]
 
 
 def test_a_server_that_nobody_configured_is_untrusted(open_pins: Opener) -> None:
     pins = open_pins()
-    pins.observe("b", "tool", tools(x=1))
+    run_inline(pins.observe("b", "tool", tools(x=1)))
     assert pins.status("b", "tool", "x") is NEW
 
 
 def test_kinds_and_servers_have_names_of_their_own(open_pins: Opener) -> None:
     pins = open_pins(STANDARD, b=STANDARD)
-    pins.observe("a", "tool", tools(x=1))
-    pins.observe("a", "prompt", tools(x=2))
-    pins.observe("b", "tool", tools(x=3))
+    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.observe("a", "prompt", tools(x=2)))
+    run_inline(pins.observe("b", "tool", tools(x=3)))
     assert pins.status("a", "tool", "x") is pins.status("a", "prompt", "x") is APPROVED
     assert pins.status("b", "tool", "x") is APPROVED
-    pins.observe("a", "prompt", tools(x=1))
+    run_inline(pins.observe("a", "prompt", tools(x=1)))
     assert [pins.status(*each, "x") for each in (("a", "tool"), ("a", "prompt"), ("b", "tool"))] == [
         APPROVED,
         CHANGED,
@@ -302,7 +298,7 @@ def test_every_single_change_is_held_back_and_only_the_exact_return_is_not(
     pins = open_pins(trust)
     first = offer(pins, kind, original)
     if standing(pins, kind) is not APPROVED:
-        pins.approve("a", kind, NAMES.get(kind, ""), first, "console")
+        run_inline(pins.approve("a", kind, NAMES.get(kind, ""), first, "console"))
     for changed in CHANGES[kind]:
         assert standing(pins, kind) is APPROVED
         offer(pins, kind, changed)
@@ -324,10 +320,10 @@ def test_every_single_change_stays_held_back_over_a_restart(trust: Trust, open_p
     pins = open_pins(trust)
     for kind in kinds:
         count = len(CHANGES[kind])
-        pins.observe("a", kind, {str(at): dumped(DEFINITIONS[kind]) for at in range(count)})
-    pins.approve_all("a", [(held.kind, held.name, held.fingerprint) for held in pins.held()], "terminal")
+        run_inline(pins.observe("a", kind, {str(at): dumped(DEFINITIONS[kind]) for at in range(count)}))
+    run_inline(pins.approve_all("a", [(held.kind, held.name, held.fingerprint) for held in pins.held()], "terminal"))
     for kind in kinds:
-        told = pins.observe("a", kind, {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])})
+        told = run_inline(pins.observe("a", kind, {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])}))
         assert {each.status for each in told} == {CHANGED}
         assert len(told) == len(CHANGES[kind])
     again = open_pins(trust)
@@ -336,7 +332,7 @@ def test_every_single_change_stays_held_back_over_a_restart(trust: Trust, open_p
     assert len(again.held()) == total, "also before anything is offered"
     for kind in kinds:
         offered = {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])}
-        assert again.observe("a", kind, offered) == [], "nothing that was not told before"
+        assert run_inline(again.observe("a", kind, offered)) == [], "nothing that was not told before"
         assert {again.status("a", kind, name) for name in offered} == {CHANGED}
         assert all(again.fingerprint("a", kind, name) == fingerprint(raw) for name, raw in offered.items())
 
@@ -363,7 +359,7 @@ def spelled(value: object, order: random.Random) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
-def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, kept: ConfigState, open_pins: Opener) -> None:
+def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, state: Path) -> None:
     order = random.Random(4)
     offered: dict[str, dict[str, object]] = {
         kind: {name if at == 0 else f"{name}{at}": {**value, "at": at} for at in range(3)}
@@ -373,18 +369,25 @@ def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, kept: ConfigSt
     everything: dict[str, dict[str, object]] = {**offered, INSTRUCTIONS: {"": SPOKEN}}
 
     def connect(pins: Pins, names: Callable[[str], list[str]]) -> int:
-        pins.observe_launch("a", Launch(STARTED["declared"], order.choice([STARTED["program"], None])))
+        run_inline(pins.observe_launch("a", Launch(STARTED["declared"], order.choice([STARTED["program"], None]))))
         return sum(
-            len(pins.observe("a", kind, {name: spelled(items[name], order) for name in names(kind)}))
+            len(run_inline(pins.observe("a", kind, {name: spelled(items[name], order) for name in names(kind)})))
             for kind, items in everything.items()
         )
 
-    pins = open_pins(trust)
-    pins.observe_launch("a", Launch(**STARTED))
+    host = ExitStack()
+
+    def start() -> tuple[Pins, SqliteStore]:
+        host.close()
+        store = host.enter_context(store_opener(state))()
+        return Pins(store, {"a": trust}), store
+
+    pins, store = start()
+    run_inline(pins.observe_launch("a", Launch(**STARTED)))
     connect(pins, lambda kind: list(everything[kind]))
     for held in pins.held():
-        pins.approve(held.server, held.kind, held.name, held.fingerprint, "console")
-    written = kept.file("pins.json").path.read_bytes()
+        run_inline(pins.approve(held.server, held.kind, held.name, held.fingerprint, "console"))
+    written = store.poll()
 
     def some(kind: str) -> list[str]:
         names = list(everything[kind])
@@ -392,13 +395,14 @@ def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, kept: ConfigSt
 
     for _ in range(1000):
         if order.random() < 0.2:
-            pins = open_pins(trust)
+            pins, store = start()
         assert connect(pins, some) == 0
         assert pins.held() == []
         for kind, items in everything.items():
             assert {pins.status("a", kind, name) for name in items} == {APPROVED}
         assert pins.status("a", LAUNCH, "") is APPROVED
-    assert kept.file("pins.json").path.read_bytes() == written, "nothing was new, so nothing was written"
+    assert store.poll() == written, "nothing was new, so nothing was written"
+    host.close()
 
 
 # What releases and what does not
@@ -407,99 +411,99 @@ def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, kept: ConfigSt
 @pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
 def test_neither_vanishing_nor_a_restart_nor_another_change_releases(trust: Trust, open_pins: Opener) -> None:
     pins = open_pins(trust)
-    pins.observe("a", "tool", tools(x=1))
-    pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
-    pins.observe("a", "tool", tools(x=2))
+    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
+    run_inline(pins.observe("a", "tool", tools(x=2)))
     for _ in range(3):
-        pins.observe("a", "tool", {})
+        run_inline(pins.observe("a", "tool", {}))
         assert stood(pins, "x") == [CHANGED], "what is not there stands as it did"
         assert pins.fingerprint("a", "tool", "x") is None
         pins = open_pins(trust)
         assert stood(pins, "x") == [CHANGED]
-        pins.observe("a", "tool", tools(y=1))
-        pins.observe("a", "tool", tools(x=2))
+        run_inline(pins.observe("a", "tool", tools(y=1)))
+        run_inline(pins.observe("a", "tool", tools(x=2)))
         assert stood(pins, "x") == [CHANGED]
-        pins.observe("a", "tool", tools(x=3))
+        run_inline(pins.observe("a", "tool", tools(x=3)))
         assert stood(pins, "x") == [CHANGED]
         pins.set_trust_levels({"a": trust})
-        pins.reread()
+        run_inline(pins.reread())
         assert stood(pins, "x") == [CHANGED]
-    [change] = pins.observe("a", "tool", tools(x=1))
+    [change] = run_inline(pins.observe("a", "tool", tools(x=1)))
     assert (change.status, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=3)["x"]))
 
 
 def test_only_the_return_to_what_was_approved_last_releases(open_pins: Opener) -> None:
     pins = open_pins()
-    pins.observe("a", "tool", tools(x=1))
-    pins.observe("a", "tool", tools(x=2))
-    pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
+    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.observe("a", "tool", tools(x=2)))
+    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console"))
     assert stood(pins, "x") == [APPROVED]
-    pins.observe("a", "tool", tools(x=1))
+    run_inline(pins.observe("a", "tool", tools(x=1)))
     assert stood(pins, "x") == stood(open_pins(), "x") == [CHANGED]
 
 
 def test_what_changed_while_it_was_looked_at_is_not_approved(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    pins.observe("a", "tool", tools(x=1))
+    run_inline(pins.observe("a", "tool", tools(x=1)))
     shown = pins.held()[0].fingerprint
-    pins.observe("a", "tool", tools(x=2))
-    for decide in (pins.approve, pins.reject):
+    run_inline(pins.observe("a", "tool", tools(x=2)))
+    for decide in (partial(pins.approve, by="console"), pins.reject):
         with pytest.raises(StaleDecision, match="has changed since it was shown"):
-            decide("a", "tool", "x", shown, "console")
+            run_inline(decide("a", "tool", "x", shown))
         with pytest.raises(StaleDecision, match="is not offered"):
-            decide("a", "tool", "other", shown, "console")
+            run_inline(decide("a", "tool", "other", shown))
     with pytest.raises(StaleDecision, match="is not approved"):
-        pins.revoke("a", "tool", "x")
+        run_inline(pins.revoke("a", "tool", "x"))
     assert stood(pins, "x") == [NEW]
 
 
 def test_many_are_approved_at_once_or_none(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    pins.observe("a", "tool", tools(x=1, y=1))
-    pins.observe("a", "prompt", tools(x=1))
+    run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
+    run_inline(pins.observe("a", "prompt", tools(x=1)))
     shown = [(held.kind, held.name, held.fingerprint) for held in pins.held()]
-    pins.observe("a", "tool", tools(x=1, y=2))
+    run_inline(pins.observe("a", "tool", tools(x=1, y=2)))
     with pytest.raises(StaleDecision, match="'y' has changed"):
-        pins.approve_all("a", shown, "console")
+        run_inline(pins.approve_all("a", shown, "console"))
     assert stood(pins, "x", "y") == [NEW, NEW]
-    pins.observe("a", "tool", tools(x=1, y=1))
-    pins.approve_all("a", shown, "console")
+    run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
+    run_inline(pins.approve_all("a", shown, "console"))
     assert stood(pins, "x", "y") == [APPROVED, APPROVED]
     assert pins.status("a", "prompt", "x") is APPROVED
 
 
 def test_what_is_refused_stays_held_back_and_marked(open_pins: Opener) -> None:
     pins = open_pins()
-    pins.observe("a", "tool", tools(x=1))
+    run_inline(pins.observe("a", "tool", tools(x=1)))
     with pytest.raises(StaleDecision, match="is approved as it is"):
-        pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
-    pins.observe("a", "tool", tools(x=2))
-    pins.reject("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
+        run_inline(pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"])))
+    run_inline(pins.observe("a", "tool", tools(x=2)))
+    run_inline(pins.reject("a", "tool", "x", fingerprint(tools(x=2)["x"])))
     for each in (pins, open_pins()):
         assert [held.rejected for held in each.held()] == [True]
         assert stood(each, "x") == [CHANGED]
-    pins.observe("a", "tool", tools(x=3))
+    run_inline(pins.observe("a", "tool", tools(x=3)))
     assert [held.rejected for held in pins.held()] == [False]
-    pins.observe("a", "tool", tools(x=1))
+    run_inline(pins.observe("a", "tool", tools(x=1)))
     assert stood(pins, "x") == [APPROVED]
-    pins.observe("a", "tool", tools(x=2))
+    run_inline(pins.observe("a", "tool", tools(x=2)))
     assert [held.rejected for held in pins.held()] == [True]
-    pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
+    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console"))
     assert stood(pins, "x") == [APPROVED]
 
 
 def test_an_approval_that_was_taken_back_does_not_come_again_by_itself(open_pins: Opener) -> None:
     pins = open_pins()
-    pins.observe("a", "tool", tools(x=1))
-    pins.revoke("a", "tool", "x")
+    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.revoke("a", "tool", "x"))
     for again in (pins, open_pins()):
         pins = again
         for value in (1, 2, 1):
-            pins.observe("a", "tool", {})
-            pins.observe("a", "tool", tools(x=value))
+            run_inline(pins.observe("a", "tool", {}))
+            run_inline(pins.observe("a", "tool", tools(x=value)))
             assert stood(pins, "x") == [NEW]
     assert [held.offered for held in pins.held()] == [tools(x=1)["x"]]
-    pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
+    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
     assert stood(pins, "x") == [APPROVED]
 
 
@@ -509,46 +513,46 @@ def test_an_approval_that_was_taken_back_does_not_come_again_by_itself(open_pins
 def test_more_trust_approves_what_is_new_with_the_next_look_and_nothing_else(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
     offered = tools(approved=1, changed=1, refused=1, revoked=1, waiting=1)
-    pins.observe("a", "tool", offered)
+    run_inline(pins.observe("a", "tool", offered))
     for name in ("approved", "changed", "revoked"):
-        pins.approve("a", "tool", name, fingerprint(offered[name]), "console")
+        run_inline(pins.approve("a", "tool", name, fingerprint(offered[name]), "console"))
     offered.update(tools(changed=2))
-    pins.observe("a", "tool", offered)
-    pins.reject("a", "tool", "refused", fingerprint(offered["refused"]), "console")
-    pins.revoke("a", "tool", "revoked")
+    run_inline(pins.observe("a", "tool", offered))
+    run_inline(pins.reject("a", "tool", "refused", fingerprint(offered["refused"])))
+    run_inline(pins.revoke("a", "tool", "revoked"))
     before = [APPROVED, CHANGED, NEW, NEW, NEW]
     assert stood(pins, *offered) == before
     pins.set_trust_levels({"a": STANDARD})
     assert stood(pins, *offered) == before
-    [change] = pins.observe("a", "tool", offered)
+    [change] = run_inline(pins.observe("a", "tool", offered))
     assert (change.name, change.status, change.first) == ("waiting", APPROVED, False)
     assert stood(pins, *offered) == [APPROVED, CHANGED, NEW, NEW, APPROVED]
 
 
 def test_less_trust_leaves_what_a_person_approved_and_nothing_else(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
-    pins.observe("a", "tool", tools(w=1, x=1))
-    pins.observe("a", "tool", tools(w=1, x=2))
-    pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
+    run_inline(pins.observe("a", "tool", tools(w=1, x=1)))
+    run_inline(pins.observe("a", "tool", tools(w=1, x=2)))
+    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console"))
     for trusts in ({"a": UNTRUSTED}, {}):
         pins.set_trust_levels(trusts)
-        pins.observe("a", "tool", tools(w=1, x=2, y=1))
+        run_inline(pins.observe("a", "tool", tools(w=1, x=2, y=1)))
         assert stood(pins, "w", "x", "y") == [NEW, APPROVED, NEW]
     assert {held.name for held in pins.held()} == {"w", "y"}
-    pins.approve("a", "tool", "w", fingerprint(tools(w=1)["w"]), "console")
+    run_inline(pins.approve("a", "tool", "w", fingerprint(tools(w=1)["w"]), "console"))
     assert stood(pins, "w") == [APPROVED]
 
 
 def test_what_a_person_refused_counts_again_once_a_server_is_not_trusted_any_more(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    pins.observe("a", "tool", tools(x=1))
-    pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
+    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"])))
     pins.set_trust_levels({"a": TRUSTED})
     assert stood(pins, "x") == [APPROVED]
-    pins.observe("a", "tool", tools(x=2))
+    run_inline(pins.observe("a", "tool", tools(x=2)))
     assert stood(pins, "x") == [APPROVED]
     pins.set_trust_levels({"a": STANDARD})
-    pins.observe("a", "tool", tools(x=2))
+    run_inline(pins.observe("a", "tool", tools(x=2)))
     assert stood(pins, "x") == [NEW]
 
 
@@ -559,64 +563,64 @@ def test_what_a_person_refused_counts_again_once_a_server_is_not_trusted_any_mor
 def test_the_same_text_that_comes_to_another_program_is_held_back(trust: Trust, open_pins: Opener) -> None:
     pins = open_pins(trust)
     assert pins.launch("a") == ""
-    [first] = pins.observe_launch("a", Launch("d", "/one"))
+    [first] = run_inline(pins.observe_launch("a", Launch("d", "/one")))
     assert (first.kind, first.name, first.status, first.first) == (LAUNCH, "", APPROVED, True)
     one = pins.launch("a")
     assert one == first.fingerprint
-    [change] = pins.observe_launch("a", Launch("d", "/two"))
+    [change] = run_inline(pins.observe_launch("a", Launch("d", "/two")))
     assert (change.status, change.was) == (CHANGED, one)
     assert pins.launch("a") == change.fingerprint
     [held] = pins.held()
     assert json.loads(held.offered) == {"declared": "d", "program": "/two"}
     again = open_pins(trust)
-    assert again.observe_launch("a", Launch("d", "/two")) == []
+    assert run_inline(again.observe_launch("a", Launch("d", "/two"))) == []
     assert again.status("a", LAUNCH, "") is CHANGED
-    again.approve("a", LAUNCH, "", held.fingerprint, "terminal")
-    assert pins.reread() == {"a"}
+    run_inline(again.approve("a", LAUNCH, "", held.fingerprint, "terminal"))
+    assert run_inline(pins.reread()) == {"a"}
     assert pins.status("a", LAUNCH, "") is APPROVED
-    pins.observe_launch("a", Launch("d", "/one"))
+    run_inline(pins.observe_launch("a", Launch("d", "/one")))
     assert pins.status("a", LAUNCH, "") is CHANGED
 
 
 def test_a_trusted_server_may_be_another_program(open_pins: Opener) -> None:
     pins = open_pins(TRUSTED)
-    pins.observe_launch("a", Launch("d", "/one"))
-    [change] = pins.observe_launch("a", Launch("d", "/two"))
+    run_inline(pins.observe_launch("a", Launch("d", "/one")))
+    [change] = run_inline(pins.observe_launch("a", Launch("d", "/two")))
     assert change.status is APPROVED
 
 
 @pytest.mark.parametrize("trust", list(Trust))
 def test_what_the_owner_edits_is_recorded_and_not_held_back(trust: Trust, open_pins: Opener) -> None:
     pins = open_pins(trust)
-    pins.observe_launch("a", Launch("d", "/one"))
-    [change] = pins.observe_launch("a", Launch("e", "/two"))
+    run_inline(pins.observe_launch("a", Launch("d", "/one")))
+    [change] = run_inline(pins.observe_launch("a", Launch("e", "/two")))
     assert (change.status, change.first) == (APPROVED, False)
     [pinned] = pins.pinned()
     assert (pinned.kind, pinned.fingerprint, pinned.by) == (LAUNCH, change.fingerprint, "configuration")
-    pins.observe_launch("a", Launch("e", "/three"))
-    [change] = pins.observe_launch("a", Launch("f", None))
+    run_inline(pins.observe_launch("a", Launch("e", "/three")))
+    [change] = run_inline(pins.observe_launch("a", Launch("f", None)))
     assert change.status is APPROVED
 
 
 @pytest.mark.parametrize("trust", list(Trust))
 def test_a_command_that_comes_to_nothing_changes_nothing(trust: Trust, open_pins: Opener) -> None:
     pins = open_pins(trust)
-    pins.observe_launch("a", Launch("d", None))
-    [found] = pins.observe_launch("a", Launch("d", "/one"))
+    run_inline(pins.observe_launch("a", Launch("d", None)))
+    [found] = run_inline(pins.observe_launch("a", Launch("d", "/one")))
     assert found.status is APPROVED, "the first program that it comes to"
-    assert pins.observe_launch("a", Launch("d", None)) == []
+    assert run_inline(pins.observe_launch("a", Launch("d", None))) == []
     assert pins.launch("a") == found.fingerprint
     again = open_pins(trust)
-    assert again.observe_launch("a", Launch("d", None)) == []
-    again.observe_launch("a", Launch("d", "/two"))
+    assert run_inline(again.observe_launch("a", Launch("d", None))) == []
+    run_inline(again.observe_launch("a", Launch("d", "/two")))
     assert again.status("a", LAUNCH, "") is (APPROVED if trust is TRUSTED else CHANGED)
 
 
 def test_a_program_whose_name_is_no_text_has_its_pin_too(open_pins: Opener) -> None:
     pins = open_pins()
-    pins.observe_launch("a", Launch("d", "/\udcff"))
-    assert open_pins().observe_launch("a", Launch("d", "/\udcff")) == []
-    pins.observe_launch("a", Launch("d", "/\udcfe"))
+    run_inline(pins.observe_launch("a", Launch("d", "/\udcff")))
+    assert run_inline(open_pins().observe_launch("a", Launch("d", "/\udcff"))) == []
+    run_inline(pins.observe_launch("a", Launch("d", "/\udcfe")))
     assert pins.status("a", LAUNCH, "") is CHANGED
 
 
@@ -625,54 +629,54 @@ def test_a_program_whose_name_is_no_text_has_its_pin_too(open_pins: Opener) -> N
 
 def test_what_is_held_back_can_be_shown_and_approved_without_a_host(open_pins: Opener) -> None:
     host = open_pins(UNTRUSTED)
-    host.observe("a", "tool", tools(x=1, y=1))
+    run_inline(host.observe("a", "tool", tools(x=1, y=1)))
     command = open_pins(UNTRUSTED)
     held = {each.name: each for each in command.held()}
     assert {name: each.offered for name, each in held.items()} == tools(x=1, y=1)
-    command.approve("a", "tool", "x", held["x"].fingerprint, "terminal")
-    command.reject("a", "tool", "y", held["y"].fingerprint, "terminal")
+    run_inline(command.approve("a", "tool", "x", held["x"].fingerprint, "terminal"))
+    run_inline(command.reject("a", "tool", "y", held["y"].fingerprint))
     later = open_pins(UNTRUSTED)
-    assert later.observe("a", "tool", tools(x=1, y=1)) == []
+    assert run_inline(later.observe("a", "tool", tools(x=1, y=1))) == []
     assert stood(later, "x", "y") == [APPROVED, NEW]
-    command.revoke("a", "tool", "x")
+    run_inline(command.revoke("a", "tool", "x"))
     assert stood(command, "x") == [NEW]
 
 
 def test_a_running_host_sees_what_another_process_decided(open_pins: Opener) -> None:
     host, command = open_pins(UNTRUSTED, b=UNTRUSTED), open_pins(UNTRUSTED, b=UNTRUSTED)
-    host.observe("a", "tool", tools(x=1))
-    host.observe("b", "tool", tools(x=1))
-    assert host.reread() == set()
-    assert command.reread() == {"a", "b"}
-    command.approve("a", "tool", "x", command.held()[0].fingerprint, "terminal")
-    host.observe("b", "tool", tools(x=2))
-    assert host.reread() == {"a"}, "also if something else read the file first"
-    assert host.reread() == set()
+    run_inline(host.observe("a", "tool", tools(x=1)))
+    run_inline(host.observe("b", "tool", tools(x=1)))
+    assert run_inline(host.reread()) == set()
+    assert run_inline(command.reread()) == {"a", "b"}
+    run_inline(command.approve("a", "tool", "x", command.held()[0].fingerprint, "terminal"))
+    run_inline(host.observe("b", "tool", tools(x=2)))
+    assert run_inline(host.reread()) == {"a"}, "also if something else read the file first"
+    assert run_inline(host.reread()) == set()
     assert stood(host, "x") == [APPROVED]
 
 
 def test_an_approval_is_for_what_was_shown_also_if_the_host_offers_something_else_by_then(open_pins: Opener) -> None:
     host, command = open_pins(UNTRUSTED), open_pins(UNTRUSTED)
-    host.observe("a", "tool", tools(x=1))
-    command.reread()
+    run_inline(host.observe("a", "tool", tools(x=1)))
+    run_inline(command.reread())
     shown = command.held()[0].fingerprint
-    host.observe("a", "tool", tools(x=2))
+    run_inline(host.observe("a", "tool", tools(x=2)))
     with pytest.raises(StaleDecision):
-        command.approve("a", "tool", "x", shown, "terminal")
-    assert host.reread() == set()
+        run_inline(command.approve("a", "tool", "x", shown, "terminal"))
+    assert run_inline(host.reread()) == set()
     assert stood(host, "x") == [NEW]
 
 
 def test_two_hosts_that_are_offered_different_things_each_hold_back_their_own(open_pins: Opener) -> None:
     one, two = open_pins(), open_pins()
-    one.observe("a", "tool", tools(x=1))
-    two.observe("a", "tool", tools(x=2))
+    run_inline(one.observe("a", "tool", tools(x=1)))
+    run_inline(two.observe("a", "tool", tools(x=2)))
     assert (stood(one, "x"), stood(two, "x")) == ([APPROVED], [CHANGED])
-    two.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console")
-    assert one.reread() == {"a"}
+    run_inline(two.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console"))
+    assert run_inline(one.reread()) == {"a"}
     assert (stood(one, "x"), stood(two, "x")) == ([CHANGED], [APPROVED])
-    one.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
-    two.reread()
+    run_inline(one.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
+    run_inline(two.reread())
     assert (stood(one, "x"), stood(two, "x")) == ([APPROVED], [CHANGED])
 
 
@@ -681,17 +685,19 @@ import json, sys
 from pathlib import Path
 from config import Trust
 from host.policy.pins import Pins, PinStatus
-from host.state import open_state
+from host.slices import Steps, run_inline
+from tests.kit.gates import locked, store_opener
 own, count = sys.argv[2], int(sys.argv[3])
-pins = Pins(open_state(Path(sys.argv[1])).for_config(Path("/config.yaml")).file("pins.json"), {own: Trust.UNTRUSTED})
-offered = {}
-for at in range(count):
-    offered[f"t{at}"] = json.dumps({"name": f"t{at}", "of": own}).encode()
-    pins.observe(own, "tool", offered)
-    for held in pins.held():
-        if held.server == own and at % 2 == 0:
-            pins.approve(own, "tool", held.name, held.fingerprint, own)
-    assert pins.problem is None, pins.problem
+with store_opener(Path(sys.argv[1])) as opened:
+    pins = Pins(opened(), {own: Trust.UNTRUSTED})
+    offered = {}
+    for at in range(count):
+        offered[f"t{at}"] = json.dumps({"name": f"t{at}", "of": own}).encode()
+        run_inline(pins.observe(own, "tool", offered))
+        for held in pins.held():
+            if held.server == own and at % 2 == 0:
+                run_inline(pins.approve(own, "tool", held.name, held.fingerprint, own))
+        assert pins.problem is None, pins.problem
 """
 
 
@@ -708,100 +714,118 @@ def test_processes_that_decide_at_once_lose_nothing_of_each_other(tmp_path: Path
     }
 
 
-# When the file cannot be used
+# When the store cannot be used
 
 
-def break_file(kept: ConfigState, how: str) -> None:
-    path = kept.path / "pins.json"
-    data = path.read_bytes()
-    if how == "cut":
-        path.write_bytes(data[:-5])
-    elif how == "edited":
-        path.write_bytes(data.replace(b"first sight", b"first-sight"))
-    elif how == "another form":
-        with kept.file("pins.json").updating() as update:
-            update.write({"version": 1, "servers": {"a": {"tool": {"x": {"approved": 1}}}}})
-    elif how == "another version":
-        with kept.file("pins.json").updating() as update:
-            update.write({"version": 2, "servers": {}, "lost": []})
-    else:
-        path.unlink()
-
-
-@pytest.mark.parametrize("how", ["cut", "edited", "another form", "another version", "gone"])
-def test_a_file_that_breaks_under_a_host_leaves_nothing_approved(
-    how: str, kept: ConfigState, open_pins: Opener
-) -> None:
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_store_that_vanishes_under_a_host_leaves_nothing_approved(how: str, state: Path, open_pins: Opener) -> None:
     pins = open_pins(STANDARD, b=TRUSTED)
-    pins.observe("a", "tool", tools(x=1, y=1))
-    pins.observe("b", "tool", tools(x=1))
-    break_file(kept, how)
-    broken = (kept.path / "pins.json").read_bytes() if how != "gone" else None
-    assert pins.reread() == {"a", "b"}
-    assert "nothing is approved" in str(pins.problem)
-    for _ in range(2):
-        pins.observe("a", "tool", tools(x=1, y=1, z=1))
-        assert stood(pins, "x", "y", "z") == [NEW, NEW, NEW]
-        assert pins.status("b", "tool", "x") is NEW
-    left = (kept.path / "pins.json").read_bytes() if how != "gone" else None
-    assert left == broken, "nobody writes over it"
+    run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
+    run_inline(pins.observe("b", "tool", tools(x=1)))
+    vanish(state, how)
+    assert run_inline(pins.reread()) == {"a", "b"}
+    assert run_inline(pins.reread()) == set()
+    assert "was removed or replaced" in str(pins.problem)
+    run_inline(pins.observe("a", "tool", tools(x=1, y=1, z=1)))
+    assert stood(pins, "x", "y", "z") == [NEW, NEW, NEW]
+    assert pins.status("b", "tool", "x") is NEW
     assert [each.name for each in pins.held() if each.server == "a"] == ["x", "y", "z"]
-
-    pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console")
-    assert pins.problem is None
-    assert stood(pins, "x", "y", "z") == [APPROVED, NEW, NEW]
-    assert pins.status("b", "tool", "x") is APPROVED, "trust needs no file"
-    if broken is not None:
-        assert (kept.path / ("pins.json" + BROKEN)).read_bytes() == broken
-    for again in (pins, open_pins(STANDARD, b=TRUSTED)):
-        again.observe("a", "tool", tools(x=1, y=1, z=1, later=1))
-        assert stood(again, "x", "y", "z", "later") == [APPROVED, NEW, NEW, NEW], "what was known may come back changed"
-
-
-def test_a_file_that_was_broken_before_the_start_leaves_nothing_approved(kept: ConfigState, open_pins: Opener) -> None:
-    open_pins().observe("a", "tool", tools(x=1))
-    break_file(kept, "cut")
-    pins = open_pins()
-    [change] = pins.observe("a", "tool", tools(x=2))
-    assert change.status is NEW
-    pins.observe_launch("a", Launch("d", "/one"))
-    assert pins.status("a", LAUNCH, "") is NEW
-    pins.approve("a", LAUNCH, "", pins.launch("a"), "console")
+    with pytest.raises(StateError, match="start it again"):
+        run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
     assert stood(pins, "x") == [NEW]
-    assert pins.status("a", LAUNCH, "") is APPROVED
 
 
-def test_a_broken_file_that_is_put_right_counts_again(kept: ConfigState, open_pins: Opener) -> None:
+def test_a_store_that_was_deleted_while_no_host_ran_approves_nothing(state: Path) -> None:
+    """Nobody knows any more what was approved, so a person looks at all of it again."""
+    with store_opener(state) as opened:
+        run_inline(Pins(opened(), {"a": STANDARD, "b": TRUSTED}).observe("a", "tool", tools(x=1, y=1)))
+    vanish(state, "removed")
+    with store_opener(state) as opened:
+        Pins(opened(), {"a": STANDARD})
+        pins = Pins(opened(), {"a": STANDARD, "b": TRUSTED})
+        for _ in range(2):
+            run_inline(pins.observe("a", "tool", tools(x=2, y=1)))
+            run_inline(pins.observe("b", "tool", tools(x=1)))
+            assert stood(pins, "x", "y") == [NEW, NEW]
+            assert pins.status("b", "tool", "x") is NEW
+            assert "is gone; nothing is approved" in str(pins.problem)
+        run_inline(pins.observe_launch("a", Launch("d", "/one")))
+        assert pins.status("a", LAUNCH, "") is NEW
+        run_inline(pins.approve("a", "tool", "y", fingerprint(tools(y=1)["y"]), "console"))
+        assert pins.problem is None
+        assert stood(pins, "x", "y") == [NEW, APPROVED]
+        assert pins.status("a", LAUNCH, "") is NEW
+        assert pins.status("b", "tool", "x") is APPROVED, "trust needs no store"
+        for again in (pins, Pins(opened(), {"a": STANDARD, "b": TRUSTED})):
+            run_inline(again.observe("a", "tool", tools(x=2, y=1, later=1)))
+            assert stood(again, "x", "y", "later") == [NEW, APPROVED, NEW], "what was known may come back changed"
+
+
+def test_a_first_decision_after_a_loss_may_be_a_rejection(state: Path, open_pins: Opener) -> None:
+    run_inline(open_pins().observe("a", "tool", tools(x=1)))
+    vanish(state, "removed")
     pins = open_pins()
-    pins.observe("a", "tool", tools(x=1))
-    whole = (kept.path / "pins.json").read_bytes()
-    break_file(kept, "cut")
-    pins.observe("a", "tool", tools(x=1))
-    assert stood(pins, "x") == [NEW]
-    (kept.path / "pins.json").write_bytes(whole)
-    assert pins.reread() == {"a"}
+    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"])))
     assert pins.problem is None
-    assert stood(pins, "x") == [APPROVED]
+    assert [(held.name, held.rejected) for held in pins.held()] == [("x", True)]
 
 
-def test_what_cannot_be_written_down_is_not_approved_by_itself(kept: ConfigState, open_pins: Opener) -> None:
+def vanish(state: Path, how: str) -> None:
+    path = state / "colonnade.db"
+    if how == "removed":
+        path.unlink()
+    else:
+        other = path.with_name("other.db")
+        other.write_bytes(b"")
+        other.replace(path)
+
+
+def test_what_cannot_be_stored_is_not_approved_by_itself(state: Path, open_pins: Opener) -> None:
     pins = open_pins(STANDARD, b=TRUSTED)
-    pins.observe("a", "tool", tools(x=1))
-    blocked = kept.path / "pins.json.new"
-    blocked.mkdir()
-    pins.observe("a", "tool", tools(x=1, y=1))
-    pins.observe("b", "tool", tools(x=1))
-    assert stood(pins, "x", "y") == [APPROVED, NEW]
-    assert pins.status("b", "tool", "x") is APPROVED
-    assert "held back" in str(pins.problem)
-    with pytest.raises(StateError):
-        pins.revoke("a", "tool", "x")
-    assert stood(pins, "x") == [APPROVED]
-    blocked.rmdir()
-    [change] = pins.observe("a", "tool", tools(x=1, y=1))
+    run_inline(pins.observe("a", "tool", tools(x=1)))
+    with locked(state):
+        run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
+        run_inline(pins.observe("b", "tool", tools(x=1)))
+        assert stood(pins, "x", "y") == [APPROVED, NEW]
+        assert pins.status("b", "tool", "x") is APPROVED
+        assert "held back" in str(pins.problem)
+        with pytest.raises(StateError, match="another process has held"):
+            run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
+    [change] = run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
     assert (change.name, change.status) == ("y", APPROVED)
-    pins.observe("b", "tool", tools(x=1))
+    run_inline(pins.observe("b", "tool", tools(x=1)))
     assert pins.problem is None
+
+
+@pytest.mark.parametrize("decision", ["reject", "revoke"])
+def test_what_is_held_back_is_so_at_once_and_stays_so_if_it_cannot_be_stored(
+    decision: str, state: Path, open_pins: Opener
+) -> None:
+    pins, other = open_pins(), open_pins()
+    run_inline(pins.observe("a", "tool", tools(x=1)))
+    if decision == "reject":
+        run_inline(pins.observe("a", "tool", tools(x=2)))
+    shown = pins.fingerprint("a", "tool", "x") or ""
+
+    def hold() -> Steps[None]:
+        return pins.reject("a", "tool", "x", shown) if decision == "reject" else pins.revoke("a", "tool", "x")
+
+    with locked(state):
+        storing = hold()
+        [held] = pins.held()
+        assert (held.name, held.rejected) == ("x", decision == "reject")
+        with pytest.raises(StateError):
+            run_inline(storing)
+        assert [each.name for each in pins.held()] == ["x"]
+    run_inline(other.reread())
+    assert stood(other, "x") == [CHANGED if decision == "reject" else APPROVED], "what is not stored nobody else knows"
+    if decision == "revoke":  # it is new by now
+        with pytest.raises(StaleDecision, match="is not approved"):
+            run_inline(hold())
+    run_inline(pins.approve("a", "tool", "x", shown, "console"))
+    run_inline(other.reread())
+    assert (stood(pins, "x"), stood(other, "x")) == ([APPROVED], [APPROVED])
 
 
 # Bounds
@@ -811,37 +835,37 @@ def test_no_more_of_a_server_is_kept_than_is_said(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "MOST_ITEMS", 3)
     pins = open_pins(STANDARD, b=UNTRUSTED)
     offered = {f"t{at}": dumped(at) for at in range(5)}
-    told = pins.observe("a", "tool", offered)
+    told = run_inline(pins.observe("a", "tool", offered))
     assert [each.status for each in told] == [APPROVED] * 3 + [NEW] * 2
     assert stood(pins, *offered) == [APPROVED] * 3 + [NEW] * 2
     assert pins.held() == []
     with pytest.raises(StaleDecision, match="more is offered than is kept"):
-        pins.approve("a", "tool", "t4", fingerprint(offered["t4"]), "console")
-    assert pins.observe("a", "tool", {"t0": offered["t0"], "t4": offered["t4"]}) == []
+        run_inline(pins.approve("a", "tool", "t4", fingerprint(offered["t4"]), "console"))
+    assert run_inline(pins.observe("a", "tool", {"t0": offered["t0"], "t4": offered["t4"]})) == []
     assert stood(pins, "t4") == [NEW], "pins that nobody offers any more do not make room"
-    pins.observe("b", "tool", offered)
+    run_inline(pins.observe("b", "tool", offered))
     assert len(pins.held()) == 3
-    pins.observe("b", "tool", {"t3": offered["t3"], "t4": offered["t4"]})
+    run_inline(pins.observe("b", "tool", {"t3": offered["t3"], "t4": offered["t4"]}))
     assert {each.name for each in pins.held()} == {"t3", "t4"}, "but what nobody decided about does"
 
 
 def test_a_definition_that_is_too_long_to_keep_is_held_back(monkeypatch: pytest.MonkeyPatch, open_pins: Opener) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 200)
     pins = open_pins()
-    pins.observe("a", "tool", tools(x="short", y="long" * 60))
+    run_inline(pins.observe("a", "tool", tools(x="short", y="long" * 60)))
     assert stood(pins, "x", "y") == [APPROVED, NEW]
-    pins.observe("a", "tool", tools(x="long" * 60))
+    run_inline(pins.observe("a", "tool", tools(x="long" * 60)))
     again = open_pins()
     for each in (pins, again):
         assert stood(each, "x", "y") == [CHANGED, NEW], "its fingerprint is kept"
         assert each.held() == []
     with pytest.raises(StaleDecision):
-        pins.approve("a", "tool", "x", pins.fingerprint("a", "tool", "x") or "", "console")
+        run_inline(pins.approve("a", "tool", "x", pins.fingerprint("a", "tool", "x") or "", "console"))
 
 
 def test_what_is_no_text_is_held_back(open_pins: Opener) -> None:
     pins = open_pins()
-    pins.observe("a", "tool", {"\ud800": b"{}", "x": b'"\xff"'})
+    run_inline(pins.observe("a", "tool", {"\ud800": b"{}", "x": b'"\xff"'}))
     assert stood(pins, "\ud800", "x") == [NEW, NEW]
     assert pins.problem is None
     assert pins.held() == []
@@ -851,9 +875,9 @@ def test_a_thousand_tools_that_are_the_same_take_no_time(open_pins: Opener) -> N
     """The goals are 5 ms and 1 µs; a busy machine gets more."""
     pins = open_pins()
     offered = {f"t{at}": dumped({**TOOL, "name": f"t{at}"}) for at in range(1000)}
-    pins.observe("a", "tool", offered)
+    run_inline(pins.observe("a", "tool", offered))
     copies = iter([{name: bytes(bytearray(raw)) for name, raw in offered.items()} for _ in range(ATTEMPTS)])
-    assert_costs_less(lambda: pins.observe("a", "tool", next(copies)), 0.02)
+    assert_costs_less(lambda: run_inline(pins.observe("a", "tool", next(copies))), 0.02)
     assert pins.held() == []
     assert_costs_less(lambda: [pins.status("a", "tool", "t7") for _ in range(20000)], 20000 * 5e-6)
 
@@ -872,7 +896,7 @@ class History(RuleBasedStateMachine):
     @initialize(trust=st.sampled_from([STANDARD, UNTRUSTED, TRUSTED]))
     def begin(self, trust: Trust) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.kept = open_state(Path(self.folder.name) / "state").for_config(Path("/c"))
+        self.host = ExitStack()
         self.trust = trust
         self.start()
         self.offered: dict[str, int] = {}
@@ -884,12 +908,13 @@ class History(RuleBasedStateMachine):
         self.look({})
 
     def start(self) -> None:
-        self.pins = Pins(self.kept.file("pins.json"), {"a": self.trust})
-        self.other = Pins(self.kept.file("pins.json"), {"a": self.trust})
+        self.host.close()
+        opened = self.host.enter_context(store_opener(Path(self.folder.name) / "state"))
+        self.pins, self.other = Pins(opened(), {"a": self.trust}), Pins(opened(), {"a": self.trust})
 
     def look(self, offered: dict[str, int]) -> None:
         self.offered = offered
-        self.pins.observe("a", "tool", tools(**offered))
+        run_inline(self.pins.observe("a", "tool", tools(**offered)))
         for name, value in offered.items():
             self.last[name] = value
             if name in self.refused:
@@ -937,38 +962,38 @@ class History(RuleBasedStateMachine):
 
     def decide(self, name: str, elsewhere: bool, decision: str) -> None:
         pins = self.other if elsewhere else self.pins
-        pins.reread()
+        run_inline(pins.reread())
         if name not in self.last:
             with pytest.raises(StaleDecision):
-                pins.approve("a", "tool", name, "sha256:0", "console")
+                run_inline(pins.approve("a", "tool", name, "sha256:0", "console"))
             return
         if decision == "approve":
-            pins.approve("a", "tool", name, self.print_of(name), "console")
+            run_inline(pins.approve("a", "tool", name, self.print_of(name), "console"))
             self.approved[name] = self.last[name]
             self.looked.add(name)
             self.refused.discard(name)
         elif self.approved.get(name) != self.last[name] or not self.passes(name):
-            pins.reject("a", "tool", name, self.print_of(name), "console")
+            run_inline(pins.reject("a", "tool", name, self.print_of(name)))
             if self.approved.get(name) == self.last[name]:
                 del self.approved[name]
             self.refused.add(name)
-        self.pins.reread()
+        run_inline(self.pins.reread())
 
     @rule(name=names, value=values)
     def approve_what_is_not_offered(self, name: str, value: int) -> None:
         if self.last.get(name) != value:
             with pytest.raises(StaleDecision):
-                self.pins.approve("a", "tool", name, fingerprint(tools(**{name: value})[name]), "console")
+                run_inline(self.pins.approve("a", "tool", name, fingerprint(tools(**{name: value})[name]), "console"))
 
     @rule(name=names, elsewhere=st.booleans())
     @precondition(lambda self: self.approved)
     def revoke(self, name: str, elsewhere: bool) -> None:
         if name in self.approved:
-            (self.other if elsewhere else self.pins).revoke("a", "tool", name)
+            run_inline((self.other if elsewhere else self.pins).revoke("a", "tool", name))
             del self.approved[name]
             self.looked.discard(name)
             self.refused.add(name)
-            self.pins.reread()
+            run_inline(self.pins.reread())
 
     @invariant()
     def stands_as_it_must(self) -> None:
@@ -988,6 +1013,7 @@ class History(RuleBasedStateMachine):
         assert self.pins.problem is None
 
     def teardown(self) -> None:
+        self.host.close()
         self.folder.cleanup()
 
 
@@ -996,30 +1022,13 @@ def test_in_any_history_only_what_was_approved_last_may_be_used() -> None:
     run_state_machine_as_test(History, settings=settings(max_examples=150, stateful_step_count=30))
 
 
-def test_pins_that_were_deleted_while_no_host_ran_are_not_approved_anew(kept: ConfigState, open_pins: Opener) -> None:
-    """Nobody knows any more what was approved, so a person looks at all of it again."""
-    open_pins(STANDARD, b=TRUSTED).observe("a", "tool", tools(x=1, y=1))
-    (kept.path / "pins.json").unlink()
-    open_pins(STANDARD, b=TRUSTED).observe("a", "tool", tools(x=2))
-    pins = open_pins(STANDARD, b=TRUSTED)
-    for _ in range(2):
-        pins.observe("a", "tool", tools(x=2, y=1))
-        assert stood(pins, "x", "y") == [NEW, NEW]
-        assert "the file with the pins is gone" in str(pins.problem)
-        assert not (kept.path / "pins.json").exists()
-    pins.approve("a", "tool", "y", fingerprint(tools(y=1)["y"]), "console")
-    again = open_pins(STANDARD)
-    again.observe("a", "tool", tools(x=2, y=1, z=1))
-    assert stood(again, "x", "y", "z") == [NEW, APPROVED, NEW]
-
-
 def test_what_was_prepared_does_not_hold_if_a_person_decided_meanwhile(open_pins: Opener) -> None:
     pins = open_pins()
-    pins.observe("a", "tool", tools(x=1, y=1))
+    run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
     for decide in (
-        lambda: pins.revoke("a", "tool", "x"),
+        lambda: run_inline(pins.revoke("a", "tool", "x")),
         lambda: pins.set_trust_levels({"a": UNTRUSTED}),
-        lambda: pins.observe("a", "tool", tools(x=3)),
+        lambda: run_inline(pins.observe("a", "tool", tools(x=3))),
     ):
         pins.set_trust_levels({"a": STANDARD})
         prepared = run_inline(pins.prepare("a", "tool", tools(x=1, y=1, new=1)))
@@ -1029,45 +1038,44 @@ def test_what_was_prepared_does_not_hold_if_a_person_decided_meanwhile(open_pins
         assert pins.commit(again) is not None
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["written at once", "written in a thread"])
-def test_what_was_written_for_a_reading_counts_once_it_is_taken(
-    large: bool, open_pins: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A host looks at the file at its own times. What it wrote itself is not read again, and no decision of others."""
-    if large:
-        monkeypatch.setattr(module, "_LARGE", 0)
+def test_what_a_host_stores_itself_is_no_decision_of_others(open_pins: Opener) -> None:
+    """A host looks at the store at its own times, also between storing what a server offers and publishing it."""
     pins = open_pins(STANDARD)
     steps = pins.prepare("a", "tool", tools(one=TOOL))
 
     def prepared() -> PreparedPins:
         while True:
             try:
-                aside = next(steps)
+                waiting = next(steps)
             except StopIteration as end:
                 reading: PreparedPins = end.value
                 return reading
-            if aside is not None:
-                aside()
-            assert pins.reread() == set()
+            if waiting is not None:
+                waiting.block()
+            assert run_inline(pins.reread()) == set()
 
     reading = prepared()
-    assert pins.reread() == set()
-    assert stood(pins, "one") == [UNKNOWN]
+    assert run_inline(pins.reread()) == set()
     assert pins.commit(reading)
     assert stood(pins, "one") == [APPROVED]
-    assert pins.reread() == set()
+    assert run_inline(pins.reread()) == set()
+
+
+def test_the_first_sight_of_a_list_is_told_also_if_it_had_to_be_prepared_twice(open_pins: Opener) -> None:
+    pins = open_pins(STANDARD)
+    run_inline(pins.prepare("a", "tool", tools(x=1)))
+    again = run_inline(pins.prepare("a", "tool", tools(x=1)))
+    [change] = pins.commit(again) or []
+    assert (change.name, change.first, change.status) == ("x", True, APPROVED)
 
 
 def test_what_another_process_writes_meanwhile_is_not_lost(open_pins: Opener) -> None:
     pins, other = open_pins(), open_pins()
     steps = pins.prepare("a", "tool", tools(x=1))
     next(steps)
-    other.observe("a", "prompt", tools(y=1))
-    prepared = run_inline(steps)
-    assert pins.commit(prepared) is None
-    prepared = run_inline(pins.prepare("a", "tool", tools(x=1)))
-    assert pins.commit(prepared) is not None
-    assert {(pin.kind, pin.name) for pin in open_pins().pinned()} == {("tool", "x"), ("prompt", "y")}
+    run_inline(other.observe("a", "tool", tools(y=1)))
+    assert pins.commit(run_inline(steps)) is not None
+    assert {(pin.kind, pin.name) for pin in open_pins().pinned()} == {("tool", "x"), ("tool", "y")}
 
 
 @pytest.mark.slow
@@ -1079,8 +1087,8 @@ def test_what_does_not_fit_costs_no_more_than_what_does(open_pins: Opener, monke
         pins = open_pins(UNTRUSTED)
         *former, last = [{f"t{turn}_{at}": b'{"x":%d}' % at for at in range(count)} for turn in range(3)]
         for offered in former:
-            pins.observe("a", "tool", offered)
-        took = cost(lambda: pins.observe("a", "tool", last))
+            run_inline(pins.observe("a", "tool", offered))
+        took = cost(lambda: run_inline(pins.observe("a", "tool", last)))
         assert {held.name for held in pins.held()} >= last.keys()
         return took
 

@@ -20,6 +20,7 @@ from host.policy.confirmations import ConfirmationAnswer
 from host.policy.server_requests import MAX_ROOTS
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
 from host.protocol.server_requests import ServerRequest, ServerRequestRejected
+from host.slices import run_inline
 from tests.kit.gates import auto_answering, kind
 
 from .servers import DESK, SERVERS, gate, spec, with_server
@@ -159,7 +160,7 @@ async def test_the_id_that_we_give_a_page_is_not_part_of_what_is_agreed_to() -> 
             (matter,) = opened.authorizer.confirmations.list_all()
             ids.append(matter.id)
         assert ids[0] == ids[1]
-        opened.authorizer.confirmations.answer(ids[0], ConfirmationAnswer.ONCE, Channel.CONSOLE)
+        run_inline(opened.authorizer.confirmations.answer(ids[0], ConfirmationAnswer.ONCE, Channel.CONSOLE))
         with opened.server_requests.dispatch(
             await opened.server_requests.admit("a", ServerRequest.URL, pages[2], DESK)
         ):

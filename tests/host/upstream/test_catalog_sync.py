@@ -26,6 +26,7 @@ from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.slices import run_inline
 from host.upstream import catalog_sync
 from tests.kit.gates import kind
 from tests.kit.passes import ATTEMPTS, assert_loop_responsive, measure_passes
@@ -567,7 +568,7 @@ async def test_a_call_that_began_before_the_change_and_was_not_sent_is_judged_an
             server.sends(Notification(CHANGED))
             await wait_all_tasks_blocked()
             (matter,) = world.gate.authorizer.confirmations.list_all()
-            world.gate.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.ONCE, Channel.CONSOLE)
+            run_inline(world.gate.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
             assert (await call.comes())["isError"]
         server.hears_nothing_more()
 
@@ -911,7 +912,7 @@ Meanwhile = Callable[[World], None]
 
 
 def revokes(world: World) -> None:
-    world.gate.definitions.revoke("big", "tool", "t0_7", "", "console")
+    run_inline(world.gate.definitions.revoke("big", "tool", "t0_7", "", "console"))
 
 
 def denies(world: World) -> None:
@@ -1030,6 +1031,6 @@ async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
             state = await office.state(["servers", "catalog", "held"])
             assert (state["servers"][0]["held"], len(state["catalog"]), len(state["held"])) == (9999, 9999, 500)
             assert set(state["servers"][0]["unmatched"]) == {f"tools.deny: t*x{number}*y" for number in range(RULES)}
-            assert office.explain("big", "tool", "t0_5", None)["standing"] == "new"
+            assert run_inline(office.explain("big", "tool", "t0_5", None))["standing"] == "new"
 
         await assert_loop_responsive(look, LONGEST)

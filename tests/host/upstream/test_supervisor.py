@@ -15,6 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Secret, Trust
 from host.errors import Unavailable
 from host.journal import InternalError, ServerFailed, ServerReady
+from host.slices import run_inline
 from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT
 from host.upstream.supervisor import Failed, Held, Ready, describe_state
 from host.wire.link import Link
@@ -433,7 +434,7 @@ async def test_a_server_whose_command_is_another_program_now_is_not_started_befo
         with pytest.raises(Unavailable, match="colonnade definitions"):
             world.upstreams.ready_client("a")
         (held,) = world.gate.definitions.pins.held()
-        world.gate.definitions.reject("a", held.kind, held.name, held.fingerprint, "console")
+        run_inline(world.gate.definitions.reject("a", held.kind, held.name, held.fingerprint, "console"))
         await trio.sleep(60)
         assert server.connections == 1
         world.approves()

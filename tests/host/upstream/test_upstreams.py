@@ -11,6 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Consent, Isolation, Trust
 from host.errors import Unavailable
 from host.policy.fingerprint import Launch
+from host.slices import Steps
 from host.upstream.supervisor import Disabled, Ready
 from host.upstream.upstreams import DRAIN_TIMEOUT
 from tests.kit.gates import kind
@@ -317,7 +318,7 @@ async def test_servers_that_begin_together_begin_one_in_each_pass(monkeypatch: p
         observe, begun = world.gate.definitions.observe_launch, list[int]()
         with measure_passes() as found:
 
-            def counted(server: str, launch: Launch) -> bool:
+            def counted(server: str, launch: Launch) -> Steps[bool]:
                 begun.append(found.count)
                 return observe(server, launch)
 

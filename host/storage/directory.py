@@ -1,0 +1,176 @@
+"""The directory where what people decided outlives the process: the database, the audit, the sockets of running hosts.
+
+    DIR/
+      colonnade.db                what was approved and allowed, for all configuration files
+      configs/<16 hex digits>/    of each configuration file: file (its path), seen, imported/
+      audit/                      one file per process
+      run/                        one socket per process, store.lock
+      hosts/                      one locked record per running host
+      key                         32 random bytes
+
+DIR is `--state`, else $COLONNADE_STATE, else $XDG_STATE_HOME/colonnade, else ~/.local/state/colonnade.
+
+This file knows who may own it. Only the owner can read any of it; whoever runs as the owner is trusted with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from host.storage.store import StateError
+
+
+def state_directory(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the state is: what was given, or else what the environment says. Nothing is made or looked at."""
+    if given is not None:
+        return given.absolute()
+    if named := environment.get("COLONNADE_STATE"):
+        return Path(named).absolute()
+    base = environment.get("XDG_STATE_HOME", "")
+    # A relative one is to be ignored (XDG Base Directory Specification, "Basics").
+    home = Path(base) if os.path.isabs(base) else Path("~/.local/state").expanduser()
+    return home / "colonnade"
+
+
+def open_state(directory: Path | None = None) -> State:
+    """The state directory, made if it is not there.
+
+    Raises:
+        StateError: it cannot be made, or others could read or exchange what is in it.
+    """
+    path = state_directory(directory)
+    try:
+        _refuse_foreign_links(path)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check(path)
+        state = State(path)
+        for each in (state.configs, state.audit, state.run, state.hosts):
+            each.mkdir(mode=0o700, exist_ok=True)
+            _check(each)
+    except OSError as problem:
+        raise StateError(f"the state directory {path} cannot be used: {problem.strerror}") from problem
+    return state
+
+
+def _refuse_foreign_links(path: Path) -> None:
+    """Whoever owns a link on the way decides where it leads."""
+    for each in (*reversed(path.parents), path):
+        if each.is_symlink() and (owner := each.lstat().st_uid) not in (0, os.geteuid()):
+            raise StateError(f"{each}, on the way to the state directory, is a link of another user ({owner})")
+
+
+def _check(path: Path) -> None:
+    found = path.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise StateError(f"{path} is not a directory")
+    if found.st_uid != os.geteuid():
+        raise StateError(f"{path} belongs to another user ({found.st_uid}): it cannot hold this user's decisions")
+    if found.st_mode & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        raise StateError(f"{path} is open to others (mode {mode:04o}): look at what is in it, then `chmod 700 {path}`")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state directory that was checked. Made by `open_state` only."""
+
+    path: Path
+
+    @property
+    def configs(self) -> Path:
+        return self.path / "configs"
+
+    @property
+    def audit(self) -> Path:
+        return self.path / "audit"
+
+    @property
+    def run(self) -> Path:
+        return self.path / "run"
+
+    @property
+    def hosts(self) -> Path:
+        return self.path / "hosts"
+
+    def key(self) -> bytes:
+        """Thirty-two bytes that nobody else knows, the same as long as the directory is there.
+
+        Raises:
+            StateError: they cannot be read or made.
+        """
+        path = self.path / "key"
+        try:
+            with suppress(FileExistsError):
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+                with open(descriptor, "wb") as file:
+                    file.write(secrets.token_bytes(32))
+            return path.read_bytes()
+        except OSError as problem:
+            raise StateError(f"{path} cannot be used: {problem.strerror}") from problem
+
+    def sources(self) -> list[Path]:
+        """The configuration files that something is kept for."""
+        notes = sorted(self.configs.glob("*/file"))
+        return [Path(os.fsdecode(note.read_bytes().removesuffix(b"\n"))) for note in notes]
+
+    def for_config(self, path: Path) -> ConfigDirectory:
+        """What is kept for one configuration file, whatever way it is named.
+
+        Raises:
+            StateError: its directory cannot be made.
+        """
+        real = os.path.realpath(path)
+        own = self.configs / hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+        try:
+            own.mkdir(mode=0o700, exist_ok=True)
+            _check(own)
+            note = own / "file"
+            if not note.exists():
+                _write(note, os.fsencode(real) + b"\n")
+        except OSError as problem:
+            raise StateError(f"the state directory {own} cannot be used: {problem.strerror}") from problem
+        return ConfigDirectory(own)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ConfigDirectory:
+    """The directory of one configuration file. Made by `State.for_config` only."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """What the database knows the configuration file by."""
+        return self.path.name
+
+    @property
+    def was_stored(self) -> bool:
+        """Whether the database ever held this configuration: if it does not, it was deleted."""
+        return os.path.lexists(self.path / "seen")
+
+    def set_stored(self) -> None:
+        """From now on, the database holds this configuration."""
+        if not self.was_stored:
+            os.close(os.open(self.path / "seen", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def _write(path: Path, data: bytes) -> None:
+    """The whole of a file, so that a crash or a power cut leaves the old or the new one."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")  # two processes may write the same at the same time
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+    os.replace(new, path)

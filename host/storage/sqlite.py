@@ -1,0 +1,650 @@
+"""The store on disk: one SQLite database for all configurations of a state directory.
+
+    colonnade.db     the database; every host and command of the user works on it at the same time
+    run/store.lock   locked (shared) by every process that has the database open
+
+There are two connections: the writer, used in a worker thread, carries out one batch of changes after another and
+waits up to BUSY_LIMIT for other processes; the reader, used in the event loop, is for what is small and never waits.
+
+The journal is truncated, and synced in full, at the end of each transaction. Write-ahead logging would gain nothing,
+since what is read comes from memory, and before SQLite 3.51.3 several processes can lose a write with it (see its
+release notes, "WAL-reset bug").
+
+The file is never opened but by SQLite once a connection exists: closing another descriptor of it would drop the locks
+of this process (SQLite documentation, "How To Corrupt An SQLite Database File", 2.2).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast, final
+
+import trio
+
+from host.slices import Steps, Waiting
+from host.storage.directory import ConfigDirectory, State
+from host.storage.former import FormerContent, read_former, set_former_aside
+from host.storage.store import (
+    LOCKED_LIMIT,
+    ApprovedDefinition,
+    OfferedDefinition,
+    Revisions,
+    StateError,
+    Store,
+    StoredDefinitions,
+    StoredGrant,
+    StoredItem,
+    Transaction,
+)
+
+T = TypeVar("T")
+
+BUSY_LIMIT = 1.0
+"""Seconds to wait for another process's transaction. It takes milliseconds, unless that process was stopped in it."""
+
+APPLICATION_ID = 0x436F6C6F
+SCHEMA_VERSION = 1
+_SCHEMA = (
+    """CREATE TABLE config (
+        id TEXT PRIMARY KEY, definitions INTEGER NOT NULL, grants INTEGER NOT NULL, removed INTEGER NOT NULL, lost TEXT
+    ) WITHOUT ROWID""",
+    "CREATE TABLE closed_server (config TEXT, server TEXT, PRIMARY KEY (config, server)) WITHOUT ROWID",
+    """CREATE TABLE item (
+        config TEXT NOT NULL, server TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, revision INTEGER NOT NULL,
+        closed INTEGER NOT NULL, rejected TEXT,
+        approved_fingerprint TEXT, approved_at REAL, approved_by TEXT,
+        offered_fingerprint TEXT, offered_since REAL,
+        approved_definition TEXT, offered_definition TEXT,
+        PRIMARY KEY (config, server, kind, name)
+    )""",
+    "CREATE INDEX item_by_revision ON item (config, revision)",
+    """CREATE TABLE person_grant (
+        config TEXT NOT NULL, id TEXT NOT NULL, caller TEXT, server TEXT NOT NULL, kind TEXT NOT NULL,
+        name TEXT NOT NULL, fingerprint TEXT NOT NULL, launch TEXT NOT NULL, rule TEXT NOT NULL, digest TEXT,
+        conditions TEXT NOT NULL, scope TEXT NOT NULL, made REAL NOT NULL, expires REAL, made_by TEXT NOT NULL,
+        retry INTEGER NOT NULL,
+        PRIMARY KEY (config, id)
+    )""",
+)
+_ITEM = (
+    "closed, rejected, approved_fingerprint, approved_at, approved_by, offered_fingerprint, offered_since, "
+    "approved_definition, offered_definition"
+)
+_GRANT = (
+    "id, caller, server, kind, name, fingerprint, launch, rule, digest, conditions, scope, made, expires, made_by, "
+    "retry"
+)
+_NO_CONFIG = "the database does not hold this configuration any more; start the host again"
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+RunInThread = Callable[[Callable[[], None]], Awaitable[object]]
+
+
+class _Damaged(Exception):
+    """The file is not a sound database. The text says what SQLite found."""
+
+
+@contextmanager
+def open_store(
+    state: State,
+    source: Path,
+    *,
+    run_in_thread: RunInThread = trio.to_thread.run_sync,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Iterator[SqliteStore]:
+    """The store of the configuration file `source`, for the block. Made if it is not there; what a former version of
+    Colonnade kept in files is imported once.
+
+    Raises:
+        StateError: it cannot be opened, or was made by a newer version.
+    """
+    directory = state.for_config(source)
+    with _hold_lock(state.run / "store.lock") as lock:
+        path = state.path / "colonnade.db"
+        try:
+            writer = _open_database(path)
+        except _Damaged as problem:
+            _set_aside(path, lock, problem)
+            writer = _open_database(path)
+        with closing(writer):
+            _adopt(writer, directory)
+            with closing(_connect(f"{path.absolute().as_uri()}?mode=ro", timeout=0.0)) as reader:
+                yield SqliteStore(path, directory.id, writer, reader, run_in_thread, monotonic)
+
+
+@final
+class SqliteStore(Store):
+    """Made by `open_store` only."""
+
+    def __init__(
+        self,
+        path: Path,
+        config: str,
+        writer: sqlite3.Connection,
+        reader: sqlite3.Connection,
+        run_in_thread: RunInThread,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._path = path
+        self._config = config
+        self._writer = writer
+        self._writer_lock = threading.Lock()
+        self._reader = reader
+        self._run_in_thread = run_in_thread
+        self._monotonic = monotonic
+        self._opened_file = _identity(path)
+        self._data_version: int | None = None
+        self._revisions = Revisions()
+        self._polled_at = monotonic()
+        self._queue: list[_Write[Any]] = []
+        self._turn = trio.Lock()
+        self.poll()
+
+    def poll(self) -> Revisions:
+        if self.problem is not None:
+            return self._revisions
+        if _identity(self._path) != self._opened_file:
+            self._fail("was removed or replaced")
+            return self._revisions
+        try:
+            (version,) = self._reader.execute("PRAGMA data_version").fetchone()
+            if version != self._data_version:
+                query = "SELECT definitions, grants FROM config WHERE id = ?"
+                row = self._reader.execute(query, (self._config,)).fetchone()
+                if row is None:
+                    self._fail("does not hold this configuration any more")
+                    return self._revisions
+                self._data_version, self._revisions = version, Revisions(*row)
+            self._polled_at, self.is_current = self._monotonic(), True
+        except sqlite3.Error as problem:
+            self.is_current = False
+            self._notice(problem)
+        return self._revisions
+
+    @property
+    def is_reliable(self) -> bool:
+        return self.problem is None and (self.is_current or self._monotonic() - self._polled_at < LOCKED_LIMIT)
+
+    def read_definitions(self, since: int) -> Steps[StoredDefinitions]:
+        reading = _Read(self, since)
+        yield reading
+        return (yield from reading.definitions())
+
+    def read_grants(self) -> list[StoredGrant]:
+        try:
+            rows = self._reader.execute(f"SELECT {_GRANT} FROM person_grant WHERE config = ?", (self._config,))
+            return [_grant(row) for row in rows]
+        except sqlite3.Error as problem:
+            raise self._as_state_error(problem) from problem
+
+    def write(
+        self, change: Callable[[Transaction], T], on_commit: Callable[[T, Revisions], object] | None = None
+    ) -> Steps[T]:
+        write = _Write(self, change, on_commit)
+        yield write
+        return write.result()
+
+    # In the event loop
+
+    async def submit(self, write: _Write[Any]) -> None:
+        """Carry it out with all that wait at the time, in one transaction."""
+        self._queue.append(write)
+        try:
+            async with self._turn:
+                if write in self._queue:  # else it was in the batch of another one
+                    batch, self._queue = self._queue, []
+                    await self._run_in_thread(lambda: self.commit(batch))
+                    _announce(batch)
+        except trio.Cancelled:
+            with suppress(ValueError):
+                self._queue.remove(write)
+            raise
+
+    async def run_in_thread(self, work: Callable[[], None]) -> None:
+        await self._run_in_thread(work)
+
+    # In a worker thread
+
+    def commit(self, batch: Sequence[_Write[Any]]) -> None:
+        """Carry these out in one transaction; each then has its result or its error."""
+        with self._writer_lock:
+            try:
+                self._commit(batch)
+            except _UNSTORABLE as problem:
+                self._roll_back()
+                if len(batch) == 1:
+                    batch[0].error = self._as_state_error(problem)
+                    return
+                for write in batch:  # what is wrong may be wrong with one of them only
+                    try:
+                        self._commit([write])
+                    except _UNSTORABLE as own:
+                        self._roll_back()
+                        write.error = self._as_state_error(own)
+
+    def _commit(self, batch: Sequence[_Write[Any]]) -> None:
+        if self.problem is not None:
+            raise StateError(self.problem)
+        self._writer.execute("BEGIN IMMEDIATE")
+        for write in batch:
+            self._writer.execute("SAVEPOINT change")
+            transaction = _SqliteTransaction(self._writer, self._config)
+            try:
+                write.value = write.change(transaction)
+                write.error = None
+            except _UNSTORABLE:
+                raise
+            except Exception as problem:  # noqa: BLE001 - it is raised where the change was asked for
+                write.error = problem
+                self._writer.execute("ROLLBACK TO change")
+            write.revisions = transaction.revisions()
+            self._writer.execute("RELEASE change")
+        self._writer.execute("COMMIT")
+        if _identity(self._path) != self._opened_file:
+            # What was just written went to a file that nobody will find again.
+            self._fail("was removed or replaced")
+            raise StateError(str(self.problem))
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+
+    def read_rows(self, since: int) -> _Rows:
+        """The rows for `read_definitions`."""
+        try:
+            with self._writer_lock:
+                self._writer.execute("BEGIN")
+                try:
+                    return _read_rows(self._writer, self._config, since)
+                finally:
+                    self._writer.execute("ROLLBACK")
+        except sqlite3.Error as problem:
+            raise self._as_state_error(problem) from problem
+
+    # Problems
+
+    def _fail(self, what: str) -> None:
+        self.problem, self.is_current = (
+            f"the database {self._path} {what} while this program ran; start it again",
+            False,
+        )
+
+    def _notice(self, problem: sqlite3.Error) -> None:
+        if self.problem is None and _code(problem) in _DAMAGE:
+            self.problem = f"the database {self._path} is damaged ({problem}); stop all hosts, then start one again"
+
+    def _as_state_error(self, problem: Exception) -> StateError:
+        if isinstance(problem, StateError):
+            return problem
+        if isinstance(problem, sqlite3.Error):
+            self._notice(problem)
+        return _state_error(self._path, problem)
+
+
+_UNSTORABLE = (sqlite3.Error, UnicodeEncodeError, StateError)
+
+
+@final
+class _Write(Waiting, Generic[T]):
+    """A change that is to be stored."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        change: Callable[[Transaction], T],
+        on_commit: Callable[[T, Revisions], object] | None,
+    ) -> None:
+        self.change = change
+        self.on_commit = on_commit
+        self.value: T | None = None
+        self.error: Exception | None = None
+        self.revisions = Revisions()
+        self._store = store
+
+    async def wait(self) -> None:
+        await self._store.submit(self)
+
+    def block(self) -> None:
+        self._store.commit([self])
+        _announce([self])
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return cast("T", self.value)
+
+
+def _announce(batch: Sequence[_Write[Any]]) -> None:
+    for write in batch:
+        if write.error is None and write.on_commit is not None:
+            write.on_commit(write.value, write.revisions)
+
+
+@final
+class _Read(Waiting):
+    """Rows that a worker thread reads, since there may be many. The objects are made in the event loop, in steps: in
+    the thread that would keep the interpreter from the loop."""
+
+    def __init__(self, store: SqliteStore, since: int) -> None:
+        self._store = store
+        self._since = since
+        self._rows: _Rows | StateError | None = None
+
+    async def wait(self) -> None:
+        await self._store.run_in_thread(self.block)
+
+    def block(self) -> None:
+        try:
+            self._rows = self._store.read_rows(self._since)
+        except StateError as problem:
+            self._rows = problem
+
+    def definitions(self) -> Steps[StoredDefinitions]:
+        if isinstance(self._rows, StateError):
+            raise self._rows
+        assert self._rows is not None
+        revision, complete, lost, closed, rows = self._rows
+        items: list[tuple[str, str, str, StoredItem]] = []
+        for server, kind, name, *columns in rows:
+            yield None
+            items.append((server, kind, name, _item(columns)))
+        return StoredDefinitions(revision, complete, items, lost, frozenset(closed))
+
+
+_Rows = tuple[int, bool, str | None, list[str], list[tuple[Any, ...]]]
+
+
+def _read_rows(connection: sqlite3.Connection, config: str, since: int) -> _Rows:
+    query = "SELECT definitions, removed, lost FROM config WHERE id = ?"
+    row = connection.execute(query, (config,)).fetchone()
+    if row is None:
+        raise StateError(_NO_CONFIG)
+    revision, removed, lost = row
+    query = "SELECT server FROM closed_server WHERE config = ?"
+    closed = [server for (server,) in connection.execute(query, (config,))]
+    complete = since == 0 or removed > since
+    query = f"SELECT server, kind, name, {_ITEM} FROM item WHERE config = ? AND revision > ?"
+    rows = connection.execute(query, (config, 0 if complete else since)).fetchall()
+    return revision, complete, lost, closed, rows
+
+
+@final
+class _SqliteTransaction(Transaction):
+    def __init__(self, connection: sqlite3.Connection, config: str) -> None:
+        self._connection = connection
+        self._config = config
+        self._changes_definitions = False
+        self._changes_grants = False
+
+    def revision(self) -> int:
+        return self.revisions().definitions
+
+    def revisions(self) -> Revisions:
+        query = "SELECT definitions, grants FROM config WHERE id = ?"
+        row = self._connection.execute(query, (self._config,)).fetchone()
+        if row is None:
+            raise StateError(_NO_CONFIG)
+        return Revisions(*row)
+
+    def changed_since(self, revision: int, server: str, kind: str) -> bool:
+        query = """SELECT removed > ? OR EXISTS (
+            SELECT 1 FROM item WHERE config = config.id AND revision > ? AND server = ? AND kind = ?
+        ) FROM config WHERE id = ?"""
+        (changed,) = self._connection.execute(query, (revision, revision, server, kind, self._config)).fetchone()
+        return bool(changed)
+
+    def item(self, server: str, kind: str, name: str) -> StoredItem | None:
+        query = f"SELECT {_ITEM} FROM item WHERE config = ? AND server = ? AND kind = ? AND name = ?"
+        row = self._connection.execute(query, (self._config, server, kind, name)).fetchone()
+        return None if row is None else _item(row)
+
+    def put_items(self, server: str, kind: str, items: Mapping[str, StoredItem | None]) -> None:
+        revision = self._new_revision()
+        key = (self._config, server, kind)
+        gone = [(*key, name) for name, item in items.items() if item is None]
+        if gone:
+            self._connection.execute("UPDATE config SET removed = ? WHERE id = ?", (revision, self._config))
+            query = "DELETE FROM item WHERE config = ? AND server = ? AND kind = ? AND name = ?"
+            self._connection.executemany(query, gone)
+        rows = [(*key, name, revision, *_columns(item)) for name, item in items.items() if item is not None]
+        query = f"INSERT OR REPLACE INTO item (config, server, kind, name, revision, {_ITEM}) VALUES ({_marks(14)})"
+        self._connection.executemany(query, rows)
+
+    def clear_lost(self) -> None:
+        self._new_revision()
+        self._connection.execute("UPDATE config SET lost = NULL WHERE id = ?", (self._config,))
+
+    def close_servers(self, servers: Iterable[str]) -> None:
+        self._new_revision()
+        query = "INSERT OR IGNORE INTO closed_server VALUES (?, ?)"
+        self._connection.executemany(query, [(self._config, server) for server in servers])
+
+    def put_grant(self, grant: StoredGrant) -> None:
+        self._new_grants_revision()
+        query = f"INSERT OR REPLACE INTO person_grant (config, {_GRANT}) VALUES ({_marks(16)})"
+        values = (getattr(grant, field) for field in StoredGrant.__struct_fields__)
+        self._connection.execute(query, (self._config, *values))
+
+    def remove_grants(self, ids: frozenset[str], expired_at: float) -> None:
+        self._new_grants_revision()
+        query = "DELETE FROM person_grant WHERE config = ? AND id = ?"
+        self._connection.executemany(query, [(self._config, id) for id in sorted(ids)])
+        query = "DELETE FROM person_grant WHERE config = ? AND expires <= ?"
+        self._connection.execute(query, (self._config, expired_at))
+
+    def _new_revision(self) -> int:
+        if not self._changes_definitions:
+            self._changes_definitions = True
+            self._connection.execute("UPDATE config SET definitions = definitions + 1 WHERE id = ?", (self._config,))
+        return self.revision()
+
+    def _new_grants_revision(self) -> None:
+        if not self._changes_grants:
+            self._changes_grants = True
+            self._connection.execute("UPDATE config SET grants = grants + 1 WHERE id = ?", (self._config,))
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+def _columns(item: StoredItem) -> tuple[object, ...]:
+    approved, offered = item.approved, item.offered
+    return (
+        item.closed,
+        item.rejected,
+        *((None,) * 3 if approved is None else (approved.fingerprint, approved.at, approved.by)),
+        *((None,) * 2 if offered is None else (offered.fingerprint, offered.since)),
+        None if approved is None else approved.definition,
+        None if offered is None else offered.definition,
+    )
+
+
+def _item(columns: Sequence[Any]) -> StoredItem:
+    closed, rejected, approved_fp, at, by, offered_fp, since, approved, offered = columns
+    return StoredItem(
+        None if approved_fp is None else ApprovedDefinition(approved_fp, approved, at, by),
+        None if offered_fp is None else OfferedDefinition(offered_fp, offered, since),
+        rejected,
+        bool(closed),
+    )
+
+
+def _grant(row: Sequence[Any]) -> StoredGrant:
+    columns = dict(zip(StoredGrant.__struct_fields__, row, strict=True))
+    return StoredGrant(**{**columns, "retry": bool(columns["retry"])})
+
+
+# Opening
+
+
+@contextmanager
+def _hold_lock(path: Path) -> Iterator[int]:
+    """The lock file's descriptor; others may hold the lock too, but nobody can set the database aside."""
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as problem:
+        raise StateError(f"{path} cannot be opened: {problem.strerror}") from problem
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = f"another process holds {path}, since it puts a damaged database aside; try again in a moment"
+            raise StateError(text) from None
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _connect(name: str, *, timeout: float) -> sqlite3.Connection:
+    return sqlite3.connect(name, timeout=timeout, isolation_level=None, check_same_thread=False, uri=True)
+
+
+def _open_database(path: Path) -> sqlite3.Connection:
+    """The connection that writes, to a database that is sound and of this schema.
+
+    Raises:
+        _Damaged: it is not sound.
+        StateError: it cannot be opened, or is not for this version.
+    """
+    try:
+        with suppress(FileExistsError):  # SQLite itself would make it readable for others, and follow links
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        found = path.lstat()
+    except OSError as problem:
+        raise StateError(f"the database {path} cannot be opened: {problem.strerror}") from problem
+    if not stat.S_ISREG(found.st_mode):
+        raise StateError(f"{path} is not a regular file, so it cannot be the database")
+    if found.st_uid != os.geteuid():
+        raise StateError(f"the database {path} belongs to another user ({found.st_uid})")
+    if found.st_mode & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        raise StateError(f"the database {path} is open to others (mode {mode:04o}): `chmod 600 {path}`")
+    try:
+        connection = _connect(path.absolute().as_uri(), timeout=BUSY_LIMIT)
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as problem:
+        if _code(problem) in _DAMAGE:
+            raise _Damaged(str(problem)) from problem
+        raise _state_error(path, problem) from problem
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA journal_mode = TRUNCATE")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if (application, version, tables) == (0, 0, 0):
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        elif application != APPLICATION_ID:
+            raise StateError(f"{path} is a database of another program; move it away")
+        elif version > SCHEMA_VERSION:
+            raise StateError(
+                f"{path} was written by a newer version of Colonnade (its schema is {version}, this version knows "
+                f"{SCHEMA_VERSION}): run that version, or name another state directory with COLONNADE_STATE"
+            )
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+    (check,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if check != "ok":
+        raise _Damaged(check)
+
+
+def _set_aside(path: Path, lock: int, damage: _Damaged) -> None:
+    """Keep a damaged database under another name, if no other process has it open."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = (
+            f"the database {path} is damaged ({damage}), and another process has it open: stop every host and command "
+            f"of Colonnade, then start one again"
+        )
+        raise StateError(text) from damage
+    try:
+        kept = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
+        os.rename(path, kept)
+        with suppress(FileNotFoundError):
+            os.rename(f"{path}-journal", f"{kept}-journal")
+    except OSError as problem:
+        raise StateError(f"the database {path} is damaged and cannot be renamed: {problem.strerror}") from problem
+    finally:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+
+
+def _adopt(connection: sqlite3.Connection, directory: ConfigDirectory) -> None:
+    """Make the configuration known to the database, with what was kept of it in files before."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            query = "SELECT 1 FROM config WHERE id = ?"
+            if connection.execute(query, (directory.id,)).fetchone() is None:
+                former = read_former(directory)
+                lost = former.lost
+                if lost is None and directory.was_stored:
+                    lost = "the database that held the approved definitions is gone"
+                connection.execute("INSERT INTO config VALUES (?, 0, 0, 0, ?)", (directory.id, lost))
+                _import(_SqliteTransaction(connection, directory.id), former)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+        directory.set_stored()  # afterwards: the mark without a row means that the database was deleted
+        set_former_aside(directory)
+    except (sqlite3.Error, UnicodeEncodeError) as problem:
+        raise _state_error(directory.path, problem) from problem
+    except OSError as problem:
+        raise StateError(f"the state directory {directory.path} cannot be used: {problem.strerror}") from problem
+
+
+def _import(transaction: Transaction, former: FormerContent) -> None:
+    for (server, kind), items in former.items.items():
+        transaction.put_items(server, kind, items)
+    if former.closed_servers:
+        transaction.close_servers(former.closed_servers)
+    for grant in former.grants:
+        transaction.put_grant(grant)
+
+
+def _state_error(path: Path, problem: Exception) -> StateError:
+    if isinstance(problem, sqlite3.Error) and _code(problem) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StateError(f"another process has held {path} for {BUSY_LIMIT:g} s; end it, then try again")
+    return StateError(f"the database {path} cannot be used: {problem}")
+
+
+def _code(problem: sqlite3.Error) -> int:
+    """The primary result code (SQLite documentation, "Result and Error Codes")."""
+    return getattr(problem, "sqlite_errorcode", 0) & 0xFF
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells the file from another one at the same path."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,206 @@
+"""What is kept of one configuration, as the policy reads and changes it: the interface of its store.
+
+A store holds definitions (of each item that a server offers: what is approved, what is offered) and grants. Several
+processes share it. A change is one function that is given a `Transaction`: all of it is on disk when the steps of
+`Store.write` end, or none of it.
+
+The event loop never waits for the disk or for the lock of another process: `write` and `read_definitions` are steps
+(`host.slices`), whose waiting is done in a worker thread, and `poll` gives up at once where it would have to wait.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from host.slices import Steps
+
+T = TypeVar("T")
+
+
+class StateError(Exception):
+    """The state directory, or the database in it, cannot be used. The text is a sentence for the person who started
+    the program."""
+
+
+# Many of these are held, and none is part of a cycle: the garbage collector, which stops everything, need not look at
+# them. None stands for a definition that was not kept, since it is too long.
+
+
+class ApprovedDefinition(msgspec.Struct, frozen=True, gc=False):
+    """The definition that was approved: JSON text, Unix time, and by whom."""
+
+    fingerprint: str
+    definition: str | None
+    at: float
+    by: str
+
+
+class OfferedDefinition(msgspec.Struct, frozen=True, gc=False):
+    """A definition that is offered, but not approved: JSON text, and since when, as Unix time."""
+
+    fingerprint: str
+    definition: str | None
+    since: float
+
+
+class StoredItem(msgspec.Struct, frozen=True, gc=False):
+    """What is known of one item (a tool, a prompt, ...) of a server."""
+
+    approved: ApprovedDefinition | None = None
+    offered: OfferedDefinition | None = None
+    """What is offered, where that is not what is approved."""
+    rejected: str | None = None
+    """The fingerprint that a person rejected."""
+    closed: bool = False
+    """Nothing of this item is approved by first sight or trust: a person rejected it, or what was known is lost."""
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether nobody ever decided about it, so that it may be forgotten while it is not offered."""
+        return self.approved is None and not self.closed
+
+    @property
+    def last(self) -> str | None:
+        """The fingerprint that was offered last, as far as the store knows."""
+        known = self.offered or self.approved
+        return None if known is None else known.fingerprint
+
+
+class StoredGrant(msgspec.Struct, frozen=True, gc=False):
+    """A grant that outlives the process; its fields are those of `host.policy.grants.Grant`. `conditions` is JSON."""
+
+    id: str
+    caller: str | None
+    server: str
+    kind: str
+    name: str
+    fingerprint: str
+    launch: str
+    rule: str
+    digest: str | None
+    conditions: str
+    scope: str
+    made: float
+    expires: float | None
+    by: str
+    retry: bool
+
+
+class Revisions(NamedTuple):
+    """How often the definitions, and the grants, of a configuration were changed."""
+
+    definitions: int = 0
+    grants: int = 0
+
+
+class StoredDefinitions(NamedTuple):
+    """Definitions as of a revision."""
+
+    revision: int
+    complete: bool
+    """Whether `items` are all there are. If not, they are those that changed since the revision that was asked for."""
+    items: list[tuple[str, str, str, StoredItem]]
+    """Each with its server, kind and name."""
+    lost: str | None
+    """Why what was approved is not known any more, as a sentence: then nothing is approved, until a person approves or
+    rejects something."""
+    closed_servers: frozenset[str]
+    """Servers of which what was approved was once lost: for them there is no first sight any more."""
+
+
+class Transaction(ABC):
+    """The store while nobody else can change it. Whatever it is told is undone if the change raises."""
+
+    @abstractmethod
+    def revision(self) -> int:
+        """That of the definitions."""
+
+    @abstractmethod
+    def changed_since(self, revision: int, server: str, kind: str) -> bool:
+        """Whether items of this kind were changed after that revision."""
+
+    @abstractmethod
+    def item(self, server: str, kind: str, name: str) -> StoredItem | None:
+        """One item as it is stored."""
+
+    @abstractmethod
+    def put_items(self, server: str, kind: str, items: Mapping[str, StoredItem | None]) -> None:
+        """Store these items by their names; None takes one out."""
+
+    @abstractmethod
+    def clear_lost(self) -> None:
+        """A person has seen that what was approved is lost, and decides anew."""
+
+    @abstractmethod
+    def close_servers(self, servers: Iterable[str]) -> None:
+        """There is no first sight for these servers any more."""
+
+    @abstractmethod
+    def put_grant(self, grant: StoredGrant) -> None:
+        """Store this grant."""
+
+    @abstractmethod
+    def remove_grants(self, ids: frozenset[str], expired_at: float) -> None:
+        """Take out the grants with these ids, and those that expired before that Unix time."""
+
+
+class Store(ABC):
+    """The store of one configuration, shared with other processes.
+
+    Attributes:
+        problem: a sentence for people if the store cannot be relied on: it was removed, replaced or damaged. Then
+            nothing in it holds, and every `write` is refused, until the host is started again.
+        is_current: whether the last `poll` could read the store. Where it could not, another process has it locked, or
+            was killed while it wrote; `read_definitions` waits for the one and puts the other right.
+    """
+
+    problem: str | None = None
+    is_current: bool = True
+
+    @abstractmethod
+    def poll(self) -> Revisions:
+        """The revisions now, or the last ones seen if they cannot be read at once. Some 10 µs; never waits."""
+
+    @property
+    @abstractmethod
+    def is_reliable(self) -> bool:
+        """Whether what was read last still counts: False if there is a `problem`, or if no `poll` could read the store
+        for `LOCKED_LIMIT` seconds."""
+
+    @abstractmethod
+    def read_definitions(self, since: int) -> Steps[StoredDefinitions]:
+        """The definitions that changed after this revision; after 0, all of them.
+
+        Raises:
+            StateError: they cannot be read.
+        """
+
+    @abstractmethod
+    def read_grants(self) -> list[StoredGrant]:
+        """All grants. Never waits.
+
+        Raises:
+            StateError: they cannot be read now.
+        """
+
+    @abstractmethod
+    def write(
+        self, change: Callable[[Transaction], T], on_commit: Callable[[T, Revisions], object] | None = None
+    ) -> Steps[T]:
+        """Carry out the change, and give what it returned once it is on disk.
+
+        `change` may run in a worker thread. `on_commit` is called with what it returned and the revisions that it led
+        to, in the order in which changes were stored, before anything else happens in the event loop.
+
+        Raises:
+            StateError: it cannot be stored; nothing has changed.
+            Exception: whatever `change` raised; nothing has changed.
+        """
+
+
+LOCKED_LIMIT = 2.0
+"""Seconds for which what was read last holds while another process has the store locked."""
