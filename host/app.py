@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -43,8 +43,10 @@ from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
 from host.router import Router
+from host.slices import complete
 from host.storage.directory import State
 from host.storage.sqlite import open_store
+from host.storage.store import StateError
 from host.upstream.connect import open_link
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.asgi import ASGIApp
@@ -110,6 +112,8 @@ class Host:
         self.gate.decision_log.full_arguments = config.audit_arguments
         self.gate.replace(config.servers)
         self.upstreams.apply(config.servers, diff.restart)
+        with suppress(StateError):  # a problem of the grants, which is shown; it is tried again
+            await complete(self.gate.authorizer.grants.store_revocations())
         changes = [
             *(f"{server} added" for server in diff.added),
             *(f"{server} removed" for server in diff.removed),
@@ -154,6 +158,8 @@ async def open_host(
         gate = Gate(config.servers, Pins(store, trusts), confirmations, decision_log)
         decision_log.record_configuration("config", config.source)
         gate.authorizer.revoke_unruled()
+        with suppress(StateError):
+            await complete(gate.authorizer.grants.store_revocations())
         catalog = Catalog(list(config.servers), gate.definitions.is_visible_cached, on_collision, memory)
         gate.definitions.on_visibility_changed = catalog.reevaluate
         become_subreaper()

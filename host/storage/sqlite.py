@@ -181,7 +181,9 @@ class SqliteStore(Store):
 
     def read_grants(self) -> list[StoredGrant]:
         try:
-            rows = self._reader.execute(f"SELECT {_GRANT} FROM person_grant WHERE config = ?", (self._config,))
+            rows = self._reader.execute(
+                f"SELECT {_GRANT} FROM person_grant WHERE config = ? ORDER BY rowid", (self._config,)
+            )
             return [_grant(row) for row in rows]
         except sqlite3.Error as problem:
             raise self._as_state_error(problem) from problem
@@ -373,7 +375,7 @@ def _read_rows(connection: sqlite3.Connection, config: str, since: int) -> _Rows
     query = "SELECT server FROM closed_server WHERE config = ?"
     closed = [server for (server,) in connection.execute(query, (config,))]
     complete = since == 0 or removed > since
-    query = f"SELECT server, kind, name, {_ITEM} FROM item WHERE config = ? AND revision > ?"
+    query = f"SELECT server, kind, name, {_ITEM} FROM item WHERE config = ? AND revision > ? ORDER BY revision, rowid"
     rows = connection.execute(query, (config, 0 if complete else since)).fetchall()
     return revision, complete, lost, closed, rows
 

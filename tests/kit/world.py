@@ -33,6 +33,7 @@ from host.policy.gate import Gate
 from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
+from host.slices import run_inline
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.link import Link, LinkLost, ReceivedMessage
 from tests.kit.gates import approve_all, auto_answering, open_gate
@@ -517,6 +518,7 @@ class World:
         specs = {server.id: server.spec for server in servers}
         self.catalog.set_servers(list(specs))
         self.gate.replace(specs)
+        run_inline(self.gate.authorizer.grants.store_revocations())
         self.upstreams.apply(specs, restart)
 
     def approves(self) -> None:

@@ -831,7 +831,7 @@ class Machine:
         self.said[question["id"]] = (answer, arguments, matter, expires, question["state"] == "refused")
         with suppress(AdminError):
             told: Any = {"n": {"in": [2, 3]}} if arguments == "some" else arguments
-            self.office.answer(question["id"], answer, seconds, told, Channel.CONSOLE)
+            run_inline(self.office.answer(question["id"], answer, seconds, told, Channel.CONSOLE))
             self.read_audit()
             self.tally["answered"] += 1
         self.said.pop(question["id"], None)
@@ -847,7 +847,7 @@ class Machine:
         decision = ("approve", "reject", "approve")[two % 3]
         key = (found["server"], found["kind"], found["name"])
         with suppress(AdminError):
-            self.office.decide(*key, found["fingerprint"], decision, Channel.CONSOLE)
+            run_inline(self.office.decide(*key, found["fingerprint"], decision, Channel.CONSOLE))
             self.tally[f"decided {decision}"] += 1
             if found["kind"] == "launch":
                 program = json.loads(found["text"])["program"]
@@ -862,7 +862,7 @@ class Machine:
     def _take_back(self, one: int) -> None:
         key = TARGETS[one % len(TARGETS)]
         with suppress(AdminError):
-            self.office.decide(*key, "", "revoke", Channel.CONSOLE)
+            run_inline(self.office.decide(*key, "", "revoke", Channel.CONSOLE))
             self.definitions[key].approved, self.definitions[key].closed = None, True
             self.tally["approvals taken back"] += 1
 
@@ -871,7 +871,7 @@ class Machine:
         if grants:
             id = grants[one % len(grants)]["id"]
             with suppress(AdminError):
-                self.office.revoke(id, Channel.CONSOLE)
+                run_inline(self.office.revoke(id, Channel.CONSOLE))
                 if id in self.given:
                     self.given[id].void = True
                 self.tally["grants revoked"] += 1
@@ -893,6 +893,7 @@ class Machine:
         self._respecify()
         former, self.config = self.config, self._config()
         self.world.gate.replace(self.config.servers)
+        run_inline(self.world.gate.authorizer.grants.store_revocations())
         self.world.upstreams.apply(self.config.servers, difference(former, self.config).restart)
         for each in self.given.values():
             each.void = each.void or each.rule not in asking(self.variant, each.key[0])
