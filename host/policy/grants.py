@@ -160,7 +160,6 @@ class Grants:
         else:
             self._own[grant.id] = grant
         self._until[grant.id] = self._end_of(grant)
-        self._refresh()
 
     def find(self, access: AccessRequest) -> Grant | None:
         """The narrowest live grant that fits: exact arguments before conditions before any, and the shortest first."""
@@ -264,6 +263,7 @@ class Grants:
             raise
         self._unstored -= revoked
         self._unwritten = None
+        self._refresh()
 
     def reread(self) -> bool:
         """See what other processes have granted or taken back; whether they did since this was last asked. Costs next
