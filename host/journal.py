@@ -217,6 +217,17 @@ class AuditFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class DefinitionsLost:
+    """What was approved is not known any more, so nothing is approved."""
+
+    severity: ClassVar = Severity.ERROR
+    why: str
+
+    def __str__(self) -> str:
+        return f"state: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigReloaded:
     """The configuration was read again; `changes` says in words what is different, or what is wrong with it."""
 
@@ -319,6 +330,7 @@ Event = (
     | DecisionMade
     | DefinitionChanged
     | AuditFailed
+    | DefinitionsLost
     | ConfigReloaded
     | ConsoleFailed
     | RuleUnused

@@ -22,6 +22,7 @@ from host.errors import AuditUnavailable, ColonnadeError
 from host.exchange import Caller
 from host.journal import (
     AuditFailed,
+    DefinitionsLost,
     ConfirmationRequested,
     DecisionMade,
     DecisionRefused,
@@ -318,6 +319,11 @@ class DecisionLog:
         except OSError:
             digest = ""
         self.record(what, file=str(source), policy=digest)
+
+    def record_lost_definitions(self, why: str) -> None:
+        """What was approved is not known any more, so nothing is approved."""
+        self.record("lost", why=why)
+        self._journal.note(DefinitionsLost(why))
 
     def _fields(self, record: AuditRecord) -> dict[str, object]:
         raw_arguments = bytes(record.raw_arguments)

@@ -162,11 +162,20 @@ class Pins:
     Args:
         store: where they are kept. It is read here.
         trusts: of each server; one that is not in it is untrusted.
+        on_lost: told why, when it turns out that what was approved is not known any more.
         wall: Unix time.
     """
 
-    def __init__(self, store: Store, trusts: Mapping[str, Trust], *, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        trusts: Mapping[str, Trust],
+        *,
+        on_lost: Callable[[str], object] = lambda why: None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._db = store
+        self._on_lost = on_lost
         self._trusts = dict(trusts)
         self._wall = wall
         self._servers: _Servers = {}
@@ -572,6 +581,8 @@ class Pins:
         if lost == self._lost and before is self._servers:
             return
         self._lost = lost
+        if lost is not None and not was_lost:
+            self._on_lost(lost)
         for server, kind in [
             *((server, kind) for servers in (before, self._servers) for server in servers for kind in KINDS),
             *self._now,
