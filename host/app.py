@@ -155,7 +155,12 @@ async def open_host(
         decision_log = DecisionLog(audit, journal)
         trusts = {server: spec.trust for server, spec in config.servers.items()}
         confirmations = ConfirmationQueue(Grants(store), config.ask, decision_log.record_confirmation)
-        gate = Gate(config.servers, Pins(store, trusts, on_lost=decision_log.record_lost_definitions), confirmations, decision_log)
+        gate = Gate(
+            config.servers,
+            Pins(store, trusts, on_lost=decision_log.record_lost_definitions),
+            confirmations,
+            decision_log,
+        )
         decision_log.record_configuration("config", config.source)
         gate.authorizer.revoke_unruled()
         with suppress(StateError):

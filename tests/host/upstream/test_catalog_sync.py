@@ -892,11 +892,14 @@ async def test_a_list_is_swapped_in_one_step() -> None:
     seen: set[tuple[str, int, bool]] = set()
     async with open_world(big.server()) as world:
         await world.settled()
+        definitions = world.gate.definitions
 
         async def look() -> None:
             while True:
                 names = listed(world)
-                known = world.gate.definitions.pin_status("big", Kind.TOOL, "t1_2999") is PinStatus.APPROVED
+                # That it is approved may be stored earlier, as it is when another host has seen it first.
+                offered = definitions.pins.fingerprint("big", "tool", "t1_2999") is not None
+                known = offered and definitions.pin_status("big", Kind.TOOL, "t1_2999") is PinStatus.APPROVED
                 seen.add((names[0].split("_")[0], len(names), known))
                 await trio.lowlevel.checkpoint()
 
