@@ -22,11 +22,11 @@ from host.errors import AuditUnavailable, ColonnadeError
 from host.exchange import Caller
 from host.journal import (
     AuditFailed,
-    DefinitionsLost,
     ConfirmationRequested,
     DecisionMade,
     DecisionRefused,
     DefinitionChanged,
+    DefinitionsLost,
     Journal,
     RequestCompleted,
 )
