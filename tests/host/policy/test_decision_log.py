@@ -23,6 +23,7 @@ from host.journal import (
     ConfirmationRequested,
     DecisionMade,
     DefinitionChanged,
+    DefinitionsLost,
     Event,
     Journal,
     RequestCompleted,
@@ -155,6 +156,13 @@ async def test_what_cannot_be_written_down_is_not_sent_and_that_is_told_once(wri
     written.ledger.record("revoke", grant="g1")  # what has happened cannot be undone
     assert written.ledger.problem
     assert len([event for event in written.events if isinstance(event, AuditFailed)]) == 1
+
+
+def test_lost_definitions_are_recorded_and_told(written: Written) -> None:
+    """The audit has why, and so has the log."""
+    written.ledger.record_lost_definitions("the database is gone")
+    assert [each["why"] for each in written.records() if each["kind"] == "lost"] == ["the database is gone"]
+    assert written.events == [DefinitionsLost("the database is gone")]
 
 
 def test_what_is_refused_has_no_outcome(written: Written) -> None:

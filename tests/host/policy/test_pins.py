@@ -742,10 +742,12 @@ def test_a_store_that_was_deleted_while_no_host_ran_approves_nothing(state: Path
     vanish(state, "removed")
     with store_opener(state) as opened:
         Pins(opened(), {"a": STANDARD})
-        pins = Pins(opened(), {"a": STANDARD, "b": TRUSTED})
+        lost: list[str] = []
+        pins = Pins(opened(), {"a": STANDARD, "b": TRUSTED}, on_lost=lost.append)
         for _ in range(2):
             run_inline(pins.observe("a", "tool", tools(x=2, y=1)))
             run_inline(pins.observe("b", "tool", tools(x=1)))
+            assert lost == [pins.problem], "it is told once"
             assert stood(pins, "x", "y") == [NEW, NEW]
             assert pins.status("b", "tool", "x") is NEW
             assert "is gone; nothing is approved" in str(pins.problem)
