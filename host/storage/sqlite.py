@@ -276,12 +276,12 @@ class SqliteStore(Store):
     # Problems
 
     def _fail(self, what: str) -> None:
-        self.problem, self.is_current = (
-            f"the database {self._path} {what} while this program ran; start it again",
-            False,
-        )
+        self.problem = f"the database {self._path} {what} while this program ran; start it again"
+        self.is_current = False
 
     def _notice(self, problem: sqlite3.Error) -> None:
+        if self.problem is None and _identity(self._path) != self._opened_file:
+            self._fail("was removed or replaced")  # SQLite says that it is read-only
         if self.problem is None and _code(problem) in _DAMAGE:
             self.problem = f"the database {self._path} is damaged ({problem}); stop all hosts, then start one again"
 
@@ -290,7 +290,7 @@ class SqliteStore(Store):
             return problem
         if isinstance(problem, sqlite3.Error):
             self._notice(problem)
-        return _state_error(self._path, problem)
+        return _state_error(self._path, problem) if self.problem is None else StateError(self.problem)
 
 
 _UNSTORABLE = (sqlite3.Error, UnicodeEncodeError, StateError)

@@ -1,0 +1,556 @@
+"""The database: who may have it, what becomes of a damaged, deleted or foreign one, and that nobody waits for its locks
+but the task whose change is stored."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from host.slices import complete, run_inline
+from host.storage.directory import open_state
+from host.storage.sqlite import BUSY_LIMIT, SqliteStore, open_store
+from host.storage.store import (
+    LOCKED_LIMIT,
+    ApprovedDefinition,
+    OfferedDefinition,
+    Revisions,
+    StateError,
+    StoredGrant,
+    StoredItem,
+    Transaction,
+)
+from tests.kit.gates import SOURCE, folder, locked, store_opener
+
+APPROVED = StoredItem(ApprovedDefinition("sha256:1", "{}", 1.5, "console"))
+Opener = Callable[[], AbstractContextManager[SqliteStore]]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def database(state: Path) -> Path:
+    """Where the database is; nothing is there yet."""
+    open_state(state)
+    return state / "colonnade.db"
+
+
+@contextmanager
+def opened(state: Path) -> Iterator[SqliteStore]:
+    """The store of one more host, for the block; whatever waits is done in this thread."""
+    with store_opener(state) as open_one:
+        yield open_one()
+
+
+def puts(name: str, item: StoredItem | None = APPROVED, server: str = "a") -> Callable[[Transaction], None]:
+    def change(transaction: Transaction) -> None:
+        transaction.put_items(server, "tool", {name: item})
+
+    return change
+
+
+def stored(store: SqliteStore, since: int = 0) -> dict[str, StoredItem]:
+    """The tools of the server `a`."""
+    found = run_inline(store.read_definitions(since))
+    return {name: item for server, kind, name, item in found.items if (server, kind) == ("a", "tool")}
+
+
+def grant(id: str, expires: float | None = None) -> StoredGrant:
+    return StoredGrant(
+        id, None, "a", "tool", "x", "sha256:1", "", "tools.ask: x", None, "[]", "always", 1.0, expires, "console", False
+    )
+
+
+# Who may have it
+
+
+def test_the_database_is_its_owners_alone_whatever_the_umask(state: Path, database: Path) -> None:
+    former = os.umask(0)
+    try:
+        with opened(state) as store:
+            run_inline(store.write(puts("x")))
+            assert {stat.S_IMODE(each.stat().st_mode) for each in (database, state / "run" / "store.lock")} == {0o600}
+    finally:
+        os.umask(former)
+
+
+@pytest.mark.parametrize("bits", [0o604, 0o640, 0o660])
+def test_a_database_that_others_can_open_is_refused_with_a_remedy(bits: int, state: Path, database: Path) -> None:
+    with opened(state):
+        pass
+    database.chmod(bits)
+    with pytest.raises(StateError, match=f"open to others .mode {bits:04o}.: `chmod 600 "), opened(state):
+        pass
+
+
+def test_a_link_is_not_followed(state: Path, database: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    database.symlink_to(elsewhere)
+    with pytest.raises(StateError, match="not a regular file"), opened(state):
+        pass
+    assert not elsewhere.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_database_of_another_user_is_refused(state: Path, database: Path) -> None:
+    with opened(state):
+        pass
+    os.chown(database, 12345, -1)
+    with pytest.raises(StateError, match="belongs to another user"), opened(state):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("pragma", "why"),
+    [("user_version = 99", "newer version of Colonnade .its schema is 99"), ("application_id = 7", "another program")],
+)
+def test_a_database_that_is_not_for_this_version_is_refused_and_not_touched(
+    pragma: str, why: str, state: Path, database: Path
+) -> None:
+    with opened(state) as store:
+        run_inline(store.write(puts("x")))
+    with closing(sqlite3.connect(database)) as other:
+        other.execute(f"PRAGMA {pragma}")
+    before = database.read_bytes()
+    with pytest.raises(StateError, match=why), opened(state):
+        pass
+    assert database.read_bytes() == before
+    assert [each.name for each in state.glob("colonnade.db*") if each.stat().st_size] == ["colonnade.db"]
+
+
+# What is damaged, or gone
+
+
+def damage(database: Path) -> None:
+    """Overwrite pages that are in use."""
+    size = database.stat().st_size
+    with open(database, "r+b") as file:
+        file.seek(size // 2)
+        file.write(os.urandom(size // 2))
+
+
+def damage_head(database: Path) -> None:
+    with open(database, "r+b") as file:
+        file.write(b"not a database at all")
+
+
+def cut(database: Path) -> None:
+    os.truncate(database, database.stat().st_size // 2 // 4096 * 4096 + 100)
+
+
+@pytest.mark.parametrize("how", [damage, damage_head, cut])
+def test_a_damaged_database_is_kept_under_another_name_and_everything_is_lost(
+    how: Callable[[Path], None], state: Path, database: Path
+) -> None:
+    with opened(state) as store:
+        run_inline(store.write(lambda transaction: [puts(f"x{n}")(transaction) for n in range(200)]))
+    how(database)
+    broken = database.read_bytes()
+    with opened(state) as store:
+        found = run_inline(store.read_definitions(0))
+        assert (found.items, found.lost) == ([], "the database that held the approved definitions is gone")
+        assert store.read_grants() == []
+        run_inline(store.write(puts("y")))
+    (kept,) = (each for each in state.glob("colonnade.db.damaged-*") if not each.name.endswith("-journal"))
+    assert kept.read_bytes() == broken
+    with opened(state) as store:
+        assert stored(store) == {"y": APPROVED}
+        assert run_inline(store.read_definitions(0)).lost is not None, "until a person decides anew"
+
+
+def test_a_damaged_database_that_another_process_has_open_stays_where_it_is(state: Path, database: Path) -> None:
+    with opened(state) as store:
+        run_inline(store.write(puts("x")))
+        damage_head(database)
+        with (
+            pytest.raises(StateError, match=r"is damaged .*another process has it open: stop every host"),
+            opened(state),
+        ):
+            pass
+    assert list(state.glob("colonnade.db.damaged-*")) == []
+
+
+def test_nobody_opens_the_database_while_it_is_put_aside(state: Path, database: Path) -> None:
+    with open(state / "run" / "store.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StateError, match="puts a damaged database aside; try again"), opened(state):
+            pass
+
+
+def test_a_configuration_that_the_database_does_not_hold_any_more_is_lost(state: Path, database: Path) -> None:
+    with opened(state) as store:
+        run_inline(store.write(puts("x")))
+        assert run_inline(store.read_definitions(0)).lost is None
+    database.unlink()
+    with opened(state) as store:
+        assert "is gone" in str(run_inline(store.read_definitions(0)).lost)
+        run_inline(store.write(lambda transaction: transaction.clear_lost()))
+    with opened(state) as store:
+        assert run_inline(store.read_definitions(0)).lost is None
+
+
+def test_what_a_killed_writer_left_is_put_right(state: Path, database: Path) -> None:
+    """The journal of a transaction that was cut off in the middle of its pages is played back."""
+    with opened(state) as store:
+        run_inline(store.write(lambda transaction: [puts(f"x{n}")(transaction) for n in range(300)]))
+    program = f"""
+        import os, signal, sqlite3
+        other = sqlite3.connect({str(database)!r}, isolation_level=None)
+        other.execute("PRAGMA cache_size = 1")
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("UPDATE item SET name = name || '-half', approved_definition = randomblob(2000)")
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert Path(f"{database}-journal").stat().st_size > 0, "it was in the middle"
+    with opened(state) as store:
+        assert stored(store) == {f"x{n}": APPROVED for n in range(300)}
+
+
+def removed(database: Path) -> None:
+    database.unlink()
+
+
+def renamed(database: Path) -> None:
+    database.rename(database.with_suffix(".moved"))
+
+
+def replaced(database: Path) -> None:
+    other = database.with_suffix(".other")
+    other.write_bytes(database.read_bytes())
+    other.chmod(0o600)
+    other.rename(database)
+
+
+@pytest.mark.parametrize("how", [removed, renamed, replaced])
+def test_a_database_that_is_taken_away_while_it_is_open_takes_nothing_more(
+    how: Callable[[Path], None], state: Path, database: Path
+) -> None:
+    with opened(state) as store:
+        run_inline(store.write(puts("x")))
+        before = store.poll()
+        how(database)
+        with pytest.raises(StateError, match="was removed or replaced while this program ran; start it again"):
+            run_inline(store.write(puts("y")))
+        assert store.poll() == before
+        assert not store.is_reliable
+        assert "start it again" in str(store.problem)
+
+
+def test_a_change_that_raced_with_the_exchange_of_the_file_is_not_confirmed(state: Path, database: Path) -> None:
+    confirmed: list[object] = []
+
+    def change(transaction: Transaction) -> None:
+        puts("y")(transaction)
+        replaced(database)
+
+    with opened(state) as store:
+        with pytest.raises(StateError, match="removed or replaced"):
+            run_inline(store.write(change, lambda result, revisions: confirmed.append(result)))
+        assert confirmed == []
+    with opened(state) as store:
+        assert stored(store) == {}
+
+
+def test_damage_that_shows_while_a_host_runs_is_a_problem_until_it_is_started_again(
+    state: Path, database: Path
+) -> None:
+    with opened(state) as store:
+        run_inline(store.write(lambda transaction: [puts(f"x{n}")(transaction) for n in range(300)]))
+        with opened(state) as other:
+            run_inline(other.write(puts("z")))  # what is cached here is not current any more
+        damage(database)
+        with pytest.raises(StateError):
+            run_inline(store.write(lambda transaction: [puts(f"x{n}", None)(transaction) for n in range(300)]))
+        assert "is damaged" in str(store.problem)
+        assert not store.is_reliable
+
+
+# What is stored
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+TIMES = st.floats(0, 2**40)
+ITEMS = st.builds(
+    StoredItem,
+    st.none() | st.builds(ApprovedDefinition, TEXTS, st.none() | TEXTS, TIMES, TEXTS),
+    st.none() | st.builds(OfferedDefinition, TEXTS, st.none() | TEXTS, TIMES),
+    st.none() | TEXTS,
+    st.booleans(),
+)
+
+
+@given(st.dictionaries(TEXTS, ITEMS, max_size=5), st.data())
+def test_items_come_back_as_they_were_stored(items: dict[str, StoredItem], data: st.DataObject) -> None:
+    """Any text as a name, any value; and what is taken out is out."""
+    gone = data.draw(st.sets(st.sampled_from(sorted(items)))) if items else set()
+    with memory_state() as state, opened(state) as store:
+        run_inline(store.write(lambda transaction: transaction.put_items("a", "tool", items)))
+        assert stored(store) == items
+        run_inline(store.write(lambda transaction: transaction.put_items("a", "tool", dict.fromkeys(gone))))
+        with opened(state) as other:
+            assert stored(other) == {name: item for name, item in items.items() if name not in gone}
+
+
+@contextmanager
+def memory_state() -> Iterator[Path]:
+    with folder() as made:
+        yield made / "state"
+
+
+def test_a_reader_gets_what_changed_and_all_of_it_after_a_removal(state: Path) -> None:
+    with opened(state) as store, opened(state) as other:
+        run_inline(store.write(puts("x")))
+        known = run_inline(other.read_definitions(0)).revision
+        run_inline(store.write(puts("y")))
+        assert other.poll().definitions == known + 1
+        found = run_inline(other.read_definitions(known))
+        assert ([name for _, _, name, _ in found.items], found.complete) == (["y"], False)
+        run_inline(store.write(puts("x", None)))
+        found = run_inline(other.read_definitions(known + 1))
+        assert ([name for _, _, name, _ in found.items], found.complete) == (["y"], True)
+
+
+def test_a_change_sees_what_others_changed_since_a_revision(state: Path) -> None:
+    with opened(state) as store, opened(state) as other:
+        run_inline(store.write(puts("x")))
+        known = store.poll().definitions
+        run_inline(other.write(puts("y", server="b")))
+        seen = run_inline(
+            store.write(
+                lambda transaction: (
+                    transaction.changed_since(known, "a", "tool"),
+                    transaction.changed_since(known, "b", "tool"),
+                    transaction.item("b", "tool", "y"),
+                    transaction.revision(),
+                )
+            )
+        )
+        assert seen == (False, True, APPROVED, known + 1)
+
+
+def test_configurations_do_not_see_each_other(state: Path, tmp_path: Path) -> None:
+    directory = open_state(state)
+    with open_store(directory, tmp_path / "one.yaml") as one, open_store(directory, tmp_path / "two.yaml") as two:
+        before = two.poll()
+        run_inline(one.write(puts("x")))
+        run_inline(one.write(lambda transaction: transaction.put_grant(grant("g"))))
+        assert (stored(two), two.read_grants(), two.poll()) == ({}, [], before)
+
+
+def test_grants_are_stored_taken_out_and_cleared_away_when_they_are_over(state: Path) -> None:
+    with opened(state) as store, opened(state) as other:
+        for each in (grant("a"), grant("b", 10.0), grant("c", 20.0)):
+            run_inline(store.write(lambda transaction, each=each: transaction.put_grant(each)))  # type: ignore[misc]
+        assert other.read_grants() == [grant("a"), grant("b", 10.0), grant("c", 20.0)]
+        before = other.poll()
+        run_inline(store.write(lambda transaction: transaction.remove_grants(frozenset("a"), 15.0)))
+        assert other.poll() == Revisions(before.definitions, before.grants + 1)
+        assert other.read_grants() == [grant("c", 20.0)]
+
+
+def test_a_change_that_raises_changes_nothing(state: Path) -> None:
+    def change(transaction: Transaction) -> None:
+        puts("x")(transaction)
+        raise LookupError("no")
+
+    with opened(state) as store:
+        before = store.poll()
+        with pytest.raises(LookupError):
+            run_inline(store.write(change))
+        assert (stored(store), store.poll()) == ({}, before)
+
+
+# In an event loop
+
+
+@contextmanager
+def threaded(state: Path, busy: float | None = None) -> Iterator[SqliteStore]:
+    """The store as a host has it: with threads."""
+    with open_store(open_state(state), SOURCE) as store:
+        if busy is not None:
+            store._writer.execute(f"PRAGMA busy_timeout = {int(busy * 1000)}")
+        yield store
+
+
+async def test_changes_that_wait_together_are_one_transaction_and_confirmed_in_order(state: Path) -> None:
+    commits: list[str] = []
+    order: list[str] = []
+
+    with threaded(state) as store:
+        store._writer.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+        begun, go = trio.Event(), threading.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        def first(transaction: Transaction) -> None:
+            token.run_sync_soon(begun.set)
+            assert go.wait(10)
+            puts("first")(transaction)
+
+        def fails(transaction: Transaction) -> None:
+            puts("never")(transaction)
+            raise LookupError("no")
+
+        async def write(name: str, change: Callable[[Transaction], None]) -> None:
+            with pytest.raises(LookupError) if change is fails else nullcontext():
+                await complete(store.write(change, lambda result, revisions: order.append(name)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write, "first", first)
+            await begun.wait()
+            for name in ("a", "b", "never", "c"):
+                nursery.start_soon(write, name, fails if name == "never" else puts(name))
+                await wait_all_tasks_blocked()
+            go.set()
+        assert len(commits) == 2, "the first, and all that came while it was stored"
+        assert order == ["first", "a", "b", "c"]
+        assert set(stored(store)) == {"first", "a", "b", "c"}
+
+
+async def test_a_change_that_cannot_be_stored_fails_alone(state: Path) -> None:
+    """SQLite's own error with one of several (here, a name that is no Unicode) keeps the others stored."""
+    failed: list[str] = []
+    with threaded(state) as store:
+
+        async def write(name: str) -> None:
+            try:
+                await complete(store.write(puts(name)))
+            except StateError:
+                failed.append(name)
+
+        async with trio.open_nursery() as nursery:
+            await store._turn.acquire()
+            for name in ("a", "\ud800", "b"):
+                nursery.start_soon(write, name)
+            await wait_all_tasks_blocked()
+            assert len(store._queue) == 3
+            store._turn.release()
+        assert failed == ["\ud800"]
+        assert set(stored(store)) == {"a", "b"}
+
+
+async def test_a_change_that_is_called_off_is_not_begun(state: Path) -> None:
+    with threaded(state) as store:
+        await store._turn.acquire()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(complete, store.write(puts("x")))
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        store._turn.release()
+        await complete(store.write(puts("y")))
+        assert set(stored(store)) == {"y"}
+
+
+async def test_nobody_but_who_stores_waits_for_the_lock_of_another_process(state: Path) -> None:
+    """The task that stores gets a sentence in the end; another task does its work meanwhile, and asks what is known."""
+    order: list[str] = []
+    with threaded(state, busy=0.3) as store:
+        await complete(store.write(puts("x")))
+        known = store.poll()
+
+        async def write() -> None:
+            with pytest.raises(StateError, match=f"another process has held .* for {BUSY_LIMIT:g} s; end it"):
+                await complete(store.write(puts("y")))
+            order.append("refused")
+
+        with locked(state):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write)
+                await wait_all_tasks_blocked()
+                for _ in range(100):
+                    await trio.lowlevel.checkpoint()
+                    assert store.poll() == known
+                order.append("others")
+        assert order == ["others", "refused"]
+        assert store.problem is None
+        await complete(store.write(puts("y")))
+        assert set(stored(store)) == {"x", "y"}
+
+
+async def test_reading_waits_in_a_thread_too(state: Path) -> None:
+    with threaded(state) as store:
+        await complete(store.write(puts("x")))
+        done = trio.Event()
+
+        async def read() -> None:
+            assert [name for _, _, name, _ in (await complete(store.read_definitions(0))).items] == ["x"]
+            done.set()
+
+        async with trio.open_nursery() as nursery:
+            with locked(state):
+                nursery.start_soon(read)
+                await wait_all_tasks_blocked()
+                assert not done.is_set()
+        assert done.is_set()
+
+
+def test_a_locked_database_is_relied_on_for_a_while(state: Path) -> None:
+    now = [0.0]
+    with store_opener(state, monotonic=lambda: now[0]) as open_one:
+        store = open_one()
+        run_inline(store.write(puts("x")))
+        known = store.poll()
+        with locked(state):
+            now[0] += LOCKED_LIMIT - 0.001
+            assert (store.poll(), store.is_current, store.is_reliable) == (known, False, True)
+            with pytest.raises(StateError, match="another process"):
+                store.read_grants()
+            now[0] += 0.001
+            assert (store.poll(), store.is_reliable, store.problem) == (known, False, None)
+        assert (store.poll(), store.is_current, store.is_reliable) == (known, True, True)
+
+
+def test_a_full_disk_refuses_what_would_need_to_be_remembered(state: Path) -> None:
+    """And leaves what was stored before, also for what is stored once there is room again."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (256 * 1024, 256 * 1024))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    program = f"""
+        from pathlib import Path
+        from tests.host.storage.test_sqlite import fill
+        fill(Path({str(state)!r}))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], preexec_fn=limited, capture_output=True, text=True, check=True
+    )
+    kept = done.stdout.split()
+    assert kept
+    assert "the database" in done.stderr
+    with opened(state) as store:
+        assert sorted(stored(store)) == sorted(kept)
+        run_inline(store.write(puts("more")))
+
+
+def fill(state: Path) -> None:
+    """Print the name of each item that was stored until none can be."""
+    item = StoredItem(ApprovedDefinition("sha256:1", "x" * 20_000, 1.0, "console"))
+    with opened(state) as store:
+        for number in range(100):
+            try:
+                run_inline(store.write(puts(f"x{number}", item)))
+            except StateError as problem:
+                print(problem, file=sys.stderr)
+                return
+            print(f"x{number}", flush=True)
