@@ -184,13 +184,16 @@ class Pins:
         self._lost: str | None = None
         """Why nothing is approved."""
         self._revision = 0
+        self._is_behind = False
+        """Whether a change of ours is stored, but came after one of another process that is not known here yet."""
         self._now: dict[tuple[str, str], dict[str, _Offer]] = {}
         self._raws: dict[tuple[str, str], Mapping[str, bytes]] = {}
         """What was offered when all of it was last looked at under the present trust."""
         self._first: dict[tuple[str, str], _Items] = {}
         """What was stored of a kind when this process saw the first list of it, until that list is in effect."""
         self._moved: set[str] = set()
-        self._unwritten: str | None = None
+        self._unwritten: dict[tuple[str, str], str] = {}
+        """By server and kind, why what is offered anew is not stored, so that nobody can decide about it yet."""
         run_inline(self._take(run_inline(store.read_definitions(0))))
         self._moved.clear()
 
@@ -198,7 +201,7 @@ class Pins:
     def problem(self) -> str | None:
         """A sentence for people if what was approved is not known (then nothing is approved), or if nothing new can be
         stored (then it is held back)."""
-        return self._lost or self._unwritten
+        return self._lost or next(iter(self._unwritten.values()), None)
 
     def set_trust_levels(self, trusts: Mapping[str, Trust]) -> None:
         """From now on these hold. What they approve by themselves is approved with the next `observe`."""
@@ -298,6 +301,7 @@ class Pins:
             try:
                 while not (yield from self._store_offers(server, kind, offers)):
                     yield from self._refresh()
+                yield from self._refresh()
             except StateError as error:
                 problem = f"{error}; what servers offer anew is held back"
         items = self._items(server, kind)
@@ -342,7 +346,10 @@ class Pins:
         self._now[key] = reading.offers
         self._first.pop(key, None)
         if reading.lost is None and reading.offers is not reading.before:
-            self._unwritten = reading.problem
+            if reading.problem is None:
+                self._unwritten.pop(key, None)
+            else:
+                self._unwritten[key] = reading.problem
         if self.problem is None:
             self._raws[key] = reading.offered
         else:
@@ -369,11 +376,23 @@ class Pins:
         """The servers of which something stands otherwise than when this was last asked, since another process decided
         about it, or the store cannot be relied on any more. Costs next to nothing if neither is so."""
         yield from self._refresh()
-        if not self._db.is_current and self._db.problem is None:
-            # A worker thread may wait for the process that has it locked, and put right what a killed one left.
-            yield from self._read()
+        yield from self._store_unwritten()
         moved, self._moved = self._moved, set()
         return moved
+
+    def _store_unwritten(self) -> Steps[None]:
+        """Store what servers began to offer while that was not possible."""
+        for server, kind in list(self._unwritten):
+            before, offers = self._servers, self._now.get((server, kind), {})
+            if self._lost is None:
+                try:
+                    while not (yield from self._store_offers(server, kind, offers)):
+                        yield from self._refresh()
+                except StateError:
+                    return
+            if self._now.get((server, kind)) is offers:
+                self._unwritten.pop((server, kind), None)
+            yield from self._compare(server, kind, offers, before, was_lost=False)
 
     # What people decide
 
@@ -476,7 +495,7 @@ class Pins:
             done = yield from (self._mend(server, decide) if plan is None else self._store(plan))
             plan = None
         yield from self._refresh()
-        self._unwritten = None
+        yield from self._store_unwritten()
 
     def _plan(self, server: str, decide: _Decide) -> _Plan:
         kinds = self._servers.get(server, {})
@@ -536,9 +555,14 @@ class Pins:
     # What is stored
 
     def _refresh(self) -> Steps[None]:
-        """Take up what other processes have stored meanwhile."""
-        while self._db.poll().definitions != self._revision and self._db.is_current:
-            if not (yield from self._read()):
+        """Take up what other processes have stored meanwhile. While they have the store locked, a worker thread waits
+        for them, and puts right what a killed one left."""
+        while self._db.problem is None:
+            stored = self._db.poll().definitions
+            was_current = self._db.is_current
+            if stored == self._revision and was_current and not self._is_behind:
+                break
+            if not ((yield from self._read()) and was_current):
                 break
         if self._db.problem is not None:
             yield from self._take_lost(self._db.problem)
@@ -562,6 +586,7 @@ class Pins:
         if self._revision != known:
             return  # a change of our own came in between: it is read again
         before = self._servers
+        self._is_behind = False
         if found.complete:
             self._servers = {}
         self._revision, self._closed_servers = found.revision, found.closed_servers
@@ -612,6 +637,7 @@ class Pins:
     def _follow(self, revisions: Revisions) -> bool:
         """Whether a change of ours came right after what is known here. If not, all of it is to be read."""
         if revisions.definitions != self._revision + 1:
+            self._is_behind = True
             return False
         self._revision = revisions.definitions
         return True

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import sqlite3
 import stat
 import threading
@@ -84,6 +85,7 @@ _GRANT = (
     "retry"
 )
 _NO_CONFIG = "the database does not hold this configuration any more; start the host again"
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 RunInThread = Callable[[Callable[[], None]], Awaitable[object]]
@@ -117,7 +119,7 @@ def open_store(
             writer = _open_database(path)
         with closing(writer):
             _adopt(writer, directory)
-            with closing(_connect(f"{path.absolute().as_uri()}?mode=ro", timeout=0.0)) as reader:
+            with closing(_connect(f"{path.absolute().as_uri()}?mode=ro")) as reader:
                 yield SqliteStore(path, directory.id, writer, reader, run_in_thread, monotonic)
 
 
@@ -222,7 +224,6 @@ class SqliteStore(Store):
             try:
                 self._commit(batch)
             except _UNSTORABLE as problem:
-                self._roll_back()
                 if len(batch) == 1:
                     batch[0].error = self._as_state_error(problem)
                     return
@@ -230,46 +231,35 @@ class SqliteStore(Store):
                     try:
                         self._commit([write])
                     except _UNSTORABLE as own:
-                        self._roll_back()
                         write.error = self._as_state_error(own)
 
     def _commit(self, batch: Sequence[_Write[Any]]) -> None:
         if self.problem is not None:
             raise StateError(self.problem)
-        self._writer.execute("BEGIN IMMEDIATE")
-        for write in batch:
-            self._writer.execute("SAVEPOINT change")
-            transaction = _SqliteTransaction(self._writer, self._config)
-            try:
-                write.value = write.change(transaction)
-                write.error = None
-            except _UNSTORABLE:
-                raise
-            except Exception as problem:  # noqa: BLE001 - it is raised where the change was asked for
-                write.error = problem
-                self._writer.execute("ROLLBACK TO change")
-            write.revisions = transaction.revisions()
-            self._writer.execute("RELEASE change")
-        self._writer.execute("COMMIT")
+        with _transaction(self._writer):
+            for write in batch:
+                self._writer.execute("SAVEPOINT change")
+                transaction = _SqliteTransaction(self._writer, self._config)
+                try:
+                    write.value = write.change(transaction)
+                    write.error = None
+                except _UNSTORABLE:
+                    raise
+                except Exception as problem:  # noqa: BLE001 - it is raised where the change was asked for
+                    write.error = problem
+                    self._writer.execute("ROLLBACK TO change")
+                write.revisions = transaction.revisions()
+                self._writer.execute("RELEASE change")
         if _identity(self._path) != self._opened_file:
             # What was just written went to a file that nobody will find again.
             self._fail("was removed or replaced")
             raise StateError(str(self.problem))
 
-    def _roll_back(self) -> None:
-        with suppress(sqlite3.Error):
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-
     def read_rows(self, since: int) -> _Rows:
         """The rows for `read_definitions`."""
         try:
             with self._writer_lock:
-                self._writer.execute("BEGIN")
-                try:
-                    return _read_rows(self._writer, self._config, since)
-                finally:
-                    self._writer.execute("ROLLBACK")
+                return _insist(lambda: _read_rows(self._writer, self._config, since))
         except sqlite3.Error as problem:
             raise self._as_state_error(problem) from problem
 
@@ -367,6 +357,14 @@ _Rows = tuple[int, bool, str | None, list[str], list[tuple[Any, ...]]]
 
 
 def _read_rows(connection: sqlite3.Connection, config: str, since: int) -> _Rows:
+    connection.execute("BEGIN")  # all of it as of one moment
+    try:
+        return _select_rows(connection, config, since)
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _select_rows(connection: sqlite3.Connection, config: str, since: int) -> _Rows:
     query = "SELECT definitions, removed, lost FROM config WHERE id = ?"
     row = connection.execute(query, (config,)).fetchone()
     if row is None:
@@ -508,8 +506,39 @@ def _hold_lock(path: Path) -> Iterator[int]:
         os.close(lock)
 
 
-def _connect(name: str, *, timeout: float) -> sqlite3.Connection:
-    return sqlite3.connect(name, timeout=timeout, isolation_level=None, check_same_thread=False, uri=True)
+def _connect(name: str) -> sqlite3.Connection:
+    """A connection that never waits for another one: see `_insist`."""
+    return sqlite3.connect(name, timeout=0.0, isolation_level=None, check_same_thread=False, uri=True)
+
+
+def _insist(work: Callable[[], T]) -> T:
+    """Do what another process may keep from being done for a moment, as often as needed within BUSY_LIMIT.
+
+    SQLite's own waiting sleeps up to 0.1 s between two tries, and beside one or two processes that write without a
+    pause it found no gap within a second (measured).
+    """
+    deadline = time.monotonic() + BUSY_LIMIT
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as problem:
+            if _code(problem) not in _BUSY or time.monotonic() >= deadline:
+                raise
+        threading.Event().wait(random.uniform(0.0005, 0.002))
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """The right to change the database, for the block; on disk when the block ends, undone if it raises."""
+    _insist(lambda: connection.execute("BEGIN IMMEDIATE"))
+    try:
+        yield
+        _insist(lambda: connection.execute("COMMIT"))  # readers hold it up
+    except BaseException:
+        with suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        raise
 
 
 def _open_database(path: Path) -> sqlite3.Connection:
@@ -533,9 +562,9 @@ def _open_database(path: Path) -> sqlite3.Connection:
         mode = stat.S_IMODE(found.st_mode)
         raise StateError(f"the database {path} is open to others (mode {mode:04o}): `chmod 600 {path}`")
     try:
-        connection = _connect(path.absolute().as_uri(), timeout=BUSY_LIMIT)
+        connection = _connect(path.absolute().as_uri())
         try:
-            _prepare(connection, path)
+            _insist(lambda: _prepare(connection, path))
         except BaseException:
             connection.close()
             raise
@@ -551,8 +580,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA journal_mode = TRUNCATE")
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _transaction(connection):
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -568,10 +596,6 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
                 f"{path} was written by a newer version of Colonnade (its schema is {version}, this version knows "
                 f"{SCHEMA_VERSION}): run that version, or name another state directory with COLONNADE_STATE"
             )
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
     (check,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if check != "ok":
         raise _Damaged(check)
@@ -601,8 +625,7 @@ def _set_aside(path: Path, lock: int, damage: _Damaged) -> None:
 def _adopt(connection: sqlite3.Connection, directory: ConfigDirectory) -> None:
     """Make the configuration known to the database, with what was kept of it in files before."""
     try:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(connection):
             query = "SELECT 1 FROM config WHERE id = ?"
             if connection.execute(query, (directory.id,)).fetchone() is None:
                 former = read_former(directory)
@@ -611,10 +634,6 @@ def _adopt(connection: sqlite3.Connection, directory: ConfigDirectory) -> None:
                     lost = "the database that held the approved definitions is gone"
                 connection.execute("INSERT INTO config VALUES (?, 0, 0, 0, ?)", (directory.id, lost))
                 _import(_SqliteTransaction(connection, directory.id), former)
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
         directory.set_stored()  # afterwards: the mark without a row means that the database was deleted
         set_former_aside(directory)
     except (sqlite3.Error, UnicodeEncodeError) as problem:
@@ -633,7 +652,7 @@ def _import(transaction: Transaction, former: FormerContent) -> None:
 
 
 def _state_error(path: Path, problem: Exception) -> StateError:
-    if isinstance(problem, sqlite3.Error) and _code(problem) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if isinstance(problem, sqlite3.Error) and _code(problem) in _BUSY:
         return StateError(f"another process has held {path} for {BUSY_LIMIT:g} s; end it, then try again")
     return StateError(f"the database {path} cannot be used: {problem}")
 

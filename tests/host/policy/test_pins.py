@@ -800,6 +800,50 @@ def test_what_cannot_be_stored_is_not_approved_by_itself(state: Path, open_pins:
     assert pins.problem is None
 
 
+@pytest.mark.parametrize("occasion", ["a look at the store", "a decision about something else"])
+def test_what_could_not_be_stored_is_stored_once_that_is_possible(
+    occasion: str, state: Path, open_pins: Opener
+) -> None:
+    """Not only when the server lists it again: until then nobody could decide about it."""
+    pins = open_pins(UNTRUSTED)
+    run_inline(pins.observe("a", "tool", tools(x=1)))
+    with locked(state):
+        run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
+        run_inline(pins.observe("a", "prompt", tools(p=1)))
+    run_inline(pins.observe("a", "resource", tools(r=1)))  # of another kind, and possible
+    assert "is held back" in str(pins.problem)
+    assert {each.name for each in pins.held()} == {"x", "r"}
+    if occasion == "a look at the store":
+        run_inline(pins.reread())
+        assert {each.name for each in pins.held()} == {"x", "y", "p", "r"}
+    else:
+        run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
+        assert {each.name for each in pins.held()} == {"y", "p", "r"}
+    assert pins.problem is None
+    run_inline(pins.approve("a", "tool", "y", fingerprint(tools(y=1)["y"]), "console"))
+
+
+def test_first_sight_that_could_not_be_stored_counts_once_that_is_possible(state: Path, open_pins: Opener) -> None:
+    pins = open_pins()
+    with locked(state):
+        run_inline(pins.observe("a", "tool", tools(x=1)))
+        assert stood(pins, "x") == [NEW]
+    assert run_inline(pins.reread()) == {"a"}
+    assert stood(pins, "x") == [APPROVED]
+
+
+def test_what_is_stored_right_after_another_process_stored_is_known_at_once(open_pins: Opener) -> None:
+    pins, other = open_pins(UNTRUSTED), open_pins(UNTRUSTED)
+    steps = pins.prepare("a", "tool", tools(x=1, y=1))
+    while (waiting := next(steps)) is None:
+        pass
+    run_inline(other.observe("a", "prompt", tools(p=1)))
+    waiting.block()
+    assert pins.commit(run_inline(steps)) is not None
+    assert {each.name for each in pins.held()} == {"x", "y", "p"}
+    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
+
+
 @pytest.mark.parametrize("decision", ["reject", "revoke"])
 def test_what_is_held_back_is_so_at_once_and_stays_so_if_it_cannot_be_stored(
     decision: str, state: Path, open_pins: Opener

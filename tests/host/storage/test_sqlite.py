@@ -25,7 +25,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from host.slices import complete, run_inline
 from host.storage.directory import open_state
-from host.storage.sqlite import BUSY_LIMIT, SqliteStore, open_store
+from host.storage.sqlite import SqliteStore, open_store
 from host.storage.store import (
     LOCKED_LIMIT,
     ApprovedDefinition,
@@ -385,11 +385,9 @@ def test_a_change_that_raises_changes_nothing(state: Path) -> None:
 
 
 @contextmanager
-def threaded(state: Path, busy: float | None = None) -> Iterator[SqliteStore]:
+def threaded(state: Path) -> Iterator[SqliteStore]:
     """The store as a host has it: with threads."""
     with open_store(open_state(state), SOURCE) as store:
-        if busy is not None:
-            store._writer.execute(f"PRAGMA busy_timeout = {int(busy * 1000)}")
         yield store
 
 
@@ -461,15 +459,18 @@ async def test_a_change_that_is_called_off_is_not_begun(state: Path) -> None:
         assert set(stored(store)) == {"y"}
 
 
-async def test_nobody_but_who_stores_waits_for_the_lock_of_another_process(state: Path) -> None:
+async def test_nobody_but_who_stores_waits_for_the_lock_of_another_process(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The task that stores gets a sentence in the end; another task does its work meanwhile, and asks what is known."""
     order: list[str] = []
-    with threaded(state, busy=0.3) as store:
+    monkeypatch.setattr("host.storage.sqlite.BUSY_LIMIT", 0.3)
+    with threaded(state) as store:
         await complete(store.write(puts("x")))
         known = store.poll()
 
         async def write() -> None:
-            with pytest.raises(StateError, match=f"another process has held .* for {BUSY_LIMIT:g} s; end it"):
+            with pytest.raises(StateError, match=r"another process has held .* for 0.3 s; end it"):
                 await complete(store.write(puts("y")))
             order.append("refused")
 

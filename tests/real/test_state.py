@@ -1,0 +1,287 @@
+"""The state of real hosts and commands under what happens to it: kills at random moments, the locks of other processes,
+and a database that is taken away."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from host.admin_client import AdminClientError, find_hosts
+from tests.kit.servers.offering import offer
+from tests.real.clients import by_hand
+from tests.real.running import (
+    BARE_PYTHON,
+    COLONNADE,
+    ROOT,
+    SERVERS,
+    Running,
+    beside,
+    colonnade,
+    serving,
+    until,
+    write_config,
+)
+
+KILLS = int(os.environ.get("COLONNADE_KILLS", "40"))
+"""Processes that are killed: most of them while they work on the database alone, one in ten as whole programs."""
+TOOLS = 12
+
+
+def tools(count: int, version: int = 0) -> list[dict[str, Any]]:
+    return [{"name": f"t{n}", "description": f"version {version}", "inputSchema": {}} for n in range(count)]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A configuration with an untrusted server, whose tools are what `offered` says."""
+    offer(tmp_path / "offered.json", tools=tools(TOOLS))
+    server = {"command": [*BARE_PYTHON, str(SERVERS / "offering.py"), str(tmp_path / "offered.json")]}
+    return write_config(tmp_path, {"s": {**server, "trust": "untrusted", "consent": {"tools": "allow"}}})
+
+
+def state_of(file: Path) -> Path:
+    return file.parent / "state"
+
+
+def deciding(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return colonnade(*arguments, "--config", str(file), COLONNADE_STATE=str(state_of(file)))
+
+
+def shown(file: Path) -> list[set[str]]:
+    """The tools that each running host shows."""
+    hosts = [host.request("state") for host in find_hosts(state_of(file))]
+    return [{entry["name"] for entry in host["catalog"] if entry["shown"]} for host in hosts]
+
+
+def held(file: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = until(lambda: find_hosts(state_of(file)), "a host runs")[0].request("state")["held"]
+    return found
+
+
+# Kills
+
+
+def test_processes_that_are_killed_lose_no_confirmed_decision_and_make_none_up(tmp_path: Path) -> None:
+    """Two at a time work on one database, and are killed at random moments."""
+    command = [sys.executable, "-m", "tests.real.killed", str(tmp_path / "state"), str(KILLS), "1"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("victim", ["command", "host", "hosts"])
+def test_what_a_command_confirmed_survives_any_kill(victim: str, file: Path) -> None:
+    """The command approves one tool after the other, while it, its host or both hosts are killed."""
+    chance = random.Random(victim)
+    approved: set[str] = set()
+    begun: set[str] = set()
+    for _ in range(max(1, KILLS // 30)):
+        with ExitStack() as stack:
+            hosts = [stack.enter_context(serving(file, "s", stop=False)) for _ in range(2 if victim == "hosts" else 1)]
+            until(lambda: held(file) or shown(file)[0] == {f"t{n}" for n in range(TOOLS)}, "its tools are known")
+            left = [each["name"] for each in held(file)]
+            if not left:
+                break
+            moment = threading.Timer(0.2 + chance.random() * 1.5, kill, [hosts])
+            if victim != "command":
+                moment.start()
+            for name in left[:4]:
+                begun.add(name)
+                if approves(file, name, chance.random() * 0.8 if victim == "command" else None):
+                    approved.add(name)
+            if victim != "command":
+                moment.join()
+            kill(hosts)
+    with serving(file, "s"):
+        until(lambda: shown(file)[0] >= approved, f"all that was confirmed is shown: {approved}")
+        assert shown(file)[0] <= begun
+
+
+def kill(hosts: Sequence[Running]) -> None:
+    for each in hosts:
+        each.process.kill()
+        each.process.wait()
+
+
+def approves(file: Path, name: str, kill_after: float | None) -> bool:
+    """Approve one tool; whether that was confirmed. The command finds the host, or works on the database itself."""
+    known = deciding(file, "definitions")
+    ids = [line.split()[0] for line in known.stdout.splitlines() if line.endswith(f"tool {name}  (new)")]
+    if not ids:
+        return False
+    process = in_background(file, "definitions", "approve", ids[0])
+    if kill_after is not None:
+        threading.Event().wait(kill_after)
+        process.kill()
+    return process.wait(30) == 0
+
+
+def in_background(file: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [COLONNADE, *arguments, "--config", str(file)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=beside(file), cwd=ROOT)
+
+
+# The locks of others
+
+
+@contextmanager
+def exclusive(state: Path) -> Iterator[None]:
+    with closing(sqlite3.connect(state / "colonnade.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+@contextmanager
+def reserved(state: Path) -> Iterator[None]:
+    with closing(sqlite3.connect(state / "colonnade.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@contextmanager
+def pending(state: Path) -> Iterator[None]:
+    """One that reads, and one that waits for it to commit: nobody else may begin to read."""
+    path = state / "colonnade.db"
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as reader,
+        closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as writer,
+    ):
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM config").fetchall()
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE config SET definitions = definitions + 1")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            writer.execute("COMMIT")
+        yield
+        reader.execute("COMMIT")
+        writer.execute("COMMIT")
+
+
+@contextmanager
+def setting_aside(state: Path) -> Iterator[None]:
+    """As a host that found the database damaged, if the others did not hold this lock too."""
+    with open(state / "run" / "store.lock", "r+") as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+@pytest.mark.parametrize("lock", [exclusive, reserved, pending, setting_aside])
+def test_no_lock_of_another_process_holds_up_an_unrelated_session(
+    lock: Callable[[Path], Any], file: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Pings are answered before that process lets go, while a list changes and a person approves."""
+    longest: list[float] = []
+
+    async def ping(running: Running) -> None:
+        async with by_hand(running.url) as client:
+            with lock(state_of(file)):
+                offer(file.parent / "offered.json", tools=tools(TOOLS + 1, version=1))
+                command = in_background(file, "definitions", "approve", "--server", "s", "--yes")
+                for _ in range(150):
+                    began = time.perf_counter()
+                    assert (await client.ask("ping"))["result"] == {}
+                    longest.append(time.perf_counter() - began)
+                    await trio.sleep(0.01)
+            assert await trio.to_thread.run_sync(command.wait) in (0, 1)
+
+    with serving(file, "s") as running:
+        trio.run(ping, running)
+        # The command may have been refused, or have come before the list or after the lock.
+        until(lambda: len(held(file)) + len(shown(file)[0]) == TOOLS + 1, "what came meanwhile is known")
+        if held(file):
+            assert deciding(file, "definitions", "approve", "--server", "s", "--yes").returncode == 0
+        assert len(shown(file)[0]) == TOOLS + 1
+    figure = f"{lock.__name__}: {len(longest)} pings, the longest {max(longest) * 1000:.1f} ms"
+    record_property("stall", figure)
+    print(figure)
+
+
+def test_a_locked_database_refuses_a_decision_with_a_remedy(file: Path) -> None:
+    with serving(file, "s"):
+        with exclusive(state_of(file)):
+            refused = deciding(file, "definitions", "approve", "--server", "s", "--yes")
+            assert refused.returncode == 1
+            assert "another process has held" in refused.stderr
+            assert shown(file) == [set()]
+        assert deciding(file, "definitions", "approve", "--server", "s", "--yes").returncode == 0
+        assert len(shown(file)[0]) == TOOLS
+
+
+# A database that is taken away
+
+
+def removed(database: Path) -> None:
+    database.unlink()
+
+
+def renamed(database: Path) -> None:
+    database.rename(database.with_suffix(".moved"))
+
+
+def replaced(database: Path) -> None:
+    other = database.with_suffix(".other")
+    other.write_bytes(database.read_bytes())
+    other.chmod(0o600)
+    other.rename(database)
+
+
+@pytest.mark.parametrize("how", [removed, renamed, replaced])
+def test_a_database_that_is_taken_away_leaves_nothing_approved(how: Callable[[Path], None], file: Path) -> None:
+    """The host lists nothing, the console says why, and a decision is refused, until it is started again. Then the
+    database that is there counts; if there is none, everything waits for a person."""
+    with serving(file, "s") as running:
+        assert deciding(file, "definitions", "approve", "--server", "s", "--yes").returncode == 0
+        assert len(shown(file)[0]) == TOOLS
+        how(state_of(file) / "colonnade.db")
+        until(lambda: shown(file) == [set()], "nothing is approved")
+        (problem, *_) = find_hosts(state_of(file))[0].request("state")["problems"]
+        assert "was removed or replaced while this program ran; start it again" in problem
+        each = held(file)[0]
+        args = {key: each[key] for key in ("server", "kind", "name", "fingerprint")}
+        with pytest.raises(AdminClientError, match="start it again"):
+            find_hosts(state_of(file))[0].request("decide", **args, decision="approve")
+        assert running.process.poll() is None
+    if how is replaced:
+        with serving(file, "s"):
+            assert len(shown(file)[0]) == TOOLS, "the database that is there now holds it all"
+        return
+    with serving(file):
+        # What is to be started is held back too: nobody knows any more what was.
+        until(lambda: [each["kind"] for each in held(file)] == ["launch"], "nothing is started")
+        assert "is gone" in find_hosts(state_of(file))[0].request("state")["problems"][0]
+        assert [record["kind"] for record in audited(file)].count("lost") == 2
+        for waiting in (1, TOOLS):
+            until(lambda waiting=waiting: len(held(file)) == waiting, f"{waiting} wait")  # type: ignore[misc]
+            assert deciding(file, "definitions", "approve", "--server", "s", "--yes").returncode == 0
+        assert len(shown(file)[0]) == TOOLS
+        assert find_hosts(state_of(file))[0].request("state")["problems"] == []
+
+
+def audited(file: Path) -> Sequence[dict[str, Any]]:
+    lines = [line for path in (state_of(file) / "audit").glob("*.jsonl") for line in path.read_bytes().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+def test_a_killed_host_leaves_a_database_that_the_next_one_opens(file: Path) -> None:
+    with serving(file, "s", stop=False) as running:
+        assert deciding(file, "definitions", "approve", "--server", "s", "--yes").returncode == 0
+        running.process.send_signal(signal.SIGKILL)
+        running.process.wait(20)
+    with serving(file, "s"):
+        until(lambda: len(shown(file)[0]) == TOOLS, "all is approved still")
