@@ -35,8 +35,7 @@ from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoC
 from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
 from host.names import SEPARATOR, inward_uri, matching_templates, outward_uri, server_of_name
-from host.policy.gate import ConfirmationRequired, Gate, NotVisible
-from host.policy.permits import CallPermit
+from host.policy.gate import CallPermit, ConfirmationRequired, Gate, NotVisible, WatchPermit
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import as_relayed, means_not_found, uri_in
 from host.protocol.downgrade import downgrade_definition, downgrade_result
@@ -433,16 +432,15 @@ class Router:
             ):
                 if not lease.client.negotiated.has_completions:
                     return Answered(NO_COMPLETION)
-                meter = self._gate.policies.meter(server)
                 try:
                     answer = await lease.client.call(permit)
                 except ServerErrorResponse as refusal:
+                    permit.fail(refusal)
                     if refusal.code == METHOD_NOT_FOUND:
                         return Answered(NO_COMPLETION)
                     raise self._translate_error(refusal, permit, name) from None
-                if isinstance(answer, Answered):
-                    meter.check_result_size(len(answer.result))
-                return answer
+                assert isinstance(answer, Answered), "nobody goes on with a completion"
+                return Answered(permit.accept(answer), answer.freshness)
         except ConfirmationRequired:  # nobody is asked about every letter that is typed
             return Answered(NO_COMPLETION)
         except NotVisible:
@@ -453,24 +451,21 @@ class Router:
         method = TARGETED[exchange.request.method]
         if exchange.round is not None and exchange.round.server not in (None, permit.server):
             raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
-        meter = self._gate.policies.meter(permit.server)  # while the call runs, the configuration may lose its server
         async with self._upstreams.lease(permit.server, exchange) as lease:
             if method.capability not in lease.client.negotiated.capabilities:
                 raise _not_found(permit.kind, name)
             try:
                 answer = await lease.client.call(permit)
             except ServerErrorResponse as refusal:
+                permit.fail(refusal)
                 if refusal.code == URL_REQUIRED:
                     await self._admit_urls(refusal, permit)
                     if exchange.round is not None:
-                        self._gate.renew_for_retry(permit)
-                        return self._url_input_required(refusal, permit)
+                        return permit.renew_for_retry(self._url_input_required(refusal, permit))
                 raise self._translate_error(refusal, permit, name) from None
         if isinstance(answer, InputRequired):
-            self._gate.renew_for_retry(permit)
-            return answer
-        result = answer.result
-        meter.check_result_size(len(result))
+            return permit.renew_for_retry(answer)
+        result = permit.accept(answer)
         try:
             if not self._gate.policies.shows_apps(permit.server):
                 result = without_pages(result, method.links)
@@ -507,10 +502,12 @@ class Router:
             except Forbidden:
                 text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
                 raise Forbidden(server, text) from None
-            with self._gate.server_requests.dispatch(allowed) as trace:
-                trace.outcome = "handed on"
+            with self._gate.server_requests.dispatch(allowed) as record:
+                record.end("handed on")
 
-    def _translate_error(self, refusal: ServerErrorResponse, permit: CallPermit, name: str) -> ColonnadeError:
+    def _translate_error(
+        self, refusal: ServerErrorResponse, permit: CallPermit | WatchPermit, name: str
+    ) -> ColonnadeError:
         """A server's refusal, in the terms of the caller and of its revision."""
         caller = permit.exchange.caller
         if permit.kind is Kind.RESOURCE and means_not_found(refusal, permit.target):
@@ -526,7 +523,7 @@ class Router:
             refusal = ServerErrorResponse(refusal.server, refusal.code, refusal.message, data)
         return refusal if caller.abilities.retries else as_relayed(refusal)
 
-    def _url_required_error(self, refusal: ServerErrorResponse, permit: CallPermit) -> UpstreamError:
+    def _url_required_error(self, refusal: ServerErrorResponse, permit: CallPermit | WatchPermit) -> UpstreamError:
         """The user must visit pages first: for clients that can send them there."""
         server = permit.server
         asked = permit.exchange.request.method in TARGETED  # for anything else nobody is asked
@@ -564,7 +561,7 @@ class Router:
 
         try:
             async with self._gate.policies.meter(permit.server).slot():
-                with self._gate.dispatch(permit):
+                with permit.dispatch():
                     await self._upstreams.watch(permit, changed)
         except ServerErrorResponse as refusal:
             raise self._translate_error(refusal, permit, name) from None
@@ -578,14 +575,14 @@ class Router:
             return False
         return True
 
-    def _permit_to_watch(self, exchange: Exchange, name: str) -> CallPermit:
+    def _permit_to_watch(self, exchange: Exchange, name: str) -> WatchPermit:
         target = self._resolve(exchange.caller.endpoint, Kind.RESOURCE, name)
         server, inward = self._reachable(target), target.inward
         # Before the gate is asked: else a denied resource would be answered otherwise than a missing one.
         self._upstreams.check_subscribable(server)
         # No server is heard that tells of such a URI, which would be held as long as it is watched.
         too_long = len(inward) > MAX_LENGTH
-        permit = None if too_long else self._gate.admit_without_confirmation(exchange, server, Kind.RESOURCE, inward)
+        permit = None if too_long else self._gate.admit_watch(exchange, server, inward)
         if permit is None:
             raise _not_found(Kind.RESOURCE, name)
         return permit
@@ -737,7 +734,7 @@ def _not_found(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:
     return UnknownEntry(f"Unknown {kind.value}: {name[:200]}")
 
 
-def _with_outward_uri(data: Raw | None, permit: CallPermit, asked: str) -> Raw | None:
+def _with_outward_uri(data: Raw | None, permit: CallPermit | WatchPermit, asked: str) -> Raw | None:
     """The data of a server's error, with the URI in it as one that the client can bring back."""
     uri = uri_in(data)
     if data is None or uri is None:

@@ -13,8 +13,7 @@ from host.catalog import Catalog
 from host.errors import MethodNotFound, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import Journal
-from host.policy.gate import Gate
-from host.policy.permits import CallPermit
+from host.policy.gate import Gate, WatchPermit
 from host.protocol.methods import ROOTS_CHANGED
 from host.slices import Steps
 from host.upstream.client import Client
@@ -209,7 +208,7 @@ class Upstreams:
         """
         _check_subscribable(self.ready_client(server))
 
-    async def watch(self, permit: CallPermit, notify: NotifyWatcher) -> None:
+    async def watch(self, permit: WatchPermit, notify: NotifyWatcher) -> None:
         """Whoever has the permit hears of changes to its resource, through `notify`, until it unwatches it or is gone.
         Where every call has an instance of its own, the one that lists is watched.
 
