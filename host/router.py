@@ -136,7 +136,17 @@ class Router:
         """
         method = exchange.request.method
         if method in TARGETED:
-            return await self._answer_targeted(exchange)
+            # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
+            # Handling"), and so is that a person did not allow it; an unknown tool and the server's own JSON-RPC error
+            # are not.
+            try:
+                return await self._answer_targeted(exchange)
+            except ServerErrorResponse:
+                raise
+            except UpstreamError as failure:
+                if method != TOOLS_CALL.name:
+                    raise
+                return failed_call(failure)
         if method in LIST_METHOD_BY_NAME:
             return await self._list(exchange, LIST_METHOD_BY_NAME[method])
         if method == COMPLETION_COMPLETE:
@@ -381,30 +391,42 @@ class Router:
     # Reaching one entry
 
     async def _answer_targeted(self, exchange: Exchange) -> Answer:
-        method = exchange.request.method
-        target = exchange.target or await self.resolve(exchange.caller.endpoint, method, exchange.params)
-        if method != TOOLS_CALL.name:
-            return await self._admit_and_send(exchange, target)
-        # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
-        # Handling"), and so is that a person did not allow it; an unknown tool and the server's own JSON-RPC error are
-        # not.
-        try:
-            return await self._admit_and_send(exchange, target)
-        except ServerErrorResponse:
-            raise
-        except UpstreamError as failure:
-            return failed_call(failure)
-
-    async def _admit_and_send(self, exchange: Exchange, target: ResolvedName) -> Answer:
-        server, kind = self._reachable(target), target.kind
+        """Have the server answer, and give the answer outward names and a form that the caller can read."""
+        caller, method = exchange.caller, TARGETED[exchange.request.method]
+        target = exchange.target or await self.resolve(caller.endpoint, method.name, exchange.params)
+        server, kind, asked = self._reachable(target), target.kind, target.asked
         exists = kind is Kind.RESOURCE or target.entry is not None
         try:
             async with self._gate.passage(exchange, server, kind, target.inward, exists=exists) as permit:
-                return await self._send(exchange, permit, target.asked)
+                if exchange.round is not None and exchange.round.server not in (None, server):
+                    raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
+                async with self._upstreams.lease(server, exchange) as lease:
+                    if method.capability not in lease.client.negotiated.capabilities:
+                        raise _not_found(kind, asked)
+                    try:
+                        answer = await lease.client.call(permit)
+                    except ServerErrorResponse as refusal:
+                        permit.fail(refusal)
+                        if refusal.code == URL_REQUIRED:
+                            await self._admit_urls(refusal, permit)
+                        if refusal.code != URL_REQUIRED or exchange.round is None:
+                            raise self._translate_error(refusal, permit, asked) from None
+                        answer = self._url_input_required(refusal, permit)
+                if isinstance(answer, InputRequired):
+                    return permit.renew_for_retry(answer)
+                result = permit.accept(answer)
         except NotVisible:
             if kind is Kind.RESOURCE:
-                raise _not_found(kind, target.asked) from None
-            raise self._refresh_and_not_found(server, kind, target.asked) from None
+                raise _not_found(kind, asked) from None
+            raise self._refresh_and_not_found(server, kind, asked) from None
+        try:
+            if not self._gate.policies.shows_apps(server):
+                result = without_pages(result, method.links)
+            if caller.endpoint is None:
+                result = rename_in_result(result, method.links, _outward(server))
+        except ValueError:
+            raise ProtocolViolation(server, f"{server} sent a result that cannot be read") from None
+        return Answered(downgrade_result(method.name, result, caller.abilities), answer.freshness)
 
     async def _wait_for_server(self, endpoint: str | None, kind: Kind, name: str) -> None:
         """Wait for the server that is to be asked, shortly after the start: whoever has no session comes at once. A URI
@@ -445,35 +467,6 @@ class Router:
             return Answered(NO_COMPLETION)
         except NotVisible:
             raise self._refresh_and_not_found(server, kind, name) from None
-
-    async def _send(self, exchange: Exchange, permit: CallPermit, name: str) -> Answer:
-        """Have the server answer, and give the answer outward names and a form that the caller can read."""
-        method = TARGETED[exchange.request.method]
-        if exchange.round is not None and exchange.round.server not in (None, permit.server):
-            raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
-        async with self._upstreams.lease(permit.server, exchange) as lease:
-            if method.capability not in lease.client.negotiated.capabilities:
-                raise _not_found(permit.kind, name)
-            try:
-                answer = await lease.client.call(permit)
-            except ServerErrorResponse as refusal:
-                permit.fail(refusal)
-                if refusal.code == URL_REQUIRED:
-                    await self._admit_urls(refusal, permit)
-                    if exchange.round is not None:
-                        return permit.renew_for_retry(self._url_input_required(refusal, permit))
-                raise self._translate_error(refusal, permit, name) from None
-        if isinstance(answer, InputRequired):
-            return permit.renew_for_retry(answer)
-        result = permit.accept(answer)
-        try:
-            if not self._gate.policies.shows_apps(permit.server):
-                result = without_pages(result, method.links)
-            if exchange.caller.endpoint is None:
-                result = rename_in_result(result, method.links, _outward(permit.server))
-        except ValueError:
-            raise ProtocolViolation(permit.server, f"{permit.server} sent a result that cannot be read") from None
-        return Answered(downgrade_result(method.name, result, exchange.caller.abilities), answer.freshness)
 
     def _url_input_required(self, refusal: ServerErrorResponse, permit: CallPermit) -> InputRequired:
         """The user must visit pages, and then the caller sends its request again: the server itself demands that
