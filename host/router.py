@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from config import Verdict
 from config.globs import MAX_LENGTH
-from host.catalog import Catalog, Entry, KindSnapshot, ServerEntries
+from host.catalog import Entry, KindSnapshot, ServerEntries
 from host.errors import (
     ColonnadeError,
     Forbidden,
@@ -35,7 +35,7 @@ from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoC
 from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
 from host.names import SEPARATOR, inward_uri, matching_templates, outward_uri, server_of_name
-from host.policy.gate import CallPermit, ConfirmationRequired, Gate, NotVisible, WatchPermit
+from host.policy.gate import CallPermit, ConfirmationRequired, NotVisible, WatchPermit
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import as_relayed, means_not_found, uri_in
 from host.protocol.downgrade import downgrade_definition, downgrade_result
@@ -70,6 +70,7 @@ from host.protocol.versions import LATEST
 from host.seal import InvalidSeal, Seal
 from host.slices import Steps, run_inline
 from host.upstream.mrtr import MAX_STATE
+from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 
 PAGE_SIZE = 250
@@ -116,9 +117,10 @@ class _RenderedPart:
 class Router:
     """One for the whole host; safe to use from any number of tasks, since it keeps nothing about who asks."""
 
-    def __init__(self, catalog: Catalog, gate: Gate, upstreams: Upstreams) -> None:
-        self.catalog = catalog
-        self._gate = gate
+    def __init__(self, runtime: Runtime, upstreams: Upstreams) -> None:
+        self.catalog = runtime.catalog
+        self._gate = runtime.gate
+        self._log_levels = runtime.log_levels
         self._upstreams = upstreams
         self._views: dict[_Key, deque[View]] = {}
         self._making: dict[_Key, trio.Event] = {}
@@ -156,7 +158,7 @@ class Router:
         if method in (SUBSCRIBE, UNSUBSCRIBE):
             return Answered(await self._watch(exchange))
         if method == SET_LEVEL:
-            self._upstreams.log_levels.set_level(exchange.caller, level_of(exchange.params))
+            self._log_levels.set_level(exchange.caller, level_of(exchange.params))
             return Answered(EMPTY_OBJECT)
         raise MethodNotFound(f"there is no method {method[:80]!r} here")
 
@@ -170,11 +172,11 @@ class Router:
 
     def set_log_level(self, caller: Caller, level: str) -> None:
         """The caller wants the log messages of its requests, from this level on, until it is released."""
-        self._upstreams.log_levels.set_level(caller, level)
+        self._log_levels.set_level(caller, level)
 
     def clear_log_level(self, caller: Caller) -> None:
         """It is over with what it wanted them for."""
-        self._upstreams.log_levels.forget(caller)
+        self._log_levels.forget(caller)
 
     async def resolve(self, endpoint: str | None, method: str, params: Mapping[str, Raw]) -> ResolvedName:
         """What a request of `TARGETED` names at this endpoint. Shortly after the start, waits for the server it is for.

@@ -9,7 +9,7 @@ async with open_world(ScriptedServer("gh", tools=["slow"])) as world:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,11 @@ from host.memory import Budget
 from host.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.policy.confirmations import PendingConfirmation
-from host.policy.gate import Gate
 from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
 from host.slices import run_inline
+from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.link import Link, LinkLost, ReceivedMessage
 from tests.kit.gates import approve_all, auto_answering, open_gate
@@ -458,20 +458,17 @@ class World:
         self,
         servers: dict[str, ScriptedServer],
         upstreams: Upstreams,
-        catalog: Catalog,
-        gate: Gate,
+        runtime: Runtime,
         router: Router,
-        journal: Journal,
     ) -> None:
         self.servers = servers
         self.upstreams = upstreams
-        self.catalog = catalog
-        self.gate = gate
+        self.runtime = runtime
+        self.catalog, self.gate, self.journal = runtime.catalog, runtime.gate, runtime.journal
         self.router = router
-        self.journal = journal
-        self.memory = catalog.memory
+        self.memory = runtime.catalog.memory
         self.events: list[Event] = []
-        journal.subscribe(self.events.append)
+        runtime.journal.subscribe(self.events.append)
 
     async def client(
         self,
@@ -559,13 +556,6 @@ async def open_world(
             lambda entry: journal.note(EntryOmitted(entry.server, entry.outward)),
             memory,
         )
-        async with open_upstreams(
-            specs, start_grace, open_link, catalog, gate, journal, single_client=single_client
-        ) as upstreams:
-
-            def on_visibility_changed(servers: Iterable[str]) -> None:
-                catalog.reevaluate(servers)
-                upstreams.reevaluate(servers)
-
-            gate.definitions.on_visibility_changed = on_visibility_changed
-            yield World(by_id, upstreams, catalog, gate, Router(catalog, gate, upstreams), journal)
+        runtime = Runtime(catalog, gate, journal)
+        async with open_upstreams(specs, start_grace, open_link, runtime, single_client=single_client) as upstreams:
+            yield World(by_id, upstreams, runtime, Router(runtime, upstreams))
