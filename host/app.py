@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import trio
 
@@ -43,6 +44,7 @@ from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
 from host.router import Router
+from host.seal import Seal, derive_key
 from host.slices import complete
 from host.storage.directory import State
 from host.storage.sqlite import open_store
@@ -145,6 +147,7 @@ async def open_host(
         journal.note(InternalError(what, problem))
 
     tune()
+    seal = _open_seal(state, config.source)
     memory = Budget(config.memory, trio.current_time)
     with (
         announce_host(state.hosts, config.source),
@@ -176,13 +179,13 @@ async def open_host(
                 runtime,
                 single_client=single_client,
             ) as upstreams:
-                router = Router(runtime, upstreams)
+                router = Router(runtime, upstreams, seal)
                 async with (
                     open_parked_calls(partial(on_crash, "a call that may ask its client"), memory) as parked_calls,
                     open_task_store(partial(on_crash, "a task"), memory) as hosted_tasks,
                     trio.open_nursery() as nursery,
                 ):
-                    stateless = Stateless(router, journal, parked_calls, Tasks(router, hosted_tasks))
+                    stateless = Stateless(router, journal, parked_calls, Tasks(router, hosted_tasks), seal)
                     admin = HostAdmin(lambda: host.config, runtime, upstreams, endpoint=endpoint, stdio=single_client)
                     host = Host(
                         config,
@@ -204,6 +207,20 @@ async def open_host(
                     ):
                         yield host
                     nursery.cancel_scope.cancel()
+
+
+def _open_seal(state: State, source: Path) -> Seal:
+    """The seal of one configuration file: the same after a restart, and another one than those of other files, whose
+    servers and tokens may have the same names.
+
+    Raises:
+        StateError: its key cannot be kept.
+    """
+    secret = state.key()
+    try:
+        return Seal(derive_key(secret, os.fsencode(os.path.realpath(source))))
+    except ValueError as problem:
+        raise StateError(f"{state.path / 'key'} holds no key ({problem}); remove it to have another one made") from None
 
 
 Announce = Callable[[str], object]

@@ -8,6 +8,7 @@ verdicts; it knows no sessions, no transports and no revisions.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -117,14 +118,16 @@ class _RenderedPart:
 class Router:
     """One for the whole host; safe to use from any number of tasks, since it keeps nothing about who asks."""
 
-    def __init__(self, runtime: Runtime, upstreams: Upstreams) -> None:
+    def __init__(self, runtime: Runtime, upstreams: Upstreams, seal: Seal) -> None:
         self.catalog = runtime.catalog
         self._gate = runtime.gate
         self._log_levels = runtime.log_levels
         self._upstreams = upstreams
         self._views: dict[_Key, deque[View]] = {}
         self._making: dict[_Key, trio.Event] = {}
-        self._seal = Seal()
+        self._seal = seal
+        self._lifetime_mark = os.urandom(16)
+        """What cursors are bound to: versions of views are those of one router."""
 
     def has_endpoint(self, server: str) -> bool:
         """Whether there is an endpoint for this one server."""
@@ -375,13 +378,18 @@ class Router:
 
     def _cursor(self, caller: Caller, kind: Kind, version: int, start: int, public: bool) -> str:
         place = b"%d.%d.%d" % (version, start, public)
-        return self._seal.seal("cursor", _cursor_binding(caller, kind), place, trio.current_time() + CURSOR_LIFE)
+        return self._seal.seal("cursor", self._cursor_binding(caller, kind), place, CURSOR_LIFE)
+
+    def _cursor_binding(self, caller: Caller, kind: Kind) -> bytes:
+        """Whose cursor it is, and what it is good for."""
+        bound = [caller.endpoint, caller.identity, kind.value, _tool_format(caller.abilities)]
+        return self._lifetime_mark + bytes(encode(bound))
 
     def _open_cursor(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int, bool]:
         """The view a cursor belongs to, where in it, and for whom. An old view is served as it was, or not at all:
         pages of two different lists never make one list, and no page shows what may not be seen any more."""
         try:
-            place = self._seal.unseal("cursor", _cursor_binding(caller, kind), string(cursor), trio.current_time())
+            place = self._seal.unseal("cursor", self._cursor_binding(caller, kind), string(cursor))
         except (InvalidSeal, ValueError):
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
         version, start, public = (int(part) for part in place.split(b"."))
@@ -693,11 +701,6 @@ def _tool_format(abilities: Abilities) -> _ToolFormat:
     # A stateless caller says in each request that it takes tasks, and its tools say nothing of them.
     alone = abilities.retries
     return abilities.structured_content, abilities.free_structure, abilities.tasks and not alone, alone
-
-
-def _cursor_binding(caller: Caller, kind: Kind) -> bytes:
-    """Whose cursor it is, and what it is good for."""
-    return bytes(encode([caller.endpoint, caller.identity, kind.value, _tool_format(caller.abilities)]))
 
 
 def _lacks_abilities(data: Raw | None, abilities: Abilities) -> bool:

@@ -9,6 +9,7 @@ async with open_world(ScriptedServer("gh", tools=["slow"])) as world:
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -32,6 +33,7 @@ from host.policy.confirmations import PendingConfirmation
 from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
+from host.seal import KEY_BYTES, Seal
 from host.slices import run_inline
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
@@ -460,12 +462,14 @@ class World:
         upstreams: Upstreams,
         runtime: Runtime,
         router: Router,
+        seal: Seal,
     ) -> None:
         self.servers = servers
         self.upstreams = upstreams
         self.runtime = runtime
         self.catalog, self.gate, self.journal = runtime.catalog, runtime.gate, runtime.journal
         self.router = router
+        self.seal = seal
         self.memory = runtime.catalog.memory
         self.events: list[Event] = []
         runtime.journal.subscribe(self.events.append)
@@ -538,8 +542,10 @@ async def open_world(
     single_client: bool = False,
     ask: AskSpec | None = None,
     state: Path | None = None,
+    key: bytes | None = None,
 ) -> AsyncIterator[World]:
-    """`ask` says who answers questions of consent; `state` is where decisions are kept, for a world after this one."""
+    """`ask` says who answers questions of consent; `state` is where decisions are kept, and `key` what seals states,
+    for a world after this one."""
     run_workers_inline()
     journal = Journal()
     by_id = {server.id: server for server in servers}
@@ -558,4 +564,5 @@ async def open_world(
         )
         runtime = Runtime(catalog, gate, journal)
         async with open_upstreams(specs, start_grace, open_link, runtime, single_client=single_client) as upstreams:
-            yield World(by_id, upstreams, runtime, Router(runtime, upstreams))
+            seal = Seal(key or os.urandom(KEY_BYTES), trio.current_time)
+            yield World(by_id, upstreams, runtime, Router(runtime, upstreams, seal), seal)
