@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import trio
 
@@ -43,11 +44,13 @@ from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
 from host.router import Router
+from host.seal import Seal, derive_key
 from host.slices import complete
 from host.storage.directory import State
 from host.storage.sqlite import open_store
 from host.storage.store import StateError
 from host.upstream.connect import open_link
+from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.asgi import ASGIApp
 from host.wire.descent import announce_host
@@ -69,9 +72,7 @@ class Host:
     """The configuration that it was started with."""
     config: Config
     """The one that holds now."""
-    catalog: Catalog
-    journal: Journal
-    gate: Gate
+    runtime: Runtime
     upstreams: Upstreams
     router: Router
     parked_calls: ParkedCalls
@@ -84,8 +85,8 @@ class Host:
     def status(self) -> bytes:
         return status(
             self.upstreams,
-            self.catalog,
-            self.journal,
+            self.runtime.catalog,
+            self.runtime.journal,
             parked=len(self.parked_calls),
             tasks=len(self.hosted_tasks),
             memory=self.memory,
@@ -99,21 +100,21 @@ class Host:
         except ConfigError as problem:
             first, *more = problem.problems
             why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
-            self.gate.decision_log.record_configuration("config_rejected", self.config.source)
-            self.journal.note(ConfigReloaded(why, accepted=False))
+            self.runtime.gate.decision_log.record_configuration("config_rejected", self.config.source)
+            self.runtime.journal.note(ConfigReloaded(why, accepted=False))
             return
         diff, since_start = difference(self.config, config), difference(self.initial_config, config)
         self.config = config
         # Nothing waits in here: no request is judged by half of it.
-        self.gate.decision_log.record_configuration("config", config.source)
-        self.catalog.set_servers(list(config.servers))
-        self.gate.authorizer.confirmations.spec = config.ask
+        self.runtime.gate.decision_log.record_configuration("config", config.source)
+        self.runtime.catalog.set_servers(list(config.servers))
+        self.runtime.gate.authorizer.confirmations.spec = config.ask
         self.memory.total = config.memory
-        self.gate.decision_log.full_arguments = config.audit_arguments
-        self.gate.replace(config.servers)
+        self.runtime.gate.decision_log.full_arguments = config.audit_arguments
+        self.runtime.gate.replace(config.servers)
         self.upstreams.apply(config.servers, diff.restart)
         with suppress(StateError):  # a problem of the grants, which is shown; it is tried again
-            await complete(self.gate.authorizer.grants.store_revocations())
+            await complete(self.runtime.gate.authorizer.grants.store_revocations())
         changes = [
             *(f"{server} added" for server in diff.added),
             *(f"{server} removed" for server in diff.removed),
@@ -122,15 +123,15 @@ class Host:
             *diff.applied,
             *since_start.deferred,
         ]
-        self.journal.note(ConfigReloaded("; ".join(changes) or "nothing has changed", accepted=True))
+        self.runtime.journal.note(ConfigReloaded("; ".join(changes) or "nothing has changed", accepted=True))
 
 
 @asynccontextmanager
 async def open_host(
-    config: Config, state: State, journal: Journal, *, single_client: bool = False
+    config: Config, state: State, journal: Journal, *, endpoint: str = "", single_client: bool = False
 ) -> AsyncIterator[Host]:
-    """All servers of the configuration, being connected, for the block; none is left when it ends. `single_client`:
-    they will have one client only.
+    """All servers of the configuration, being connected, for the block; none is left when it ends. `endpoint`: the URL
+    at which they will be served, empty over stdio. `single_client`: they will have one client only.
 
     Raises:
         StateError, AuditUnavailable, OSError: what people decided cannot be kept, what happens cannot be written down,
@@ -146,6 +147,7 @@ async def open_host(
         journal.note(InternalError(what, problem))
 
     tune()
+    seal = _open_seal(state, config.source)
     memory = Budget(config.memory, trio.current_time)
     with (
         announce_host(state.hosts, config.source),
@@ -166,7 +168,7 @@ async def open_host(
         with suppress(StateError):
             await complete(gate.authorizer.grants.store_revocations())
         catalog = Catalog(list(config.servers), gate.definitions.is_visible_cached, on_collision, memory)
-        gate.definitions.on_visibility_changed = catalog.reevaluate
+        runtime = Runtime(catalog, gate, journal)
         become_subreaper()
         async with open_keeper() as keeper:
             open_upstream_link = partial(open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory)
@@ -174,26 +176,21 @@ async def open_host(
                 config.servers,
                 config.start_grace,
                 open_upstream_link,
-                catalog,
-                gate,
-                journal,
+                runtime,
                 single_client=single_client,
             ) as upstreams:
-                gate.definitions.on_visibility_changed = partial(_reconsider, catalog, upstreams)
-                router = Router(catalog, gate, upstreams)
+                router = Router(runtime, upstreams, seal)
                 async with (
                     open_parked_calls(partial(on_crash, "a call that may ask its client"), memory) as parked_calls,
                     open_task_store(partial(on_crash, "a task"), memory) as hosted_tasks,
                     trio.open_nursery() as nursery,
                 ):
-                    stateless = Stateless(router, journal, parked_calls, Tasks(router, hosted_tasks))
-                    admin = HostAdmin(lambda: host.config, upstreams, catalog, gate, journal, stdio=single_client)
+                    stateless = Stateless(router, journal, parked_calls, Tasks(router, hosted_tasks), seal)
+                    admin = HostAdmin(lambda: host.config, runtime, upstreams, endpoint=endpoint, stdio=single_client)
                     host = Host(
                         config,
                         config,
-                        catalog,
-                        journal,
-                        gate,
+                        runtime,
                         upstreams,
                         router,
                         parked_calls,
@@ -212,9 +209,18 @@ async def open_host(
                     nursery.cancel_scope.cancel()
 
 
-def _reconsider(catalog: Catalog, upstreams: Upstreams, servers: Iterable[str]) -> None:
-    catalog.reevaluate(servers)
-    upstreams.reevaluate(servers)
+def _open_seal(state: State, source: Path) -> Seal:
+    """The seal of one configuration file: the same after a restart, and another one than those of other files, whose
+    servers and tokens may have the same names.
+
+    Raises:
+        StateError: its key cannot be kept.
+    """
+    secret = state.key()
+    try:
+        return Seal(derive_key(secret, os.fsencode(os.path.realpath(source))))
+    except ValueError as problem:
+        raise StateError(f"{state.path / 'key'} holds no key ({problem}); remove it to have another one made") from None
 
 
 Announce = Callable[[str], object]
@@ -227,7 +233,7 @@ async def serve(
     """Serve over HTTP, at the bound socket, which is known as `url`, until a signal says stop."""
     async with (
         _open_signals() as signals,
-        open_host(config, state, journal) as host,
+        open_host(config, state, journal, endpoint=url) as host,
         _follow_reloads(host, signals),
         _open_own_console(host, bound, signals.stop, announce) as console,
         open_http_endpoint(
@@ -241,7 +247,6 @@ async def serve(
             memory=host.memory,
         ) as app,
     ):
-        host.admin.endpoint = url
         await serve_http(app, bound, stop=signals.stop)
 
 
@@ -283,7 +288,7 @@ async def _open_own_console(
         own = bind(*(spec.address or ("127.0.0.1", 0)))
     except OSError as problem:
         why = f"its address cannot be had ({problem.strerror}); another is set under console.address"
-        host.journal.note(ConsoleFailed(why))
+        host.runtime.journal.note(ConsoleFailed(why))
         yield None
         return
     async with trio.open_nursery() as nursery:
@@ -355,7 +360,7 @@ async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
             try:
                 await host.reload()
             except Exception as problem:  # noqa: BLE001 - a mistake of ours in this must not end what runs
-                host.journal.note(InternalError("reading the configuration again", problem))
+                host.runtime.journal.note(InternalError("reading the configuration again", problem))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow)

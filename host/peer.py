@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import AbstractContextManager, asynccontextmanager
-from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import trio
@@ -139,7 +138,10 @@ class Peer(Generic[T]):
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `OutstandingRequests.request`.
         """
-        send = partial(self._send, headers)
+
+        def send(request: Request) -> Awaitable[None]:
+            return self._link.send(Parcel(request, headers=headers))
+
         return await self._outstanding.request(method, params, send, self._link.send_cancel, subject, on_late_result)
 
     async def notify(self, method: str, params: Raw | None = None, about: Id | None = None) -> None:
@@ -169,9 +171,6 @@ class Peer(Generic[T]):
             self.lost = lost
             self.ended.set()
             self._outstanding.fail_all(lost)
-
-    async def _send(self, headers: tuple[tuple[str, str], ...], request: Request) -> None:
-        await self._link.send(Parcel(request, headers=headers))
 
     def _on_message(self, received: ReceivedMessage) -> None:
         if self.ended.is_set():

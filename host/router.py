@@ -8,6 +8,7 @@ verdicts; it knows no sessions, no transports and no revisions.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from msgspec import Raw
 
 from config import Verdict
 from config.globs import MAX_LENGTH
-from host.catalog import Catalog, Entry, KindSnapshot, ServerEntries
+from host.catalog import Entry, KindSnapshot, ServerEntries
 from host.errors import (
     ColonnadeError,
     Forbidden,
@@ -35,8 +36,7 @@ from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoC
 from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
 from host.names import SEPARATOR, inward_uri, matching_templates, outward_uri, server_of_name
-from host.policy.gate import ConfirmationRequired, Gate, NotVisible
-from host.policy.permits import CallPermit
+from host.policy.gate import CallPermit, ConfirmationRequired, NotVisible, WatchPermit
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import as_relayed, means_not_found, uri_in
 from host.protocol.downgrade import downgrade_definition, downgrade_result
@@ -71,6 +71,7 @@ from host.protocol.versions import LATEST
 from host.seal import InvalidSeal, Seal
 from host.slices import Steps, run_inline
 from host.upstream.mrtr import MAX_STATE
+from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 
 PAGE_SIZE = 250
@@ -117,13 +118,16 @@ class _RenderedPart:
 class Router:
     """One for the whole host; safe to use from any number of tasks, since it keeps nothing about who asks."""
 
-    def __init__(self, catalog: Catalog, gate: Gate, upstreams: Upstreams) -> None:
-        self.catalog = catalog
-        self._gate = gate
+    def __init__(self, runtime: Runtime, upstreams: Upstreams, seal: Seal) -> None:
+        self.catalog = runtime.catalog
+        self._gate = runtime.gate
+        self._log_levels = runtime.log_levels
         self._upstreams = upstreams
         self._views: dict[_Key, deque[View]] = {}
         self._making: dict[_Key, trio.Event] = {}
-        self._seal = Seal()
+        self._seal = seal
+        self._lifetime_mark = os.urandom(16)
+        """What cursors are bound to: versions of views are those of one router."""
 
     def has_endpoint(self, server: str) -> bool:
         """Whether there is an endpoint for this one server."""
@@ -137,7 +141,17 @@ class Router:
         """
         method = exchange.request.method
         if method in TARGETED:
-            return await self._answer_targeted(exchange)
+            # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
+            # Handling"), and so is that a person did not allow it; an unknown tool and the server's own JSON-RPC error
+            # are not.
+            try:
+                return await self._answer_targeted(exchange)
+            except ServerErrorResponse:
+                raise
+            except UpstreamError as failure:
+                if method != TOOLS_CALL.name:
+                    raise
+                return failed_call(failure)
         if method in LIST_METHOD_BY_NAME:
             return await self._list(exchange, LIST_METHOD_BY_NAME[method])
         if method == COMPLETION_COMPLETE:
@@ -147,7 +161,7 @@ class Router:
         if method in (SUBSCRIBE, UNSUBSCRIBE):
             return Answered(await self._watch(exchange))
         if method == SET_LEVEL:
-            self._upstreams.log_levels.set_level(exchange.caller, level_of(exchange.params))
+            self._log_levels.set_level(exchange.caller, level_of(exchange.params))
             return Answered(EMPTY_OBJECT)
         raise MethodNotFound(f"there is no method {method[:80]!r} here")
 
@@ -161,11 +175,11 @@ class Router:
 
     def set_log_level(self, caller: Caller, level: str) -> None:
         """The caller wants the log messages of its requests, from this level on, until it is released."""
-        self._upstreams.log_levels.set_level(caller, level)
+        self._log_levels.set_level(caller, level)
 
     def clear_log_level(self, caller: Caller) -> None:
         """It is over with what it wanted them for."""
-        self._upstreams.log_levels.forget(caller)
+        self._log_levels.forget(caller)
 
     async def resolve(self, endpoint: str | None, method: str, params: Mapping[str, Raw]) -> ResolvedName:
         """What a request of `TARGETED` names at this endpoint. Shortly after the start, waits for the server it is for.
@@ -364,13 +378,18 @@ class Router:
 
     def _cursor(self, caller: Caller, kind: Kind, version: int, start: int, public: bool) -> str:
         place = b"%d.%d.%d" % (version, start, public)
-        return self._seal.seal("cursor", _cursor_binding(caller, kind), place, trio.current_time() + CURSOR_LIFE)
+        return self._seal.seal("cursor", self._cursor_binding(caller, kind), place, CURSOR_LIFE)
+
+    def _cursor_binding(self, caller: Caller, kind: Kind) -> bytes:
+        """Whose cursor it is, and what it is good for."""
+        bound = [caller.endpoint, caller.identity, kind.value, _tool_format(caller.abilities)]
+        return self._lifetime_mark + bytes(encode(bound))
 
     def _open_cursor(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int, bool]:
         """The view a cursor belongs to, where in it, and for whom. An old view is served as it was, or not at all:
         pages of two different lists never make one list, and no page shows what may not be seen any more."""
         try:
-            place = self._seal.unseal("cursor", _cursor_binding(caller, kind), string(cursor), trio.current_time())
+            place = self._seal.unseal("cursor", self._cursor_binding(caller, kind), string(cursor))
         except (InvalidSeal, ValueError):
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
         version, start, public = (int(part) for part in place.split(b"."))
@@ -382,30 +401,42 @@ class Router:
     # Reaching one entry
 
     async def _answer_targeted(self, exchange: Exchange) -> Answer:
-        method = exchange.request.method
-        target = exchange.target or await self.resolve(exchange.caller.endpoint, method, exchange.params)
-        if method != TOOLS_CALL.name:
-            return await self._admit_and_send(exchange, target)
-        # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
-        # Handling"), and so is that a person did not allow it; an unknown tool and the server's own JSON-RPC error are
-        # not.
-        try:
-            return await self._admit_and_send(exchange, target)
-        except ServerErrorResponse:
-            raise
-        except UpstreamError as failure:
-            return failed_call(failure)
-
-    async def _admit_and_send(self, exchange: Exchange, target: ResolvedName) -> Answer:
-        server, kind = self._reachable(target), target.kind
+        """Have the server answer, and give the answer outward names and a form that the caller can read."""
+        caller, method = exchange.caller, TARGETED[exchange.request.method]
+        target = exchange.target or await self.resolve(caller.endpoint, method.name, exchange.params)
+        server, kind, asked = self._reachable(target), target.kind, target.asked
         exists = kind is Kind.RESOURCE or target.entry is not None
         try:
             async with self._gate.passage(exchange, server, kind, target.inward, exists=exists) as permit:
-                return await self._send(exchange, permit, target.asked)
+                if exchange.round is not None and exchange.round.server not in (None, server):
+                    raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
+                async with self._upstreams.lease(server, exchange) as lease:
+                    if method.capability not in lease.client.negotiated.capabilities:
+                        raise _not_found(kind, asked)
+                    try:
+                        answer = await lease.client.call(permit)
+                    except ServerErrorResponse as refusal:
+                        permit.fail(refusal)
+                        if refusal.code == URL_REQUIRED:
+                            await self._admit_urls(refusal, permit)
+                        if refusal.code != URL_REQUIRED or exchange.round is None:
+                            raise self._translate_error(refusal, permit, asked) from None
+                        answer = self._url_input_required(refusal, permit)
+                if isinstance(answer, InputRequired):
+                    return permit.renew_for_retry(answer)
+                result = permit.accept(answer)
         except NotVisible:
             if kind is Kind.RESOURCE:
-                raise _not_found(kind, target.asked) from None
-            raise self._refresh_and_not_found(server, kind, target.asked) from None
+                raise _not_found(kind, asked) from None
+            raise self._refresh_and_not_found(server, kind, asked) from None
+        try:
+            if not self._gate.policies.shows_apps(server):
+                result = without_pages(result, method.links)
+            if caller.endpoint is None:
+                result = rename_in_result(result, method.links, _outward(server))
+        except ValueError:
+            raise ProtocolViolation(server, f"{server} sent a result that cannot be read") from None
+        return Answered(downgrade_result(method.name, result, caller.abilities), answer.freshness)
 
     async def _wait_for_server(self, endpoint: str | None, kind: Kind, name: str) -> None:
         """Wait for the server that is to be asked, shortly after the start: whoever has no session comes at once. A URI
@@ -433,52 +464,19 @@ class Router:
             ):
                 if not lease.client.negotiated.has_completions:
                     return Answered(NO_COMPLETION)
-                meter = self._gate.policies.meter(server)
                 try:
                     answer = await lease.client.call(permit)
                 except ServerErrorResponse as refusal:
+                    permit.fail(refusal)
                     if refusal.code == METHOD_NOT_FOUND:
                         return Answered(NO_COMPLETION)
                     raise self._translate_error(refusal, permit, name) from None
-                if isinstance(answer, Answered):
-                    meter.check_result_size(len(answer.result))
-                return answer
+                assert isinstance(answer, Answered), "nobody goes on with a completion"
+                return Answered(permit.accept(answer), answer.freshness)
         except ConfirmationRequired:  # nobody is asked about every letter that is typed
             return Answered(NO_COMPLETION)
         except NotVisible:
             raise self._refresh_and_not_found(server, kind, name) from None
-
-    async def _send(self, exchange: Exchange, permit: CallPermit, name: str) -> Answer:
-        """Have the server answer, and give the answer outward names and a form that the caller can read."""
-        method = TARGETED[exchange.request.method]
-        if exchange.round is not None and exchange.round.server not in (None, permit.server):
-            raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
-        meter = self._gate.policies.meter(permit.server)  # while the call runs, the configuration may lose its server
-        async with self._upstreams.lease(permit.server, exchange) as lease:
-            if method.capability not in lease.client.negotiated.capabilities:
-                raise _not_found(permit.kind, name)
-            try:
-                answer = await lease.client.call(permit)
-            except ServerErrorResponse as refusal:
-                if refusal.code == URL_REQUIRED:
-                    await self._admit_urls(refusal, permit)
-                    if exchange.round is not None:
-                        self._gate.renew_for_retry(permit)
-                        return self._url_input_required(refusal, permit)
-                raise self._translate_error(refusal, permit, name) from None
-        if isinstance(answer, InputRequired):
-            self._gate.renew_for_retry(permit)
-            return answer
-        result = answer.result
-        meter.check_result_size(len(result))
-        try:
-            if not self._gate.policies.shows_apps(permit.server):
-                result = without_pages(result, method.links)
-            if exchange.caller.endpoint is None:
-                result = rename_in_result(result, method.links, _outward(permit.server))
-        except ValueError:
-            raise ProtocolViolation(permit.server, f"{permit.server} sent a result that cannot be read") from None
-        return Answered(downgrade_result(method.name, result, exchange.caller.abilities), answer.freshness)
 
     def _url_input_required(self, refusal: ServerErrorResponse, permit: CallPermit) -> InputRequired:
         """The user must visit pages, and then the caller sends its request again: the server itself demands that
@@ -507,10 +505,12 @@ class Router:
             except Forbidden:
                 text = f"{server} wants a web page to be visited first, which it was not allowed to ask for"
                 raise Forbidden(server, text) from None
-            with self._gate.server_requests.dispatch(allowed) as trace:
-                trace.outcome = "handed on"
+            with self._gate.server_requests.dispatch(allowed) as record:
+                record.end("handed on")
 
-    def _translate_error(self, refusal: ServerErrorResponse, permit: CallPermit, name: str) -> ColonnadeError:
+    def _translate_error(
+        self, refusal: ServerErrorResponse, permit: CallPermit | WatchPermit, name: str
+    ) -> ColonnadeError:
         """A server's refusal, in the terms of the caller and of its revision."""
         caller = permit.exchange.caller
         if permit.kind is Kind.RESOURCE and means_not_found(refusal, permit.target):
@@ -526,7 +526,7 @@ class Router:
             refusal = ServerErrorResponse(refusal.server, refusal.code, refusal.message, data)
         return refusal if caller.abilities.retries else as_relayed(refusal)
 
-    def _url_required_error(self, refusal: ServerErrorResponse, permit: CallPermit) -> UpstreamError:
+    def _url_required_error(self, refusal: ServerErrorResponse, permit: CallPermit | WatchPermit) -> UpstreamError:
         """The user must visit pages first: for clients that can send them there."""
         server = permit.server
         asked = permit.exchange.request.method in TARGETED  # for anything else nobody is asked
@@ -564,7 +564,7 @@ class Router:
 
         try:
             async with self._gate.policies.meter(permit.server).slot():
-                with self._gate.dispatch(permit):
+                with permit.dispatch():
                     await self._upstreams.watch(permit, changed)
         except ServerErrorResponse as refusal:
             raise self._translate_error(refusal, permit, name) from None
@@ -578,14 +578,14 @@ class Router:
             return False
         return True
 
-    def _permit_to_watch(self, exchange: Exchange, name: str) -> CallPermit:
+    def _permit_to_watch(self, exchange: Exchange, name: str) -> WatchPermit:
         target = self._resolve(exchange.caller.endpoint, Kind.RESOURCE, name)
         server, inward = self._reachable(target), target.inward
         # Before the gate is asked: else a denied resource would be answered otherwise than a missing one.
         self._upstreams.check_subscribable(server)
         # No server is heard that tells of such a URI, which would be held as long as it is watched.
         too_long = len(inward) > MAX_LENGTH
-        permit = None if too_long else self._gate.admit_without_confirmation(exchange, server, Kind.RESOURCE, inward)
+        permit = None if too_long else self._gate.admit_watch(exchange, server, inward)
         if permit is None:
             raise _not_found(Kind.RESOURCE, name)
         return permit
@@ -703,11 +703,6 @@ def _tool_format(abilities: Abilities) -> _ToolFormat:
     return abilities.structured_content, abilities.free_structure, abilities.tasks and not alone, alone
 
 
-def _cursor_binding(caller: Caller, kind: Kind) -> bytes:
-    """Whose cursor it is, and what it is good for."""
-    return bytes(encode([caller.endpoint, caller.identity, kind.value, _tool_format(caller.abilities)]))
-
-
 def _lacks_abilities(data: Raw | None, abilities: Abilities) -> bool:
     """Whether the caller declares less than the capabilities that a server requires, by its error."""
     try:
@@ -737,7 +732,7 @@ def _not_found(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:
     return UnknownEntry(f"Unknown {kind.value}: {name[:200]}")
 
 
-def _with_outward_uri(data: Raw | None, permit: CallPermit, asked: str) -> Raw | None:
+def _with_outward_uri(data: Raw | None, permit: CallPermit | WatchPermit, asked: str) -> Raw | None:
     """The data of a server's error, with the URI in it as one that the client can bring back."""
     uri = uri_in(data)
     if data is None or uri is None:

@@ -1,14 +1,17 @@
 """Bytes that go out in somebody else's hands and come back: nobody can read them there, or change them, or make others.
 
 This file knows how a sealed text is made and what it is bound to. It refuses to know what is sealed, and tells nobody
-why a text is refused. It owns the key, which ends with the process if nobody else gave it.
+why a text is refused. A text opens for as long as its key is kept, also in another process.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import struct
+import time
+from collections.abc import Callable
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -36,28 +39,30 @@ class Seal:
     neither can be read off the text.
 
     Args:
-        key: KEY_BYTES secret bytes; a random key of this process if left out.
+        key: KEY_BYTES secret bytes.
+        now: a clock, in seconds, that goes on when the process ends: Unix time.
 
     Raises:
         ValueError: the key is of another length.
     """
 
-    def __init__(self, key: bytes | None = None) -> None:
-        self._cipher = ChaCha20Poly1305(os.urandom(KEY_BYTES) if key is None else key)
+    def __init__(self, key: bytes, now: Callable[[], float] = time.time) -> None:
+        self._cipher = ChaCha20Poly1305(key)
+        self._now = now
 
-    def seal(self, purpose: str, binding: bytes, content: bytes, expires_at: float) -> str:
+    def seal(self, purpose: str, binding: bytes, content: bytes, lifetime: float) -> str:
         """The content as text that nobody else can read, change or make: visible ASCII, without padding, some 50
-        characters and a third longer. It opens before `expires_at`, in seconds of the clock that `unseal` is told the
-        time by."""
+        characters and a third longer. It opens for `lifetime` seconds."""
+        expires_at = self._now() + lifetime
         nonce = os.urandom(_NONCE_BYTES)
         sealed = nonce + self._cipher.encrypt(nonce, _UNTIL.pack(expires_at) + content, _context(purpose, binding))
         return PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")
 
-    def unseal(self, purpose: str, binding: bytes, text: str, now: float) -> bytes:
+    def unseal(self, purpose: str, binding: bytes, text: str) -> bytes:
         """The content of a text that `seal` made for the same purpose and bound.
 
         Raises:
-            InvalidSeal: of any other text, and from `expires_at` on.
+            InvalidSeal: of any other text, and once its lifetime is over.
         """
         sealed = _decode(text)
         if len(sealed) < _NONCE_BYTES + _UNTIL.size + _TAG_BYTES:
@@ -68,9 +73,20 @@ class Seal:
         except InvalidTag:
             raise InvalidSeal from None
         (until,) = _UNTIL.unpack_from(opened)
-        if not now < until:
+        if not self._now() < until:
             raise InvalidSeal
         return opened[_UNTIL.size :]
+
+
+def derive_key(secret: bytes, use: bytes) -> bytes:
+    """A key for one use of a secret that has several: whoever has one of them knows none of the others.
+
+    Raises:
+        ValueError: the secret is not of KEY_BYTES bytes.
+    """
+    if len(secret) != KEY_BYTES:
+        raise ValueError(f"expected {KEY_BYTES} bytes")
+    return hashlib.blake2b(use, key=secret, digest_size=KEY_BYTES, person=b"colonnade seal").digest()
 
 
 def _context(purpose: str, binding: bytes) -> bytes:

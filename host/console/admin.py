@@ -21,7 +21,7 @@ from msgspec import Raw
 
 from config import Channel, Config, HttpServer, StdioServer, Trust, Verdict
 from config.when import WhenError, read_when
-from host.catalog import Catalog, Entry
+from host.catalog import Entry
 from host.console.api import AdminError
 from host.console.policy_admin import PolicyAdmin
 from host.errors import ColonnadeError
@@ -33,7 +33,6 @@ from host.journal import (
     DefinitionChanged,
     Event,
     InternalError,
-    Journal,
     MessageDropped,
     RequestCompleted,
     RuleUnused,
@@ -45,12 +44,12 @@ from host.policy.conditions import conditions_hold
 from host.policy.confirmations import ConfirmationAnswer, ConfirmationQueue, PendingConfirmation, describe_access
 from host.policy.explain import grant_as_data, held_as_data, unmatched_rules
 from host.policy.fingerprint import pretty
-from host.policy.gate import Gate
 from host.policy.pins import PinStatus
 from host.protocol.methods import LIST_METHODS, Kind
 from host.sanitize import visible
 from host.slices import Steps, map_in_steps
 from host.storage.store import StateError
+from host.upstream.runtime import Runtime
 from host.upstream.supervisor import Connecting, Disabled, Failed, Ready, Upstream, describe_state
 from host.upstream.supervisor import Held as NotStarted
 from host.upstream.upstreams import Upstreams
@@ -93,6 +92,7 @@ class HostAdmin(PolicyAdmin):
     Args:
         config: the configuration that holds now.
         stdio: the host serves one client on its standard input and output.
+        endpoint: the URL of the endpoint; empty over stdio.
 
     `new_console_url` makes an address that opens the web console once; None if there is no web console.
     """
@@ -100,33 +100,31 @@ class HostAdmin(PolicyAdmin):
     def __init__(
         self,
         config: Callable[[], Config],
+        runtime: Runtime,
         upstreams: Upstreams,
-        catalog: Catalog,
-        gate: Gate,
-        journal: Journal,
         *,
         stdio: bool,
+        endpoint: str = "",
     ) -> None:
         self.new_console_url: Callable[[], str] | None = None
-        self.endpoint = ""
-        """The URL of the endpoint; empty over stdio."""
-        super().__init__(gate)
+        super().__init__(runtime.gate)
         self._config = config
         self._upstreams = upstreams
-        self._catalog = catalog
-        self._confirmations: ConfirmationQueue = gate.authorizer.confirmations
+        self._catalog = runtime.catalog
+        self._confirmations: ConfirmationQueue = runtime.gate.authorizer.confirmations
         self._stdio = stdio
+        self._endpoint = endpoint
         self._versions: Counter[str] = Counter(dict.fromkeys(SECTIONS, 1))
         self._change_waiters = trio.lowlevel.ParkingLot()
         self._activity: deque[dict[str, Any]] = deque(maxlen=MAX_ACTIVITY)
         self._traffic: dict[str, _Traffic] = {}
-        self._journal = journal
+        self._journal = runtime.journal
         self._reported_problems: list[str] = []
         self._comparing = False
         """Whether some of what is held back is still to be compared."""
         self._newly_ready: dict[str, None] = {}
         """Servers whose rules are to be held against what they list, in the order in which they became ready."""
-        journal.subscribe(self._on_event)
+        runtime.journal.subscribe(self._on_event)
         self._confirmations.on_change = lambda: self.mark_changed("questions", "grants", "servers")
 
     async def run(self) -> None:
@@ -188,7 +186,7 @@ class HostAdmin(PolicyAdmin):
             "config": os.path.realpath(self._config().source),
             "pid": os.getpid(),
             "stdio": self._stdio,
-            "endpoint": self.endpoint,
+            "endpoint": self._endpoint,
         }
 
     async def state(self, sections: Collection[str] | None = None) -> dict[str, Any]:

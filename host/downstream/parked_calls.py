@@ -39,6 +39,7 @@ from host.jsonrpc.raw import encode, encode_object, members, value
 from host.memory import Budget, Holding, OverBudget, Use, client_owner
 from host.protocol.meta import PROGRESS_TOKEN, without_hop_fields
 from host.protocol.methods import PROGRESS
+from host.router import EXPIRED_STATE_MESSAGE
 from host.wire.link import LinkLost
 
 GATHER_DELAY = 0.02
@@ -80,7 +81,7 @@ class UnknownState(InvalidParams):
     """The ticket leads nowhere: to no call, to a stranger's, or to a round that is over or never was."""
 
     def __init__(self) -> None:
-        super().__init__("invalid or expired requestState")
+        super().__init__(EXPIRED_STATE_MESSAGE)
 
 
 class SupersededState(InvalidParams):

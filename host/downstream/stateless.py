@@ -132,24 +132,30 @@ class _MrtrRequest:
 
 
 class _SpentStates:
-    """States that were used and are good for nothing more. They are remembered until they would be too old anyway."""
+    """States that may be used once. Those that were are remembered until they would be too old anyway, and those of a
+    former process, of which nobody knows, count as used."""
 
     def __init__(self) -> None:
+        self._mark = secrets.token_urlsafe(8) + "."
+        """How all ids of this process begin."""
         self._until: dict[str, float] = {}  # in the order of the times, since all have the same life
         self._by_owner: ByOwner[str] = ByOwner()
+
+    def new_id(self) -> str:
+        return self._mark + secrets.token_urlsafe(16)
 
     def spend(self, id: str, owner: Hashable) -> None:
         """Use the state of this id.
 
         Raises:
-            InvalidParams: it was used before.
+            InvalidParams: it was used before, or may have been.
             TooManyRequests: so many were that this one could not be remembered.
         """
         now = trio.current_time()
         while self._until and self._until[oldest := next(iter(self._until))] <= now:
             del self._until[oldest]
             self._by_owner.drop(oldest)
-        if id in self._until:
+        if id in self._until or not id.startswith(self._mark):
             raise InvalidParams(EXPIRED_STATE_MESSAGE)
         if not self._by_owner.has_room(owner, max_total=MAX_SPENT, max_per_owner=MAX_SPENT_PER_OWNER):
             raise TooManyRequests("too many requests are sent again after visits to pages; wait some minutes")
@@ -160,12 +166,12 @@ class _SpentStates:
 class Stateless:
     """Answers them. `parked_calls` holds the calls that wait for their clients, `tasks` those that became tasks."""
 
-    def __init__(self, router: Router, journal: Journal, parked_calls: ParkedCalls, tasks: Tasks) -> None:
+    def __init__(self, router: Router, journal: Journal, parked_calls: ParkedCalls, tasks: Tasks, seal: Seal) -> None:
         self._router = router
         self._journal = journal
         self._parked_calls = parked_calls
         self.tasks = tasks
-        self._seal = Seal()
+        self._seal = seal
         self._spent = _SpentStates()
 
     async def answer(
@@ -280,7 +286,7 @@ class Stateless:
         if retry.state is None:
             return MrtrRound(None, retry.answers, None)
         try:
-            content = self._seal.unseal("state", bound.digest, retry.state, trio.current_time())
+            content = self._seal.unseal("state", bound.digest, retry.state)
         except InvalidSeal:
             raise InvalidParams(EXPIRED_STATE_MESSAGE) from None
         kind, *rest = msgspec.json.decode(content)
@@ -307,14 +313,14 @@ class Stateless:
             questions = {key: stateless_form(*each) for key, each in answer.requests.items()}
             if answer.restarts:
                 pages = encode_object({key: encode_object(params) for key, (_, params) in questions.items()})
-                state = self._sealed(["pages", secrets.token_urlsafe(16), answer.server, pages], bound, PARKED_LIFETIME)
+                state = self._sealed(["pages", self._spent.new_id(), answer.server, pages], bound, PARKED_LIFETIME)
             else:
                 state = self._sealed(["asked", answer.server, answer.state], bound, STATE_LIFETIME)
             return with_server_info(input_required(questions, state), VERSION)
         return complete_result(method, answer.result, VERSION, answer.freshness)
 
     def _sealed(self, content: list[object], bound: _StateBinding, life: float) -> str:
-        return self._seal.seal("state", bound.digest, bytes(encode(content)), trio.current_time() + life)
+        return self._seal.seal("state", bound.digest, bytes(encode(content)), life)
 
 
 _Pages: TypeAlias = tuple[str, str, str, dict[str, dict[str, Raw]]]

@@ -59,15 +59,6 @@ class AuditRecord:
     grant: Grant | None = None
 
 
-@dataclass(slots=True)
-class Trace:
-    """What is known of a request once it was answered."""
-
-    size: int = 0
-    """Bytes of the result."""
-    outcome: str = "answered"
-
-
 LONGEST_TEXT = 200
 """Characters of a text in a record; of a longer one there are so many and a digest."""
 MAX_CHANGE_RECORDS = 20
@@ -170,37 +161,20 @@ class DecisionLog:
         return seq
 
     @contextmanager
-    def recording(self, record: AuditRecord) -> Iterator[Trace]:
-        """It is sent within the block: written down before, with what became of it after.
+    def recording(self, record: AuditRecord) -> Iterator[RequestRecord]:
+        """The request is sent within the block; `RequestRecord.end` may end its record before the block does.
 
         Raises:
             AuditUnavailable: it cannot be written down, so it must not be sent.
         """
-        seq = self.record_or_fail("decision", **self._fields(record))
-        trace = Trace()
-        began = trio.current_time()
-        self.in_flight[record.server] += 1
-        outcome = "called off"
+        request_record = RequestRecord(self)
+        request_record.begin(record)
         try:
-            yield trace
-            outcome = trace.outcome
-        except ColonnadeError as error:
-            outcome = f"error {error.code}"
+            yield request_record
+        except BaseException as problem:
+            request_record.fail(problem)
             raise
-        except Exception:
-            outcome = "failed"
-            raise
-        finally:
-            self.in_flight[record.server] -= 1
-            seconds = trio.current_time() - began
-            micros = int(seconds * 1_000_000)
-            self.record("outcome", of=seq, server=record.server, outcome=outcome, micros=micros, bytes=trace.size)
-            verdict = record.decision.verdict.value
-            self._journal.note(
-                RequestCompleted(
-                    record.server, record.kind, record.name, record.caller.name, verdict, outcome, seconds, trace.size
-                )
-            )
+        request_record.end()
 
     def attributed_to(self, peer: Mapping[str, object], steps: Steps[T]) -> Steps[T]:
         """These steps, with the process that they are a decision of named in every record that they write."""
@@ -351,7 +325,66 @@ class DecisionLog:
             "approver": "" if record.grant is None else record.grant.by,
         }
 
+    def record_outcome(self, record: AuditRecord, seq: int, outcome: str, seconds: float, size: int) -> None:
+        """Write down and announce what became of the request whose decision has the number `seq`; `size` is that of
+        its result, in bytes."""
+        micros = int(seconds * 1_000_000)
+        self.record("outcome", of=seq, server=record.server, outcome=outcome, micros=micros, bytes=size)
+        verdict = record.decision.verdict.value
+        self._journal.note(
+            RequestCompleted(
+                record.server, record.kind, record.name, record.caller.name, verdict, outcome, seconds, size
+            )
+        )
+
+    def record_decision(self, record: AuditRecord) -> int:
+        """Write down the decision to send a request; the number of the record. Raises as `record_or_fail` does."""
+        return self.record_or_fail("decision", **self._fields(record))
+
     def _fail(self, problem: AuditUnavailable) -> None:
         if not self.problem:
             self.problem = problem.message
             self._journal.note(AuditFailed(problem.message))
+
+
+class RequestRecord:
+    """The record of one request: the decision, before it is sent, and its outcome, once. Nothing is written about a
+    request that was never sent."""
+
+    __slots__ = ("_began", "_log", "_record", "_seq")
+
+    def __init__(self, log: DecisionLog) -> None:
+        self._log = log
+        self._record: AuditRecord | None = None
+        self._seq = 0
+        self._began = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the decision was written and the outcome was not."""
+        return self._record is not None
+
+    def begin(self, record: AuditRecord) -> None:
+        """Write down the decision.
+
+        Raises:
+            AuditUnavailable: it cannot be written down, so the request must not be sent.
+        """
+        assert self._record is None, "a request is sent once for each record"
+        self._seq = self._log.record_decision(record)
+        self._record, self._began = record, trio.current_time()
+        self._log.in_flight[record.server] += 1
+
+    def end(self, outcome: str = "answered", size: int = 0) -> None:
+        """Write down the outcome, if the request was sent and has none yet; `size`: bytes of the result."""
+        record, self._record = self._record, None
+        if record is not None:
+            self._log.in_flight[record.server] -= 1
+            self._log.record_outcome(record, self._seq, outcome, trio.current_time() - self._began, size)
+
+    def fail(self, problem: BaseException) -> None:
+        """The same for a request that ended with an exception."""
+        if isinstance(problem, ColonnadeError):
+            self.end(f"error {problem.code}")
+        else:
+            self.end("failed" if isinstance(problem, Exception) else "called off")

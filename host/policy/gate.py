@@ -1,31 +1,36 @@
 """The gate on the way of every call: it alone admits requests to servers.
 
-    admit     before anything is begun: may this exchange reach this entry? Waits for a person if need be.
-    dispatch  at the moment it is sent: does all of that still hold? Then it is written down, and goes.
+    Gate.admit           before anything is begun: may this exchange reach this entry? Waits for a person if need be.
+    CallPermit.dispatch  at the moment of sending: does all of that still hold? The decision is written down.
+    CallPermit.accept    the answer: is it within the limits? The outcome is written down.
 
-`policies` has what is configured, `definitions` what is offered and approved, `authorizer` the grants and the people
-who give them, `server_requests` the way back. They know nothing of the gate.
+`Gate.passage` is the three of them around one call. `policies` has what is configured, `definitions` what is offered
+and approved, `authorizer` the grants and the people who give them, `server_requests` the way back. They know nothing of
+the gate.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import final
 
 from msgspec import Raw
 
 from config import ServerSpec, Trust, Verdict
 from host.errors import Forbidden
-from host.exchange import Caller, Exchange, NoClient
+from host.exchange import Answered, Caller, Exchange, InputRequired, NoClient
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT
 from host.policy.authorizer import Authorizer, digest_of
 from host.policy.conditions import decode_arguments
 from host.policy.confirmations import ConfirmationContext, ConfirmationQueue, stale_approval
-from host.policy.decision_log import AuditRecord, DecisionLog, Trace
+from host.policy.decision_log import AuditRecord, DecisionLog, RequestRecord
 from host.policy.definitions import Definitions
 from host.policy.grants import AccessRequest, Grant, Scope
-from host.policy.permits import ISSUER, CallPermit
+from host.policy.limits import Meter
+from host.policy.permits import ISSUER, Permit
 from host.policy.pins import Pins
 from host.policy.policies import Policies
 from host.policy.rules import RuleDecision
@@ -40,6 +45,120 @@ class NotVisible(Exception):
 
 class ConfirmationRequired(Forbidden):
     """A person would have to be asked, about something that nobody is asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """By what an entry was found open to an exchange."""
+
+    decision: RuleDecision
+    epoch: int
+    """The state of the policy at the time; nothing has to be looked at again while it is the same."""
+    access: AccessRequest | None = None
+    """What a person was asked; None if nobody had to be."""
+    grant: Grant | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _EntryPermit(Permit):
+    _gate: Gate
+    exchange: Exchange
+    server: str
+    kind: Kind
+    target: str
+    """The entry's own name or URI at the server."""
+    admission: Admission
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CallPermit(_EntryPermit):
+    """Proof that this exchange may reach this entry of this server, with all that the gate does for the call."""
+
+    _meter: Meter
+    _record: RequestRecord
+
+    @property
+    def depends_on_definition(self) -> bool:
+        """Whether the permit is good for one definition of its entry only: where it is pinned, or a person agreed."""
+        return self.admission.access is not None or self._gate.policies.trust(self.server) is not Trust.TRUSTED
+
+    def dispatch(self) -> None:
+        """Judge what holds now, spend the grant, and write the decision down. The request must be handed to the link
+        without a checkpoint after this, and what it takes from its definition must be looked up in the same step.
+
+        Raises:
+            StaleApproval: what was found at `Gate.admit` does not hold any more.
+            AuditUnavailable: the decision cannot be written down, so the request must not be sent.
+        """
+        self._record.begin(self._gate._revalidate(self))
+
+    def redispatch(self) -> None:
+        """Judge what holds now, before what was dispatched is sent once more: for a further round, with other headers,
+        or as a task. Nothing is spent or written down: it is the same call.
+
+        Raises:
+            StaleApproval: the entry may not be reached any more.
+        """
+        policies, definitions = self._gate.policies, self._gate.definitions
+        if self.admission.epoch != policies.epoch and not definitions.is_visible(self.server, self.kind, self.target):
+            raise stale_approval(self.server, self.kind.value, self.target)
+
+    def accept(self, answer: Answered) -> Raw:
+        """The result of the call, whose outcome is written down.
+
+        Raises:
+            TooLarge: it is longer than the server may send.
+        """
+        self._record.end(size=len(answer.result))
+        self._meter.check_result_size(len(answer.result))
+        return answer.result
+
+    def renew_for_retry(self, answer: InputRequired) -> InputRequired:
+        """The server asked back instead of finishing: the caller will send the same request again, and it is the same
+        call that a person has agreed to. Once for each such answer, and MAX_RENEWALS times in all."""
+        self._record.end()
+        grant, access = self.admission.grant, self.admission.access
+        if grant is not None and access is not None:
+            self._gate.authorizer.renew_for_retry(access, grant)
+        return answer
+
+    def fail(self, problem: BaseException) -> None:
+        """The call ended with this; its outcome is written down."""
+        self._record.fail(problem)
+
+    def release(self) -> None:
+        """Nothing more is sent with this permit. A grant for one call that was not spent can be used by the next."""
+        self._record.end()
+        if self.admission.grant is not None:
+            self._gate.authorizer.grants.release(self.admission.grant)
+
+    def slot(self) -> AbstractAsyncContextManager[None]:
+        """One of the calls that the server may run at once, for a block; see `Meter.slot`."""
+        return self._meter.slot()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchPermit(_EntryPermit):
+    """Proof that the caller of this exchange may be told when this resource changes. It outlives the exchange, and
+    takes none of the slots of its server."""
+
+    @contextmanager
+    def dispatch(self) -> Iterator[None]:
+        """The server is asked within the block; see `CallPermit.dispatch`."""
+        with self._gate.decision_log.recording(self._gate._revalidate(self)):
+            yield
+
+    def holds(self) -> bool:
+        """Whether the caller may be told now, if the resource may still be known: that is looked at once for all who
+        watch it (`Definitions.is_visible`)."""
+        if self.admission.access is None and self.admission.epoch == self._gate.policies.epoch:
+            return True
+        try:
+            return self._gate._admit_unasked(self.exchange, self.server, self.kind, self.target) is not None
+        except ConfirmationRequired:
+            return False
 
 
 class Gate:
@@ -80,8 +199,8 @@ class Gate:
     async def passage(
         self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True, confirm: bool = True
     ) -> AsyncIterator[CallPermit]:
-        """The permit to reach the entry, for the block, which is one of the calls that the server may run at once. With
-        `confirm` False, no person is asked.
+        """The permit to reach the entry, for the block, which is one of the calls that the server may run at once; how
+        the call ended is written down with the block at the latest. With `confirm` False, no person is asked.
 
         Raises:
             NotVisible: there is no such entry for this caller.
@@ -95,10 +214,13 @@ class Gate:
         if permit is None:
             raise NotVisible
         try:
-            async with self.policies.meter(server).slot():
+            async with permit.slot():
                 yield permit
+        except BaseException as problem:
+            permit.fail(problem)
+            raise
         finally:
-            self.release(permit)
+            permit.release()
 
     async def admit(
         self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True
@@ -120,10 +242,13 @@ class Gate:
         raw_arguments = _raw_arguments(exchange)
         epoch, decision = self.policies.epoch, self._evaluate(server, kind, name, raw_arguments)
         if decision.verdict is Verdict.DENY:
-            self._deny_arguments(exchange, server, kind, name, decision)
-            return None
+            if not decision.conditional:
+                return None
+            self.decision_log.record_denied(self._audit_record(exchange, server, kind, name, decision))
+            what = f"this call of the {kind.value} {visible(name)[:200]} of {server}"
+            raise Forbidden(server, f"{what} is not allowed with these arguments")
         if decision.verdict is Verdict.ALLOW:
-            return CallPermit(ISSUER, exchange, server, kind, name, decision, epoch)
+            return self._call_permit(exchange, server, kind, name, Admission(decision, epoch))
         access = self._access_request(exchange, server, kind, name, raw_arguments, decision)
         context = ConfirmationContext(
             self.policies.title(server),
@@ -134,7 +259,7 @@ class Gate:
         client = exchange.client if self.authorizer.client_can_confirm(exchange.caller) else None
         denied = self._audit_record(exchange, server, kind, name, decision)
         grant = await self.authorizer.authorize(access, context, client, denied)
-        return CallPermit(ISSUER, exchange, server, kind, name, decision, epoch, access, grant)
+        return self._call_permit(exchange, server, kind, name, Admission(decision, epoch, access, grant))
 
     def admit_without_confirmation(
         self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True
@@ -147,56 +272,38 @@ class Gate:
         """
         if not self.definitions.check_usable(server, kind, name, exists):
             return None
+        admission = self._admit_unasked(exchange, server, kind, name)
+        return None if admission is None else self._call_permit(exchange, server, kind, name, admission)
+
+    def admit_watch(self, exchange: Exchange, server: str, uri: str) -> WatchPermit | None:
+        """The permit to be told when the resource changes; nobody is asked about that either. Raises as
+        `admit_without_confirmation` does."""
+        if not self.definitions.check_usable(server, Kind.RESOURCE, uri, exists=True):
+            return None
+        admission = self._admit_unasked(exchange, server, Kind.RESOURCE, uri)
+        return None if admission is None else WatchPermit(ISSUER, self, exchange, server, Kind.RESOURCE, uri, admission)
+
+    def _admit_unasked(self, exchange: Exchange, server: str, kind: Kind, name: str) -> Admission | None:
+        """By what the rules and lasting grants admit it; None if they deny it."""
+        if not self.policies.has_server(server):
+            return None
         epoch, decision = self.policies.epoch, self._evaluate(server, kind, name, EMPTY_OBJECT)
         if decision.verdict is Verdict.DENY:
             return None
-        access = grant = None
-        if decision.verdict is Verdict.ASK:
-            access = self._access_request(exchange, server, kind, name, EMPTY_OBJECT, decision)
-            grant = self.authorizer.grants.find(access)
-            if grant is None or grant.scope is Scope.ONCE:  # what was given for one call is not spent on this
-                why = f"this {kind.value} of {server} needs a person's consent, which was not given"
-                raise ConfirmationRequired(server, why)
-        return CallPermit(ISSUER, exchange, server, kind, name, decision, epoch, access, grant)
+        if decision.verdict is Verdict.ALLOW:
+            return Admission(decision, epoch)
+        access = self._access_request(exchange, server, kind, name, EMPTY_OBJECT, decision)
+        grant = self.authorizer.grants.find(access)
+        if grant is None or grant.scope is Scope.ONCE:  # what was given for one call is not spent on this
+            why = f"this {kind.value} of {server} needs a person's consent, which was not given"
+            raise ConfirmationRequired(server, why)
+        return Admission(decision, epoch, access, grant)
 
-    def release(self, permit: CallPermit) -> None:
-        """Nothing more is sent with this permit. A grant for one call that was not spent can be used by the next."""
-        if permit.grant is not None:
-            self.authorizer.grants.release(permit.grant)
-
-    def renew_for_retry(self, permit: CallPermit) -> None:
-        """The server asked back instead of finishing: the caller will send the same request again, and it is the same
-        call that a person has agreed to. Once for each such answer, and MAX_RENEWALS times in all."""
-        if permit.grant is not None and permit.access is not None:
-            self.authorizer.renew_for_retry(permit.access, permit.grant)
-
-    @contextmanager
-    def dispatch(self, permit: CallPermit) -> Iterator[Trace]:
-        """The request of the permit is sent within the block. What was found at `admit` must still hold; it is written
-        down before, and what became of it after.
-
-        Raises:
-            StaleApproval: it does not.
-            AuditUnavailable: it cannot be written down, so it does not go.
-        """
-        decision, grant = self._revalidate(permit)
-        record = self._audit_record(permit.exchange, permit.server, permit.kind, permit.target, decision, grant)
-        with self.decision_log.recording(record) as trace:
-            yield trace
-
-    def recheck(self, permit: CallPermit) -> None:
-        """Before what was dispatched is sent once more: what it is for must still be open.
-
-        Raises:
-            StaleApproval: it is not.
-        """
-        server, kind, name = permit.server, permit.kind, permit.target
-        if permit.epoch != self.policies.epoch and not self.definitions.is_visible(server, kind, name):
+    def _call_permit(self, exchange: Exchange, server: str, kind: Kind, name: str, admission: Admission) -> CallPermit:
+        if not self.policies.has_server(server):  # the configuration lost it while a person was asked
             raise stale_approval(server, kind.value, name)
-
-    def depends_on_definition(self, permit: CallPermit) -> bool:
-        """Whether the permit is good for one definition of its entry only: where it is pinned, or a person agreed."""
-        return permit.access is not None or self.policies.trust(permit.server) is not Trust.TRUSTED
+        meter, record = self.policies.meter(server), RequestRecord(self.decision_log)
+        return CallPermit(ISSUER, self, exchange, server, kind, name, admission, meter, record)
 
     def client_may_confirm(self, server: str, kind: Kind, name: str, caller: Caller) -> bool:
         """Whether the caller itself may be asked for consent before this is carried out."""
@@ -215,12 +322,13 @@ class Gate:
         exchange = Exchange(Request(0, TOOLS_CALL.name), params, Caller("a client without a name", None), NoClient())
         return self.authorizer.grants.find(self._access_request(exchange, server, kind, name, raw_arguments, decision))
 
-    def _revalidate(self, permit: CallPermit) -> tuple[RuleDecision, Grant | None]:
-        """By what the request may go now; a grant is spent with this."""
-        server, kind, name = permit.server, permit.kind, permit.target
-        if permit.epoch != self.policies.epoch:
+    def _revalidate(self, permit: _EntryPermit) -> AuditRecord:
+        """Judge by what the request may go now, and spend its grant if it takes one: the record of that."""
+        exchange, server, kind, name = permit.exchange, permit.server, permit.kind, permit.target
+        admission = permit.admission
+        if admission.epoch != self.policies.epoch:
             known = self.policies.has_server(server)
-            decision = self._evaluate(server, kind, name, _raw_arguments(permit.exchange)) if known else None
+            decision = self._evaluate(server, kind, name, _raw_arguments(exchange)) if known else None
             if (
                 decision is None
                 or decision.verdict is Verdict.DENY
@@ -228,26 +336,18 @@ class Gate:
             ):
                 raise stale_approval(server, kind.value, name)
             if decision.verdict is Verdict.ALLOW:
-                return decision, None
-            if permit.access is None or decision.rule != permit.decision.rule:
+                return self._audit_record(exchange, server, kind, name, decision)
+            if admission.access is None or decision.rule != admission.decision.rule:
                 raise stale_approval(server, kind.value, name)
-        if permit.access is not None:
-            self.authorizer.spend(permit.access, permit.grant)
-        return permit.decision, permit.grant
+        if admission.access is not None:
+            self.authorizer.spend(admission.access, admission.grant)
+        return self._audit_record(exchange, server, kind, name, admission.decision, admission.grant)
 
     def _evaluate(self, server: str, kind: Kind, name: str, raw_arguments: Raw) -> RuleDecision:
         rules = self.policies.rules(server)
         if not rules.reads_arguments(kind):
             return rules.evaluate(kind, name)
         return rules.evaluate(kind, name, decode_arguments(raw_arguments))
-
-    def _deny_arguments(self, exchange: Exchange, server: str, kind: Kind, name: str, decision: RuleDecision) -> None:
-        if decision.conditional:
-            self.decision_log.record_denied(self._audit_record(exchange, server, kind, name, decision))
-            text = (
-                f"this call of the {kind.value} {visible(name)[:200]} of {server} is not allowed with these arguments"
-            )
-            raise Forbidden(server, text)
 
     def _access_request(
         self, exchange: Exchange, server: str, kind: Kind, name: str, raw_arguments: Raw, decision: RuleDecision

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import final
 
 from msgspec import Raw
 
@@ -20,10 +21,10 @@ from host.jsonrpc.raw import encode, encode_object, items, members, string, valu
 from host.policy.authorizer import Authorizer, digest_of
 from host.policy.conditions import decode_arguments
 from host.policy.confirmations import ConfirmationContext
-from host.policy.decision_log import AuditRecord, DecisionLog, Trace
+from host.policy.decision_log import AuditRecord, DecisionLog, RequestRecord
 from host.policy.definitions import Definitions
-from host.policy.grants import AccessRequest
-from host.policy.permits import ISSUER, ServerRequestPermit
+from host.policy.grants import AccessRequest, Grant
+from host.policy.permits import ISSUER, Permit
 from host.policy.policies import Policies
 from host.policy.rules import RuleDecision
 from host.policy.server_request_checks import MAX_TEXT, check_server_request
@@ -36,6 +37,20 @@ MAX_TOKENS = 10**9
 MAX_ROOTS = 1_000
 """Roots of a client that are judged one by one."""
 NOT_ALLOWED_MESSAGE = "the configuration does not let it ask for this"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerRequestPermit(Permit):
+    """Proof that this request of a server may be put to this client."""
+
+    server: str
+    request: ServerRequest
+    raw_arguments: Raw
+    caller: Caller
+    decision: RuleDecision
+    access: AccessRequest | None = None
+    grant: Grant | None = None
 
 
 class ServerRequests:
@@ -132,7 +147,7 @@ class ServerRequests:
         return ConfirmationContext(self._policies.title(server), self._policies.trust(server), bytes(raw_arguments))
 
     @contextmanager
-    def dispatch(self, permit: ServerRequestPermit) -> Iterator[Trace]:
+    def dispatch(self, permit: ServerRequestPermit) -> Iterator[RequestRecord]:
         """The question of the permit goes to the client within the block; see `dispatch`."""
         server, request = permit.server, permit.request
         if permit.access is not None:
@@ -141,8 +156,8 @@ class ServerRequests:
         record = AuditRecord(
             server, word, word, "", permit.caller, permit.raw_arguments, permit.decision, "", launch, permit.grant
         )
-        with self._decision_log.recording(record) as trace:
-            yield trace
+        with self._decision_log.recording(record) as request_record:
+            yield request_record
 
     async def filter_roots(self, server: str, answer: Raw, caller: Caller) -> Raw:
         """A client's answer to a question for its roots, with those that the server may be told.
@@ -193,8 +208,8 @@ class ServerRequests:
             grant = await self._authorizer.authorize(access, self._context(server, raw_arguments), None)
             with self.dispatch(
                 ServerRequestPermit(ISSUER, server, ServerRequest.ROOTS, raw_arguments, caller, decision, access, grant)
-            ) as trace:
-                trace.outcome = "told"
+            ) as record:
+                record.end("told")
         except ColonnadeError:
             return False
         return True

@@ -14,8 +14,8 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.catalog import Catalog, Definition, FreshnessHint, ServerEntries, param_headers_in
-from host.journal import EntryOmitted, Journal, excerpt
+from host.catalog import Definition, FreshnessHint, ServerEntries, param_headers_in
+from host.journal import EntryOmitted, excerpt
 from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode, members, one_line, pick, string
 from host.jsonrpc.readable import why_unreadable
@@ -23,7 +23,6 @@ from host.jsonrpc.strict import has_more_tokens, is_heavy
 from host.memory import Holding, OverBudget, Use, server_owner
 from host.outstanding import BrokenAnswer, PeerError
 from host.policy.definitions import PreparedListing
-from host.policy.gate import Gate
 from host.protocol.methods import LIST_METHODS, Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness, freshness_of
 from host.protocol.tasks import Support, task_support
@@ -31,6 +30,7 @@ from host.slices import Steps, in_worker
 from host.upstream.backoff import Pace
 from host.upstream.client import Client
 from host.upstream.results import split_page
+from host.upstream.runtime import Runtime
 from host.wire.link import LinkLost
 from host.worker import run_in_worker
 
@@ -53,13 +53,13 @@ class CatalogSync:
     """Keeps the lists of one connected server in the catalog, as the gate lets them be seen. `pace` is that of all
     connections of the server."""
 
-    def __init__(self, client: Client, catalog: Catalog, gate: Gate, journal: Journal, pace: Pace) -> None:
+    def __init__(self, client: Client, runtime: Runtime, pace: Pace) -> None:
         self._client = client
-        self._gate = gate
+        self._gate = runtime.gate
         self._server = client.server
         self._negotiated = client.negotiated
-        self._catalog = catalog
-        self._journal = journal
+        self._catalog = runtime.catalog
+        self._journal = runtime.journal
         self._marked: set[Kind] = set()
         self._failed: set[Kind] = set()
         self._reads_started, self._reads_finished = Counter[Kind](), Counter[Kind]()

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,20 +32,19 @@ from host.jsonrpc.messages import (
     Id,
     Notification,
 )
-from host.jsonrpc.raw import encode, encode_object, is_object, members, string, value
+from host.jsonrpc.raw import encode, encode_object, is_object, members, value
 from host.jsonrpc.readable import why_unreadable_result
 from host.memory import HoldingFactory, OverBudget
 from host.outstanding import AnswerTooLong, BrokenAnswer, PeerError
 from host.peer import Peer
-from host.policy.gate import Gate
-from host.policy.permits import CallPermit
+from host.policy.gate import CallPermit, Gate
 from host.protocol.abilities import ALL_ABILITIES, Abilities
 from host.protocol.handshake import client_capabilities
 from host.protocol.meta import PROGRESS_TOKEN, prepare_for_next_hop, progress_token
 from host.protocol.methods import PROGRESS, TOOLS_CALL, Kind, with_target
 from host.protocol.mrtr import RETRIABLE_METHODS, with_retry
 from host.protocol.negotiated import NegotiatedServer
-from host.protocol.param_headers import ParamHeader, headers_for
+from host.protocol.param_headers import headers_for
 from host.protocol.server_requests import URL_REQUIRED, adapt_url_elicitations
 from host.protocol.stateless import (
     COMPLETE,
@@ -187,13 +186,13 @@ class Client:
             ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable: what became of it; see host/errors.py.
             MissingAbility: the server had to ask what this caller, who can be told so, declares no capability for.
             InvalidParams: the progress token or `_meta` is of the wrong type.
-            StaleApproval, AuditUnavailable: it may not be sent any more; see `Gate.dispatch`.
+            StaleApproval, AuditUnavailable: it may not be sent any more; see `CallPermit.dispatch`.
         """
         exchange = permit.exchange
         params = with_target(exchange.request.method, exchange.params, permit.target)
         token = progress_token(params)
         started = trio.current_time()
-        if self._gate.depends_on_definition(permit):
+        if permit.depends_on_definition:
             with trio.move_on_after(self._timeout) as waiting:
                 await self._lists.wait_until_read(DEFINED_BY[permit.kind])
             if waiting.cancelled_caught:
@@ -203,33 +202,28 @@ class Client:
         upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout))
         self._call_count += 1
         try:
-            with self._gate.dispatch(permit) as trace:
-                with upstream_call.deadline.scope:
-                    answer = await self._call_with_progress(permit, params, upstream_call, token)
-                    trace.size = len(answer.result) if isinstance(answer, Answered) else 0
-                    return answer
-                raise timed_out(self.server, trio.current_time() - started)
+            with upstream_call.deadline.scope, self._relaying_progress(token, upstream_call) as upstream_token:
+                if self.negotiated.revision.stateless:
+                    return await self._call_stateless(permit, params, upstream_call, upstream_token)
+                return await self._call_handshake(permit, params, upstream_call, upstream_token)
+            raise timed_out(self.server, trio.current_time() - started)
         finally:
             self._call_count -= 1
             self._call_ended.unpark_all()
             await upstream_call.close()
 
-    async def _call_with_progress(
-        self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
-    ) -> Answer:
-        """The answer of the server, with its progress for whoever gave a token for it."""
+    @contextmanager
+    def _relaying_progress(self, token: Id | None, upstream_call: UpstreamCall) -> Iterator[Id | None]:
+        """The token for this hop, under which the server's progress goes to the caller within the block; None if the
+        caller gave none, and so wants none."""
         if token is None:
-            return await self._run_rounds(permit, params, upstream_call, None)
-        relay = _ProgressRelay(
-            token,
-            upstream_call.exchange.client,
-            upstream_call.deadline,
-            partial(self._gate.policies.sanitize, self.server),
-        )
+            yield None
+            return
+        client, sanitize = upstream_call.exchange.client, partial(self._gate.policies.sanitize, self.server)
+        relay = _ProgressRelay(token, client, upstream_call.deadline, sanitize)
         with self.peer.progress_token(relay.report) as upstream_token:
-            answer = await self._run_rounds(permit, params, upstream_call, upstream_token)
+            yield upstream_token
         relay.flush()
-        return answer
 
     async def internal_request(self, method: str, params: Raw | None, subject: UpstreamCall | None = None) -> Raw:
         """Ask for something on no client's behalf: the result as it came.
@@ -241,47 +235,73 @@ class Client:
             self.peer, self.negotiated.revision, self._capabilities, method, params, subject=subject
         )
 
-    async def _run_rounds(
+    async def _call_handshake(
+        self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
+    ) -> Answered:
+        """The answer of a handshake server."""
+        method = permit.exchange.request.method
+        prepare_for_next_hop(params, token)
+        params = with_retry(params, None, None)  # what only stateless revisions know is not for this server
+        permit.dispatch()
+        if method == TOOLS_CALL.name and self.negotiated.runs_tasks:
+            result = await self._request_with_task(permit, params, upstream_call)
+        else:
+            result = await self._request(method, params, upstream_call)
+        if upstream_call.missing_capabilities is not None and _is_error(result):
+            raise _missing_capability(self.server, upstream_call.missing_capabilities)
+        return Answered(result)
+
+    async def _request_with_task(self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall) -> Raw:
+        """The result of a tool that was dispatched, by way of a task where the tool needs one, or its caller takes
+        one."""
+        method, tool = permit.exchange.request.method, self._lists.tool(permit.target)
+        support = Support.FORBIDDEN if tool is None else tool.support
+        takes_task = upstream_call.exchange.on_task_created is not None
+        if not (support is Support.REQUIRED or (support is Support.OPTIONAL and takes_task)):
+            try:
+                return await self._request(method, params, upstream_call)
+            except ServerErrorResponse as refusal:
+                if refusal.code not in TASK_REQUIRED_CODES:
+                    raise
+            permit.redispatch()
+        result = await self._request(method, with_task(params, TASK_TTL), upstream_call)
+        if not is_created(result, extension=False):
+            return result
+        return await self._wait_for_task(
+            result, upstream_call, lambda method, params: self._request(method, params, upstream_call)
+        )
+
+    async def _call_stateless(
         self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
     ) -> Answer:
-        """The answer of the server, over all rounds that it takes."""
-        method = permit.exchange.request.method
-        if not self.negotiated.revision.stateless:
-            prepare_for_next_hop(params, token)
-            # What only stateless revisions know of is not for this server, whoever said it.
-            result = await self._request_with_task(method, with_retry(params, None, None), upstream_call)
-            if upstream_call.missing_capabilities is not None and _is_error(result):
-                raise _missing_capability(self.server, upstream_call.missing_capabilities)
-            return Answered(result)
-        exchange = upstream_call.exchange
-        capabilities = self._capabilities_for(
-            exchange.caller.abilities, tasks=self.negotiated.runs_tasks and method == TOOLS_CALL.name
-        )
-        stateless_params = with_envelope(
-            params, self.negotiated.revision, capabilities, level=exchange.level, client_version=VERSION, token=token
-        )
-        send = partial(self._send, permit, stateless_params, upstream_call)
-        driver = MrtrDriver(self.server, self._server_messages, upstream_call)
+        """The answer of a stateless server, over all rounds that it takes."""
+        exchange, method, revision = permit.exchange, permit.exchange.request.method, self.negotiated.revision
         # Whoever repeats requests goes through the rounds alone, and nothing is kept here in between.
         mrtr_round = exchange.round
-        result = (
-            await send(await self._filter_answers(mrtr_round, upstream_call), mrtr_round.state)
-            if mrtr_round is not None
-            else await send(None, None)
+        answers = None if mrtr_round is None else await self._filter_answers(mrtr_round, upstream_call)
+        state = None if mrtr_round is None else mrtr_round.state
+        may_be_task = self.negotiated.runs_tasks and method == TOOLS_CALL.name
+        capabilities = self._capabilities_for(exchange.caller.abilities, tasks=may_be_task)
+        stateless_params = with_envelope(
+            params, revision, capabilities, level=exchange.level, client_version=VERSION, token=token
         )
+        result = await self._send(permit, permit.dispatch, stateless_params, upstream_call, answers, state)
         kind = result_type_of(result)
         if kind == INPUT_REQUIRED and method in RETRIABLE_METHODS:
+            driver = MrtrDriver(self.server, self._server_messages, upstream_call)
             if mrtr_round is not None:
                 return await driver.relay(result)
-            result = await driver.drive(result, send)
+            resend = partial(self._send, permit, permit.redispatch, stateless_params, upstream_call)
+            result = await driver.drive(result, resend)
             kind = result_type_of(result)
             mrtr_round = MrtrRound(self.server)  # as if the caller had gone through them
-        if kind == TASK and method == TOOLS_CALL.name and self.negotiated.runs_tasks:
-            return Answered(
-                await self._wait_for_task(
-                    result, upstream_call, partial(self._send_for_task, upstream_call, capabilities)
-                )
-            )
+        if kind == TASK and may_be_task:
+
+            def send(method: str, params: dict[str, Raw]) -> Awaitable[Raw]:
+                params = with_envelope(params, revision, capabilities, level=None, client_version=VERSION, token=None)
+                return self._request(method, params, upstream_call, tuple(headers_for(method, params, revision, ())))
+
+            return Answered(await self._wait_for_task(result, upstream_call, send))
         if kind != COMPLETE:
             raise ProtocolViolation(self.server, f"{self.server} sent a result of a type that has no place here")
         return Answered(strip_hop_fields(result), STALE if _is_retried(mrtr_round) else freshness_of(result))
@@ -299,27 +319,6 @@ class Client:
                 )
         return answers
 
-    async def _request_with_task(self, method: str, params: dict[str, Raw], upstream_call: UpstreamCall) -> Raw:
-        """The result from a handshake server, by way of a task where its tool needs one, or its caller takes one."""
-        runs_tasks = method == TOOLS_CALL.name and self.negotiated.runs_tasks
-        if runs_tasks:
-            tool = self._lists.tool(_tool_name(params))
-            support = Support.FORBIDDEN if tool is None else tool.support
-            wanted = support is Support.REQUIRED or (
-                support is Support.OPTIONAL and upstream_call.exchange.on_task_created is not None
-            )
-            if not wanted:
-                try:
-                    return await self._request(method, params, upstream_call)
-                except ServerErrorResponse as refusal:
-                    if refusal.code not in TASK_REQUIRED_CODES:
-                        raise
-            params = with_task(params, TASK_TTL)
-        result = await self._request(method, params, upstream_call)
-        if not runs_tasks or not is_created(result, extension=False):
-            return result
-        return await self._wait_for_task(result, upstream_call, partial(self._request_for_task, upstream_call))
-
     async def _wait_for_task(self, created: Raw, upstream_call: UpstreamCall, send: SendTaskRequest) -> Raw:
         negotiated = self.negotiated
         extension, cancels = negotiated.revision.stateless, negotiated.cancels_tasks
@@ -328,47 +327,36 @@ class Client:
         )
         return await task_call.wait_for_result(created)
 
-    async def _request_for_task(self, upstream_call: UpstreamCall, method: str, params: dict[str, Raw]) -> Raw:
-        return await self._request(method, params, upstream_call)
-
-    async def _send_for_task(
-        self, upstream_call: UpstreamCall, capabilities: Mapping[str, object], method: str, params: dict[str, Raw]
-    ) -> Raw:
-        stateless_params = with_envelope(
-            params, self.negotiated.revision, capabilities, level=None, client_version=VERSION, token=None
-        )
-        return await self._request(method, stateless_params, upstream_call, self._headers(method, stateless_params))
-
     async def _send(
         self,
         permit: CallPermit,
+        dispatch: Callable[[], None],
         params: dict[str, Raw],
         upstream_call: UpstreamCall,
         answers: Mapping[str, Raw] | None,
         state: str | None,
     ) -> Raw:
-        """One round with a stateless server. It may say that a header is wrong: then our list of its tools is old."""
+        """One round with a stateless server, which `dispatch` of the permit lets go. The server may say that a header
+        is wrong: then our list of its tools is old."""
         method = permit.exchange.request.method
-        self._gate.recheck(permit)
         params = with_retry(params, answers, state)
+        dispatch()
         try:
-            return await self._request(method, params, upstream_call, self._headers(method, params))
+            return await self._request(method, params, upstream_call, self._headers(permit, params))
         except ServerErrorResponse as refusal:
             if refusal.code == INVALID_PARAMS:  # it does not know what it is asked for: our list of it may be old
                 self._lists.mark_tools_changed()
             if refusal.code != HeaderMismatch.code or method != TOOLS_CALL.name:
                 raise
         await self._lists.reread_tools()
-        self._gate.recheck(permit)
-        return await self._request(method, params, upstream_call, self._headers(method, params))
+        permit.redispatch()
+        return await self._request(method, params, upstream_call, self._headers(permit, params))
 
-    def _headers(self, method: str, params: Mapping[str, Raw]) -> tuple[tuple[str, str], ...]:
-        param_headers = self._param_headers(params) if method == TOOLS_CALL.name else ()
-        return tuple(headers_for(method, params, self.negotiated.revision, param_headers))
-
-    def _param_headers(self, params: Mapping[str, Raw]) -> tuple[ParamHeader, ...]:
-        tool = self._lists.tool(_tool_name(params))
-        return () if tool is None else tool.param_headers or ()
+    def _headers(self, permit: CallPermit, params: Mapping[str, Raw]) -> tuple[tuple[str, str], ...]:
+        """The headers of a request that is sent now, by the definition as it is now."""
+        tool = self._lists.tool(permit.target) if permit.kind is Kind.TOOL else None
+        param_headers = () if tool is None else tool.param_headers or ()
+        return tuple(headers_for(permit.exchange.request.method, params, self.negotiated.revision, param_headers))
 
     def _capabilities_for(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
         """What the server is told that a caller with these abilities can be asked. That a call may become a task is
@@ -490,10 +478,6 @@ def _is_retried(mrtr_round: MrtrRound | None) -> bool:
     return mrtr_round is not None and (
         mrtr_round.server is not None or mrtr_round.answers is not None or mrtr_round.state is not None
     )
-
-
-def _tool_name(params: Mapping[str, Raw]) -> str:
-    return string(params["name"])
 
 
 class _ProgressRelay:

@@ -19,9 +19,8 @@ import trio
 from config import Isolation, ServerSpec
 from host.errors import TooManyResources, Unavailable
 from host.exchange import Caller, Exchange
-from host.journal import InstanceFailed, InternalError, Journal
+from host.journal import InstanceFailed, InternalError
 from host.policy.fingerprint import launch_of
-from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import Kind
 from host.slices import Steps, complete
@@ -29,9 +28,9 @@ from host.upstream.backoff import MAX_STARTS, WINDOW, Restarts
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client, ServerLists
 from host.upstream.connection import CONNECT_FAILURES, UpstreamLease, failure_reason, follow_changes, open_client
-from host.upstream.log_levels import LogLevels
 from host.upstream.negotiate import Dialect
 from host.upstream.resource_watches import ResourceWatches
+from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
 from host.wire.link import Link, LinkLost
 
@@ -80,19 +79,15 @@ class Instances:
         open_link: Callable[[Dialect], AbstractAsyncContextManager[Link]],
         dialect: Callable[[], Dialect],
         lists: ServerLists,
-        gate: Gate,
-        log_levels: LogLevels,
-        journal: Journal,
+        runtime: Runtime,
         nursery: trio.Nursery,
     ) -> None:
         self.spec = spec
         self._open_link = open_link
         self._dialect = dialect
         self._lists = lists
-        self._gate = gate
-        self._is_visible = partial(gate.definitions.is_visible, spec.id, Kind.RESOURCE)
-        self._log_levels = log_levels
-        self._journal = journal
+        self._runtime = runtime
+        self._is_visible = partial(runtime.gate.definitions.is_visible, spec.id, Kind.RESOURCE)
         self._nursery = nursery
         self._by_key: dict[Hashable, _Instance] = {}
         """By `Caller.instance_key`; those of one call, which have no key, are not in it."""
@@ -220,7 +215,7 @@ class Instances:
             raise Unavailable(self.spec.id, text)
         if len(self._live) >= self.spec.max_instances:
             text = f"{self.spec.id} serves as many clients of its own as it may (max_instances: {len(self._live)})"
-            self._journal.note(InstanceFailed(self.spec.id, "one more is wanted than max_instances allows"))
+            self._runtime.journal.note(InstanceFailed(self.spec.id, "one more is wanted than max_instances allows"))
             raise TooManyResources(self.spec.id, f"{text}; try again later")
         if record.restarts.failures >= MAX_STARTS:  # one attempt shows whether it works again
             record.blocked_until = now + WINDOW
@@ -265,12 +260,12 @@ class Instances:
         except* CONNECT_FAILURES as group:
             reason = failure_reason(self.spec, group)
         except* Exception as group:  # noqa: BLE001 - our own mistakes, too, stay with the one instance
-            self._journal.note(InternalError(self.spec.id, group))
+            self._runtime.journal.note(InternalError(self.spec.id, group))
             reason = "of an internal error"
         if not instance.restart_delay:  # it was not lost while it was connected
             instance.restart_delay = self._on_failure(instance.caller, 0.0 if instance.attempted.is_set() else None)
         self._mark_lost(instance, reason)
-        self._journal.note(InstanceFailed(self.spec.id, reason))
+        self._runtime.journal.note(InstanceFailed(self.spec.id, reason))
         return instance.restart_delay
 
     def _on_failure(self, caller: Caller, ready_for: float | None, *, misused: bool = False) -> float:
@@ -292,13 +287,13 @@ class Instances:
         server_messages = ServerMessages(
             spec.id,
             spec.title or spec.id,
-            self._gate,
-            self._journal,
+            self._runtime.gate,
+            self._runtime.journal,
             owner=lambda: caller,
             on_resource_updated=instance.watches.on_updated,
         )
         server_messages.waiting_calls = instance.waiting_calls
-        if not await complete(self._gate.definitions.observe_launch(spec.id, launch_of(spec))):
+        if not await complete(self._runtime.gate.definitions.observe_launch(spec.id, launch_of(spec))):
             raise LinkLost(
                 "its command stands for another program than the one that was approved (colonnade definitions)"
             )
@@ -307,7 +302,7 @@ class Instances:
             spec,
             self._open_link(dialect),
             server_messages,
-            self._gate,
+            self._runtime.gate,
             dialect,
             self._lists,
             # A stateless client declares what it can with each request: another may declare more.
@@ -318,7 +313,7 @@ class Instances:
         with trio.fail_after(spec.start_timeout) as startup:
             async with opening as client, trio.open_nursery() as nursery:
                 startup.deadline = float("inf")
-                follow_changes(nursery, client, server_messages, self._log_levels, instance.watches, caller)
+                follow_changes(nursery, client, server_messages, self._runtime.log_levels, instance.watches, caller)
                 instance.client = client
                 instance.attempted.set()
                 self._failures.clear()

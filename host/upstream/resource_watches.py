@@ -19,7 +19,7 @@ from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode
 from host.outstanding import BrokenAnswer, PeerError
 from host.peer import Peer
-from host.policy.permits import CallPermit
+from host.policy.gate import WatchPermit
 from host.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
 from host.slices import Steps
 from host.upstream.call import CallDeadline, UpstreamCall, internal_call
@@ -54,12 +54,13 @@ class _SubscribeOutcome:
 class _Watcher:
     """One caller at one URI. It stays while a request of its for that is under way, or once one was agreed to."""
 
-    __slots__ = ("agreed", "notify", "pending")
+    __slots__ = ("agreed", "notify", "pending", "permit")
 
-    def __init__(self) -> None:
+    def __init__(self, permit: WatchPermit, notify: NotifyWatcher) -> None:
         self.agreed = False
         self.pending = 0
-        self.notify: NotifyWatcher = _not_registered
+        self.permit = permit
+        self.notify = notify
 
 
 class ResourceWatches:
@@ -85,7 +86,7 @@ class ResourceWatches:
     def __len__(self) -> int:
         return len(self._watchers)
 
-    async def watch(self, permit: CallPermit, notify: NotifyWatcher) -> None:
+    async def watch(self, permit: WatchPermit, notify: NotifyWatcher) -> None:
         """Whoever has the permit hears of changes from now on, through `notify`. Returns once the server has agreed.
 
         Raises:
@@ -99,8 +100,8 @@ class ResourceWatches:
             self._watchers[uri] = {}
             self._lengths[len(uri)] += 1
         watchers = self._watchers[uri]
-        watcher = watchers.setdefault(caller, _Watcher())
-        watcher.notify = notify
+        watcher = watchers.setdefault(caller, _Watcher(permit, notify))
+        watcher.permit, watcher.notify = permit, notify
         watcher.pending += 1
         try:
             if uri in self._subscribed:
@@ -133,11 +134,13 @@ class ResourceWatches:
             self._mark_due(uri)
 
     def drop_hidden(self) -> Steps[None]:
-        """Have nobody watch what may not be known any more. Until then, nobody hears of it: see `on_updated`."""
+        """Judge every watch anew, and end those that would not be admitted now. Until then, nobody hears of what is
+        denied: see `on_updated`."""
         for uri in list(self._watchers):
             yield None
-            if not self._is_visible(uri):
-                for caller in list(self._watchers.get(uri, ())):
+            is_visible = self._is_visible(uri)
+            for caller, watcher in list(self._watchers.get(uri, {}).items()):
+                if not (is_visible and watcher.permit.holds()):
                     self.unwatch(uri, caller)
 
     def forget(self, caller: Caller) -> None:
@@ -156,7 +159,8 @@ class ResourceWatches:
             caller: watcher for each in watchers_above or self._watchers.values() for caller, watcher in each.items()
         }
         for watcher in affected.values():
-            watcher.notify(uri, notice)
+            if watcher.permit.holds():
+                watcher.notify(uri, notice)
 
     def _watchers_at_or_above(self, uri: str) -> list[dict[Caller, _Watcher]]:
         """The watchers of the URI and of everything that it may be part of, the longest first. Only beginnings that are
@@ -294,10 +298,6 @@ class ResourceWatches:
                 return as_upstream_error(self._server, problem)
             return None
         return timed_out(self._server, self._timeout)
-
-
-def _not_registered(uri: str, notice: dict[str, Raw]) -> None:
-    raise AssertionError("a watcher is told who hears of changes before anything else")
 
 
 def _is_at_separator(uri: str, length: int) -> bool:

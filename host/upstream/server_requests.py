@@ -379,8 +379,8 @@ class ServerMessages:
         """
         with self._gate.server_requests.dispatch(
             await self._gate.server_requests.admit(self._server, server_request, params, caller)
-        ) as trace:
-            trace.outcome = "handed on"
+        ) as record:
+            record.end("handed on")
 
     async def forward(
         self, call: UpstreamCall, server_request: ServerRequest, method: str, params: dict[str, Raw]

@@ -16,14 +16,12 @@ from functools import partial
 import trio
 
 from config import Protocol, ServerSpec, Trust
-from host.catalog import Catalog
 from host.errors import Unavailable, first_exception
 from host.exchange import Caller
-from host.journal import EntryOmitted, InternalError, Journal, ServerFailed, ServerReady, excerpt
+from host.journal import EntryOmitted, InternalError, ServerFailed, ServerReady, excerpt
 from host.jsonrpc.readable import LONE_SURROGATE
 from host.memory import Use, server_owner
 from host.policy.fingerprint import launch_of
-from host.policy.gate import Gate
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.negotiated import NegotiatedServer
@@ -39,9 +37,9 @@ from host.upstream.connection import (
     follow_changes,
     open_client,
 )
-from host.upstream.log_levels import LogLevels
 from host.upstream.negotiate import Dialect, HandshakeOnly, StatelessOnly
 from host.upstream.resource_watches import ResourceWatches
+from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
 from host.wire.link import LinkLost
 
@@ -92,10 +90,7 @@ class Upstream:
     def __init__(
         self,
         spec: ServerSpec,
-        catalog: Catalog,
-        gate: Gate,
-        log_levels: LogLevels,
-        journal: Journal,
+        runtime: Runtime,
         sole_caller: Callable[[], Caller | None],
         *,
         single_client: bool,
@@ -108,7 +103,7 @@ class Upstream:
         self.settled = trio.Event()
         self.state: State = Connecting(trio.current_time(), None)
         self.watches = ResourceWatches(
-            spec.id, spec.timeout, partial(gate.definitions.is_visible, spec.id, Kind.RESOURCE)
+            spec.id, spec.timeout, partial(runtime.gate.definitions.is_visible, spec.id, Kind.RESOURCE)
         )
         self.dialect = configured_dialect(spec)
         """How it is to be spoken to when it is connected next."""
@@ -116,10 +111,7 @@ class Upstream:
         """How it was spoken to when it was connected last."""
         self.negotiated: NegotiatedServer | None = None
         """What the server offered when it was connected last."""
-        self._catalog = catalog
-        self._gate = gate
-        self._log_levels = log_levels
-        self._journal = journal
+        self._runtime = runtime
         self._sole_caller = sole_caller
         self._single_client = single_client
         self._restarts = Restarts()
@@ -153,8 +145,8 @@ class Upstream:
     @property
     def server_lists(self) -> ServerLists:
         """What each client of this server knows of its lists."""
-        tool, mark_tools_changed = partial(self._catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
-        hold = partial(self._catalog.memory.hold, server_owner(self.spec.id), Use.MESSAGES, 0)
+        tool, mark_tools_changed = partial(self._runtime.catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
+        hold = partial(self._runtime.catalog.memory.hold, server_owner(self.spec.id), Use.MESSAGES, 0)
         return ServerLists(tool, mark_tools_changed, self._read_tools, self._wait_until_read, hold)
 
     async def _read_tools(self) -> None:
@@ -204,7 +196,7 @@ class Upstream:
                 if not retry_at_once:
                     self._mark_failed(why)
             except* Exception as group:  # noqa: BLE001 - one server's trouble, our own mistakes included, stays with it
-                self._journal.note(InternalError(self.spec.id, group))
+                self._runtime.journal.note(InternalError(self.spec.id, group))
                 self._mark_failed("of an internal error")
             if retry_at_once and self._restarts.may_start(trio.current_time()):
                 continue
@@ -224,11 +216,11 @@ class Upstream:
         self.settled.set()
         while not await self._may_launch():
             with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the former program may come back
-                await self._gate.definitions.wait_until_launchable(self.spec.id)
+                await self._runtime.gate.definitions.wait_until_launchable(self.spec.id)
         self.state = Connecting(trio.current_time(), None)
 
     async def _may_launch(self) -> bool:
-        return await complete(self._gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)))
+        return await complete(self._runtime.gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)))
 
     def _switch_dialect(self, problem: BaseException) -> bool:
         """Whether it failed in a way that says how it wants to be spoken to instead: then that is tried at once."""
@@ -260,10 +252,10 @@ class Upstream:
             delay = 0.0
         failed = self.state = Failed(now, why, now + delay)
         for kind in Kind:
-            self._catalog.expire_hint(self.spec.id, kind)
+            self._runtime.catalog.expire_hint(self.spec.id, kind)
         self._catalog_sync = None
         self.settled.set()
-        self._journal.note(ServerFailed(self.spec.id, why, delay))
+        self._runtime.journal.note(ServerFailed(self.spec.id, why, delay))
         return failed
 
     async def _connect(self, open_link: OpenLink) -> None:
@@ -272,17 +264,17 @@ class Upstream:
         server_messages = ServerMessages(
             self.spec.id,
             self.spec.title or self.spec.id,
-            self._gate,
-            self._journal,
+            self._runtime.gate,
+            self._runtime.journal,
             owner=self._sole_caller,
             on_resource_updated=self.watches.on_updated,
-            log_listeners=lambda: self._log_levels.callers(self.spec.id),
+            log_listeners=lambda: self._runtime.log_levels.callers(self.spec.id),
         )
         opening = open_client(
             self.spec,
             open_link(self.spec, http_sse=self.dialect.http_sse),
             server_messages,
-            self._gate,
+            self._runtime.gate,
             self.dialect,
             self.server_lists,
             ALL_ABILITIES,
@@ -297,10 +289,12 @@ class Upstream:
                 self.last_dialect, self._did_connect = self.dialect, True
                 if client.negotiated.unreadable:
                     text = f"its instructions are left out, since clients could not read them: {LONE_SURROGATE}"
-                    self._journal.note(EntryOmitted(self.spec.id, text, "instructions"))
-                observing = self._gate.definitions.observe_instructions(self.spec.id, client.negotiated.instructions)
-                await self._catalog.slices.run(observing)
-                catalog_sync = CatalogSync(client, self._catalog, self._gate, self._journal, self._pace)
+                    self._runtime.journal.note(EntryOmitted(self.spec.id, text, "instructions"))
+                observing = self._runtime.gate.definitions.observe_instructions(
+                    self.spec.id, client.negotiated.instructions
+                )
+                await self._runtime.catalog.slices.run(observing)
+                catalog_sync = CatalogSync(client, self._runtime, self._pace)
                 server_messages.on_lists_changed = catalog_sync.mark_changed
                 await catalog_sync.read_all()
                 if client.peer.ended.is_set():
@@ -309,7 +303,7 @@ class Upstream:
                 self._catalog_sync = catalog_sync
                 self.state = Ready(trio.current_time(), client)
                 self.settled.set()
-                self._journal.note(
+                self._runtime.journal.note(
                     ServerReady(
                         self.spec.id,
                         excerpt(client.negotiated.server),
@@ -319,14 +313,14 @@ class Upstream:
                 )
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(catalog_sync.run)
-                    follow_changes(nursery, client, server_messages, self._log_levels, self.watches, None)
+                    follow_changes(nursery, client, server_messages, self._runtime.log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # At once: to end what is left of a child may take seconds, and calls must not wait for that.
                     self._mark_failed(str(client.peer.lost), session_ended=client.peer.lost.ended_session)
                     raise client.peer.lost
 
     def _counts(self) -> str:
-        counted = ((kind, len(self._catalog.snapshot(kind).by_server.get(self.spec.id, ()))) for kind in Kind)
+        counted = ((kind, len(self._runtime.catalog.snapshot(kind).by_server.get(self.spec.id, ()))) for kind in Kind)
         return describe_counts(counted)
 
 

@@ -9,20 +9,17 @@ from functools import partial
 import trio
 
 from config import Isolation, ServerSpec
-from host.catalog import Catalog
 from host.errors import MethodNotFound, Unavailable
 from host.exchange import Caller, Exchange
-from host.journal import Journal
-from host.policy.gate import Gate
-from host.policy.permits import CallPermit
+from host.policy.gate import WatchPermit
 from host.protocol.methods import ROOTS_CHANGED
 from host.slices import Steps
 from host.upstream.client import Client
 from host.upstream.connection import OpenLink, UpstreamLease
 from host.upstream.instances import Instances
-from host.upstream.log_levels import LogLevels
 from host.upstream.negotiate import Dialect
 from host.upstream.resource_watches import NotifyWatcher
+from host.upstream.runtime import Runtime
 from host.upstream.supervisor import Disabled, Ready, Upstream
 from host.wire.link import Link, LinkLost
 
@@ -31,30 +28,25 @@ DRAIN_TIMEOUT = 10.0
 
 
 class Upstreams:
-    """The upstreams by id, in the order of the configuration; `log_levels` holds what callers want of their logs.
-    Within `start_grace` after the start first answers may wait for servers that are still starting."""
+    """The upstreams by id, in the order of the configuration. Within `start_grace` after the start first answers may
+    wait for servers that are still starting."""
 
     def __init__(
         self,
         servers: Mapping[str, ServerSpec],
         start_grace: float,
         open_link: OpenLink,
-        catalog: Catalog,
-        gate: Gate,
-        journal: Journal,
+        runtime: Runtime,
         nursery: trio.Nursery,
         *,
         single_client: bool,
     ) -> None:
         self._sole_caller: Caller | None = None
-        self.log_levels = LogLevels()
         self.by_id: Mapping[str, Upstream] = {}
         self.instances: Mapping[str, Instances] = {}
         self._grace_ends = trio.current_time() + start_grace
         self._open_link = open_link
-        self._catalog = catalog
-        self._gate = gate
-        self._journal = journal
+        self._runtime = runtime
         self._nursery = nursery
         self._single_client = single_client
         self._ending: dict[str, trio.Event] = {}
@@ -101,15 +93,7 @@ class Upstreams:
         self._nursery.start_soon(self._end, upstream, instances, former_ended, self._ending[id])
 
     def _make_upstream(self, spec: ServerSpec) -> Upstream:
-        upstream = Upstream(
-            spec,
-            self._catalog,
-            self._gate,
-            self.log_levels,
-            self._journal,
-            lambda: self._sole_caller,
-            single_client=self._single_client,
-        )
+        upstream = Upstream(spec, self._runtime, lambda: self._sole_caller, single_client=self._single_client)
         if spec.disabled:
             upstream.state = Disabled()
             upstream.settled.set()
@@ -121,9 +105,7 @@ class Upstreams:
             partial(_open_instance_link, self._open_link, upstream.spec),
             partial(_last_dialect, upstream),
             upstream.server_lists,
-            self._gate,
-            self.log_levels,
-            self._journal,
+            self._runtime,
             self._nursery,
         )
 
@@ -159,7 +141,9 @@ class Upstreams:
         return server in self.by_id
 
     def reevaluate(self, servers: Iterable[str]) -> None:
-        """Judge anew what is watched of these servers: they may show other entries than before."""
+        """Judge anew what is listed and watched of these servers: they may show other entries than before."""
+        servers = tuple(servers)
+        self._runtime.catalog.reevaluate(servers)
         self._due.update(dict.fromkeys(servers))
         self._wake.set()
 
@@ -170,7 +154,7 @@ class Upstreams:
             self._wake = trio.Event()
             while self._due:
                 server, _ = self._due.popitem()
-                await self._catalog.slices.run(self._reevaluate_server(server))
+                await self._runtime.catalog.slices.run(self._reevaluate_server(server))
 
     def _reevaluate_server(self, server: str) -> Steps[None]:
         if server in self.by_id:
@@ -209,7 +193,7 @@ class Upstreams:
         """
         _check_subscribable(self.ready_client(server))
 
-    async def watch(self, permit: CallPermit, notify: NotifyWatcher) -> None:
+    async def watch(self, permit: WatchPermit, notify: NotifyWatcher) -> None:
         """Whoever has the permit hears of changes to its resource, through `notify`, until it unwatches it or is gone.
         Where every call has an instance of its own, the one that lists is watched.
 
@@ -258,7 +242,7 @@ class Upstreams:
 
     def release(self, caller: Caller) -> None:
         """Nothing is told to this caller any more. What serves others of the same client goes on."""
-        self.log_levels.forget(caller)
+        self._runtime.log_levels.forget(caller)
         for upstream in self.by_id.values():
             upstream.watches.forget(caller)
         for instances in self.instances.values():
@@ -294,21 +278,18 @@ async def open_upstreams(
     servers: Mapping[str, ServerSpec],
     start_grace: float,
     open_link: OpenLink,
-    catalog: Catalog,
-    gate: Gate,
-    journal: Journal,
+    runtime: Runtime,
     *,
     single_client: bool = False,
 ) -> AsyncIterator[Upstreams]:
-    """Supervise the servers for the block, and keep the catalog as the gate lets it be seen. When it ends, all are
-    stopped, side by side, and gone when this returns. `single_client`: there will be one client only
+    """Supervise the servers for the block, and keep the catalog of the runtime as its gate lets it be seen. When it
+    ends, all are stopped, side by side, and gone when this returns. `single_client`: there will be one client only
     (`Upstreams.serve_only`)."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(catalog.run)
+        nursery.start_soon(runtime.catalog.run)
         try:
-            upstreams = Upstreams(
-                servers, start_grace, open_link, catalog, gate, journal, nursery, single_client=single_client
-            )
+            upstreams = Upstreams(servers, start_grace, open_link, runtime, nursery, single_client=single_client)
+            runtime.gate.definitions.on_visibility_changed = upstreams.reevaluate
             nursery.start_soon(upstreams.run)
             yield upstreams
         finally:

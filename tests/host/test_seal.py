@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import re
 import struct
+import time
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.seal import KEY_BYTES, PREFIX, InvalidSeal, Seal
+from host.seal import KEY_BYTES, PREFIX, InvalidSeal, Seal, derive_key
 
-SEAL = Seal(bytes(range(KEY_BYTES)))
+KEY = bytes(range(KEY_BYTES))
 NOW = 1000.0
 
 
-def close(content: bytes = b"content", seal: Seal = SEAL) -> str:
-    return seal.seal("state", b"alice", content, NOW + 60)
+def at(now: float, key: bytes = KEY) -> Seal:
+    """A seal whose clock stands at this time."""
+    return Seal(key, lambda: now)
 
 
-def refused(text: str, purpose: str = "state", bound: bytes = b"alice", now: float = NOW, seal: Seal = SEAL) -> None:
+def close(content: bytes = b"content", key: bytes = KEY) -> str:
+    return at(NOW, key).seal("state", b"alice", content, 60)
+
+
+def refused(text: str, purpose: str = "state", bound: bytes = b"alice", now: float = NOW, key: bytes = KEY) -> None:
     with pytest.raises(InvalidSeal):
-        seal.unseal(purpose, bound, text, now)
+        at(now, key).unseal(purpose, bound, text)
 
 
 @given(st.text(max_size=50), st.binary(max_size=100), st.binary(max_size=300), st.floats(allow_nan=False))
 def test_what_was_closed_opens_before_its_time(purpose: str, bound: bytes, content: bytes, until: float) -> None:
-    text = SEAL.seal(purpose, bound, content, until)
+    text = at(0.0).seal(purpose, bound, content, until)
     before = math.nextafter(until, -math.inf)
     if before < until:
-        assert SEAL.unseal(purpose, bound, text, before) == content
+        assert at(before).unseal(purpose, bound, text) == content
     for late in (until, math.inf):
         refused(text, purpose, bound, late)
 
@@ -47,7 +54,7 @@ def test_a_text_fits_into_a_header_and_a_url() -> None:
 
 def test_nothing_of_it_can_be_read_and_no_two_are_alike() -> None:
     """Neither the content, nor the purpose, nor what it is bound to (rule 80)."""
-    texts = {SEAL.seal("purpose", b"bound", b"content", NOW + 60) for _ in range(100)}
+    texts = {at(NOW).seal("purpose", b"bound", b"content", 60) for _ in range(100)}
     assert len(texts) == 100
     for text in texts:
         carried = base64.urlsafe_b64decode(text.removeprefix(PREFIX) + "==")
@@ -87,12 +94,10 @@ def test_a_cut_and_an_extended_text_are_refused(length: int) -> None:
 @pytest.mark.parametrize("length", range(3))
 def test_the_same_bytes_written_otherwise_are_refused(length: int) -> None:
     """With padding, in the other alphabet, with white space or foreign characters in between."""
-    seal = Seal(bytes(KEY_BYTES))
-    text = next(
-        each for each in (close(b"x" * (30 + length), seal) for _ in range(1000)) if "-" in each and "_" in each
-    )
+    key = bytes(KEY_BYTES)
+    text = next(each for each in (close(b"x" * (30 + length), key) for _ in range(1000)) if "-" in each and "_" in each)
     body = text.removeprefix(PREFIX)
-    assert seal.unseal("state", b"alice", text, NOW) == b"x" * (30 + length)
+    assert at(NOW, key).unseal("state", b"alice", text) == b"x" * (30 + length)
     for other in (
         body + ("=" * (-len(body) % 4) or "===="),
         body.replace("-", "+").replace("_", "/"),
@@ -104,9 +109,9 @@ def test_the_same_bytes_written_otherwise_are_refused(length: int) -> None:
         f"{body[:8]}é{body[8:]}",
         f"{body[:8]}\ud800{body[8:]}",
     ):
-        refused(PREFIX + other, seal=seal)
+        refused(PREFIX + other, key=key)
     for prefix in ("", "c1", "C1.", "c2.", "c1:", " c1."):
-        refused(prefix + body, seal=seal)
+        refused(prefix + body, key=key)
 
 
 def test_it_opens_for_nothing_and_nobody_else() -> None:
@@ -115,8 +120,8 @@ def test_it_opens_for_nothing_and_nobody_else() -> None:
     refused(text, purpose="cursor")
     refused(text, bound=b"bob")
     refused(text, bound=b"")
-    refused(text, seal=Seal())
-    assert SEAL.unseal("state", b"alice", text, NOW) == b"content"
+    refused(text, key=os.urandom(KEY_BYTES))
+    assert at(NOW).unseal("state", b"alice", text) == b"content"
 
 
 @pytest.mark.parametrize(("purpose", "bound"), [("statea", b"lice"), ("stat", b"ealice"), ("", b"statealice")])
@@ -137,30 +142,46 @@ def test_the_format_is_what_its_prefix_says() -> None:
         return PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     content = struct.pack(">d", NOW + 60) + b"x"
-    assert SEAL.unseal("state", b"alice", made(content, b"c1.\0\0\0\5statealice"), NOW) == b"x"
+    assert at(NOW).unseal("state", b"alice", made(content, b"c1.\0\0\0\5statealice")) == b"x"
     refused(made(content, b"c2.\0\0\0\5statealice"))
     refused(made(content[:7], b"c1.\0\0\0\5statealice"))
 
 
 def test_a_time_that_is_none_has_passed() -> None:
-    refused(SEAL.seal("state", b"alice", b"", math.nan))
+    refused(at(NOW).seal("state", b"alice", b"", math.nan))
     refused(close(), now=math.nan)
 
 
 def test_all_refusals_read_the_same() -> None:
     """They help nobody who tries."""
     said = set()
-    for text, now in ((close(), NOW + 60), (close(seal=Seal()), NOW), ("x", NOW), (PREFIX + "A", NOW), ("é", NOW)):
+    for text, now in (
+        (close(), NOW + 60),
+        (close(key=os.urandom(KEY_BYTES)), NOW),
+        ("x", NOW),
+        (PREFIX + "A", NOW),
+        ("é", NOW),
+    ):
         with pytest.raises(InvalidSeal) as caught:
-            SEAL.unseal("state", b"alice", text, now)
+            at(now).unseal("state", b"alice", text)
         said.add(str(caught.value))
         assert caught.value.__cause__ is None
     assert said == {"it is not valid, or not valid any more"}
 
 
-def test_each_seal_has_a_key_of_its_own_and_a_given_one_is_used() -> None:
-    key = bytes(range(1, KEY_BYTES + 1))
-    assert Seal(key).unseal("state", b"alice", close(seal=Seal(key)), NOW) == b"content"
-    refused(close(seal=Seal()), seal=Seal())
+def test_whoever_has_the_key_opens_it_later_by_the_time_of_the_world() -> None:
+    text = Seal(KEY).seal("state", b"alice", b"content", 60)
+    assert Seal(KEY).unseal("state", b"alice", text) == b"content"
+    assert at(time.time() + 30).unseal("state", b"alice", text) == b"content"
+    refused(text, now=time.time() + 61)
     with pytest.raises(ValueError):
         Seal(b"short")
+
+
+def test_one_secret_has_a_key_for_each_use() -> None:
+    keys = {derive_key(KEY, b"a"), derive_key(KEY, b"b"), derive_key(bytes(KEY_BYTES), b"a"), KEY}
+    assert (len(keys), {len(key) for key in keys}) == (4, {KEY_BYTES})
+    assert derive_key(KEY, b"a") in keys
+    for secret in (b"", b"short", bytes(KEY_BYTES + 1)):
+        with pytest.raises(ValueError, match="expected 32 bytes"):
+            derive_key(secret, b"a")

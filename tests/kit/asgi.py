@@ -255,16 +255,16 @@ async def open_stateless(world: World) -> AsyncIterator[Stateless]:
         open_parked_calls(on_crash, world.memory) as parked_calls,
         open_task_store(on_crash, world.memory) as hosted,
     ):
-        yield Stateless(world.router, world.journal, parked_calls, Tasks(world.router, hosted))
+        yield Stateless(world.router, world.journal, parked_calls, Tasks(world.router, hosted), world.seal)
 
 
 @asynccontextmanager
 async def open_http_app(
-    *servers: ScriptedServer, listen: Listen | None = None, status: bytes = b"{}"
+    *servers: ScriptedServer, listen: Listen | None = None, status: bytes = b"{}", key: bytes | None = None
 ) -> AsyncIterator[tuple[World, Connection]]:
-    """The HTTP face with scripted servers behind it, and a client of it."""
+    """The HTTP face with scripted servers behind it, and a client of it; for `key` see `open_world`."""
     async with trio.open_nursery() as nursery:
-        async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),))) as world:
+        async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),)), key=key) as world:
             await world.settled()
             stop = trio.Event()
             async with (

@@ -9,7 +9,8 @@ async with open_world(ScriptedServer("gh", tools=["slow"])) as world:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,12 @@ from host.memory import Budget
 from host.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.policy.confirmations import PendingConfirmation
-from host.policy.gate import Gate
 from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY
 from host.router import Router
+from host.seal import KEY_BYTES, Seal
 from host.slices import run_inline
+from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.link import Link, LinkLost, ReceivedMessage
 from tests.kit.gates import approve_all, auto_answering, open_gate
@@ -458,20 +460,19 @@ class World:
         self,
         servers: dict[str, ScriptedServer],
         upstreams: Upstreams,
-        catalog: Catalog,
-        gate: Gate,
+        runtime: Runtime,
         router: Router,
-        journal: Journal,
+        seal: Seal,
     ) -> None:
         self.servers = servers
         self.upstreams = upstreams
-        self.catalog = catalog
-        self.gate = gate
+        self.runtime = runtime
+        self.catalog, self.gate, self.journal = runtime.catalog, runtime.gate, runtime.journal
         self.router = router
-        self.journal = journal
-        self.memory = catalog.memory
+        self.seal = seal
+        self.memory = runtime.catalog.memory
         self.events: list[Event] = []
-        journal.subscribe(self.events.append)
+        runtime.journal.subscribe(self.events.append)
 
     async def client(
         self,
@@ -541,8 +542,10 @@ async def open_world(
     single_client: bool = False,
     ask: AskSpec | None = None,
     state: Path | None = None,
+    key: bytes | None = None,
 ) -> AsyncIterator[World]:
-    """`ask` says who answers questions of consent; `state` is where decisions are kept, for a world after this one."""
+    """`ask` says who answers questions of consent; `state` is where decisions are kept, and `key` what seals states,
+    for a world after this one."""
     run_workers_inline()
     journal = Journal()
     by_id = {server.id: server for server in servers}
@@ -559,13 +562,7 @@ async def open_world(
             lambda entry: journal.note(EntryOmitted(entry.server, entry.outward)),
             memory,
         )
-        async with open_upstreams(
-            specs, start_grace, open_link, catalog, gate, journal, single_client=single_client
-        ) as upstreams:
-
-            def on_visibility_changed(servers: Iterable[str]) -> None:
-                catalog.reevaluate(servers)
-                upstreams.reevaluate(servers)
-
-            gate.definitions.on_visibility_changed = on_visibility_changed
-            yield World(by_id, upstreams, catalog, gate, Router(catalog, gate, upstreams), journal)
+        runtime = Runtime(catalog, gate, journal)
+        async with open_upstreams(specs, start_grace, open_link, runtime, single_client=single_client) as upstreams:
+            seal = Seal(key or os.urandom(KEY_BYTES), trio.current_time)
+            yield World(by_id, upstreams, runtime, Router(runtime, upstreams, seal), seal)

@@ -535,9 +535,7 @@ class Machine:
             self.world, self.nursery = world, nursery
             world.gate.authorizer.grants._wall, world.gate.authorizer.grants._monotonic = self.now, self.now
             self.config = self._config()
-            self.office = HostAdmin(
-                lambda: self.config, world.upstreams, world.catalog, world.gate, world.journal, stdio=False
-            )
+            self.office = HostAdmin(lambda: self.config, world.runtime, world.upstreams, stdio=False)
             world.gate.decision_log.record_configuration("config", SOURCE)
             file = world.gate.decision_log._audit._file
             assert file is not None

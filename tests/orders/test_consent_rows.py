@@ -735,7 +735,7 @@ def _texts(value: object) -> list[str]:
 def office_of(world: World) -> HostAdmin:
     servers = {id: server.spec for id, server in world.servers.items()}
     config = Config(SOURCE, Listen(), 3.0, servers)
-    return HostAdmin(lambda: config, world.upstreams, world.catalog, world.gate, world.journal, stdio=False)
+    return HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
 
 
 # T19

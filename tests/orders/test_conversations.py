@@ -279,7 +279,7 @@ class Machine:
 
             self.lot: ParkedCalls = await stack.enter_async_context(open_parked_calls(crashed, world.memory))
             self.hosted: TaskStore = await stack.enter_async_context(open_task_store(crashed, world.memory))
-            stateless = Stateless(world.router, world.journal, self.lot, Tasks(world.router, self.hosted))
+            stateless = Stateless(world.router, world.journal, self.lot, Tasks(world.router, self.hosted), world.seal)
 
             async def face(listen: Listen) -> ASGIApp:
                 return await stack.enter_async_context(

@@ -35,7 +35,7 @@ def server(**more: Any) -> ScriptedServer:
 
 def office_of(world: World) -> HostAdmin:
     config = Config(SOURCE, Listen(), 3.0, {id: each.spec for id, each in world.servers.items()})
-    return HostAdmin(lambda: config, world.upstreams, world.catalog, world.gate, world.journal, stdio=False)
+    return HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
 
 
 class Opened:

@@ -24,6 +24,8 @@ from host.downstream.stateless import STATE_LIFETIME, SUPPORTED_METHODS
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
+from host.router import PAGE_SIZE
+from host.seal import KEY_BYTES
 from host.version import VERSION
 from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app
 from tests.kit.gates import kind
@@ -43,6 +45,7 @@ DESK = {"authorization": "Bearer desk-0123456789abcdef"}
 LAPTOP = {"authorization": "Bearer laptop-0123456789abcdef"}
 TOKENS = Listen(tokens={name: Secret(f"{name}-0123456789abcdef") for name in ("desk", "laptop")})
 INVALID = -32602
+KEY = bytes(range(KEY_BYTES))
 
 
 def retry(params: Mapping[str, Any], result: Mapping[str, Any], answer: object = YES, **more: Any) -> dict[str, Any]:
@@ -1048,6 +1051,57 @@ async def test_what_a_stateless_server_asks_is_handed_on_with_its_state_wrapped(
         assert second["arguments"] == CALL["arguments"]
         server.says(second["id"], {"resultType": "complete", **OK})
         assert (await ends(again))["content"] == OK["content"]
+
+
+async def test_a_stateless_servers_state_outlives_the_host(autojump_clock: MockClock) -> None:
+    """The server keeps nothing for it either, so its call goes on; with another key it does not (rule 80)."""
+    params: dict[str, Any] = {}
+    for at, key in enumerate((KEY, KEY, None)):
+        server = ScriptedServer("a", tools=["x"], revision=LATEST, trust=Trust.TRUSTED)
+        async with open_http_app(server, key=key) as (_, connection):
+            call = connection.start("tools/call", params or CALL, capabilities=FORMS)
+            if at == 2:
+                with pytest.raises(Refusal, match="send the request again from the beginning"):
+                    await ends(call)
+                continue
+            asked = await server.hears("tools/call")
+            if at == 1:
+                assert (asked["requestState"], asked["inputResponses"]) == ("theirs", {"ask": YES})
+            server.says(asked["id"], inputs(ask=("elicitation/create", FORM)))
+            params = retry(CALL, await ends(call))
+
+
+async def test_what_ended_with_the_host_is_refused_with_a_way_out(autojump_clock: MockClock) -> None:
+    """Calls that wait here, lists by the page, and what may be sent once and nobody knows whether it was (rule 80)."""
+
+    async def visit(_: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32042, "visit", Raw(json.dumps(PAGES).encode())))
+
+    tools = ["x", *(f"t{at}" for at in range(PAGE_SIZE))]
+    async with trio.open_nursery() as nursery:
+        asking, visiting = (
+            ScriptedServer("a", tools=tools),
+            ScriptedServer("b", tools=["x"], answers={"tools/call": visit}, trust=Trust.TRUSTED),
+        )
+        async with open_http_app(asking, visiting, key=KEY) as (_, connection):
+            listed = await connection.result("tools/list", {})
+            call = connection.start("tools/call", CALL, capabilities=FORMS)
+            await asking.hears("tools/call")
+            question = later(nursery, asking.asks, "elicitation/create", FORM)
+            parked = retry(CALL, await ends(call))
+            page = {"name": "b__x"}
+            wanted = await connection.another().result("tools/call", page, capabilities=ALL)
+            visited = retry(page, wanted, {"action": "accept"})
+            nursery.cancel_scope.cancel()
+    assert not question.done
+    servers = [ScriptedServer(id, tools=tools) for id in ("a", "b")]
+    async with open_http_app(*servers, key=KEY) as (_, connection):
+        for params in (parked, visited):
+            with pytest.raises(Refusal, match="send the request again from the beginning"):
+                await connection.another().result("tools/call", params, capabilities=ALL)
+        with pytest.raises(Refusal, match="list again from the start"):
+            await connection.result("tools/list", {"cursor": listed["nextCursor"]})
+        assert [server.asked.count("tools/call") for server in servers] == [0, 0]
 
 
 async def test_a_server_without_a_state_gets_none_back(autojump_clock: MockClock) -> None:

@@ -23,12 +23,11 @@ from config import (
 )
 from config.interpolate import Secret
 from host.errors import StaleApproval, Unconfirmed
-from host.exchange import Caller, Exchange, MrtrRound, NoClient
+from host.exchange import Answered, Caller, Exchange, InputRequired, MrtrRound, NoClient
 from host.jsonrpc.messages import Request
-from host.jsonrpc.raw import encode
+from host.jsonrpc.raw import EMPTY_OBJECT, encode
 from host.policy.confirmations import ConfirmationAnswer, PendingConfirmation
-from host.policy.gate import Gate
-from host.policy.permits import CallPermit
+from host.policy.gate import CallPermit, Gate
 from host.protocol.methods import Kind
 from tests.kit.gates import auto_answering, kind, observe, open_gate
 
@@ -76,6 +75,17 @@ def with_server(id: str, **more: Any) -> dict[str, ServerSpec]:
     return {**SERVERS, id: replace(SERVERS[id], **more)}
 
 
+UNFINISHED = InputRequired("asking", {}, None)
+
+
+@contextmanager
+def dispatched(permit: CallPermit) -> Iterator[None]:
+    """The request of the permit is sent and answered within the block."""
+    permit.dispatch()
+    yield
+    permit.accept(Answered(EMPTY_OBJECT))
+
+
 async def asked_about(
     opened: Gate,
     server: str,
@@ -99,7 +109,7 @@ async def passes(opened: Gate, name: str, exchange: Exchange) -> bool:
     try:
         permit = await opened.admit(exchange, "asking", Kind.TOOL, name)
         assert permit is not None
-        with opened.dispatch(permit):
+        with dispatched(permit):
             return True
     except (Unconfirmed, StaleApproval):
         return False

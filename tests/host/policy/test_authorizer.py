@@ -19,9 +19,8 @@ from host.exchange import Caller, MrtrRound
 from host.policy.authorizer import MAX_RENEWALS
 from host.policy.confirmations import MAX_CONFIRMABLE_BYTES, ConfirmationAnswer
 from host.policy.fingerprint import Launch
-from host.policy.gate import Gate
+from host.policy.gate import CallPermit, Gate
 from host.policy.grants import Scope
-from host.policy.permits import CallPermit
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import Kind
 from host.slices import run_inline
@@ -31,10 +30,12 @@ from .servers import (
     DESK,
     OTHER_SESSION,
     OTHER_TOKEN,
+    UNFINISHED,
     URI,
     asked_about,
     asked_quietly,
     call,
+    dispatched,
     gate,
     offers,
     padded,
@@ -60,7 +61,7 @@ async def test_with_nobody_there_it_is_refused_and_stays_to_be_answered_for_the_
                 await opened.admit(other, "asking", Kind.TOOL, "create_x")
         permit = await opened.admit(call({"n": 1}), "asking", Kind.TOOL, "create_x")
         assert permit is not None
-        with opened.dispatch(permit):
+        with dispatched(permit):
             pass
         with pytest.raises(Unconfirmed):
             await opened.admit(call({"n": 1}), "asking", Kind.TOOL, "create_x")
@@ -90,7 +91,7 @@ async def test_an_answer_holds_for_whom_it_was_given_and_no_further(
         offers(opened, "asking", "create_x", "create_y")
         permit, _ = await asked_about(opened, "asking", "create_x", call({"n": 1}), answer)
         assert permit is not None
-        with opened.dispatch(permit):
+        with dispatched(permit):
             pass
         for caller, expected in ((DESK, same), (OTHER_SESSION, session), (OTHER_TOKEN, token)):
             assert await passes(opened, "create_x", call({"n": 1}, caller)) is expected
@@ -107,7 +108,7 @@ async def test_what_is_allowed_for_a_session_ends_with_it() -> None:
         assert await passes(opened, "create_x", call())
         opened.forget(DESK)
         assert not await passes(opened, "create_x", call())
-        with pytest.raises(StaleApproval), opened.dispatch(permit):
+        with pytest.raises(StaleApproval), dispatched(permit):
             pass
 
 
@@ -136,13 +137,13 @@ async def test_two_calls_never_have_the_same_consent_for_one() -> None:
         assert first is not None
         with pytest.raises(Unconfirmed):
             await opened.admit(call(), "asking", Kind.TOOL, "create_x")
-        opened.release(first)
+        first.release()
         second = await opened.admit(call(), "asking", Kind.TOOL, "create_x")
         assert second is not None
-        with opened.dispatch(second):
+        with dispatched(second):
             pass
         for spent in (first, second):
-            with pytest.raises(StaleApproval), opened.dispatch(spent):
+            with pytest.raises(StaleApproval), dispatched(spent):
                 pass
 
 
@@ -152,9 +153,9 @@ async def test_a_call_that_goes_on_is_not_asked_about_again() -> None:
     with gate() as opened:
         permit, _ = await asked_about(opened, "asking", "create_x", call({"n": 1}, at=MrtrRound()))
         assert permit is not None
-        with opened.dispatch(permit):
-            opened.renew_for_retry(permit)
-        opened.release(permit)
+        with dispatched(permit):
+            permit.renew_for_retry(UNFINISHED)
+        permit.release()
         assert not await passes(opened, "create_x", call({"n": 1}))
         assert not await passes(opened, "create_x", call({"n": 2}, at=at))
         assert not await passes(opened, "create_x", call({"n": 1}, at=MrtrRound("open", {}, "state")))
@@ -166,12 +167,12 @@ async def test_what_was_allowed_for_longer_needs_nothing_to_go_on() -> None:
     with gate() as opened:
         permit, _ = await asked_about(opened, "asking", "create_x", answer=ConfirmationAnswer.ALWAYS)
         assert permit is not None
-        opened.renew_for_retry(permit)
+        permit.renew_for_retry(UNFINISHED)
         assert [grant.scope for grant in opened.authorizer.grants.all()] == [Scope.ALWAYS]
         plain = await opened.admit(call(), "open", Kind.TOOL, "x")
         assert plain is not None
-        opened.renew_for_retry(plain)
-        opened.release(plain)
+        plain.renew_for_retry(UNFINISHED)
+        plain.release()
         assert len(opened.authorizer.grants.all()) == 1
 
 
@@ -188,7 +189,7 @@ async def test_what_follows_its_entry_is_not_asked_about() -> None:
         with auto_answering(opened, ConfirmationAnswer.ONCE):
             once = await opened.admit(call(), "asking", Kind.RESOURCE, URI)
         assert once is not None
-        opened.release(once)
+        once.release()
         with pytest.raises(Forbidden):
             opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
         run_inline(opened.authorizer.grants.revoke(opened.authorizer.grants.all()[0].id))
@@ -196,7 +197,7 @@ async def test_what_follows_its_entry_is_not_asked_about() -> None:
             await opened.admit(call(), "asking", Kind.RESOURCE, URI)
         permit = opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
         assert permit is not None
-        with opened.dispatch(permit):
+        with dispatched(permit):
             pass
 
 
@@ -287,14 +288,14 @@ async def test_a_call_that_was_agreed_to_once_goes_on_so_often_and_then_it_is_as
         permit, asked = await asked_about(opened, "asking", "create_x")
         assert permit is not None
         for _ in range(MAX_RENEWALS):
-            with opened.dispatch(permit):
+            with dispatched(permit):
                 pass
-            opened.renew_for_retry(permit)
+            permit.renew_for_retry(UNFINISHED)
             permit = await opened.admit(call(at=MrtrRound("asking")), "asking", Kind.TOOL, "create_x")
             assert permit is not None
-        with opened.dispatch(permit):
+        with dispatched(permit):
             pass
-        opened.renew_for_retry(permit)
+        permit.renew_for_retry(UNFINISHED)
         assert len(asked) == 1
         with pytest.raises(Unconfirmed):
             await opened.admit(call(at=MrtrRound("asking")), "asking", Kind.TOOL, "create_x")
@@ -353,5 +354,5 @@ async def test_long_arguments_need_a_grant_that_is_not_for_exact_ones() -> None:
         run_inline(opened.authorizer.grants.add(replace(grant, id="wide", digest=None)))
         permit = await opened.admit(long, "asking", Kind.TOOL, "create_issue")
         assert permit is not None
-        with opened.dispatch(permit):
+        with dispatched(permit):
             pass

@@ -87,10 +87,10 @@ def written() -> Iterator[Written]:
 
 
 async def test_a_decision_is_there_before_and_its_outcome_after(written: Written) -> None:
-    with written.ledger.recording(DEED) as trace:
+    with written.ledger.recording(DEED) as record:
         (decision,) = written.records()
         assert written.ledger.in_flight["gh"] == 1
-        trace.size = 12
+        record.end(size=12)
     assert written.ledger.in_flight["gh"] == 0
     decision, outcome = written.records()
     assert decision["kind"] == "decision"
@@ -277,8 +277,8 @@ def _summarised(ledger: DecisionLog, end: str) -> None:
 def _sent(ledger: DecisionLog, text: str) -> None:
     judgement = RuleDecision(Verdict.ASK, text, False)
     caller = Caller(text, None, text)
-    with ledger.recording(replace(DEED, name=text, method=text, caller=caller, decision=judgement)) as trace:
-        trace.outcome = text
+    with ledger.recording(replace(DEED, name=text, method=text, caller=caller, decision=judgement)) as record:
+        record.end(text)
 
 
 def _asked(ledger: DecisionLog, text: str) -> None:

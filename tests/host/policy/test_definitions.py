@@ -29,7 +29,7 @@ from host.protocol.methods import Kind
 from host.slices import run_inline
 from tests.kit.gates import approve_all, auto_answering, kind
 
-from .servers import SERVERS, STRICT, URI, asked_about, call, gate, offers, passes, spec, with_server
+from .servers import SERVERS, STRICT, URI, asked_about, call, dispatched, gate, offers, passes, spec, with_server
 
 
 async def test_nothing_of_an_untrusted_server_exists_before_a_person_approved_it_and_then_every_call_asks() -> None:
@@ -46,7 +46,7 @@ async def test_nothing_of_an_untrusted_server_exists_before_a_person_approved_it
         for _ in range(2):
             permit, asked = await asked_about(opened, "untrusted", "x")
             assert permit is not None
-            with opened.dispatch(permit):
+            with dispatched(permit):
                 assert [(matter.access.name, matter.access.rule) for matter in asked] == [("x", "trust: untrusted")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -20,18 +21,43 @@ from config import (
     Trust,
     Verdict,
 )
-from host.errors import AuditUnavailable, Forbidden, StaleApproval, Unconfirmed
-from host.exchange import Exchange, NoClient
+from host.errors import (
+    AuditUnavailable,
+    Forbidden,
+    ServerErrorResponse,
+    StaleApproval,
+    TimedOut,
+    Unconfirmed,
+    UnknownEntry,
+)
+from host.exchange import Answered, Exchange, NoClient
+from host.journal import Event, Journal, RequestCompleted
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.fingerprint import Launch
+from host.policy.gate import CallPermit
 from host.protocol.methods import TARGETED, Kind, Method
 from host.slices import run_inline
 from tests.kit.bodies import ARGUMENTS
-from tests.kit.gates import approve_all, auto_answering, kind
+from tests.kit.gates import approve_all, auto_answering, kind, open_gate
 
-from .servers import ACME, ASKING, DESK, EVIL, SERVERS, STRICT, asked_about, call, gate, offers, spec, with_server
+from .servers import (
+    ACME,
+    ASKING,
+    DESK,
+    EVIL,
+    SERVERS,
+    STRICT,
+    UNFINISHED,
+    asked_about,
+    call,
+    dispatched,
+    gate,
+    offers,
+    spec,
+    with_server,
+)
 
 
 async def test_a_permit_says_what_may_reach_what() -> None:
@@ -40,7 +66,7 @@ async def test_a_permit_says_what_may_reach_what() -> None:
         permit = await opened.admit(exchange, "strict", Kind.TOOL, "get_issue")
     assert permit is not None
     assert (permit.exchange, permit.server, permit.kind, permit.target) == (exchange, "strict", Kind.TOOL, "get_issue")
-    assert (permit.decision.verdict, permit.grant) == (Verdict.ALLOW, None)
+    assert (permit.admission.decision.verdict, permit.admission.grant) == (Verdict.ALLOW, None)
 
 
 @pytest.mark.parametrize("name", ["get_secret", "delete", "", "GET_x", "strict__get_x"])
@@ -143,9 +169,9 @@ async def test_what_was_permitted_goes_as_long_as_nothing_about_it_has_changed()
         offers(opened, "strict", "get_x", description="Other.")
         for permit in (plain, asked):
             assert permit is not None
-            assert permit.epoch != opened.policies.epoch
-            opened.recheck(permit)
-            with opened.dispatch(permit):
+            assert permit.admission.epoch != opened.policies.epoch
+            permit.redispatch()
+            with dispatched(permit):
                 assert opened.decision_log.in_flight[permit.server] == 1
             assert opened.decision_log.in_flight[permit.server] == 0
 
@@ -169,9 +195,9 @@ async def test_rules_that_came_since_decide(before: Consent, after: Consent, goe
         assert permit is not None
         opened.replace(with_server("asking", consent=after))
         if goes:
-            with opened.dispatch(permit):
+            with dispatched(permit):
                 return
-        with pytest.raises(StaleApproval, match="has changed meanwhile") as refused, opened.dispatch(permit):
+        with pytest.raises(StaleApproval, match="has changed meanwhile") as refused, dispatched(permit):
             pytest.fail("it went")
         assert refused.value.code == 409
 
@@ -184,11 +210,11 @@ async def test_what_happened_to_its_server_since_decides() -> None:
             run_inline(opened.definitions.observe_launch("asking", Launch("d", "/bin/one")))
             permit, _ = await asked_about(opened, "asking", "create_x")
             assert permit is not None
-            assert permit.grant is not None
+            assert permit.admission.grant is not None
             if what == "definition":
                 offers(opened, "asking", "create_x", description="Other.")
             elif what == "grant":
-                assert run_inline(opened.authorizer.revoke_grant(permit.grant.id, "console"))
+                assert run_inline(opened.authorizer.revoke_grant(permit.admission.grant.id, "console"))
             elif what == "gone":
                 opened.replace(gone)
             elif what == "launch":
@@ -205,7 +231,7 @@ async def test_what_happened_to_its_server_since_decides() -> None:
                 )
             else:
                 opened.replace(with_server("asking", consent=Consent(), trust=Trust.UNTRUSTED))
-            with pytest.raises(StaleApproval), opened.dispatch(permit):
+            with pytest.raises(StaleApproval), dispatched(permit):
                 pytest.fail(f"it went in spite of another {what}")
 
 
@@ -213,11 +239,44 @@ async def test_what_is_dispatched_may_be_sent_once_more_unless_it_is_closed_by_t
     with gate() as opened:
         permit = await opened.admit(call(), "open", Kind.TOOL, "x")
         assert permit is not None
-        with opened.dispatch(permit):
-            opened.recheck(permit)
+        with dispatched(permit):
+            permit.redispatch()
             opened.replace(with_server("open", consent=STRICT))
             with pytest.raises(StaleApproval):
-                opened.recheck(permit)
+                permit.redispatch()
+
+
+async def test_a_passage_writes_down_how_its_call_ended() -> None:
+    """Once, and as the server ended it, whatever is made of that; of what was not sent there is nothing."""
+    events: list[Event] = []
+    refusal = ServerErrorResponse("open", -32603, "no", None)
+    journal = Journal()
+    journal.subscribe(events.append)
+
+    async def ends(end: Callable[[CallPermit], object], *, is_sent: bool = True) -> list[tuple[str, int]]:
+        events.clear()
+        with suppress(UnknownEntry, TimedOut):
+            async with opened.passage(call(), "open", Kind.TOOL, "x") as permit:
+                if is_sent:
+                    permit.dispatch()
+                end(permit)
+        assert opened.decision_log.in_flight["open"] == 0
+        return [(each.outcome, each.size) for each in events if isinstance(each, RequestCompleted)]
+
+    def refuses(permit: CallPermit) -> None:
+        permit.fail(refusal)
+        raise UnknownEntry("Unknown tool: x")
+
+    def is_silent(permit: CallPermit) -> None:
+        raise TimedOut("open", "open did not answer")
+
+    with open_gate(SERVERS, journal) as opened:
+        assert await ends(lambda permit: permit.accept(Answered(Raw(b"{}")))) == [("answered", 2)]
+        assert await ends(lambda permit: permit.renew_for_retry(UNFINISHED)) == [("answered", 0)]
+        assert await ends(refuses) == [("error -32603", 0)]
+        assert await ends(is_silent) == [("error 504", 0)]
+        assert await ends(is_silent, is_sent=False) == []
+        assert await ends(lambda permit: None, is_sent=False) == []
 
 
 async def test_what_cannot_be_written_down_does_not_go() -> None:
@@ -225,7 +284,7 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
     with gate() as opened:
         permit = await opened.admit(call(), "open", Kind.TOOL, "x")
         assert permit is not None
-        with opened.dispatch(permit):  # from now on there is a file
+        with dispatched(permit):  # from now on there is a file
             pass
         file = opened.decision_log._audit._file
         assert file is not None
@@ -234,7 +293,7 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
         full = os.open("/dev/full", os.O_WRONLY)
         try:
             os.dup2(full, descriptor)
-            with pytest.raises(AuditUnavailable), opened.dispatch(permit):
+            with pytest.raises(AuditUnavailable), dispatched(permit):
                 pytest.fail("it went")
             assert opened.decision_log.problem
             with pytest.raises(Unconfirmed):
@@ -249,7 +308,7 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
             os.dup2(kept, descriptor)
             os.close(kept)
             os.close(full)
-        with opened.dispatch(permit):
+        with dispatched(permit):
             assert not opened.decision_log.problem
 
 
@@ -266,7 +325,7 @@ async def test_conditions_on_arguments_of_any_size_hold_or_do_not(owner: str, ar
         if owner == "acme" and readable:
             permit = await opened.admit(exchange, "conditional", Kind.TOOL, "create_issue")
             assert permit is not None
-            with opened.dispatch(permit):
+            with dispatched(permit):
                 pass
         else:
             with pytest.raises(Forbidden):

@@ -8,7 +8,9 @@ import pytest
 
 import host
 from host.jsonrpc.raw import EMPTY_OBJECT
-from host.policy.permits import CallPermit, ServerRequestPermit
+from host.policy.decision_log import RequestRecord
+from host.policy.gate import Admission, CallPermit, WatchPermit
+from host.policy.server_requests import ServerRequestPermit
 from host.protocol.methods import Kind
 from host.protocol.server_requests import ServerRequest
 
@@ -21,8 +23,12 @@ HOST = Path(host.__file__).parent
 async def test_nobody_else_makes_a_permit(forged: object) -> None:
     with gate() as opened:
         judgement = opened.policies.rules("strict").evaluate(Kind.TOOL, "get_x")
-    with pytest.raises(TypeError, match="only the policy"):
-        CallPermit(forged, call(), "strict", Kind.TOOL, "delete", judgement, 0)
+        admission, meter = Admission(judgement, 0), opened.policies.meter("strict")
+        record = RequestRecord(opened.decision_log)
+        with pytest.raises(TypeError, match="only the policy"):
+            CallPermit(forged, opened, call(), "strict", Kind.TOOL, "delete", admission, meter, record)
+        with pytest.raises(TypeError, match="only the policy"):
+            WatchPermit(forged, opened, call(), "strict", Kind.RESOURCE, "x://y", admission)
     with pytest.raises(TypeError, match="only the policy"):
         ServerRequestPermit(forged, "strict", ServerRequest.URL, EMPTY_OBJECT, DESK, judgement)
 

@@ -1028,7 +1028,7 @@ async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
     async with open_world(big.server(trust=Trust.UNTRUSTED, start_timeout=600.0, consent=rules)) as world:
         await world.settled()
         config = Config(Path("/nowhere"), Listen(), 3.0, {"big": world.servers["big"].spec})
-        office = HostAdmin(lambda: config, world.upstreams, world.catalog, world.gate, world.journal, stdio=False)
+        office = HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
 
         async def look() -> None:
             state = await office.state(["servers", "catalog", "held"])

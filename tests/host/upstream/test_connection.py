@@ -23,6 +23,7 @@ from host.protocol.handshake import UnsupportedRevision
 from host.protocol.stateless import STALE
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT, failure_reason, keep_alive
+from host.upstream.runtime import Runtime
 from host.upstream.supervisor import Ready
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
@@ -141,7 +142,7 @@ async def open_both(server: TwoTransports) -> AsyncIterator[Upstreams]:
     specs = {"a": server.spec}
     with open_gate(specs, journal) as gate:
         catalog = Catalog(["a"], gate.definitions.is_visible, lambda entry: None)
-        async with open_upstreams(specs, 3.0, server.open_link, catalog, gate, journal) as roster:
+        async with open_upstreams(specs, 3.0, server.open_link, Runtime(catalog, gate, journal)) as roster:
             await roster.by_id["a"].settled.wait()
             yield roster
 

@@ -23,16 +23,19 @@ from host.errors import ServerErrorResponse
 from host.exchange import Caller, Exchange, NoClient
 from host.jsonrpc.messages import ErrorBody, Request
 from host.outstanding import PeerError
+from host.policy.confirmations import ConfirmationAnswer
 from host.protocol.methods import Kind
+from host.slices import run_inline
 from host.upstream import resource_watches
 from host.upstream.server_requests import MAX_UPDATE
-from tests.kit.gates import kind, open_gate
+from tests.kit.gates import auto_answering, kind, open_gate
 from tests.kit.passes import assert_loop_responsive
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
 D, E, F = "file:///d", "file:///e", "file:///f"
 SUBSCRIBES = {"resources": {"subscribe": True}, "tools": {}}
 UPDATED = "notifications/resources/updated"
+SUBSCRIBING = Request(1, "resources/subscribe")
 
 
 class Watched(ScriptedServer):
@@ -370,8 +373,8 @@ async def _is_told_of_its_parts(watched: set[str], changed: str) -> None:
 
         async def watch(uri: str) -> Caller:
             caller = Caller(uri, None)
-            exchange = Exchange(Request(1, "resources/subscribe"), {}, caller, NoClient())
-            permit = world.gate.admit_without_confirmation(exchange, "a", Kind.RESOURCE, uri)
+            exchange = Exchange(SUBSCRIBING, {}, caller, NoClient())
+            permit = world.gate.admit_watch(exchange, "a", uri)
             assert permit is not None
             await held.watch(permit, lambda changed, notice: told.add(uri))
             return caller
@@ -630,14 +633,14 @@ async def test_a_request_that_is_called_off_in_the_breath_of_its_answer_leaves_n
         held = world.upstreams.by_id["a"].watches
 
         async def called_off(exchange: Exchange) -> None:
-            permit = world.gate.admit_without_confirmation(exchange, "a", Kind.RESOURCE, D)
+            permit = world.gate.admit_watch(exchange, "a", D)
             assert permit is not None
             with trio.CancelScope() as scope:
                 scope.cancel()
                 await held.watch(permit, lambda uri, notice: told.append(uri))
             assert scope.cancelled_caught
 
-        second = Exchange(Request(1, "resources/subscribe"), {}, Caller("second", None), NoClient())
+        second = Exchange(SUBSCRIBING, {}, Caller("second", None), NoClient())
         await called_off(second)
         await server.says_updated(D)
         assert (updates(client), told) == ([f"a+{D}"], [])
@@ -761,9 +764,7 @@ async def test_whoever_wants_what_was_just_refused_to_another_is_answered_too(nu
         waiting = [str(n) for n in range(20)]
 
         async def want(name: str) -> None:
-            permit = gate.admit_without_confirmation(
-                Exchange(Request(1, "resources/subscribe"), {}, Caller(name, None), NoClient()), "a", Kind.RESOURCE, D
-            )
+            permit = gate.admit_watch(Exchange(SUBSCRIBING, {}, Caller(name, None), NoClient()), "a", D)
             assert permit is not None
             with suppress(ServerErrorResponse):
                 await held.watch(permit, lambda uri, notice: None)
@@ -796,13 +797,52 @@ async def test_only_so_many_beginnings_of_a_uri_are_looked_up(watched: str) -> N
     def tell(uri: str, changed: str, notice: dict[str, Raw]) -> None:
         told.append(uri)
 
-    for uri in uris:
-        watcher = resource_watches._Watcher()
-        watcher.notify = partial(tell, uri)
-        held._watchers[uri] = {Caller(uri, None): watcher}
-        held._lengths[len(uri)] += 1
-    held.on_updated(uris[-1], {})
+    with open_gate({"a": Watched().spec}) as gate:
+        for uri in uris:
+            permit = gate.admit_watch(Exchange(SUBSCRIBING, {}, Caller(uri, None), NoClient()), "a", uri)
+            assert permit is not None
+            watcher = resource_watches._Watcher(permit, partial(tell, uri))
+            held._watchers[uri] = {permit.exchange.caller: watcher}
+            held._lengths[len(uri)] += 1
+        held.on_updated(uris[-1], {})
     assert told == uris[:0:-1]
+
+
+async def test_what_was_watched_by_a_grant_is_watched_no_more_without_it() -> None:
+    """Also by whoever the rule lets watch it only with a person's consent by now."""
+    asking = Watched(consent=Consent(resources=kind(ask=(D, E)))).spec
+    told: list[str] = []
+    with open_gate({"a": asking}) as gate:
+        held = resource_watches.ResourceWatches("a", 5.0, lambda uri: True)
+
+        async def watched(uri: str) -> None:
+            exchange = Exchange(SUBSCRIBING, {}, Caller("desk", None, "desk"), NoClient())
+            with auto_answering(gate, ConfirmationAnswer.ALWAYS):
+                await gate.admit(exchange, "a", Kind.RESOURCE, uri)
+            permit = gate.admit_watch(exchange, "a", uri)
+            assert permit is not None
+            await held.watch(permit, lambda changed, notice: told.append(changed))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(held.run_listening, _agree)
+            await watched(D)
+            await watched(E)
+            held.on_updated(D, {})
+            for grant in gate.authorizer.grants.all():
+                if grant.name == D:
+                    run_inline(gate.authorizer.revoke_grant(grant.id, "console"))
+            held.on_updated(D, {})
+            held.on_updated(E, {})
+            assert told == [D, E]
+            run_inline(held.drop_hidden())
+            assert len(held) == 1
+            gate.replace({"a": Watched(consent=Consent(resources=kind(ask=(F,)))).spec})
+            held.on_updated(E, {})
+            gate.replace({"a": Watched(consent=Consent(resources=kind(ask=("file:///**",)))).spec})
+            held.on_updated(E, {})
+            run_inline(held.drop_hidden())
+            assert (told, len(held)) == ([D, E, E], 0)
+            nursery.cancel_scope.cancel()
 
 
 async def test_of_many_who_hear_of_a_change_it_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from config import Consent
 from host.exchange import Answered, Caller, Exchange, NoClient
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, encode_object, members
@@ -17,6 +19,7 @@ from host.protocol.abilities import NO_ABILITIES
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream.call import MAX_CALL_SECONDS
 from host.upstream.tasks import MAX_POLL, MIN_POLL, STATUS_TIMEOUT, TASK_TTL
+from tests.kit.gates import kind
 from tests.kit.tasks import (
     EXTENSION,
     IO,
@@ -113,6 +116,19 @@ async def test_a_server_that_says_that_a_task_is_needed_is_asked_for_one(code: i
         await says_status(server, "completed")
         await says_result(server)
         assert await call.comes() == OK
+
+
+async def test_a_call_that_was_closed_meanwhile_is_not_sent_again_as_a_task() -> None:
+    """What sends a second time judges a second time (rule 90)"""
+    server = handshake_server(None)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        call = later(nursery, client.call, "a__x")
+        plain = await server.hears("tools/call")
+        world.gate.replace({"a": replace(server.spec, consent=Consent(tools=kind(deny=["x"])))})
+        server.refuses(plain["id"], -32601, "this needs a task")
+        assert "has changed meanwhile" in json.dumps(await call.comes())
+        server.hears_nothing_more()
 
 
 async def test_any_other_refusal_is_the_answer_and_so_is_the_second_one() -> None:
