@@ -24,14 +24,13 @@ from host.console.admin import HostAdmin
 from host.console.control import open_control_socket
 from host.console.login import ConsoleSessions
 from host.console.web import allowed_hosts, console_app, console_url
+from host.downstream.call_store import CallStore, open_call_store
 from host.downstream.http.app import open_http_endpoint
-from host.downstream.parked_calls import ParkedCalls, open_parked_calls
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
 from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.status import status
 from host.downstream.stdio import own_stdout, serve_stdio
-from host.downstream.task_store import TaskStore, open_task_store
 from host.downstream.tasks import Tasks
 from host.heap import collect, give_back, tune
 from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, excerpt
@@ -74,8 +73,7 @@ class Host:
     gate: Gate
     upstreams: Upstreams
     router: Router
-    parked_calls: ParkedCalls
-    hosted_tasks: TaskStore
+    calls: CallStore
     stateless: Stateless
     admin: HostAdmin
     memory: Budget
@@ -86,8 +84,8 @@ class Host:
             self.upstreams,
             self.catalog,
             self.journal,
-            parked=len(self.parked_calls),
-            tasks=len(self.hosted_tasks),
+            parked=self.calls.parked,
+            tasks=self.calls.tasks,
             memory=self.memory,
         )
 
@@ -182,11 +180,10 @@ async def open_host(
                 gate.definitions.on_visibility_changed = partial(_reconsider, catalog, upstreams)
                 router = Router(catalog, gate, upstreams)
                 async with (
-                    open_parked_calls(partial(on_crash, "a call that may ask its client"), memory) as parked_calls,
-                    open_task_store(partial(on_crash, "a task"), memory) as hosted_tasks,
+                    open_call_store(partial(on_crash, "a call that may outlive its request"), memory) as calls,
                     trio.open_nursery() as nursery,
                 ):
-                    stateless = Stateless(router, journal, parked_calls, Tasks(router, hosted_tasks))
+                    stateless = Stateless(router, journal, calls, Tasks(router, calls))
                     admin = HostAdmin(lambda: host.config, upstreams, catalog, gate, journal, stdio=single_client)
                     host = Host(
                         config,
@@ -196,8 +193,7 @@ async def open_host(
                         gate,
                         upstreams,
                         router,
-                        parked_calls,
-                        hosted_tasks,
+                        calls,
                         stateless,
                         admin,
                         memory,

@@ -11,8 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Listen, Secret
-from host.downstream.parked_calls import PARKED_LIFETIME, REPLAY_LIFETIME
-from host.downstream.task_store import DEFAULT_TTL_MS, MAX_TTL_MS, MIN_TTL_MS
+from host.downstream.detached import DEFAULT_TTL_MS, MAX_TTL_MS, MIN_TTL_MS, PARKED_LIFETIME, REPLAY_LIFETIME
 from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.tasks import (
     EXTENSION,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
@@ -14,22 +14,37 @@ from hypothesis import given, settings
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.downstream import parked_calls
-from host.downstream.parked_calls import (
+from host.downstream import call_store
+from host.downstream.call_store import (
+    ByOwner,
+    CallStore,
+    InternalFailure,
+    KeptResults,
+    SupersededState,
+    UnknownState,
+    fit_to_keep,
+    size_of,
+)
+from host.downstream.detached import (
     GATHER_DELAY,
     PARKED_LIFETIME,
     REPLAY_LIFETIME,
     Outcome,
-    ParkedCalls,
     ParkedCallState,
     RequestsToClient,
-    SupersededState,
-    UnknownState,
 )
-from host.errors import InvalidParams, ServerErrorResponse, TimedOut, TooManyRequests, UnknownEntry, copy_of
+from host.errors import (
+    ColonnadeError,
+    InvalidParams,
+    ServerErrorResponse,
+    TimedOut,
+    TooManyRequests,
+    UnknownEntry,
+    copy_of,
+)
 from host.exchange import ClientHandle
 from host.jsonrpc.messages import Id, Notification
-from host.jsonrpc.raw import encode, encode_object
+from host.jsonrpc.raw import encode, encode_object, items
 from host.memory import Budget
 from host.protocol.methods import PROGRESS
 from host.wire.link import LinkLost
@@ -38,7 +53,7 @@ from tests.kit.scripts import Step, scripts
 DONE = Raw(b'{"content":[]}')
 YES = Raw(b'{"action":"accept"}')
 ELICIT = "elicitation/create"
-ME = "me"
+ME, STRANGER = "me", "stranger"
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[ClientHandle], Awaitable[Raw]]
@@ -48,14 +63,21 @@ def quiet(notice: Notification) -> None:
     """Hears what is told, and keeps nothing."""
 
 
+async def begin(
+    lot: CallStore, owner: Hashable, work: Work, tell: Callable[[Notification], None] = quiet, token: Id | None = None
+) -> Outcome:
+    """Start a call that can be parked, and wait for the answer to its first request."""
+    return await lot.begin(owner, work, tell, token, may_park=True)
+
+
 @pytest.fixture
 def crashes() -> list[Exception]:
     return []
 
 
 @pytest.fixture
-def lot(nursery: trio.Nursery, crashes: list[Exception]) -> ParkedCalls:
-    return ParkedCalls(nursery, crashes.append, Budget(now=trio.current_time))
+def lot(nursery: trio.Nursery, crashes: list[Exception]) -> CallStore:
+    return CallStore(nursery, crashes.append, Budget(now=trio.current_time))
 
 
 class Request:
@@ -94,12 +116,12 @@ class Request:
 class Client:
     """Begins and resumes calls in the background."""
 
-    def __init__(self, lot: ParkedCalls, nursery: trio.Nursery) -> None:
+    def __init__(self, lot: CallStore, nursery: trio.Nursery) -> None:
         self._lot = lot
         self._nursery = nursery
 
     def begin(self, work: Work, token: Id | None = None) -> Request:
-        return Request(self._nursery, lambda request: self._lot.begin(ME, work, request.told.append, token))
+        return Request(self._nursery, lambda request: begin(self._lot, ME, work, request.told.append, token))
 
     def resume(
         self,
@@ -115,7 +137,7 @@ class Client:
 
 
 @pytest.fixture
-def client(lot: ParkedCalls, nursery: trio.Nursery) -> Client:
+def client(lot: CallStore, nursery: trio.Nursery) -> Client:
     return Client(lot, nursery)
 
 
@@ -222,11 +244,11 @@ def only_key(questions: RequestsToClient) -> str:
 
 
 async def test_a_call_that_asks_nothing_gives_its_result(
-    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+    lot: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     work = Asks()
-    assert await lot.begin(ME, work, quiet) is DONE
-    assert (work.runs, len(lot)) == (1, 0)
+    assert await begin(lot, ME, work) is DONE
+    assert (work.runs, lot.parked) == (1, 0)
 
 
 async def test_what_is_told_goes_to_the_request_that_is_attached(
@@ -295,7 +317,7 @@ async def test_progress_that_is_none_is_dropped(
 
 
 async def test_a_colonnade_error_is_raised_where_the_call_was_begun(
-    lot: ParkedCalls, client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
+    lot: CallStore, client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
 ) -> None:
     request = client.begin(chatter)
     refusal = TimedOut("gh", "gh did not answer within 60 s")
@@ -303,30 +325,30 @@ async def test_a_colonnade_error_is_raised_where_the_call_was_begun(
     end = await request.end()
     assert isinstance(end, TimedOut)
     assert (end.message, end.server) == (refusal.message, "gh")
-    assert (crashes, len(lot)) == ([], 0)
+    assert (crashes, lot.parked) == ([], 0)
 
 
 async def test_an_unexpected_error_is_reported_and_raised(
-    lot: ParkedCalls, client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
+    lot: CallStore, client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
 ) -> None:
     request = client.begin(chatter)
     fault = ZeroDivisionError("ours")
     chatter.finish(fault)
-    assert repr(await request.end()) == repr(fault)
-    assert (crashes, len(lot)) == ([fault], 0)
+    assert isinstance(await request.end(), InternalFailure)
+    assert (crashes, lot.parked) == ([fault], 0)
 
 
-async def test_what_is_cancelled_before_it_begins_is_not_begun(lot: ParkedCalls, autojump_clock: MockClock) -> None:
+async def test_what_is_cancelled_before_it_begins_is_not_begun(lot: CallStore, autojump_clock: MockClock) -> None:
     work = Asks()
     with trio.CancelScope() as scope:
         scope.cancel()
-        await lot.begin(ME, work, quiet)
+        await begin(lot, ME, work)
     await wait_all_tasks_blocked()
-    assert (work.runs, len(lot)) == (0, 0)
+    assert (work.runs, lot.parked) == (0, 0)
 
 
 async def test_a_client_that_leaves_cancels_its_call(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    lot: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     """Its questions end too, and no ticket leads to it (rule 45, rule 50)."""
     first = client.begin(chatter)
@@ -342,23 +364,23 @@ async def test_a_client_that_leaves_cancels_its_call(
     await wait_all_tasks_blocked()
     assert chatter.ended
     assert isinstance(chatter.asked["open"][0], LinkLost)
-    assert len(lot) == 0
+    assert lot.parked == 0
     with pytest.raises(UnknownState):
         await lot.resume(ME, asked.state, {}, quiet)
 
 
 async def test_a_client_that_leaves_at_once_cancels_its_call(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    lot: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     request = client.begin(chatter)
     await wait_all_tasks_blocked()
     request.scope.cancel()
     await wait_all_tasks_blocked()
-    assert (chatter.ended, len(lot)) == (True, 0)
+    assert (chatter.ended, lot.parked) == (True, 0)
 
 
 async def test_a_call_that_takes_its_time_to_end_counts_until_it_has(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    lot: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     """But its questions end at once."""
     chatter.unwinding = 1
@@ -370,13 +392,13 @@ async def test_a_call_that_takes_its_time_to_end_counts_until_it_has(
     await wait_all_tasks_blocked()
     assert isinstance(request.ends[0], trio.Cancelled)
     assert isinstance(chatter.asked["open"][0], LinkLost)
-    assert len(lot) == 1
+    assert lot.parked == 1
     await trio.sleep(2)
-    assert len(lot) == 0
+    assert lot.parked == 0
 
 
 async def test_a_request_that_is_cancelled_before_it_is_looked_at_changes_nothing(
-    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+    lot: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     work = Asks(ELICIT)
     asked = await client.begin(work).questions()
@@ -384,7 +406,7 @@ async def test_a_request_that_is_cancelled_before_it_is_looked_at_changes_nothin
         scope.cancel()
         await lot.resume(ME, asked.state, {only_key(asked): YES}, quiet)
     await wait_all_tasks_blocked()
-    assert (work.answers, len(lot)) == ([], 1)
+    assert (work.answers, lot.parked) == ([], 1)
     assert await client.resume(asked.state, {only_key(asked): YES}).end() == DONE
 
 
@@ -524,16 +546,16 @@ async def test_a_finished_call_asks_nobody(client: Client, chatter: Chatter, aut
 # Rounds
 
 
-async def test_each_round_asks_what_is_new(lot: ParkedCalls, client: Client, autojump_clock: MockClock) -> None:
+async def test_each_round_asks_what_is_new(lot: CallStore, client: Client, autojump_clock: MockClock) -> None:
     work = Asks(ELICIT, "roots/list")
     first = await client.begin(work).questions()
     second = await client.resume(first.state, {only_key(first): YES}).questions()
     assert second.state == ParkedCallState(first.state.call_id, 2)
     assert [method for method, _ in second.requests.values()] == ["roots/list"]
     assert only_key(first) != only_key(second)
-    assert len(lot) == 1
+    assert lot.parked == 1
     assert await client.resume(second.state, {only_key(second): YES}).end() == DONE
-    assert (work.runs, len(lot)) == (1, 0)
+    assert (work.runs, lot.parked) == (1, 0)
 
 
 async def test_unknown_keys_are_ignored(client: Client, autojump_clock: MockClock) -> None:
@@ -627,7 +649,7 @@ async def test_what_was_asked_meanwhile_waits_for_no_more_siblings(
 
 @pytest.mark.parametrize("answers", [False, True])
 async def test_a_call_that_finished_alone_keeps_its_outcome(
-    answers: bool, lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    answers: bool, lot: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     """The next request gets it, though nobody needs its answers any more (rule 103)."""
     request = client.begin(chatter)
@@ -637,9 +659,9 @@ async def test_a_call_that_finished_alone_keeps_its_outcome(
     chatter.finish()
     await trio.sleep(PARKED_LIFETIME - 1)
     assert isinstance(chatter.asked["one"][0], LinkLost)
-    assert len(lot) == 1
+    assert lot.parked == 1
     assert await client.resume(asked.state, {only_key(asked): YES} if answers else {}).end() == DONE
-    assert len(lot) == 0
+    assert lot.parked == 0
 
 
 async def test_a_call_that_failed_alone_keeps_its_error(
@@ -713,7 +735,7 @@ class Carried:
 
 @pytest.mark.parametrize("outcome", [DONE, UnknownEntry("no such tool"), ZeroDivisionError("ours")])
 async def test_what_is_kept_holds_nothing_of_the_request_that_began_it(
-    outcome: Raw | Exception, lot: ParkedCalls, crashes: list[Exception], autojump_clock: MockClock
+    outcome: Raw | Exception, lot: CallStore, crashes: list[Exception], autojump_clock: MockClock
 ) -> None:
     """While it can be had again; and all that is freed without a search for cycles."""
 
@@ -732,12 +754,12 @@ async def test_what_is_kept_holds_nothing_of_the_request_that_began_it(
     gc.collect()
     gc.disable()
     try:
-        asked = await lot.begin(ME, work_with(carried), quiet)
+        asked = await begin(lot, ME, work_with(carried))
         del carried
         assert isinstance(asked, RequestsToClient)
         assert held() is not None
         for _ in range(2):
-            with suppress(UnknownEntry, ZeroDivisionError):
+            with suppress(UnknownEntry, InternalFailure):
                 assert await lot.resume(ME, asked.state, {"q1": YES}, quiet) == outcome
             crashes.clear()  # what is reported holds the stack of the work
             assert held() is None
@@ -786,13 +808,13 @@ async def test_a_lost_round_without_what_was_withdrawn(
     assert await newest.end() == DONE
 
 
-async def test_a_round_that_is_too_old_is_gone(lot: ParkedCalls, client: Client, autojump_clock: MockClock) -> None:
+async def test_a_round_that_is_too_old_is_gone(lot: CallStore, client: Client, autojump_clock: MockClock) -> None:
     first = await client.begin(Asks(ELICIT, ELICIT, ELICIT)).questions()
     second = await client.resume(first.state, {only_key(first): YES}).questions()
     await client.resume(second.state, {only_key(second): YES}).questions()
     with pytest.raises(UnknownState):
         await lot.resume(ME, first.state, {only_key(first): YES}, quiet)
-    assert len(lot) == 1
+    assert lot.parked == 1
 
 
 async def test_a_late_repetition_takes_nothing_from_the_round_in_progress(
@@ -817,22 +839,20 @@ async def test_a_late_repetition_takes_nothing_from_the_round_in_progress(
 
 @pytest.mark.parametrize("number", [-1, 0, 2, 3])
 async def test_a_round_that_never_was_is_gone(
-    number: int, lot: ParkedCalls, client: Client, autojump_clock: MockClock
+    number: int, lot: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     asked = await client.begin(Asks(ELICIT)).questions()
     with pytest.raises(UnknownState, match="invalid or expired requestState"):
         await lot.resume(ME, ParkedCallState(asked.state.call_id, number), {}, quiet)
-    assert len(lot) == 1
+    assert lot.parked == 1
 
 
-async def test_an_unknown_call_is_gone(lot: ParkedCalls, autojump_clock: MockClock) -> None:
+async def test_an_unknown_call_is_gone(lot: CallStore, autojump_clock: MockClock) -> None:
     with pytest.raises(UnknownState, match="invalid or expired requestState"):
         await lot.resume(ME, ParkedCallState("", 1), {}, quiet)
 
 
-async def test_a_strangers_call_is_gone_and_goes_on(
-    lot: ParkedCalls, client: Client, autojump_clock: MockClock
-) -> None:
+async def test_a_strangers_call_is_gone_and_goes_on(lot: CallStore, client: Client, autojump_clock: MockClock) -> None:
     """A stranger hears the same as of an unknown call, and changes nothing."""
     work = Asks(ELICIT)
     asked = await client.begin(work).questions()
@@ -845,7 +865,7 @@ async def test_a_strangers_call_is_gone_and_goes_on(
 
 
 async def test_the_newest_request_of_a_round_takes_the_call_over(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    lot: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     """The older one ends with an error, and its leaving cancels nothing (rule 108)."""
     request = client.begin(chatter)
@@ -859,7 +879,7 @@ async def test_the_newest_request_of_a_round_takes_the_call_over(
     chatter.finish()
     assert await newer.end() == DONE
     assert chatter.asked["one"] == [YES]
-    assert (chatter.runs, len(lot)) == (1, 0)
+    assert (chatter.runs, lot.parked) == (1, 0)
 
 
 async def test_the_client_of_a_newer_request_that_leaves_cancels_the_call(
@@ -879,7 +899,7 @@ async def test_the_client_of_a_newer_request_that_leaves_cancels_the_call(
 
 
 async def test_what_was_delivered_can_be_had_again_for_a_while(
-    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+    lot: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     """By the same round only, and never by running the work again (rule 108)."""
     work = Asks(ELICIT, ELICIT)
@@ -887,7 +907,7 @@ async def test_what_was_delivered_can_be_had_again_for_a_while(
     second = await client.resume(first.state, {only_key(first): YES}).questions()
     last = {only_key(second): YES}
     assert await client.resume(second.state, last).end() == DONE
-    assert len(lot) == 0
+    assert lot.parked == 0
     for _ in range(2):
         await trio.sleep(REPLAY_LIFETIME / 2 - 1)
         assert await client.resume(second.state, last).end() == DONE
@@ -925,16 +945,16 @@ async def test_an_error_can_be_had_again_too(
     await wait_all_tasks_blocked()
     fault = KeyError("ours")
     chatter.finish(fault)
-    assert repr(await retry.end()) == repr(fault)
-    assert repr(await client.resume(asked.state).end()) == repr(fault)
+    assert isinstance(await retry.end(), InternalFailure)
+    assert isinstance(await client.resume(asked.state).end(), InternalFailure)
     assert crashes == [fault], "it happened once"
 
 
 async def test_of_what_was_delivered_only_so_much_is_kept(
-    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    lot: CallStore, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """The oldest are forgotten before their time."""
-    monkeypatch.setattr(parked_calls, "MAX_REPLAYS", 2)
+    monkeypatch.setattr(call_store, "MAX_REPLAYS", 2)
     tickets: list[ParkedCallState] = []
     for _ in range(3):
         asked = await client.begin(Asks(ELICIT)).questions()
@@ -946,9 +966,9 @@ async def test_of_what_was_delivered_only_so_much_is_kept(
 
 
 async def test_of_what_was_delivered_only_so_many_bytes_are_kept(
-    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    lot: CallStore, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(parked_calls, "MAX_REPLAY_BYTES", len(bytes(DONE)) * 2)
+    monkeypatch.setattr(call_store, "MAX_REPLAY_BYTES", len(bytes(DONE)) * 2)
     tickets: list[ParkedCallState] = []
     for _ in range(6):
         asked = await client.begin(Asks(ELICIT)).questions()
@@ -961,9 +981,9 @@ async def test_of_what_was_delivered_only_so_many_bytes_are_kept(
 
 
 async def test_errors_count_among_what_was_delivered(
-    lot: ParkedCalls, client: Client, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    lot: CallStore, client: Client, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(parked_calls, "MAX_REPLAY_BYTES", 1000)
+    monkeypatch.setattr(call_store, "MAX_REPLAY_BYTES", 1000)
     tickets: list[ParkedCallState] = []
     for _ in range(3):
         asked = await asked_by(client, chatter := Chatter(nursery))
@@ -980,15 +1000,15 @@ async def test_errors_count_among_what_was_delivered(
 
 
 async def test_a_call_that_nobody_carries_on_is_cancelled(
-    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+    lot: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     """And its question with it (rule 108)."""
     work = Asks(ELICIT)
     asked = await client.begin(work).questions()
     await trio.sleep(PARKED_LIFETIME - 1)
-    assert (work.was_cancelled, len(lot)) == (False, 1)
+    assert (work.was_cancelled, lot.parked) == (False, 1)
     await trio.sleep(2)
-    assert (work.was_cancelled, len(lot)) == (True, 0)
+    assert (work.was_cancelled, lot.parked) == (True, 0)
     with pytest.raises(UnknownState):
         await lot.resume(ME, asked.state, {only_key(asked): YES}, quiet)
 
@@ -1006,7 +1026,7 @@ async def test_a_question_of_a_call_that_nobody_carries_on_ends(
 
 
 async def test_an_outcome_that_nobody_fetches_is_forgotten(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    lot: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     request = client.begin(chatter)
     await wait_all_tasks_blocked()
@@ -1015,13 +1035,13 @@ async def test_an_outcome_that_nobody_fetches_is_forgotten(
     await trio.sleep(PARKED_LIFETIME / 2)
     chatter.finish()
     await trio.sleep(PARKED_LIFETIME / 2 + 1)
-    assert len(lot) == 0
+    assert lot.parked == 0
     with pytest.raises(UnknownState):
         await lot.resume(ME, asked.state, {}, quiet)
 
 
 async def test_whoever_comes_after_the_deadline_is_late(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    lot: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     """Though the call has not ended yet, and has a result in the end; nothing more is asked (rule 108)."""
     chatter.unwinding = 1
@@ -1037,19 +1057,19 @@ async def test_whoever_comes_after_the_deadline_is_late(
         await chatter.outlet.request(ELICIT, {}, None)
     assert not chatter.ended, "the refusal waits for nothing"
     await trio.sleep(1)
-    assert (chatter.ended, len(lot)) == (True, 0)
+    assert (chatter.ended, lot.parked) == (True, 0)
     assert isinstance(chatter.asked["one"][0], LinkLost)
     with pytest.raises(UnknownState):
         await lot.resume(ME, asked.state, {only_key(asked): YES}, quiet)
 
 
-async def test_nothing_of_an_owner_is_kept_in_the_end(lot: ParkedCalls, autojump_clock: MockClock) -> None:
+async def test_nothing_of_an_owner_is_kept_in_the_end(lot: CallStore, autojump_clock: MockClock) -> None:
     class Owner:
         """Stands for a client."""
 
     owner = Owner()
     gone = weakref.ref(owner)
-    asked = await lot.begin(owner, Asks(ELICIT), quiet)
+    asked = await begin(lot, owner, Asks(ELICIT))
     assert isinstance(asked, RequestsToClient)
     assert await lot.resume(owner, asked.state, {only_key(asked): YES}, quiet) == DONE
     await trio.sleep(REPLAY_LIFETIME + 1)
@@ -1084,31 +1104,31 @@ async def test_a_call_with_a_request_attached_has_no_deadline(
 
 
 async def test_one_owner_has_so_many_calls(
-    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    lot: CallStore, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """What was delivered makes room for others."""
-    monkeypatch.setattr(parked_calls, "MAX_PER_OWNER", 2)
+    monkeypatch.setattr(call_store, "MAX_PARKED_PER_OWNER", 2)
     asked = [await client.begin(Asks(ELICIT)).questions() for _ in range(2)]
     with pytest.raises(TooManyRequests) as refusal:
-        await lot.begin(ME, Asks(), quiet)
+        await begin(lot, ME, Asks())
     assert refusal.value.code == 429
-    assert await lot.begin("another", Asks(), quiet) == DONE
+    assert await begin(lot, "another", Asks()) == DONE
     await client.resume(asked[0].state, {only_key(asked[0]): YES}).end()
-    assert await lot.begin(ME, Asks(), quiet) == DONE
+    assert await begin(lot, ME, Asks()) == DONE
 
 
 async def test_the_lot_has_so_many_calls(
-    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    lot: CallStore, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(parked_calls, "MAX_PARKED", 2)
+    monkeypatch.setattr(call_store, "MAX_PARKED", 2)
     for _ in range(2):
         await client.begin(Asks(ELICIT)).questions()
     work = Asks()
     with pytest.raises(TooManyRequests):
-        await lot.begin("another", work, quiet)
-    assert (work.runs, len(lot)) == (0, 2)
+        await begin(lot, "another", work)
+    assert (work.runs, lot.parked) == (0, 2)
     await trio.sleep(PARKED_LIFETIME + 1)
-    assert await lot.begin("another", work, quiet) == DONE
+    assert await begin(lot, "another", work) == DONE
 
 
 async def test_closing_the_lot_ends_everything(
@@ -1116,7 +1136,7 @@ async def test_closing_the_lot_ends_everything(
 ) -> None:
     """Whoever waits outside of it does not wait for ever."""
     async with trio.open_nursery() as inner:
-        lot = ParkedCalls(inner, lambda problem: None, Budget())
+        lot = CallStore(inner, lambda problem: None, Budget())
         client = Client(lot, nursery)
         waiting = client.begin(chatter)
         work, idle = Asks(ELICIT), Asks()
@@ -1124,10 +1144,114 @@ async def test_closing_the_lot_ends_everything(
         await wait_all_tasks_blocked()
         inner.cancel_scope.cancel()
     assert isinstance(await waiting.end(), UnknownState)
-    assert (chatter.ended, work.was_cancelled, len(lot)) == (True, True, 0)
+    assert (chatter.ended, work.was_cancelled, lot.parked) == (True, True, 0)
     with pytest.raises(UnknownState):
         await lot.resume(ME, asked.state, {}, quiet)
     assert idle.runs == 0
+
+
+# Owners
+
+
+def test_there_is_room_for_each_owner_and_for_all() -> None:
+    things: ByOwner[int] = ByOwner()
+    for thing, owner in enumerate((ME, ME, STRANGER)):
+        assert things.has_room(owner, max_total=3, max_per_owner=2)
+        things.add(thing, owner)
+    assert not things.has_room(STRANGER, max_total=3, max_per_owner=2)
+    assert not things.has_room(ME, max_total=4, max_per_owner=2)
+    assert things.has_room(STRANGER, max_total=4, max_per_owner=2)
+    things.drop(0)
+    assert things.has_room(ME, max_total=3, max_per_owner=2)
+    assert len(things) == 2
+
+
+def test_what_is_dropped_twice_makes_room_once() -> None:
+    things: ByOwner[int] = ByOwner()
+    things.add(1, ME)
+    things.add(2, ME)
+    things.drop(1)
+    things.drop(1)
+    assert not things.has_room(ME, max_total=9, max_per_owner=1)
+    assert len(things) == 1
+
+
+class Owner:
+    """One that can be watched."""
+
+
+def test_an_owner_without_things_is_not_kept() -> None:
+    things: ByOwner[int] = ByOwner()
+    owner = Owner()
+    freed = weakref.ref(owner)
+    things.add(1, owner)
+    del owner
+    things.drop(1)
+    gc.collect()
+    assert freed() is None
+
+
+# What is kept
+
+
+def test_the_oldest_goes_first_when_there_is_too_much() -> None:
+    kept: KeptResults[str] = KeptResults()
+    assert [kept.add(thing, 4, max_bytes=8) for thing in "abc"] == [[], [], ["a"]]
+    assert kept.add("d", 8, max_bytes=8) == ["b", "c"]
+    assert len(kept) == 1
+
+
+def test_the_oldest_goes_first_when_there_are_too_many() -> None:
+    kept: KeptResults[str] = KeptResults()
+    assert [kept.add(thing, 0, max_bytes=8, max_count=2) for thing in "abcd"] == [[], [], ["a"], ["b"]]
+
+
+def test_the_newest_is_kept_whatever_its_size() -> None:
+    kept: KeptResults[str] = KeptResults()
+    assert kept.add("a", 9, max_bytes=8) == []
+    assert kept.add("b", 9, max_bytes=8) == ["a"]
+
+
+def test_what_is_dropped_makes_room_once() -> None:
+    kept: KeptResults[str] = KeptResults()
+    kept.add("a", 4, max_bytes=8)
+    kept.add("b", 4, max_bytes=8)
+    kept.drop("a")
+    kept.drop("a")
+    kept.drop("never")
+    assert kept.add("c", 4, max_bytes=8) == []
+    assert kept.add("d", 1, max_bytes=8) == ["b"]
+
+
+# Outcomes
+
+
+def test_an_error_is_kept_without_its_stack_and_its_buffer() -> None:
+    (view,) = items(b'[{"why":"not"}]')
+    with pytest.raises(ServerErrorResponse) as raised:
+        raise ServerErrorResponse("gh", 7, "no", view)
+    fit = fit_to_keep(raised.value)
+    assert isinstance(fit, ServerErrorResponse)
+    assert (fit.server, fit.code, fit.message, fit.data) == ("gh", 7, "no", view)
+    assert fit.data is not view
+    assert (fit.__traceback__, raised.value.data) == (None, view)
+
+
+def test_an_error_without_data_can_be_kept() -> None:
+    assert fit_to_keep(TimedOut("gh", "late")).data is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "size"),
+    [
+        (Raw(b'{"n":1}'), 7),
+        (ServerErrorResponse("gh", 1, "no", Raw(b"[1]")), 3),
+        (ServerErrorResponse("gh", 1, "no", None), 0),
+        (None, 0),
+    ],
+)
+def test_an_outcome_has_the_size_of_what_came_from_the_server(outcome: Raw | ColonnadeError | None, size: int) -> None:
+    assert size_of(outcome) == size
 
 
 # Any order of events
@@ -1186,7 +1310,7 @@ class Sent:
 class Machine:
     """Plays a script against one lot, and knows what may come of it."""
 
-    def __init__(self, nursery: trio.Nursery, lot: ParkedCalls) -> None:
+    def __init__(self, nursery: trio.Nursery, lot: CallStore) -> None:
         self._nursery = nursery
         self._lot = lot
         self.calls: list[Played] = []
@@ -1212,7 +1336,7 @@ class Machine:
     def begin(self, one: int, two: int) -> None:
         call = Played(len(self.calls))
         self.calls.append(call)
-        self._send(Sent(call), lambda: self._lot.begin(ME, call, quiet))
+        self._send(Sent(call), lambda: begin(self._lot, ME, call))
 
     def ask(self, one: int, two: int) -> None:
         for _ in range(two % 3 + 1):
@@ -1313,7 +1437,7 @@ class Machine:
     # What must be true of any script
 
     def judge(self, crashes: list[Exception]) -> None:
-        assert len(self._lot) == 0
+        assert self._lot.parked == 0
         assert [call.runs for call in self.calls if call.runs != 1 and not call.may_be_gone] == []
         assert max((call.runs for call in self.calls), default=0) <= 1
         faults = [call.outcome for call in self.calls if isinstance(call.outcome, ZeroDivisionError)]
@@ -1342,6 +1466,8 @@ class Machine:
             assert bytes(end) == bytes(call.outcome)
         elif isinstance(end, UnknownState):
             assert call.may_be_gone or not request.hopeful
+        elif isinstance(end, InternalFailure):
+            assert isinstance(call.outcome, ZeroDivisionError)
         elif not isinstance(end, trio.Cancelled | SupersededState):
             assert repr(end) == repr(call.outcome)
 
@@ -1371,7 +1497,7 @@ def test_whatever_happens_each_request_call_and_question_ends_once(script: list[
     async def play() -> None:
         crashes: list[Exception] = []
         async with trio.open_nursery() as nursery, trio.open_nursery() as calls:
-            machine = Machine(nursery, ParkedCalls(calls, crashes.append, Budget(now=trio.current_time)))
+            machine = Machine(nursery, CallStore(calls, crashes.append, Budget(now=trio.current_time)))
             await machine.play([("begin", 0, 1), *script])
             assert not calls.child_tasks
             machine.judge(crashes)

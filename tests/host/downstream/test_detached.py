@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import TypeAlias, TypeVar
 
 import pytest
@@ -14,21 +14,26 @@ from hypothesis import given, settings
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.downstream import task_store as module
-from host.downstream.task_store import (
-    DEFAULT_TTL_MS,
+from host.downstream import call_store, detached
+from host.downstream.call_store import (
     KEPT_OVERHEAD_BYTES,
-    MAX_PER_OWNER,
+    MAX_TASKS_PER_OWNER,
+    CallStore,
+    InternalFailure,
+    UnknownState,
+    UnknownTask,
+    open_call_store,
+)
+from host.downstream.detached import (
+    DEFAULT_TTL_MS,
     MAX_TTL_MS,
     MIN_TTL_MS,
-    HostedTask,
-    InternalFailure,
-    TaskStore,
-    UnknownTask,
-    open_task_store,
+    AttachedRequest,
+    DetachedCall,
+    Outcome,
+    TaskOptions,
 )
 from host.errors import ColonnadeError, InvalidParams, ServerErrorResponse, TimedOut, TooManyRequests
-from host.exchange import ProgressCallback
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode, items
 from host.memory import Budget
@@ -44,7 +49,7 @@ ME, STRANGER = "me", "stranger"
 LOG = Notification("notifications/message", Raw(b"{}"))
 
 T = TypeVar("T")
-End: TypeAlias = Raw | BaseException
+End: TypeAlias = Outcome | BaseException
 
 
 @pytest.fixture
@@ -53,12 +58,12 @@ def crashes() -> list[Exception]:
 
 
 @pytest.fixture
-async def hosted(crashes: list[Exception]) -> AsyncIterator[TaskStore]:
-    async with open_task_store(crashes.append, Budget(now=trio.current_time)) as opened:
+async def hosted(crashes: list[Exception]) -> AsyncIterator[CallStore]:
+    async with open_call_store(crashes.append, Budget(now=trio.current_time)) as opened:
         yield opened
 
 
-async def ended(ends: list[End], run: Callable[[], Awaitable[Raw]]) -> None:
+async def ended(ends: list[End], run: Callable[[], Awaitable[Outcome]]) -> None:
     """Run it, and note how it ended."""
     try:
         ends.append(await run())
@@ -76,13 +81,13 @@ class Server:
         self._nursery = nursery
         self._finish = trio.Event()
         self._outcome: Raw | Exception = DONE
-        self.jobs: list[HostedTask] = []
+        self.jobs: list[DetachedCall] = []
         self.unwinding = 0.0
         """Seconds that it takes to end when it is cancelled; then it has its outcome after all."""
         self.running = False
         self.was_cancelled = False
 
-    async def __call__(self, job: HostedTask) -> Raw:
+    async def __call__(self, job: DetachedCall) -> Raw:
         self.jobs.append(job)
         self.running = True
         try:
@@ -108,7 +113,7 @@ class Server:
         await wait_all_tasks_blocked()
 
     async def asks(
-        self, job: HostedTask, params: dict[str, Raw] | None = None, scope: trio.CancelScope | None = None
+        self, job: DetachedCall, params: dict[str, Raw] | None = None, scope: trio.CancelScope | None = None
     ) -> list[End]:
         """Ask in a task of its own. Gives the list that its end will be in; cancelling `scope` withdraws it."""
         ends: list[End] = []
@@ -133,7 +138,7 @@ class Told:
     def __init__(self) -> None:
         self.statuses: list[Status] = []
 
-    def __call__(self, job: HostedTask) -> None:
+    def __call__(self, job: DetachedCall) -> None:
         self.statuses.append(job.task.status)
 
 
@@ -142,12 +147,23 @@ def told() -> Told:
     return Told()
 
 
+def start_call(
+    hosted: CallStore,
+    owner: Hashable,
+    work: Callable[[DetachedCall], Awaitable[Raw]],
+    told: Callable[[DetachedCall], None],
+    ttl_ms: int | None = None,
+) -> DetachedCall:
+    """Start what may become a task."""
+    return hosted.start(owner, work, task=TaskOptions("gh", told, ttl_ms))
+
+
 @pytest.fixture
-def start(hosted: TaskStore, server: Server, told: Told) -> Callable[[], Awaitable[HostedTask]]:
+def start(hosted: CallStore, server: Server, told: Told) -> Callable[[], Awaitable[DetachedCall]]:
     """Starts what becomes a task at once."""
 
-    async def start() -> HostedTask:
-        job = hosted.start(ME, "gh", server, ttl_ms=None, told=told)
+    async def start() -> DetachedCall:
+        job = start_call(hosted, ME, server, told)
         job.become_task()
         await wait_all_tasks_blocked()
         return job
@@ -155,34 +171,19 @@ def start(hosted: TaskStore, server: Server, told: Told) -> Callable[[], Awaitab
     return start
 
 
-Start: TypeAlias = Callable[[], Awaitable[HostedTask]]
+Start: TypeAlias = Callable[[], Awaitable[DetachedCall]]
 
 
-class Request:
-    """The outlet of the request that a job came with."""
-
-    def __init__(self, answer: Raw | None = YES) -> None:
-        self._answer = answer
-        self.answered = trio.Event()
-        self.told: list[Notification] = []
-        self.asked: list[tuple[str, dict[str, Raw]]] = []
-
-    def notify(self, notice: Notification) -> None:
-        self.told.append(notice)
-
-    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
-        self.asked.append((method, params))
-        await self.answered.wait()
-        if self._answer is None:
-            raise LinkLost("gone")
-        return self._answer
+def request_of(tell: Callable[[Notification], None] = lambda notice: None) -> AttachedRequest:
+    """The request that a call came with."""
+    return AttachedRequest(0, tell, None)
 
 
-def listened_to(job: HostedTask) -> bool:
+def listened_to(job: DetachedCall) -> bool:
     return job.notices is not None
 
 
-def only_key(job: HostedTask) -> str:
+def only_key(job: DetachedCall) -> str:
     (key,) = job.server_requests
     return key
 
@@ -191,49 +192,48 @@ def only_key(job: HostedTask) -> str:
 
 
 async def test_a_call_that_never_becomes_a_task_is_answered_and_forgotten(
-    hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
-    job = hosted.start(ME, "gh", server, ttl_ms=None, told=told)
+    job = start_call(hosted, ME, server, told)
     server.finish()
-    assert await job.wait_first_answer() is False
-    assert job.result is DONE
+    assert await hosted.attend(job, request_of()) is DONE
     await wait_all_tasks_blocked()
-    assert (told.statuses, len(hosted), hosted.of_owner(ME)) == ([], 0, [])
+    assert (told.statuses, hosted.tasks, hosted.tasks_of(ME)) == ([], 0, [])
     job.become_task()
     assert not job.is_task
     with pytest.raises(UnknownTask):
-        hosted.find(ME, job.id)
+        hosted.find_task(ME, job.id)
 
 
 async def test_a_call_that_fails_before_it_is_a_task_gives_its_error(
-    hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
-    job = hosted.start(ME, "gh", server, ttl_ms=None, told=told)
+    job = start_call(hosted, ME, server, told)
     server.finish(TimedOut("gh", "gh did not answer within 60 s"))
-    assert await job.wait_first_answer() is False
-    assert isinstance(job.error, TimedOut)
-    assert (job.error.message, job.error.server) == ("gh did not answer within 60 s", "gh")
+    with pytest.raises(TimedOut) as raised:
+        await hosted.attend(job, request_of())
+    assert (raised.value.message, raised.value.server) == ("gh did not answer within 60 s", "gh")
 
 
 async def test_whoever_waits_for_a_call_hears_that_it_became_a_task(
-    hosted: TaskStore, nursery: trio.Nursery, told: Told, autojump_clock: MockClock
+    hosted: CallStore, nursery: trio.Nursery, told: Told, autojump_clock: MockClock
 ) -> None:
     """Its server says so in the middle of the call; it goes on when its client has left."""
     came = trio.Event()
 
-    async def work(job: HostedTask) -> Raw:
+    async def work(job: DetachedCall) -> Raw:
         await trio.sleep(1)
         job.become_task()
         job.become_task()
         await came.wait()
         return DONE
 
-    job = hosted.start(ME, "gh", work, ttl_ms=None, told=told)
+    job = start_call(hosted, ME, work, told)
     with pytest.raises(UnknownTask):
-        hosted.find(ME, job.id)
-    assert await job.wait_first_answer() is True
-    assert hosted.find(ME, job.id) is job
-    assert hosted.of_owner(ME) == [job]
+        hosted.find_task(ME, job.id)
+    assert await hosted.attend(job, request_of()) == job.task
+    assert hosted.find_task(ME, job.id) is job
+    assert hosted.tasks_of(ME) == [job]
     assert (job.task.status, told.statuses) == (Status.WORKING, [])
     came.set()
     await wait_all_tasks_blocked()
@@ -241,41 +241,42 @@ async def test_whoever_waits_for_a_call_hears_that_it_became_a_task(
 
 
 async def test_a_client_that_leaves_before_it_is_a_task_calls_the_work_off(
-    hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
     """(rule 45)"""
-    job = hosted.start(ME, "gh", server, ttl_ms=None, told=told)
+    job = start_call(hosted, ME, server, told)
     with trio.move_on_after(1) as waiting:
-        await job.wait_first_answer()
+        await hosted.attend(job, request_of())
     await wait_all_tasks_blocked()
     assert waiting.cancelled_caught
     assert server.was_cancelled
-    assert (job.is_over, len(hosted), told.statuses) == (True, 0, [])
+    assert (job.is_over, hosted.tasks, told.statuses) == (True, 0, [])
 
 
 async def test_before_it_is_a_task_it_speaks_to_its_request(
-    hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    """A question asked there is answered there, also if it has become a task meanwhile."""
-    job = hosted.start(ME, "gh", server, ttl_ms=None, told=told)
-    job.before_task = request = Request()
+    """What it asked there and was not answered ends when it becomes a task."""
+    job = hosted.start(ME, server, may_park=True, task=TaskOptions("gh", told))
+    heard: list[Notification] = []
+    nursery.start_soon(hosted.attend, job, request_of(heard.append))
+    await wait_all_tasks_blocked()
     job.notify(LOG)
     params = {"_meta": Raw(b'{"progressToken":1}')}
     early = await server.asks(job, params)
+    assert (job.server_requests, told.statuses) == ({"q1": (ELICIT, {})}, [])
     job.become_task()
     late = await server.asks(job, params)
     job.notify(LOG)
-    assert (request.told, request.asked) == ([LOG], [(ELICIT, params)])
-    assert job.server_requests == {"q1": (ELICIT, {})}
-    request.answered.set()
-    await wait_all_tasks_blocked()
-    assert (early, late) == ([YES], [])
+    assert (heard, job.server_requests) == ([LOG], {"q2": (ELICIT, {})})
+    assert isinstance(early[0], LinkLost)
+    assert (late, told.statuses) == ([], [Status.INPUT_REQUIRED])
 
 
 async def test_before_it_is_a_task_and_without_a_request_nobody_hears_it(
-    hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
-    job = hosted.start(ME, "gh", server, ttl_ms=None, told=told)
+    job = start_call(hosted, ME, server, told)
     job.notify(LOG)
     (end,) = await server.asks(job)
     assert isinstance(end, LinkLost)
@@ -283,28 +284,34 @@ async def test_before_it_is_a_task_and_without_a_request_nobody_hears_it(
 
 
 async def test_the_request_it_came_with_is_not_kept(
-    hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    job = hosted.start(ME, "gh", server, ttl_ms=None, told=told)
-    request = Request()
-    job.before_task = request
-    kept = weakref.ref(request)
-    del request
+    class Stream:
+        def tell(self, notice: Notification) -> None:
+            """Hears what is told, and keeps nothing."""
+
+    job = start_call(hosted, ME, server, told)
+    stream = Stream()
+    kept = weakref.ref(stream)
+    nursery.start_soon(hosted.attend, job, request_of(stream.tell))
+    del stream
+    await wait_all_tasks_blocked()
+    assert kept() is not None
     job.become_task()
+    await wait_all_tasks_blocked()
     gc.collect()
     assert kept() is None
 
 
 async def test_a_call_that_outlived_its_lifetime_stays_a_call(
-    hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
     """Whoever has waited so long gets its result, and no task that is gone at once."""
-    job = hosted.start(ME, "gh", server, ttl_ms=MIN_TTL_MS, told=told)
+    job = start_call(hosted, ME, server, told, MIN_TTL_MS)
     await trio.sleep(2)
     job.become_task()
     server.finish()
-    assert await job.wait_first_answer() is False
-    assert job.result is DONE
+    assert await hosted.attend(job, request_of()) is DONE
 
 
 # What a client sees of its task
@@ -324,7 +331,7 @@ async def test_it_is_updated_when_its_status_changes(
     start: Start, server: Server, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     begin = trio.current_time()
-    monkeypatch.setattr(module, "iso_timestamp", lambda seconds: f"{trio.current_time() - begin:.0f}")
+    monkeypatch.setattr(detached, "iso_timestamp", lambda seconds: f"{trio.current_time() - begin:.0f}")
     job = await start()
     seen = [job.task]
     for step in (server.asks(job), server.asks(job)):
@@ -351,29 +358,29 @@ async def test_an_id_names_the_server_and_cannot_be_guessed(start: Start, autoju
 
 
 async def test_a_task_is_found_by_its_owner_alone(
-    hosted: TaskStore, start: Start, server: Server, autojump_clock: MockClock
+    hosted: CallStore, start: Start, server: Server, autojump_clock: MockClock
 ) -> None:
     """A stranger hears the same words as for a task that never was (rule 91, rule 93)."""
     job = await start()
-    assert hosted.find(ME, job.id) is job
-    assert (hosted.of_owner(ME), hosted.of_owner(STRANGER)) == ([job], [])
+    assert hosted.find_task(ME, job.id) is job
+    assert (hosted.tasks_of(ME), hosted.tasks_of(STRANGER)) == ([job], [])
     words = set()
     for owner, id in ((STRANGER, job.id), (ME, "gh.other"), (ME, "")):
         with pytest.raises(InvalidParams) as refused:
-            hosted.find(owner, id)
+            hosted.find_task(owner, id)
         words.add(refused.value.message)
     assert words == {"there is no such task (any more)"}
 
 
 async def test_tasks_are_listed_oldest_first(
-    hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
     """Those that have not become one are not among them."""
-    jobs = [hosted.start(ME, "gh", server, ttl_ms=None, told=told) for _ in range(3)]
+    jobs = [start_call(hosted, ME, server, told) for _ in range(3)]
     jobs[2].become_task()
     jobs[0].become_task()
-    assert hosted.of_owner(ME) == [jobs[0], jobs[2]]
-    assert len(hosted) == 3
+    assert hosted.tasks_of(ME) == [jobs[0], jobs[2]]
+    assert hosted.tasks == 3
 
 
 async def test_what_the_server_refused_is_the_error_of_the_task(
@@ -484,12 +491,28 @@ async def test_an_answer_that_is_no_object_leaves_the_question_open(
 
 
 async def test_one_open_question_can_be_looked_at(start: Start, server: Server, autojump_clock: MockClock) -> None:
+    """All of them oldest first; what was taken before stays as it was."""
     job = await start()
     await server.asks(job, {"message": Raw(b'"?"')})
+    await server.asks(job)
+    before = job.server_requests
+    assert list(before.items()) == [("q1", (ELICIT, {"message": Raw(b'"?"')})), ("q2", (ELICIT, {}))]
     assert job.open_request("q1") == (ELICIT, {"message": Raw(b'"?"')})
-    assert job.open_request("q2") is None
+    assert job.open_request("q3") is None
     job.answer("q1", YES)
     assert job.open_request("q1") is None
+    assert (list(job.server_requests), len(before)) == (["q2"], 2)
+
+
+async def test_only_the_first_end_of_a_question_counts(start: Start, server: Server, autojump_clock: MockClock) -> None:
+    job = await start()
+    ends = await server.asks(job)
+    assert job.answer("q1", YES)
+    assert not job.answer("q1", Raw(b"{}"))
+    job.refuse("q1", PeerError(ErrorBody(-1, "no")))
+    job.cancel()
+    await wait_all_tasks_blocked()
+    assert ends == [YES]
 
 
 async def test_an_unknown_key_answers_nothing(start: Start, server: Server, autojump_clock: MockClock) -> None:
@@ -509,6 +532,7 @@ async def test_a_client_may_refuse(start: Start, server: Server, told: Told, aut
     (end,) = ends
     assert isinstance(end, PeerError)
     assert end.error is refusal.error
+    assert refusal.__traceback__ is None, "it holds no stack of whoever asked"
     assert told.statuses == [Status.INPUT_REQUIRED, Status.WORKING]
 
 
@@ -576,7 +600,7 @@ async def test_whoever_waits_for_questions_gets_each_once(
 
 
 async def test_a_cancelled_task_is_over_at_once(
-    hosted: TaskStore, start: Start, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, start: Start, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
     """Whatever its work still does, and it can be looked at until its lifetime is up (rule 50)."""
     server.unwinding = 1.0
@@ -587,11 +611,11 @@ async def test_a_cancelled_task_is_over_at_once(
     assert not job.cancel()
     await wait_all_tasks_blocked()
     assert isinstance(ends[0], LinkLost)
-    assert (server.running, server.was_cancelled, len(hosted)) == (True, True, 1)
+    assert (server.running, server.was_cancelled, hosted.tasks) == (True, True, 1)
     await trio.sleep(2)
-    assert (server.running, len(hosted)) == (False, 0)
+    assert (server.running, hosted.tasks) == (False, 0)
     assert (job.task.status, job.result, job.error, job.task.message) == (Status.CANCELLED, None, None, None)
-    assert hosted.find(ME, job.id) is job
+    assert hosted.find_task(ME, job.id) is job
     assert told.statuses == [Status.INPUT_REQUIRED, Status.CANCELLED]
 
 
@@ -605,13 +629,13 @@ async def test_what_is_over_cannot_be_cancelled(
 
 
 async def test_a_task_cancelled_before_its_first_step_is_not_begun(
-    hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
-    job = hosted.start(ME, "gh", server, ttl_ms=None, told=told)
+    job = start_call(hosted, ME, server, told)
     job.become_task()
     job.cancel()
     await wait_all_tasks_blocked()
-    assert (server.jobs, len(hosted), hosted.of_owner(ME)) == ([], 0, [job])
+    assert (server.jobs, hosted.tasks, hosted.tasks_of(ME)) == ([], 0, [job])
 
 
 # Lifetimes and limits
@@ -630,24 +654,24 @@ async def test_a_task_cancelled_before_its_first_step_is_not_begun(
     ],
 )
 async def test_a_task_lives_as_long_as_it_says(
-    asked: int | None, given: int, hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
+    asked: int | None, given: int, hosted: CallStore, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
     """From its start, not from its end."""
-    job = hosted.start(ME, "gh", server, ttl_ms=asked, told=told)
+    job = start_call(hosted, ME, server, told, asked)
     job.become_task()
     assert job.task.ttl_ms == given
     await trio.sleep(given / 2000)
     server.finish()
     await trio.sleep(given / 2000 - 0.1)
-    assert hosted.find(ME, job.id).result == DONE
+    assert hosted.find_task(ME, job.id).result == DONE
     await trio.sleep(0.2)
     with pytest.raises(UnknownTask):
-        hosted.find(ME, job.id)
+        hosted.find_task(ME, job.id)
     assert told.statuses == [Status.COMPLETED]
 
 
 async def test_a_task_whose_lifetime_is_up_is_called_off_and_forgotten(
-    hosted: TaskStore, start: Start, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, start: Start, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
     """Whoever waits for it hears that it is over, and questions end with it."""
     job = await start()
@@ -657,88 +681,88 @@ async def test_a_task_whose_lifetime_is_up_is_called_off_and_forgotten(
     assert isinstance(ends[0], LinkLost)
     assert (job.task.status, job.task.message) == (Status.CANCELLED, "its lifetime was up before it was done")
     assert told.statuses == [Status.INPUT_REQUIRED, Status.CANCELLED]
-    assert (len(hosted), hosted.of_owner(ME)) == (0, [])
+    assert (hosted.tasks, hosted.tasks_of(ME)) == (0, [])
     with pytest.raises(UnknownTask):
-        hosted.find(ME, job.id)
+        hosted.find_task(ME, job.id)
 
 
 async def test_the_lifetime_counts_also_while_the_work_takes_its_time_to_end(
-    hosted: TaskStore, start: Start, server: Server, autojump_clock: MockClock
+    hosted: CallStore, start: Start, server: Server, autojump_clock: MockClock
 ) -> None:
     server.unwinding = 5.0
     job = await start()
     await trio.sleep(DEFAULT_TTL_MS / 1000 + 1)
-    assert (server.running, len(hosted)) == (True, 1)
-    assert hosted.of_owner(ME) == []
+    assert (server.running, hosted.tasks) == (True, 1)
+    assert hosted.tasks_of(ME) == []
     with pytest.raises(UnknownTask):
-        hosted.find(ME, job.id)
+        hosted.find_task(ME, job.id)
     (end,) = await server.asks(job)
     assert isinstance(end, LinkLost)
     await trio.sleep(5)
-    assert len(hosted) == 0
+    assert hosted.tasks == 0
 
 
 async def test_a_call_that_is_no_task_has_no_lifetime(
-    hosted: TaskStore, server: Server, told: Told, nursery: trio.Nursery, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """Its own timeouts are its caller's matter."""
-    job = hosted.start(ME, "gh", server, ttl_ms=MIN_TTL_MS, told=told)
+    job = start_call(hosted, ME, server, told, MIN_TTL_MS)
     await trio.sleep(10)
     assert server.running
     assert not job.is_over
 
 
-async def test_one_owner_has_a_limit(hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock) -> None:
+async def test_one_owner_has_a_limit(hosted: CallStore, server: Server, told: Told, autojump_clock: MockClock) -> None:
     """What is over does not count, nor do others."""
-    jobs = [hosted.start(ME, "gh", server, ttl_ms=None, told=told) for _ in range(MAX_PER_OWNER)]
+    jobs = [start_call(hosted, ME, server, told) for _ in range(MAX_TASKS_PER_OWNER)]
     with pytest.raises(TooManyRequests):
-        hosted.start(ME, "gh", server, ttl_ms=None, told=told)
-    hosted.start(STRANGER, "gh", server, ttl_ms=None, told=told)
+        start_call(hosted, ME, server, told)
+    start_call(hosted, STRANGER, server, told)
     jobs[0].become_task()
     jobs[0].cancel()
     await wait_all_tasks_blocked()
-    hosted.start(ME, "gh", server, ttl_ms=None, told=told)
-    assert (len(hosted), hosted.of_owner(ME)) == (MAX_PER_OWNER + 1, [jobs[0]])
+    start_call(hosted, ME, server, told)
+    assert (hosted.tasks, hosted.tasks_of(ME)) == (MAX_TASKS_PER_OWNER + 1, [jobs[0]])
 
 
 async def test_all_owners_together_have_a_limit(
-    hosted: TaskStore, server: Server, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(module, "MAX_TASKS", 5)
+    monkeypatch.setattr(call_store, "MAX_TASKS", 5)
     for owner in range(5):
-        hosted.start(owner, "gh", server, ttl_ms=None, told=told)
+        start_call(hosted, owner, server, told)
     with pytest.raises(TooManyRequests):
-        hosted.start(ME, "gh", server, ttl_ms=None, told=told)
+        start_call(hosted, ME, server, told)
     await server.finished()
-    hosted.start(ME, "gh", server, ttl_ms=None, told=told)
+    start_call(hosted, ME, server, told)
 
 
 def result_of(size: int) -> Raw:
     return Raw(b'"' + b"x" * (size - 2) + b'"')
 
 
-async def kept(hosted: TaskStore, outcomes: list[Raw | Exception], told: Told) -> list[int]:
+async def kept(hosted: CallStore, outcomes: list[Raw | Exception], told: Told) -> list[int]:
     """Jobs with these outcomes, one after the other; the numbers of those that can be found in the end."""
     jobs = []
     for outcome in outcomes:
 
-        async def work(job: HostedTask, outcome: Raw | Exception = outcome) -> Raw:
+        async def work(job: DetachedCall, outcome: Raw | Exception = outcome) -> Raw:
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
 
-        jobs.append(hosted.start(ME, "gh", work, ttl_ms=None, told=told))
+        jobs.append(start_call(hosted, ME, work, told))
         jobs[-1].become_task()
         await wait_all_tasks_blocked()
-    there = hosted.of_owner(ME)
+    there = hosted.tasks_of(ME)
     return [number for number, job in enumerate(jobs) if job in there]
 
 
 async def test_of_what_is_over_the_oldest_goes_first(
-    hosted: TaskStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    hosted: CallStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """When all of it holds too much together. Memory that is let go is free again."""
-    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 3 * (KEPT_OVERHEAD_BYTES + 1000))
+    monkeypatch.setattr(call_store, "MAX_KEPT_BYTES", 3 * (KEPT_OVERHEAD_BYTES + 1000))
     exact = [result_of(1000) for _ in range(5)]
     assert await kept(hosted, [*exact], told) == [2, 3, 4]
     assert await kept(hosted, [result_of(1001), result_of(999), result_of(1000)], told) == [0, 1, 2]
@@ -746,23 +770,23 @@ async def test_of_what_is_over_the_oldest_goes_first(
 
 
 async def test_an_error_counts_too(
-    hosted: TaskStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    hosted: CallStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 2 * KEPT_OVERHEAD_BYTES + 1000)
+    monkeypatch.setattr(call_store, "MAX_KEPT_BYTES", 2 * KEPT_OVERHEAD_BYTES + 1000)
     assert await kept(hosted, [ServerErrorResponse("gh", 1, "no", result_of(1000)), result_of(1)], told) == [1]
     assert await kept(hosted, [ServerErrorResponse("gh", 1, "no", None), TimedOut("gh", "late")], told) == [0, 1]
 
 
 async def test_a_result_that_is_too_much_alone_is_kept_alone(
-    hosted: TaskStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    hosted: CallStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """Nobody could ever have it otherwise."""
-    monkeypatch.setattr(module, "MAX_KEPT_BYTES", KEPT_OVERHEAD_BYTES)
+    monkeypatch.setattr(call_store, "MAX_KEPT_BYTES", KEPT_OVERHEAD_BYTES)
     assert await kept(hosted, [result_of(10), result_of(KEPT_OVERHEAD_BYTES)], told) == [1]
 
 
 async def test_what_is_forgotten_is_freed(
-    hosted: TaskStore, start: Start, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, start: Start, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
     job = await start()
     await server.finished()
@@ -774,22 +798,22 @@ async def test_what_is_forgotten_is_freed(
     assert gone() is None
 
 
-async def test_a_task_that_is_over_keeps_nothing_of_its_request(hosted: TaskStore, autojump_clock: MockClock) -> None:
+async def test_a_task_that_is_over_keeps_nothing_of_its_request(hosted: CallStore, autojump_clock: MockClock) -> None:
     """Neither what was sent with it nor who is told."""
 
     class Work:
-        async def __call__(self, job: HostedTask) -> Raw:
+        async def __call__(self, job: DetachedCall) -> Raw:
             return DONE
 
     work, told = Work(), Told()
     freed = weakref.ref(work), weakref.ref(told)
-    job = hosted.start(ME, "gh", work, ttl_ms=None, told=told)
+    job = start_call(hosted, ME, work, told)
     job.become_task()
     del work, told
     await wait_all_tasks_blocked()
     gc.collect()
     assert [one() for one in freed] == [None, None]
-    assert hosted.find(ME, job.id).result == DONE
+    assert hosted.find_task(ME, job.id).result == DONE
 
 
 class Owner:
@@ -798,10 +822,10 @@ class Owner:
 
 @pytest.mark.slow
 async def test_an_owner_without_jobs_is_not_kept(
-    hosted: TaskStore, server: Server, told: Told, autojump_clock: MockClock
+    hosted: CallStore, server: Server, told: Told, autojump_clock: MockClock
 ) -> None:
     owner = Owner()
-    job = hosted.start(owner, "gh", server, ttl_ms=MIN_TTL_MS, told=told)
+    job = start_call(hosted, owner, server, told, MIN_TTL_MS)
     job.become_task()
     await wait_all_tasks_blocked()
     server.jobs.clear()
@@ -821,22 +845,20 @@ async def test_when_it_ends_all_jobs_are_cancelled(
     """Whoever waits outside of it does not wait for ever."""
     running, over = Server(nursery), Server(nursery)
     over.finish()
-    answers: list[bool] = []
+    answers: list[Outcome | BaseException] = []
 
-    async def first(job: HostedTask) -> None:
-        answers.append(await job.wait_first_answer())
-
-    async with open_task_store(crashes.append, Budget(now=trio.current_time)) as hosted:
-        call = hosted.start(ME, "gh", running, ttl_ms=None, told=told)
-        task = hosted.start(ME, "gh", running, ttl_ms=None, told=told)
-        done = hosted.start(ME, "gh", over, ttl_ms=None, told=told)
+    async with open_call_store(crashes.append, Budget(now=trio.current_time)) as hosted:
+        call = start_call(hosted, ME, running, told)
+        task = start_call(hosted, ME, running, told)
+        done = start_call(hosted, ME, over, told)
         task.become_task()
         done.become_task()
-        nursery.start_soon(first, call)
+        nursery.start_soon(ended, answers, lambda: hosted.attend(call, request_of()))
         await wait_all_tasks_blocked()
         ends = await running.asks(task)
     await wait_all_tasks_blocked()
-    assert (running.running, answers, len(hosted), hosted.of_owner(ME)) == (False, [False], 0, [])
+    assert (running.running, hosted.tasks, hosted.tasks_of(ME)) == (False, 0, [])
+    assert isinstance(answers[0], UnknownState)
     assert (task.task.status, done.task.status) == (Status.CANCELLED, Status.COMPLETED)
     assert isinstance(ends[0], LinkLost)
     assert crashes == []
@@ -864,17 +886,17 @@ class Played:
     def __init__(self, number: int, owner: str) -> None:
         self.number = number
         self.owner = owner
-        self.job: HostedTask
+        self.job: DetachedCall
         self.runs = 0
         self.finish = trio.Event()
         self.outcome: Raw | Exception = Raw(b"[%d]" % number)
         self.statuses: list[Status] = []
-        self.firsts: list[bool | BaseException] = []
+        self.firsts: list[Outcome | BaseException] = []
         self.waiting = trio.CancelScope()
         self.was_cancelled = False
         self.leaves = False
 
-    async def __call__(self, job: HostedTask) -> Raw:
+    async def __call__(self, job: DetachedCall) -> Raw:
         self.runs += 1
         assert job is self.job
         await self.finish.wait()
@@ -882,7 +904,7 @@ class Played:
             raise self.outcome
         return self.outcome
 
-    def told(self, job: HostedTask) -> None:
+    def told(self, job: DetachedCall) -> None:
         assert job is self.job
         assert job.is_task
         self.statuses.append(job.task.status)
@@ -891,7 +913,7 @@ class Played:
 class Machine:
     """Plays a script against one host of tasks, and knows what may come of it."""
 
-    def __init__(self, nursery: trio.Nursery, hosted: TaskStore) -> None:
+    def __init__(self, nursery: trio.Nursery, hosted: CallStore) -> None:
         self._nursery = nursery
         self._hosted = hosted
         self.played: list[Played] = []
@@ -913,7 +935,7 @@ class Machine:
     def look(self) -> None:
         """What is true at any moment."""
         for owner in (ME, STRANGER):
-            mine = self._hosted.of_owner(owner)
+            mine = self._hosted.tasks_of(owner)
             assert [job.owner for job in mine] == [owner] * len(mine)
             numbers = [played.number for played in self.played if played.job in mine]
             assert numbers == sorted(numbers)
@@ -928,7 +950,7 @@ class Machine:
 
     def start(self, one: int, two: int) -> None:
         played = Played(len(self.played), ME if one % 3 else STRANGER)
-        played.job = self._hosted.start(played.owner, "s", played, ttl_ms=None, told=played.told)
+        played.job = start_call(self._hosted, played.owner, played, played.told)
         self.played.append(played)
         if two > 3:
             played.job.become_task()
@@ -967,7 +989,7 @@ class Machine:
     def foreign(self, one: int, two: int) -> None:
         for played in self._some(self.played, one):
             with pytest.raises(UnknownTask):
-                self._hosted.find(ME if played.owner == STRANGER else STRANGER, played.job.id)
+                self._hosted.find_task(ME if played.owner == STRANGER else STRANGER, played.job.id)
 
     def leave(self, one: int, two: int) -> None:
         for played in self._some(self.played, one):
@@ -1004,7 +1026,7 @@ class Machine:
     def _open(self, one: int) -> list[tuple[str, Asked, int]]:
         """One open question, as a client finds it."""
         found = []
-        for job in (*self._hosted.of_owner(ME), *self._hosted.of_owner(STRANGER)):
+        for job in (*self._hosted.tasks_of(ME), *self._hosted.tasks_of(STRANGER)):
             for key, (_, params) in job.server_requests.items():
                 asked = self.asks[int(bytes(params["number"]))]
                 assert asked.played.job is job
@@ -1018,17 +1040,13 @@ class Machine:
 
     async def _wait(self, played: Played) -> None:
         with played.waiting:
-            try:
-                played.firsts.append(await played.job.wait_first_answer())
-            except trio.Cancelled as left:
-                played.firsts.append(left)
-                raise
+            await ended(played.firsts, lambda: self._hosted.attend(played.job, request_of()))
 
     # What must be true of any script
 
     def judge(self, crashes: list[Exception]) -> None:
-        assert len(self._hosted) == 0
-        assert (self._hosted.of_owner(ME), self._hosted.of_owner(STRANGER)) == ([], [])
+        assert self._hosted.tasks == 0
+        assert (self._hosted.tasks_of(ME), self._hosted.tasks_of(STRANGER)) == ([], [])
         assert len(crashes) == len(set(crashes))
         for played in self.played:
             self._judge_job(played, crashes)
@@ -1040,10 +1058,10 @@ class Machine:
         assert played.runs <= 1
         assert job.is_over
         (first,) = played.firsts
-        if isinstance(first, bool):
-            assert first is job.is_task
-        else:
+        if isinstance(first, trio.Cancelled):
             assert played.leaves
+        else:
+            assert self._was_first(job, first)
         over = [status for status in played.statuses if status.is_final]
         assert over == played.statuses[-1:] == ([job.task.status] if job.is_task else [])
         if played.was_cancelled:
@@ -1057,6 +1075,15 @@ class Machine:
             assert played.outcome in crashes
         else:
             assert (job.result, job.error) == (None, None)
+
+    @staticmethod
+    def _was_first(job: DetachedCall, first: Outcome | BaseException) -> bool:
+        """Whether that is what the request that a job came with is answered with."""
+        if job.is_task:
+            return first is job.created
+        if job.error is not None:
+            return repr(first) == repr(job.error)
+        return isinstance(first, UnknownState) if job.result is None else first is job.result
 
     @staticmethod
     def _judge_question(asked: Asked) -> None:
@@ -1098,7 +1125,7 @@ def test_whatever_happens_each_job_and_question_ends_once(script: list[Step]) ->
     async def play() -> None:
         crashes: list[Exception] = []
         async with trio.open_nursery() as nursery, trio.open_nursery() as jobs:
-            machine = Machine(nursery, TaskStore(jobs, crashes.append, Budget(now=trio.current_time)))
+            machine = Machine(nursery, CallStore(jobs, crashes.append, Budget(now=trio.current_time)))
             await machine.play([("start", 1, 1), *script])
             assert not jobs.child_tasks
             machine.judge(crashes)
