@@ -2,7 +2,7 @@
 
 There is no session: who asks, what it can and what it wants of the log stand in each request. What a server asks in the
 middle of its work is the client's to answer with its next request, which the state that it brings back makes the same
-call again: one that waits in the lot, one that its server goes on with itself, or one that is sent once more after the
+call again: one that is parked here, one that its server goes on with itself, or one that is sent once more after the
 user has visited pages. In each case the state is sealed, and good for nothing but the same request of the same client;
 where it makes us send a call again, once.
 """
