@@ -258,7 +258,7 @@ class CallStore:
                 if call.is_task:
                     self._forget_state(call)
                 else:
-                    call.cancel()
+                    call.end(None)
                     call.life.cancel("the client no longer waits")
 
     def _hand_over(self, call: DetachedCall) -> RequestsToClient:
