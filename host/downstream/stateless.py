@@ -89,7 +89,7 @@ class StatelessClient:
 
 
 class _RequestHandle:
-    """The way to a client that is asked by ending its request. Implements `host.exchange.ClientHandle`."""
+    """The way to the client of one request, which can be asked nothing. Implements `host.exchange.ClientHandle`."""
 
     def __init__(self, tell: Tell, level: str | None) -> None:
         self._tell = tell
@@ -181,9 +181,9 @@ class Stateless:
         """The answer to one request. Cancelling this calls it off.
 
         Args:
-            params: those of the request (`guard.params_of`).
-            said: what they say of the request.
-            tell: takes what comes before the answer; what comes after it is nobody's.
+            params: the members of the request's params (`error_answers.params_of`).
+            stated: the envelope that they have.
+            tell: takes the notifications that come before the answer; later ones are dropped.
             target: what the request names, if the transport had to resolve it.
         """
         work = partial(self._result, params, stated, client, _RequestHandle(tell, stated.level), target)

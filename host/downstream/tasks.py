@@ -7,7 +7,7 @@ call; what that asks stands in the status (the tasks extension beside 2026-07-28
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import trio
@@ -53,8 +53,6 @@ IN_HANDSHAKE = frozenset({TASKS_GET, TASKS_RESULT, TASKS_CANCEL, TASKS_LIST})
 IN_EXTENSION = frozenset({TASKS_GET, TASKS_UPDATE, TASKS_CANCEL})
 
 Tell = Callable[[Notification], None]
-Call = Callable[[ClientHandle, Callable[[], None] | None], Awaitable[Raw]]
-"""Carries a call out, given its outlet and what is to be called once it is a task."""
 _Asked = Mapping[str, tuple[str, Mapping[str, Raw]]]
 
 
@@ -69,7 +67,8 @@ class Tasks:
     # Handshake clients
 
     def start_if_requested(self, exchange: Exchange) -> Raw | None:
-        """The answer to a call that shall be a task and can be one; None if it is to be carried out as it is."""
+        """The task that the client asks for and the tool can be, as the answer to its call. None if the call is to be
+        carried out as it is."""
         caller, target = exchange.caller, exchange.target
         if exchange.request.method != TOOLS_CALL.name or not caller.abilities.tasks or target is None:
             return None
@@ -117,12 +116,12 @@ class Tasks:
         return status_in_handshake(_in_handshake(call))
 
     async def _result(self, call: DetachedCall, handle: ClientHandle) -> Raw:
-        """What the call comes to; meanwhile its client is asked what its server asks."""
+        """The result of the task, once it is there. Until then its server requests are forwarded to the client."""
         seen: set[str] = set()
         async with trio.open_nursery() as nursery:
             while (key := await call.next_server_request(seen)) is not None:
                 seen.add(key)
-                nursery.start_soon(self._put, call, key, handle)
+                nursery.start_soon(self._forward, call, key, handle)
             nursery.cancel_scope.cancel("the task is over")
         if call.error is not None:
             raise copy_of(call.error)
@@ -130,8 +129,8 @@ class Tasks:
             raise InvalidRequest("the task was cancelled")
         return with_related_task(call.result, call.id)
 
-    async def _put(self, call: DetachedCall, key: str, handle: ClientHandle) -> None:
-        """Ask the client one of the task's questions, for as long as that is open."""
+    async def _forward(self, call: DetachedCall, key: str, handle: ClientHandle) -> None:
+        """Forward one server request of the task to the client, for as long as that is open."""
         question = call.open_request(key)
         if question is None:
             return  # its server has withdrawn it
@@ -155,7 +154,7 @@ class Tasks:
         if method != TOOLS_CALL.name or not caller.abilities.tasks:
             return None
         server = self._router.task_server(target)
-        return None if server is None else TaskOptions(server, self._told)
+        return None if server is None else TaskOptions(server, self._notify_watchers)
 
     def answer_in_extension(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:
         """The answer to a request of IN_EXTENSION, without our name on it.
@@ -194,7 +193,7 @@ class Tasks:
             if not watchers:
                 self._watchers.pop(id, None)
 
-    def _told(self, call: DetachedCall) -> None:
+    def _notify_watchers(self, call: DetachedCall) -> None:
         watchers = self._watchers.get(call.id)
         if watchers:
             notice = notification_in_extension(call.task, inputs=_inputs(call), result=call.result, error=_error(call))
