@@ -25,14 +25,13 @@ from host.console.admin import HostAdmin
 from host.console.control import open_control_socket
 from host.console.login import ConsoleSessions
 from host.console.web import allowed_hosts, console_app, console_url
+from host.downstream.call_store import CallStore, open_call_store
 from host.downstream.http.app import open_http_endpoint
-from host.downstream.parked_calls import ParkedCalls, open_parked_calls
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
 from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.status import status
 from host.downstream.stdio import own_stdout, serve_stdio
-from host.downstream.task_store import TaskStore, open_task_store
 from host.downstream.tasks import Tasks
 from host.heap import collect, give_back, tune
 from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, excerpt
@@ -75,8 +74,7 @@ class Host:
     runtime: Runtime
     upstreams: Upstreams
     router: Router
-    parked_calls: ParkedCalls
-    hosted_tasks: TaskStore
+    calls: CallStore
     stateless: Stateless
     admin: HostAdmin
     memory: Budget
@@ -87,8 +85,8 @@ class Host:
             self.upstreams,
             self.runtime.catalog,
             self.runtime.journal,
-            parked=len(self.parked_calls),
-            tasks=len(self.hosted_tasks),
+            parked=self.calls.parked,
+            tasks=self.calls.tasks,
             memory=self.memory,
         )
 
@@ -181,11 +179,10 @@ async def open_host(
             ) as upstreams:
                 router = Router(runtime, upstreams, seal)
                 async with (
-                    open_parked_calls(partial(on_crash, "a call that may ask its client"), memory) as parked_calls,
-                    open_task_store(partial(on_crash, "a task"), memory) as hosted_tasks,
+                    open_call_store(partial(on_crash, "a call that may outlive its request"), memory) as calls,
                     trio.open_nursery() as nursery,
                 ):
-                    stateless = Stateless(router, journal, parked_calls, Tasks(router, hosted_tasks), seal)
+                    stateless = Stateless(router, journal, calls, Tasks(router, calls), seal)
                     admin = HostAdmin(lambda: host.config, runtime, upstreams, endpoint=endpoint, stdio=single_client)
                     host = Host(
                         config,
@@ -193,8 +190,7 @@ async def open_host(
                         runtime,
                         upstreams,
                         router,
-                        parked_calls,
-                        hosted_tasks,
+                        calls,
                         stateless,
                         admin,
                         memory,

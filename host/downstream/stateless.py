@@ -2,7 +2,7 @@
 
 There is no session: who asks, what it can and what it wants of the log stand in each request. What a server asks in the
 middle of its work is the client's to answer with its next request, which the state that it brings back makes the same
-call again: one that waits in the lot, one that its server goes on with itself, or one that is sent once more after the
+call again: one that is parked here, one that its server goes on with itself, or one that is sent once more after the
 user has visited pages. In each case the state is sealed, and good for nothing but the same request of the same client;
 where it makes us send a call again, once.
 """
@@ -21,10 +21,10 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from host.downstream.call_store import ByOwner, CallStore
 from host.downstream.charge import COPIES
+from host.downstream.detached import PARKED_LIFETIME, DetachedCall, Outcome, ParkedCallState, RequestsToClient
 from host.downstream.error_answers import errors_as_answers
-from host.downstream.kept import ByOwner
-from host.downstream.parked_calls import PARKED_LIFETIME, Outcome, ParkedCalls, ParkedCallState, RequestsToClient
 from host.downstream.tasks import IN_EXTENSION, Tasks
 from host.errors import Forbidden, InvalidParams, MethodNotFound, MissingAbility, TooManyRequests
 from host.exchange import (
@@ -50,6 +50,7 @@ from host.protocol.methods import COMPLETION_COMPLETE, DISCOVER, LIST_METHOD_BY_
 from host.protocol.mrtr import RETRIABLE_METHODS, Retry, input_required, retry_of, with_retry
 from host.protocol.server_requests import ELICIT, ServerRequestRejected, adapt, server_request_of, stateless_form
 from host.protocol.stateless import Envelope, complete_result, discover_result, with_server_info
+from host.protocol.tasks import Task, created_in_extension
 from host.router import EXPIRED_STATE_MESSAGE, Router, failed_call
 from host.seal import InvalidSeal, Seal
 from host.version import VERSION
@@ -88,7 +89,7 @@ class StatelessClient:
 
 
 class _RequestHandle:
-    """The way to a client that is asked by ending its request. Implements `host.exchange.ClientHandle`."""
+    """The way to the client of one request, which can be asked nothing. Implements `host.exchange.ClientHandle`."""
 
     def __init__(self, tell: Tell, level: str | None) -> None:
         self._tell = tell
@@ -164,12 +165,12 @@ class _SpentStates:
 
 
 class Stateless:
-    """Answers them. `parked_calls` holds the calls that wait for their clients, `tasks` those that became tasks."""
+    """Answers them. Calls that may outlive their requests are started in `calls`; `tasks` answers about tasks."""
 
-    def __init__(self, router: Router, journal: Journal, parked_calls: ParkedCalls, tasks: Tasks, seal: Seal) -> None:
+    def __init__(self, router: Router, journal: Journal, calls: CallStore, tasks: Tasks, seal: Seal) -> None:
         self._router = router
         self._journal = journal
-        self._parked_calls = parked_calls
+        self._calls = calls
         self.tasks = tasks
         self._seal = seal
         self._spent = _SpentStates()
@@ -186,9 +187,9 @@ class Stateless:
         """The answer to one request. Cancelling this calls it off.
 
         Args:
-            params: those of the request (`guard.params_of`).
-            said: what they say of the request.
-            tell: takes what comes before the answer; what comes after it is nobody's.
+            params: the members of the request's params (`error_answers.params_of`).
+            stated: the envelope that they have.
+            tell: takes the notifications that come before the answer; later ones are dropped.
             target: what the request names, if the transport had to resolve it.
         """
         work = partial(self._result, params, stated, client, _RequestHandle(tell, stated.level), target)
@@ -241,27 +242,28 @@ class Stateless:
         assert not isinstance(at, Answered | InputRequired)
         token = progress_token(asked)
         if isinstance(at, ParkedCallState):
-            outcome = await self._parked_calls.resume(caller.owner, at, turn.answers, handle.notify, token)
+            outcome = await self._calls.resume(caller.owner, at, turn.answers, handle.notify, token)
             if isinstance(outcome, RequestsToClient):
                 _check_can_answer(outcome.requests, stated.abilities)
             return self._outcome(outcome, bound)
         target = resolved or await self._router.resolve(caller.endpoint, request.method, asked)
 
-        async def call(handle: ClientHandle, tasked: Callable[[], None] | None) -> Raw:
-            exchange = Exchange(request, asked, caller, handle, stated.level, at, tasked, target)
+        may_park = can_answer_requests(stated.abilities) and self._router.may_park(caller, target)
+        task = self.tasks.options(caller, request.method, target)
+        if task is None and not may_park:
+            exchange = Exchange(request, asked, caller, handle, stated.level, at, None, target)
             return self._written(request.method, await self._router.answer(exchange), bound)
 
-        async def work(handle: ClientHandle) -> Raw:
-            if request.method != TOOLS_CALL.name or not stated.abilities.tasks:
-                return await call(handle, None)
-            return await self.tasks.carry_out(caller, target, asked, call, handle)
+        async def work(call: DetachedCall) -> Raw:  # holds no handle of the request, which the call may outlive
+            on_task_created = None if task is None else call.become_task
+            exchange = Exchange(request, asked, caller, call, stated.level, at, on_task_created, target)
+            return self._written(request.method, await self._router.answer(exchange), bound)
 
-        if not can_answer_requests(stated.abilities) or not self._router.may_park(caller, target):
-            return await work(handle)
-        parked = self._parked_calls.begin(
-            caller.owner, work, handle.notify, token, identity=caller.identity, size=COPIES * len(request.params or b"")
+        size = COPIES * len(request.params or b"")
+        begun = self._calls.begin(
+            caller.owner, work, handle.notify, token, may_park=may_park, task=task, identity=caller.identity, size=size
         )
-        return self._outcome(await parked, bound)
+        return self._outcome(await begun, bound)
 
     # The state that a client brings back
 
@@ -300,13 +302,14 @@ class Stateless:
         return MrtrRound(server, retry.answers, state)
 
     def _outcome(self, outcome: Outcome, bound: _StateBinding) -> Raw:
-        if not isinstance(outcome, RequestsToClient):
-            return outcome
-        ticket = outcome.state
-        state = self._sealed(["parked", ticket.call_id, ticket.round], bound, PARKED_LIFETIME)
-        return with_server_info(
-            input_required({key: stateless_form(*each) for key, each in outcome.requests.items()}, state), VERSION
-        )
+        if isinstance(outcome, Task):
+            return with_server_info(created_in_extension(outcome), VERSION)
+        if isinstance(outcome, RequestsToClient):
+            state = outcome.state
+            sealed = self._sealed(["parked", state.call_id, state.round], bound, PARKED_LIFETIME)
+            requests = {key: stateless_form(*each) for key, each in outcome.requests.items()}
+            return with_server_info(input_required(requests, sealed), VERSION)
+        return outcome
 
     def _written(self, method: str, answer: Answer, bound: _StateBinding) -> Raw:
         if isinstance(answer, InputRequired):

@@ -7,14 +7,15 @@ call; what that asks stands in the status (the tasks extension beside 2026-07-28
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import trio
 from msgspec import Raw
 
+from host.downstream.call_store import CallStore
 from host.downstream.charge import COPIES
-from host.downstream.task_store import HostedTask, TaskStore
+from host.downstream.detached import DetachedCall, TaskOptions
 from host.errors import InvalidParams, InvalidRequest, MethodNotFound, MissingAbility, copy_of
 from host.exchange import Answered, Caller, ClientHandle, Exchange, ResolvedName
 from host.jsonrpc.messages import ErrorBody, Notification, Request
@@ -24,7 +25,6 @@ from host.protocol.abilities import TASKS_EXTENSION, Abilities
 from host.protocol.codes import as_stateless_error
 from host.protocol.methods import TOOLS_CALL
 from host.protocol.server_requests import stateless_form
-from host.protocol.stateless import with_server_info
 from host.protocol.tasks import (
     ACKNOWLEDGEMENT,
     TASKS_CANCEL,
@@ -34,7 +34,6 @@ from host.protocol.tasks import (
     TASKS_UPDATE,
     Status,
     Task,
-    created_in_extension,
     created_in_handshake,
     input_responses_of,
     notification_in_extension,
@@ -48,30 +47,28 @@ from host.protocol.tasks import (
     with_related_task,
 )
 from host.router import Router
-from host.version import VERSION
 from host.wire.link import LinkLost
 
 IN_HANDSHAKE = frozenset({TASKS_GET, TASKS_RESULT, TASKS_CANCEL, TASKS_LIST})
 IN_EXTENSION = frozenset({TASKS_GET, TASKS_UPDATE, TASKS_CANCEL})
 
 Tell = Callable[[Notification], None]
-Call = Callable[[ClientHandle, Callable[[], None] | None], Awaitable[Raw]]
-"""Carries a call out, given its outlet and what is to be called once it is a task."""
 _Asked = Mapping[str, tuple[str, Mapping[str, Raw]]]
 
 
 class Tasks:
     """All of them. A task belongs to whoever created it, by endpoint and token; its id is known to nobody else."""
 
-    def __init__(self, router: Router, hosted: TaskStore) -> None:
+    def __init__(self, router: Router, calls: CallStore) -> None:
         self._router = router
-        self._hosted = hosted
+        self._calls = calls
         self._watchers: dict[str, set[Tell]] = {}
 
     # Handshake clients
 
     def start_if_requested(self, exchange: Exchange) -> Raw | None:
-        """The answer to a call that shall be a task and can be one; None if it is to be carried out as it is."""
+        """The task that the client asks for and the tool can be, as the answer to its call. None if the call is to be
+        carried out as it is."""
         caller, target = exchange.caller, exchange.target
         if exchange.request.method != TOOLS_CALL.name or not caller.abilities.tasks or target is None:
             return None
@@ -80,26 +77,24 @@ class Tasks:
         if wanted is None or server is None:
             return None
 
-        async def work(job: HostedTask) -> Raw:
-            answer = await self._router.answer(replace(exchange, client=job, on_task_created=job.become_task))
+        async def work(call: DetachedCall) -> Raw:
+            answer = await self._router.answer(replace(exchange, client=call, on_task_created=call.become_task))
             assert isinstance(answer, Answered)
             return answer.result
 
-        def told(job: HostedTask) -> None:
-            caller.client.notify(notification_in_handshake(_in_handshake(job)))
+        def on_status(call: DetachedCall) -> None:
+            caller.client.notify(notification_in_handshake(_in_handshake(call)))
 
-        job = self._hosted.start(
+        call = self._calls.start(
             caller.owner,
-            server,
             work,
-            ttl_ms=wanted.ttl_ms,
-            told=told,
+            task=TaskOptions(server, on_status, wanted.ttl_ms),
             identity=caller.identity,
             size=COPIES * len(exchange.request.params or b""),
         )
-        job.notices = caller.client.notify
-        job.become_task()
-        return created_in_handshake(job.task)
+        call.notices = caller.client.notify
+        call.become_task()
+        return created_in_handshake(call.task)
 
     async def answer_in_handshake(self, exchange: Exchange) -> Raw:
         """The answer to a request of IN_HANDSHAKE.
@@ -112,73 +107,54 @@ class Tasks:
         if method == TASKS_LIST:
             if caller.identity is None:  # whose tasks they are could not be told
                 raise MethodNotFound("tasks are listed only for clients that have a token")
-            return task_list([_in_handshake(job) for job in self._hosted.of_owner(caller.owner)])
-        job = self._hosted.find(caller.owner, task_id_of(exchange.params))
+            return task_list([_in_handshake(call) for call in self._calls.tasks_of(caller.owner)])
+        call = self._calls.find_task(caller.owner, task_id_of(exchange.params))
         if method == TASKS_RESULT:
-            return await self._result(job, exchange.client)
-        if method == TASKS_CANCEL and not job.cancel():
+            return await self._result(call, exchange.client)
+        if method == TASKS_CANCEL and not call.cancel():
             raise InvalidParams("the task is over already")
-        return status_in_handshake(_in_handshake(job))
+        return status_in_handshake(_in_handshake(call))
 
-    async def _result(self, job: HostedTask, handle: ClientHandle) -> Raw:
-        """What the call comes to; meanwhile its client is asked what its server asks."""
+    async def _result(self, call: DetachedCall, handle: ClientHandle) -> Raw:
+        """The result of the task, once it is there. Until then its server requests are forwarded to the client."""
         seen: set[str] = set()
         async with trio.open_nursery() as nursery:
-            while (key := await job.next_server_request(seen)) is not None:
+            while (key := await call.next_server_request(seen)) is not None:
                 seen.add(key)
-                nursery.start_soon(self._put, job, key, handle)
+                nursery.start_soon(self._forward, call, key, handle)
             nursery.cancel_scope.cancel("the task is over")
-        if job.error is not None:
-            raise copy_of(job.error)
-        if job.result is None:
+        if call.error is not None:
+            raise copy_of(call.error)
+        if call.result is None:
             raise InvalidRequest("the task was cancelled")
-        return with_related_task(job.result, job.id)
+        return with_related_task(call.result, call.id)
 
-    async def _put(self, job: HostedTask, key: str, handle: ClientHandle) -> None:
-        """Ask the client one of the task's questions, for as long as that is open."""
-        question = job.open_request(key)
+    async def _forward(self, call: DetachedCall, key: str, handle: ClientHandle) -> None:
+        """Forward one server request of the task to the client, for as long as that is open."""
+        question = call.open_request(key)
         if question is None:
             return  # its server has withdrawn it
         method, params = question
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_cancel_when_withdrawn, job, key, nursery.cancel_scope)
+            nursery.start_soon(_cancel_when_withdrawn, call, key, nursery.cancel_scope)
             try:
-                if not job.answer(key, await handle.request(method, dict(params), None)):
-                    job.refuse(key, BrokenAnswer("it is not an object"))
+                if not call.answer(key, await handle.request(method, dict(params), None)):
+                    call.refuse(key, BrokenAnswer("it is not an object"))
             except (PeerError, BrokenAnswer) as refusal:
-                job.refuse(key, refusal)
+                call.refuse(key, refusal)
             except LinkLost:
                 pass  # it stays open for whoever waits for the result next
             nursery.cancel_scope.cancel()
 
     # Stateless clients
 
-    async def carry_out(
-        self, caller: Caller, target: ResolvedName, params: Mapping[str, Raw], call: Call, handle: ClientHandle
-    ) -> Raw:
-        """A call of a tool, which may become a task if its caller takes one: then the answer is that task.
-
-        Args:
-            outlet: for what comes before it is a task.
-        """
-        server = self._router.task_server(target) if caller.abilities.tasks else None
-        if server is None:
-            return await call(handle, None)
-
-        def work(job: HostedTask) -> Awaitable[Raw]:
-            return call(job, job.become_task)
-
-        size = COPIES * sum(len(each) for each in params.values())
-        job = self._hosted.start(
-            caller.owner, server, work, ttl_ms=None, told=self._told, identity=caller.identity, size=size
-        )
-        job.before_task = handle  # which the work itself must not hold: a task outlives its request
-        if await job.wait_first_answer():
-            return with_server_info(created_in_extension(job.task), VERSION)
-        if job.error is not None:
-            raise copy_of(job.error)
-        assert job.result is not None
-        return job.result
+    def options(self, caller: Caller, method: str, target: ResolvedName) -> TaskOptions | None:
+        """What a call needs that may become a task: it calls a tool, its caller takes tasks, and its server makes some.
+        None for any other."""
+        if method != TOOLS_CALL.name or not caller.abilities.tasks:
+            return None
+        server = self._router.task_server(target)
+        return None if server is None else TaskOptions(server, self._notify_watchers)
 
     def answer_in_extension(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:
         """The answer to a request of IN_EXTENSION, without our name on it.
@@ -188,14 +164,14 @@ class Tasks:
             InvalidParams: there is no such task of this caller.
         """
         check_declared(caller.abilities)
-        job = self._hosted.find(caller.owner, task_id_of(params))
+        call = self._calls.find_task(caller.owner, task_id_of(params))
         if request.method == TASKS_GET:
-            return _detailed_status(job)
+            return _detailed_status(call)
         if request.method == TASKS_UPDATE:
             for key, answer in input_responses_of(params).items():
-                job.answer(key, answer)
+                call.answer(key, answer)
         else:
-            job.cancel()
+            call.cancel()
         return ACKNOWLEDGEMENT
 
     def watch(self, caller: Caller, ids: tuple[str, ...], tell: Tell) -> tuple[str, ...]:
@@ -203,7 +179,7 @@ class Tasks:
         found: list[str] = []
         for id in ids:
             try:
-                self._hosted.find(caller.owner, id)
+                self._calls.find_task(caller.owner, id)
             except InvalidParams:
                 continue
             found.append(id)
@@ -217,16 +193,16 @@ class Tasks:
             if not watchers:
                 self._watchers.pop(id, None)
 
-    def _told(self, job: HostedTask) -> None:
-        watchers = self._watchers.get(job.id)
+    def _notify_watchers(self, call: DetachedCall) -> None:
+        watchers = self._watchers.get(call.id)
         if watchers:
-            notice = notification_in_extension(job.task, inputs=_inputs(job), result=job.result, error=_error(job))
+            notice = notification_in_extension(call.task, inputs=_inputs(call), result=call.result, error=_error(call))
             for tell in list(watchers):
                 tell(notice)
 
 
-async def _cancel_when_withdrawn(job: HostedTask, key: str, asking: trio.CancelScope) -> None:
-    await job.wait_withdrawn(key)
+async def _cancel_when_withdrawn(call: DetachedCall, key: str, asking: trio.CancelScope) -> None:
+    await call.wait_withdrawn(key)
     asking.cancel("the question is open no more")
 
 
@@ -241,23 +217,23 @@ def check_declared(abilities: Abilities) -> None:
         raise MissingAbility("the request does not declare the tasks extension", data=data)
 
 
-def _in_handshake(job: HostedTask) -> Task:
+def _in_handshake(call: DetachedCall) -> Task:
     """The task as the handshake dialect has it: there a result that is an error is a failure."""
-    if job.result is None:
-        return job.task
-    return replace(job.task, status=status_of_result(job.result, extension=False))
+    if call.result is None:
+        return call.task
+    return replace(call.task, status=status_of_result(call.result, extension=False))
 
 
-def _detailed_status(job: HostedTask) -> Raw:
-    return status_in_extension(job.task, inputs=_inputs(job), result=job.result, error=_error(job))
+def _detailed_status(call: DetachedCall) -> Raw:
+    return status_in_extension(call.task, inputs=_inputs(call), result=call.result, error=_error(call))
 
 
-def _inputs(job: HostedTask) -> _Asked | None:
+def _inputs(call: DetachedCall) -> _Asked | None:
     """What it asks, as a stateless client may have it."""
-    if job.task.status is not Status.INPUT_REQUIRED:
+    if call.task.status is not Status.INPUT_REQUIRED:
         return None
-    return {key: stateless_form(*each) for key, each in job.server_requests.items()}
+    return {key: stateless_form(*each) for key, each in call.server_requests.items()}
 
 
-def _error(job: HostedTask) -> ErrorBody | None:
-    return None if job.error is None else as_stateless_error(job.error)
+def _error(call: DetachedCall) -> ErrorBody | None:
+    return None if call.error is None else as_stateless_error(call.error)

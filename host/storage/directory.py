@@ -109,10 +109,8 @@ class State:
         """
         path = self.path / "key"
         try:
-            with suppress(FileExistsError):
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-                with open(descriptor, "wb") as file:
-                    file.write(secrets.token_bytes(32))
+            if not path.exists():
+                _write_once(path, secrets.token_bytes(32))
             return path.read_bytes()
         except OSError as problem:
             raise StateError(f"{path} cannot be used: {problem.strerror}") from problem
@@ -135,7 +133,7 @@ class State:
             _check(own)
             note = own / "file"
             if not note.exists():
-                _write(note, os.fsencode(real) + b"\n")
+                _write_once(note, os.fsencode(real) + b"\n")
         except OSError as problem:
             raise StateError(f"the state directory {own} cannot be used: {problem.strerror}") from problem
         return ConfigDirectory(own)
@@ -164,13 +162,15 @@ class ConfigDirectory:
             os.close(os.open(self.path / "seen", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
-def _write(path: Path, data: bytes) -> None:
-    """The whole of a file, so that a crash or a power cut leaves the old or the new one."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")  # two processes may write the same at the same time
+def _write_once(path: Path, data: bytes) -> None:
+    """Make a file that is there whole or not at all, whatever crashes. Of two processes, the first one makes it."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(descriptor)
-    os.replace(new, path)
+    with suppress(FileExistsError):
+        os.link(new, path)
+    new.unlink()

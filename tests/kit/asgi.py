@@ -16,10 +16,9 @@ from mcp_types.methods import parse_server_notification, validate_server_result
 from msgspec import Raw
 
 from config import Listen
+from host.downstream.call_store import open_call_store
 from host.downstream.http.app import open_http_endpoint
-from host.downstream.parked_calls import open_parked_calls
 from host.downstream.stateless import Stateless
-from host.downstream.task_store import open_task_store
 from host.downstream.tasks import Tasks
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody
@@ -251,11 +250,8 @@ async def open_stateless(world: World) -> AsyncIterator[Stateless]:
     def on_crash(problem: Exception) -> None:
         world.journal.note(InternalError("test", problem))
 
-    async with (
-        open_parked_calls(on_crash, world.memory) as parked_calls,
-        open_task_store(on_crash, world.memory) as hosted,
-    ):
-        yield Stateless(world.router, world.journal, parked_calls, Tasks(world.router, hosted), world.seal)
+    async with open_call_store(on_crash, world.memory) as calls:
+        yield Stateless(world.router, world.journal, calls, Tasks(world.router, calls), world.seal)
 
 
 @asynccontextmanager

@@ -27,11 +27,11 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Listen, Secret, Trust
+from host.downstream.call_store import CallStore, open_call_store
+from host.downstream.detached import GATHER_DELAY, PARKED_LIFETIME, REPLAY_LIFETIME
 from host.downstream.http.app import open_http_endpoint
-from host.downstream.parked_calls import GATHER_DELAY, PARKED_LIFETIME, REPLAY_LIFETIME, ParkedCalls, open_parked_calls
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
-from host.downstream.task_store import TaskStore, open_task_store
 from host.downstream.tasks import Tasks
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody, Failure, Message, Notification, Request, Success, write
@@ -277,9 +277,10 @@ class Machine:
             def crashed(problem: Exception) -> None:
                 world.journal.note(InternalError("test", problem))
 
-            self.lot: ParkedCalls = await stack.enter_async_context(open_parked_calls(crashed, world.memory))
-            self.hosted: TaskStore = await stack.enter_async_context(open_task_store(crashed, world.memory))
-            stateless = Stateless(world.router, world.journal, self.lot, Tasks(world.router, self.hosted), world.seal)
+            self.call_store: CallStore = await stack.enter_async_context(open_call_store(crashed, world.memory))
+            stateless = Stateless(
+                world.router, world.journal, self.call_store, Tasks(world.router, self.call_store), world.seal
+            )
 
             async def face(listen: Listen) -> ASGIApp:
                 return await stack.enter_async_context(
@@ -701,9 +702,8 @@ class Machine:
         self.tally["answered with a result"] += 1
 
     def judge_what_is_left(self) -> None:
-        parked = attrgetter("_by_owner", "_waiting", "_replays")(self.lot)
-        self._must(not len(self.lot) and not any(parked), "the lot is not empty")
-        self._must(not len(self.hosted), "a hosted task is left")
+        kept = attrgetter("_parking", "_parked", "_replays", "_working", "_tasks", "_kept")(self.call_store)
+        self._must(not any(kept), "a detached call is left")
         self._must(not self._requests.child_tasks, "a request is still served")
         self._must(not self._open_sessions, "a session is left")
         roster = self.world.upstreams

@@ -18,8 +18,8 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation, Listen, Secret, Trust
-from host.downstream import parked_calls, stateless
-from host.downstream.parked_calls import PARKED_LIFETIME, REPLAY_LIFETIME
+from host.downstream import call_store, stateless
+from host.downstream.detached import PARKED_LIFETIME, REPLAY_LIFETIME
 from host.downstream.stateless import STATE_LIFETIME, SUPPORTED_METHODS
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.outstanding import PeerError
@@ -1268,7 +1268,7 @@ async def test_only_so_many_calls_wait_for_one_client(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """One more is refused, and reaches no server (rule 5)."""
-    monkeypatch.setattr(parked_calls, "MAX_PER_OWNER", 1)
+    monkeypatch.setattr(call_store, "MAX_PARKED_PER_OWNER", 1)
     async with parked() as call:
         await call.refused(CALL, 429)
         assert (await call.connection.result("tools/list"))["resultType"] == "complete"

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Listen, Secret
-from host.downstream.task_store import DEFAULT_TTL_MS, MAX_TTL_MS, MIN_TTL_MS
+from host.downstream.detached import DEFAULT_TTL_MS, MAX_TTL_MS, MIN_TTL_MS, PARKED_LIFETIME, REPLAY_LIFETIME
 from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.tasks import (
     EXTENSION,
@@ -701,6 +701,51 @@ async def test_what_is_asked_before_it_is_a_task_ends_the_request(make: Any, aut
         await wait_all_tasks_blocked()
         found = await result(about(connection, "tasks/get", made["taskId"]))
         assert found["result"]["content"] == OK["content"]
+
+
+async def test_a_call_becomes_a_task_while_its_client_is_asked(autojump_clock: MockClock) -> None:
+    """The question ends without an answer. Whatever comes with the state gets the task, the same every time, as long
+    as an outcome can be had again; the task itself is there for its own lifetime."""
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
+        can = {**CAN, **TAKES}
+        answer = connection.start("tools/call", {"name": "a__x"}, capabilities=can)
+        asked = await server.hears("tools/call")
+        question = later(nursery, server.asks, "elicitation/create", FORM, about=asked["id"])
+        parked = await result(answer)
+        server.answers["tasks/get"] = still_working(server, 1000, [])
+        server.says(asked["id"], {"task": status()})
+        assert await question.comes() == {"action": "cancel"}
+        retried = {"name": "a__x", "requestState": parked["requestState"]}
+        await trio.sleep(PARKED_LIFETIME / 2)
+        made = await result(connection.start("tools/call", retried, id=2, capabilities=can))
+        assert (made["resultType"], made["status"]) == ("task", "working")
+        await trio.sleep(REPLAY_LIFETIME - 1)
+        assert await result(connection.start("tools/call", retried, id=3, capabilities=can)) == made
+        await trio.sleep(2)
+        assert (await refusal(connection.start("tools/call", retried, id=4, capabilities=can)))[0] == -32602
+        assert (await result(about(connection, "tasks/get", made["taskId"])))["status"] == "working"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_task_whose_client_never_came_for_it_goes_on(autojump_clock: MockClock) -> None:
+    """Until its lifetime is up, though its state is good for nothing any more."""
+    server = handshake_server()
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
+        can = {**CAN, **TAKES}
+        answer = connection.start("tools/call", {"name": "a__x"}, capabilities=can)
+        asked = await server.hears("tools/call")
+        later(nursery, server.asks, "elicitation/create", FORM, about=asked["id"])
+        parked = await result(answer)
+        server.answers["tasks/get"] = still_working(server, 1000, [])
+        server.says(asked["id"], {"task": status()})
+        await trio.sleep(PARKED_LIFETIME + 1)
+        retried = {"name": "a__x", "requestState": parked["requestState"]}
+        assert (await refusal(connection.start("tools/call", retried, id=2, capabilities=can)))[0] == -32602
+        server.hears_nothing_more()
+        await trio.sleep(DEFAULT_TTL_MS / 1000 - PARKED_LIFETIME)
+        await server.hears("tasks/cancel")
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])

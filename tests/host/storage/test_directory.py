@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from pathlib import Path
 
@@ -99,3 +100,22 @@ def test_one_configuration_file_has_one_place_whatever_way_it_is_named(tmp_path:
     assert len(places) == 1
     assert (places.pop() / "file").read_text() == f"{tmp_path / 'c.yaml'}\n"
     assert state.for_config(tmp_path / "other.yaml").path != state.for_config(tmp_path / "c.yaml").path
+
+
+def test_the_key_is_one_for_good_whoever_makes_it(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if another process makes one at the same moment, and whole: nobody sees half of it."""
+    other = b"o" * 32
+    tokens = secrets.token_bytes
+
+    def meanwhile(size: int) -> bytes:
+        (state.path / "key").write_bytes(other)
+        return tokens(size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("host.storage.directory.secrets.token_bytes", meanwhile)
+        assert state.key() == other
+    assert state.key() == other
+    (state.path / "key").unlink()
+    key = state.key()
+    assert (len(key), state.key()) == (32, key)
+    assert sorted(each.name for each in state.path.iterdir()) == ["audit", "configs", "hosts", "key", "run"]

@@ -16,7 +16,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Isolation, Trust
-from host.downstream.parked_calls import PARKED_LIFETIME
+from host.downstream.detached import PARKED_LIFETIME
 from host.errors import UNCONFIRMED
 from host.exchange import Caller, Exchange, MrtrRound, ProgressCallback
 from host.journal import InternalError, MessageDropped, ServerRequestRefused

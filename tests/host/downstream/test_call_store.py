@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
@@ -14,31 +14,50 @@ from hypothesis import given, settings
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.downstream import parked_calls
-from host.downstream.parked_calls import (
+from host.downstream import call_store
+from host.downstream.call_store import (
+    ByOwner,
+    CallStore,
+    InternalFailure,
+    KeptResults,
+    MemoryNeeded,
+    SupersededState,
+    UnknownState,
+    fit_to_keep,
+    size_of,
+)
+from host.downstream.detached import (
+    DEFAULT_TTL_MS,
     GATHER_DELAY,
     PARKED_LIFETIME,
     REPLAY_LIFETIME,
+    DetachedCall,
     Outcome,
-    ParkedCalls,
     ParkedCallState,
     RequestsToClient,
-    SupersededState,
-    UnknownState,
+    TaskOptions,
 )
-from host.errors import InvalidParams, ServerErrorResponse, TimedOut, TooManyRequests, UnknownEntry, copy_of
+from host.errors import (
+    ColonnadeError,
+    ServerErrorResponse,
+    TimedOut,
+    TooManyRequests,
+    UnknownEntry,
+    copy_of,
+)
 from host.exchange import ClientHandle
 from host.jsonrpc.messages import Id, Notification
-from host.jsonrpc.raw import encode, encode_object
-from host.memory import Budget
+from host.jsonrpc.raw import encode, encode_object, items
+from host.memory import Budget, Use, client_owner
 from host.protocol.methods import PROGRESS
+from host.protocol.tasks import Status
 from host.wire.link import LinkLost
 from tests.kit.scripts import Step, scripts
 
 DONE = Raw(b'{"content":[]}')
 YES = Raw(b'{"action":"accept"}')
 ELICIT = "elicitation/create"
-ME = "me"
+ME, STRANGER = "me", "stranger"
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[ClientHandle], Awaitable[Raw]]
@@ -48,14 +67,21 @@ def quiet(notice: Notification) -> None:
     """Hears what is told, and keeps nothing."""
 
 
+async def begin(
+    store: CallStore, owner: Hashable, work: Work, tell: Callable[[Notification], None] = quiet, token: Id | None = None
+) -> Outcome:
+    """Start a call that can be parked, and wait for the answer to its first request."""
+    return await store.begin(owner, work, tell, token, may_park=True)
+
+
 @pytest.fixture
 def crashes() -> list[Exception]:
     return []
 
 
 @pytest.fixture
-def lot(nursery: trio.Nursery, crashes: list[Exception]) -> ParkedCalls:
-    return ParkedCalls(nursery, crashes.append, Budget(now=trio.current_time))
+def store(nursery: trio.Nursery, crashes: list[Exception]) -> CallStore:
+    return CallStore(nursery, crashes.append, Budget(now=trio.current_time))
 
 
 class Request:
@@ -94,29 +120,29 @@ class Request:
 class Client:
     """Begins and resumes calls in the background."""
 
-    def __init__(self, lot: ParkedCalls, nursery: trio.Nursery) -> None:
-        self._lot = lot
+    def __init__(self, store: CallStore, nursery: trio.Nursery) -> None:
+        self._store = store
         self._nursery = nursery
 
     def begin(self, work: Work, token: Id | None = None) -> Request:
-        return Request(self._nursery, lambda request: self._lot.begin(ME, work, request.told.append, token))
+        return Request(self._nursery, lambda request: begin(self._store, ME, work, request.told.append, token))
 
     def resume(
         self,
-        ticket: ParkedCallState,
+        state: ParkedCallState,
         answers: Mapping[str, Raw] | None = None,
         token: Id | None = None,
         owner: str = ME,
     ) -> Request:
         return Request(
             self._nursery,
-            lambda request: self._lot.resume(owner, ticket, answers or {}, request.told.append, token),
+            lambda request: self._store.resume(owner, state, answers or {}, request.told.append, token),
         )
 
 
 @pytest.fixture
-def client(lot: ParkedCalls, nursery: trio.Nursery) -> Client:
-    return Client(lot, nursery)
+def client(store: CallStore, nursery: trio.Nursery) -> Client:
+    return Client(store, nursery)
 
 
 class Asks:
@@ -222,11 +248,11 @@ def only_key(questions: RequestsToClient) -> str:
 
 
 async def test_a_call_that_asks_nothing_gives_its_result(
-    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+    store: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     work = Asks()
-    assert await lot.begin(ME, work, quiet) is DONE
-    assert (work.runs, len(lot)) == (1, 0)
+    assert await begin(store, ME, work) is DONE
+    assert (work.runs, store.parked) == (1, 0)
 
 
 async def test_what_is_told_goes_to_the_request_that_is_attached(
@@ -295,7 +321,7 @@ async def test_progress_that_is_none_is_dropped(
 
 
 async def test_a_colonnade_error_is_raised_where_the_call_was_begun(
-    lot: ParkedCalls, client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
+    store: CallStore, client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
 ) -> None:
     request = client.begin(chatter)
     refusal = TimedOut("gh", "gh did not answer within 60 s")
@@ -303,32 +329,32 @@ async def test_a_colonnade_error_is_raised_where_the_call_was_begun(
     end = await request.end()
     assert isinstance(end, TimedOut)
     assert (end.message, end.server) == (refusal.message, "gh")
-    assert (crashes, len(lot)) == ([], 0)
+    assert (crashes, store.parked) == ([], 0)
 
 
 async def test_an_unexpected_error_is_reported_and_raised(
-    lot: ParkedCalls, client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
+    store: CallStore, client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
 ) -> None:
     request = client.begin(chatter)
     fault = ZeroDivisionError("ours")
     chatter.finish(fault)
-    assert repr(await request.end()) == repr(fault)
-    assert (crashes, len(lot)) == ([fault], 0)
+    assert isinstance(await request.end(), InternalFailure)
+    assert (crashes, store.parked) == ([fault], 0)
 
 
-async def test_what_is_cancelled_before_it_begins_is_not_begun(lot: ParkedCalls, autojump_clock: MockClock) -> None:
+async def test_what_is_cancelled_before_it_begins_is_not_begun(store: CallStore, autojump_clock: MockClock) -> None:
     work = Asks()
     with trio.CancelScope() as scope:
         scope.cancel()
-        await lot.begin(ME, work, quiet)
+        await begin(store, ME, work)
     await wait_all_tasks_blocked()
-    assert (work.runs, len(lot)) == (0, 0)
+    assert (work.runs, store.parked) == (0, 0)
 
 
 async def test_a_client_that_leaves_cancels_its_call(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    store: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
-    """Its questions end too, and no ticket leads to it (rule 45, rule 50)."""
+    """Its questions end too, and no state leads to it (rule 45, rule 50)."""
     first = client.begin(chatter)
     await wait_all_tasks_blocked()
     chatter.ask("q")
@@ -342,23 +368,23 @@ async def test_a_client_that_leaves_cancels_its_call(
     await wait_all_tasks_blocked()
     assert chatter.ended
     assert isinstance(chatter.asked["open"][0], LinkLost)
-    assert len(lot) == 0
+    assert store.parked == 0
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.state, {}, quiet)
+        await store.resume(ME, asked.state, {}, quiet)
 
 
 async def test_a_client_that_leaves_at_once_cancels_its_call(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    store: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     request = client.begin(chatter)
     await wait_all_tasks_blocked()
     request.scope.cancel()
     await wait_all_tasks_blocked()
-    assert (chatter.ended, len(lot)) == (True, 0)
+    assert (chatter.ended, store.parked) == (True, 0)
 
 
 async def test_a_call_that_takes_its_time_to_end_counts_until_it_has(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    store: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     """But its questions end at once."""
     chatter.unwinding = 1
@@ -370,21 +396,21 @@ async def test_a_call_that_takes_its_time_to_end_counts_until_it_has(
     await wait_all_tasks_blocked()
     assert isinstance(request.ends[0], trio.Cancelled)
     assert isinstance(chatter.asked["open"][0], LinkLost)
-    assert len(lot) == 1
+    assert store.parked == 1
     await trio.sleep(2)
-    assert len(lot) == 0
+    assert store.parked == 0
 
 
 async def test_a_request_that_is_cancelled_before_it_is_looked_at_changes_nothing(
-    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+    store: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     work = Asks(ELICIT)
     asked = await client.begin(work).questions()
     with trio.CancelScope() as scope:
         scope.cancel()
-        await lot.resume(ME, asked.state, {only_key(asked): YES}, quiet)
+        await store.resume(ME, asked.state, {only_key(asked): YES}, quiet)
     await wait_all_tasks_blocked()
-    assert (work.answers, len(lot)) == ([], 1)
+    assert (work.answers, store.parked) == ([], 1)
     assert await client.resume(asked.state, {only_key(asked): YES}).end() == DONE
 
 
@@ -424,9 +450,9 @@ async def test_questions_that_come_together_go_together(
 
 
 async def test_a_ticket_holds_128_random_bits(client: Client, autojump_clock: MockClock) -> None:
-    tickets = {(await client.begin(Asks(ELICIT)).questions()).state.call_id for _ in range(3)}
-    assert len(tickets) == 3
-    assert {len(call) for call in tickets} == {22}
+    states = {(await client.begin(Asks(ELICIT)).questions()).state.call_id for _ in range(3)}
+    assert len(states) == 3
+    assert {len(call) for call in states} == {22}
 
 
 async def test_the_answer_comes_as_the_client_sent_it(client: Client, autojump_clock: MockClock) -> None:
@@ -451,13 +477,6 @@ async def test_what_belongs_to_the_servers_own_request_stays_out_of_a_round(
     found = sorted(bytes(encode_object(params)) for _, params in asked.requests.values())
     assert found == [b'{"_meta":{"acme/trace":"x"}}', b'{"message":"a"}', b"{}"]
     assert "_meta" in params, "what the server sent is not changed"
-
-
-async def test_a_meta_that_is_no_object_is_refused(client: Client, chatter: Chatter, autojump_clock: MockClock) -> None:
-    client.begin(chatter)
-    await wait_all_tasks_blocked()
-    with pytest.raises(InvalidParams, match="_meta"):
-        await chatter.outlet.request(ELICIT, {"_meta": Raw(b"1")}, None)
 
 
 async def test_a_question_that_is_withdrawn_in_time_ends_no_request(
@@ -509,31 +528,19 @@ async def test_an_answer_to_a_question_that_was_withdrawn_means_nothing(
     assert [type(end) for end in chatter.asked["one"]] == [trio.Cancelled]
 
 
-async def test_a_finished_call_asks_nobody(client: Client, chatter: Chatter, autojump_clock: MockClock) -> None:
-    request = client.begin(chatter)
-    await wait_all_tasks_blocked()
-    chatter.ask("open")
-    await wait_all_tasks_blocked()
-    chatter.finish()
-    assert await request.end() == DONE
-    assert isinstance(chatter.asked["open"][0], LinkLost)
-    with pytest.raises(LinkLost, match="over"):
-        await chatter.outlet.request(ELICIT, {}, None)
-
-
 # Rounds
 
 
-async def test_each_round_asks_what_is_new(lot: ParkedCalls, client: Client, autojump_clock: MockClock) -> None:
+async def test_each_round_asks_what_is_new(store: CallStore, client: Client, autojump_clock: MockClock) -> None:
     work = Asks(ELICIT, "roots/list")
     first = await client.begin(work).questions()
     second = await client.resume(first.state, {only_key(first): YES}).questions()
     assert second.state == ParkedCallState(first.state.call_id, 2)
     assert [method for method, _ in second.requests.values()] == ["roots/list"]
     assert only_key(first) != only_key(second)
-    assert len(lot) == 1
+    assert store.parked == 1
     assert await client.resume(second.state, {only_key(second): YES}).end() == DONE
-    assert (work.runs, len(lot)) == (1, 0)
+    assert (work.runs, store.parked) == (1, 0)
 
 
 async def test_unknown_keys_are_ignored(client: Client, autojump_clock: MockClock) -> None:
@@ -627,7 +634,7 @@ async def test_what_was_asked_meanwhile_waits_for_no_more_siblings(
 
 @pytest.mark.parametrize("answers", [False, True])
 async def test_a_call_that_finished_alone_keeps_its_outcome(
-    answers: bool, lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    answers: bool, store: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     """The next request gets it, though nobody needs its answers any more (rule 103)."""
     request = client.begin(chatter)
@@ -637,9 +644,9 @@ async def test_a_call_that_finished_alone_keeps_its_outcome(
     chatter.finish()
     await trio.sleep(PARKED_LIFETIME - 1)
     assert isinstance(chatter.asked["one"][0], LinkLost)
-    assert len(lot) == 1
+    assert store.parked == 1
     assert await client.resume(asked.state, {only_key(asked): YES} if answers else {}).end() == DONE
-    assert len(lot) == 0
+    assert store.parked == 0
 
 
 async def test_a_call_that_failed_alone_keeps_its_error(
@@ -698,13 +705,13 @@ async def test_a_question_that_is_over_holds_no_buffer_of_its_server(
     request = client.begin(chatter)
     await wait_all_tasks_blocked()
     chatter.ask("one", params={"message": Raw(memoryview(buffer)[1:8])})
-    ticket = (await request.questions()).state
+    state = (await request.questions()).state
     request.ends.clear()
     chatter.finish()
-    assert await client.resume(ticket).end() == DONE
+    assert await client.resume(state).end() == DONE
     chatter.asked["one"].clear()  # how it ended there holds the stack that it was asked in
     buffer.clear()
-    assert await client.resume(ticket).end() == DONE
+    assert await client.resume(state).end() == DONE
 
 
 class Carried:
@@ -713,7 +720,7 @@ class Carried:
 
 @pytest.mark.parametrize("outcome", [DONE, UnknownEntry("no such tool"), ZeroDivisionError("ours")])
 async def test_what_is_kept_holds_nothing_of_the_request_that_began_it(
-    outcome: Raw | Exception, lot: ParkedCalls, crashes: list[Exception], autojump_clock: MockClock
+    outcome: Raw | Exception, store: CallStore, crashes: list[Exception], autojump_clock: MockClock
 ) -> None:
     """While it can be had again; and all that is freed without a search for cycles."""
 
@@ -732,13 +739,13 @@ async def test_what_is_kept_holds_nothing_of_the_request_that_began_it(
     gc.collect()
     gc.disable()
     try:
-        asked = await lot.begin(ME, work_with(carried), quiet)
+        asked = await begin(store, ME, work_with(carried))
         del carried
         assert isinstance(asked, RequestsToClient)
         assert held() is not None
         for _ in range(2):
-            with suppress(UnknownEntry, ZeroDivisionError):
-                assert await lot.resume(ME, asked.state, {"q1": YES}, quiet) == outcome
+            with suppress(UnknownEntry, InternalFailure):
+                assert await store.resume(ME, asked.state, {"q1": YES}, quiet) == outcome
             crashes.clear()  # what is reported holds the stack of the work
             assert held() is None
     finally:
@@ -749,7 +756,7 @@ async def test_what_is_kept_holds_nothing_of_the_request_that_began_it(
 
 
 async def test_a_lost_round_comes_again(client: Client, autojump_clock: MockClock) -> None:
-    """Whoever comes with the ticket before the newest gets the newest questions (rule 108)."""
+    """Whoever comes with the state before the newest gets the newest questions (rule 108)."""
     work = Asks(ELICIT, "roots/list")
     first = await client.begin(work).questions()
     answers = {only_key(first): YES}
@@ -786,19 +793,19 @@ async def test_a_lost_round_without_what_was_withdrawn(
     assert await newest.end() == DONE
 
 
-async def test_a_round_that_is_too_old_is_gone(lot: ParkedCalls, client: Client, autojump_clock: MockClock) -> None:
+async def test_a_round_that_is_too_old_is_gone(store: CallStore, client: Client, autojump_clock: MockClock) -> None:
     first = await client.begin(Asks(ELICIT, ELICIT, ELICIT)).questions()
     second = await client.resume(first.state, {only_key(first): YES}).questions()
     await client.resume(second.state, {only_key(second): YES}).questions()
     with pytest.raises(UnknownState):
-        await lot.resume(ME, first.state, {only_key(first): YES}, quiet)
-    assert len(lot) == 1
+        await store.resume(ME, first.state, {only_key(first): YES}, quiet)
+    assert store.parked == 1
 
 
 async def test_a_late_repetition_takes_nothing_from_the_round_in_progress(
     client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
-    """The client has come with the newest ticket: whatever carries the one before it was sent earlier (rule 108)."""
+    """The client has come with the newest state: whatever carries the one before it was sent earlier (rule 108)."""
     request = client.begin(chatter)
     await wait_all_tasks_blocked()
     chatter.ask("one")
@@ -817,35 +824,35 @@ async def test_a_late_repetition_takes_nothing_from_the_round_in_progress(
 
 @pytest.mark.parametrize("number", [-1, 0, 2, 3])
 async def test_a_round_that_never_was_is_gone(
-    number: int, lot: ParkedCalls, client: Client, autojump_clock: MockClock
+    number: int, store: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     asked = await client.begin(Asks(ELICIT)).questions()
     with pytest.raises(UnknownState, match="invalid or expired requestState"):
-        await lot.resume(ME, ParkedCallState(asked.state.call_id, number), {}, quiet)
-    assert len(lot) == 1
+        await store.resume(ME, ParkedCallState(asked.state.call_id, number), {}, quiet)
+    assert store.parked == 1
 
 
-async def test_an_unknown_call_is_gone(lot: ParkedCalls, autojump_clock: MockClock) -> None:
+async def test_an_unknown_call_is_gone(store: CallStore, autojump_clock: MockClock) -> None:
     with pytest.raises(UnknownState, match="invalid or expired requestState"):
-        await lot.resume(ME, ParkedCallState("", 1), {}, quiet)
+        await store.resume(ME, ParkedCallState("", 1), {}, quiet)
 
 
 async def test_a_strangers_call_is_gone_and_goes_on(
-    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+    store: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     """A stranger hears the same as of an unknown call, and changes nothing."""
     work = Asks(ELICIT)
     asked = await client.begin(work).questions()
     with pytest.raises(UnknownState, match="invalid or expired requestState"):
-        await lot.resume("stranger", asked.state, {only_key(asked): YES}, quiet)
+        await store.resume("stranger", asked.state, {only_key(asked): YES}, quiet)
     assert work.answers == []
     assert await client.resume(asked.state, {only_key(asked): YES}).end() == DONE
     with pytest.raises(UnknownState):
-        await lot.resume("stranger", asked.state, {}, quiet)
+        await store.resume("stranger", asked.state, {}, quiet)
 
 
 async def test_the_newest_request_of_a_round_takes_the_call_over(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    store: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     """The older one ends with an error, and its leaving cancels nothing (rule 108)."""
     request = client.begin(chatter)
@@ -859,7 +866,7 @@ async def test_the_newest_request_of_a_round_takes_the_call_over(
     chatter.finish()
     assert await newer.end() == DONE
     assert chatter.asked["one"] == [YES]
-    assert (chatter.runs, len(lot)) == (1, 0)
+    assert (chatter.runs, store.parked) == (1, 0)
 
 
 async def test_the_client_of_a_newer_request_that_leaves_cancels_the_call(
@@ -879,7 +886,7 @@ async def test_the_client_of_a_newer_request_that_leaves_cancels_the_call(
 
 
 async def test_what_was_delivered_can_be_had_again_for_a_while(
-    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+    store: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     """By the same round only, and never by running the work again (rule 108)."""
     work = Asks(ELICIT, ELICIT)
@@ -887,15 +894,15 @@ async def test_what_was_delivered_can_be_had_again_for_a_while(
     second = await client.resume(first.state, {only_key(first): YES}).questions()
     last = {only_key(second): YES}
     assert await client.resume(second.state, last).end() == DONE
-    assert len(lot) == 0
+    assert store.parked == 0
     for _ in range(2):
         await trio.sleep(REPLAY_LIFETIME / 2 - 1)
         assert await client.resume(second.state, last).end() == DONE
         with pytest.raises(UnknownState):
-            await lot.resume(ME, first.state, {}, quiet)
+            await store.resume(ME, first.state, {}, quiet)
     await trio.sleep(3)
     with pytest.raises(UnknownState):
-        await lot.resume(ME, second.state, last, quiet)
+        await store.resume(ME, second.state, last, quiet)
     assert work.runs == 1
 
 
@@ -910,8 +917,8 @@ async def test_an_outcome_that_came_for_the_round_before_is_good_for_both(
     second = await client.resume(first.state).questions()
     chatter.finish()
     await wait_all_tasks_blocked()
-    for ticket in (first.state, second.state, first.state):
-        assert await client.resume(ticket).end() == DONE
+    for state in (first.state, second.state, first.state):
+        assert await client.resume(state).end() == DONE
 
 
 async def test_an_error_can_be_had_again_too(
@@ -925,72 +932,190 @@ async def test_an_error_can_be_had_again_too(
     await wait_all_tasks_blocked()
     fault = KeyError("ours")
     chatter.finish(fault)
-    assert repr(await retry.end()) == repr(fault)
-    assert repr(await client.resume(asked.state).end()) == repr(fault)
+    assert isinstance(await retry.end(), InternalFailure)
+    assert isinstance(await client.resume(asked.state).end(), InternalFailure)
     assert crashes == [fault], "it happened once"
 
 
 async def test_of_what_was_delivered_only_so_much_is_kept(
-    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    store: CallStore, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """The oldest are forgotten before their time."""
-    monkeypatch.setattr(parked_calls, "MAX_REPLAYS", 2)
-    tickets: list[ParkedCallState] = []
+    monkeypatch.setattr(call_store, "MAX_REPLAYS", 2)
+    states: list[ParkedCallState] = []
     for _ in range(3):
         asked = await client.begin(Asks(ELICIT)).questions()
         await client.resume(asked.state, {only_key(asked): YES}).end()
-        tickets.append(asked.state)
+        states.append(asked.state)
     with pytest.raises(UnknownState):
-        await lot.resume(ME, tickets[0], {}, quiet)
-    assert [await client.resume(ticket).end() for ticket in tickets[1:]] == [DONE, DONE]
+        await store.resume(ME, states[0], {}, quiet)
+    assert [await client.resume(state).end() for state in states[1:]] == [DONE, DONE]
 
 
 async def test_of_what_was_delivered_only_so_many_bytes_are_kept(
-    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    store: CallStore, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(parked_calls, "MAX_REPLAY_BYTES", len(bytes(DONE)) * 2)
-    tickets: list[ParkedCallState] = []
+    monkeypatch.setattr(call_store, "MAX_REPLAY_BYTES", len(bytes(DONE)) * 2)
+    states: list[ParkedCallState] = []
     for _ in range(6):
         asked = await client.begin(Asks(ELICIT)).questions()
         await client.resume(asked.state, {only_key(asked): YES}).end()
-        tickets.append(asked.state)
+        states.append(asked.state)
     await wait_all_tasks_blocked()
     with pytest.raises(UnknownState):
-        await lot.resume(ME, tickets[3], {}, quiet)
-    assert [await client.resume(ticket).end() for ticket in tickets[4:]] == [DONE, DONE]
+        await store.resume(ME, states[3], {}, quiet)
+    assert [await client.resume(state).end() for state in states[4:]] == [DONE, DONE]
 
 
 async def test_errors_count_among_what_was_delivered(
-    lot: ParkedCalls, client: Client, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    store: CallStore, client: Client, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(parked_calls, "MAX_REPLAY_BYTES", 1000)
-    tickets: list[ParkedCallState] = []
+    monkeypatch.setattr(call_store, "MAX_REPLAY_BYTES", 1000)
+    states: list[ParkedCallState] = []
     for _ in range(3):
         asked = await asked_by(client, chatter := Chatter(nursery))
         chatter.finish(ServerErrorResponse("gh", 1, "no", Raw(b'"' + b"x" * 498 + b'"')))
         assert isinstance(await client.resume(asked.state).end(), ServerErrorResponse)
-        tickets.append(asked.state)
+        states.append(asked.state)
     with pytest.raises(UnknownState):
-        await lot.resume(ME, tickets[0], {}, quiet)
-    for ticket in tickets[1:]:
-        assert isinstance(await client.resume(ticket).end(), ServerErrorResponse)
+        await store.resume(ME, states[0], {}, quiet)
+    for state in states[1:]:
+        assert isinstance(await client.resume(state).end(), ServerErrorResponse)
+
+
+# Calls that may become tasks, too
+
+
+def may_be_both(store: CallStore, work: Work, size: int = 0) -> Callable[[Request], Awaitable[Outcome]]:
+    """Begins a call that can be parked and can become a task."""
+    task = TaskOptions("gh", lambda call: None)
+    return lambda request: store.begin(ME, work, request.told.append, may_park=True, task=task, size=size)
+
+
+async def parked_by(store: CallStore, chatter: Chatter, nursery: trio.Nursery, size: int = 0) -> RequestsToClient:
+    """The first round of such a call, which asks one question."""
+    request = Request(nursery, may_be_both(store, chatter, size))
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    return await request.questions()
+
+
+async def test_a_call_that_becomes_a_task_while_it_is_parked(
+    store: CallStore, client: Client, chatter: Chatter, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its client gets the task as it was then, as often as it comes in time. The task goes on for its own time, and
+    waits for nobody."""
+    asked = await parked_by(store, chatter, nursery)
+    assert (store.parked, store.tasks) == (1, 1)
+    assert isinstance(chatter.outlet, DetachedCall)
+    chatter.outlet.become_task()
+    await wait_all_tasks_blocked()
+    assert isinstance(chatter.asked["one"][0], LinkLost)
+    assert (store.parked, store.tasks) == (0, 1)
+    created = chatter.outlet.task
+    chatter.ask("of the task")
+    await wait_all_tasks_blocked()
+    assert [await client.resume(asked.state).end() for _ in range(2)] == [created, created]
+    await trio.sleep(REPLAY_LIFETIME - 1)
+    assert await client.resume(asked.state).end() == created
+    await trio.sleep(2)
+    assert isinstance(await client.resume(asked.state).end(), UnknownState)
+    assert store.find_task(ME, created.id).task.status is Status.INPUT_REQUIRED
+    await trio.sleep(DEFAULT_TTL_MS / 1000)
+    assert (chatter.ended, store.tasks, store.tasks_of(ME)) == (True, 0, [])
+
+
+async def test_a_task_that_nobody_came_for_goes_on(
+    store: CallStore, client: Client, chatter: Chatter, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    asked = await parked_by(store, chatter, nursery)
+    assert isinstance(chatter.outlet, DetachedCall)
+    chatter.outlet.become_task()
+    await trio.sleep(PARKED_LIFETIME + 1)
+    assert isinstance(await client.resume(asked.state).end(), UnknownState)
+    assert store.find_task(ME, chatter.outlet.id).task.status is Status.WORKING
+
+
+async def test_the_client_that_leaves_as_its_call_becomes_a_task_ends_nothing(
+    store: CallStore, client: Client, chatter: Chatter, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    asked = await parked_by(store, chatter, nursery)
+    retry = client.resume(asked.state)
+    await wait_all_tasks_blocked()
+    assert isinstance(chatter.outlet, DetachedCall)
+    chatter.outlet.become_task()
+    retry.scope.cancel()
+    await wait_all_tasks_blocked()
+    assert not chatter.ended
+    assert store.find_task(ME, chatter.outlet.id).task.status is Status.WORKING
+
+
+async def test_a_call_that_may_be_both_is_charged_once(
+    nursery: trio.Nursery, crashes: list[Exception], chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """With its request until it is over, and with its result as long as that is kept."""
+    memory = Budget(now=trio.current_time)
+    store = CallStore(nursery, crashes.append, memory)
+    asked = await parked_by(store, chatter, nursery, size=1000)
+    assert memory.by_use()[Use.TASKS] == memory.used == 1000
+    chatter.finish()
+    await wait_all_tasks_blocked()
+    assert memory.used == len(bytes(DONE))
+    assert await Client(store, nursery).resume(asked.state).end() == DONE
+    await trio.sleep(REPLAY_LIFETIME + 1)
+    assert memory.used == 0
+
+
+async def test_a_call_is_charged_with_its_request_while_it_is_parked(
+    nursery: trio.Nursery, crashes: list[Exception], chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """Before that, its request is charged with it."""
+    memory = Budget(now=trio.current_time)
+    store = CallStore(nursery, crashes.append, memory)
+    request = Request(nursery, lambda request: store.begin(ME, chatter, quiet, may_park=True, size=1000))
+    await wait_all_tasks_blocked()
+    assert memory.used == 0
+    chatter.ask("one")
+    await request.questions()
+    assert memory.by_use()[Use.PARKED] == memory.used == 1000
+    await trio.sleep(PARKED_LIFETIME + 1)
+    assert memory.used == 0
+
+
+@pytest.mark.parametrize("may_be_task", [False, True])
+async def test_a_parked_call_gives_way(
+    may_be_task: bool, nursery: trio.Nursery, crashes: list[Exception], chatter: Chatter, autojump_clock: MockClock
+) -> None:
+    """One that may become a task fails, and its client hears why; any other is forgotten."""
+    memory = Budget(1000, trio.current_time)
+    store = CallStore(nursery, crashes.append, memory)
+    task = TaskOptions("gh", lambda call: None) if may_be_task else None
+    request = Request(nursery, lambda request: store.begin(ME, chatter, quiet, may_park=True, task=task, size=800))
+    await wait_all_tasks_blocked()
+    chatter.ask("one")
+    asked = await request.questions()
+    with memory.hold(client_owner("another"), Use.REQUESTS, 400, drop=lambda: None):
+        await wait_all_tasks_blocked()
+        assert chatter.ended
+        end = await Client(store, nursery).resume(asked.state).end()
+        assert isinstance(end, MemoryNeeded if may_be_task else UnknownState)
 
 
 # Deadlines and bounds
 
 
 async def test_a_call_that_nobody_carries_on_is_cancelled(
-    lot: ParkedCalls, client: Client, autojump_clock: MockClock
+    store: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     """And its question with it (rule 108)."""
     work = Asks(ELICIT)
     asked = await client.begin(work).questions()
     await trio.sleep(PARKED_LIFETIME - 1)
-    assert (work.was_cancelled, len(lot)) == (False, 1)
+    assert (work.was_cancelled, store.parked) == (False, 1)
     await trio.sleep(2)
-    assert (work.was_cancelled, len(lot)) == (True, 0)
+    assert (work.was_cancelled, store.parked) == (True, 0)
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.state, {only_key(asked): YES}, quiet)
+        await store.resume(ME, asked.state, {only_key(asked): YES}, quiet)
 
 
 async def test_a_question_of_a_call_that_nobody_carries_on_ends(
@@ -1006,7 +1131,7 @@ async def test_a_question_of_a_call_that_nobody_carries_on_ends(
 
 
 async def test_an_outcome_that_nobody_fetches_is_forgotten(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    store: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     request = client.begin(chatter)
     await wait_all_tasks_blocked()
@@ -1015,13 +1140,13 @@ async def test_an_outcome_that_nobody_fetches_is_forgotten(
     await trio.sleep(PARKED_LIFETIME / 2)
     chatter.finish()
     await trio.sleep(PARKED_LIFETIME / 2 + 1)
-    assert len(lot) == 0
+    assert store.parked == 0
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.state, {}, quiet)
+        await store.resume(ME, asked.state, {}, quiet)
 
 
 async def test_whoever_comes_after_the_deadline_is_late(
-    lot: ParkedCalls, client: Client, chatter: Chatter, autojump_clock: MockClock
+    store: CallStore, client: Client, chatter: Chatter, autojump_clock: MockClock
 ) -> None:
     """Though the call has not ended yet, and has a result in the end; nothing more is asked (rule 108)."""
     chatter.unwinding = 1
@@ -1032,26 +1157,26 @@ async def test_whoever_comes_after_the_deadline_is_late(
     await trio.sleep(PARKED_LIFETIME + 0.5)
     assert not chatter.ended
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.state, {only_key(asked): YES}, quiet)
+        await store.resume(ME, asked.state, {only_key(asked): YES}, quiet)
     with pytest.raises(LinkLost):
         await chatter.outlet.request(ELICIT, {}, None)
     assert not chatter.ended, "the refusal waits for nothing"
     await trio.sleep(1)
-    assert (chatter.ended, len(lot)) == (True, 0)
+    assert (chatter.ended, store.parked) == (True, 0)
     assert isinstance(chatter.asked["one"][0], LinkLost)
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.state, {only_key(asked): YES}, quiet)
+        await store.resume(ME, asked.state, {only_key(asked): YES}, quiet)
 
 
-async def test_nothing_of_an_owner_is_kept_in_the_end(lot: ParkedCalls, autojump_clock: MockClock) -> None:
+async def test_nothing_of_an_owner_is_kept_in_the_end(store: CallStore, autojump_clock: MockClock) -> None:
     class Owner:
         """Stands for a client."""
 
     owner = Owner()
     gone = weakref.ref(owner)
-    asked = await lot.begin(owner, Asks(ELICIT), quiet)
+    asked = await begin(store, owner, Asks(ELICIT))
     assert isinstance(asked, RequestsToClient)
-    assert await lot.resume(owner, asked.state, {only_key(asked): YES}, quiet) == DONE
+    assert await store.resume(owner, asked.state, {only_key(asked): YES}, quiet) == DONE
     await trio.sleep(REPLAY_LIFETIME + 1)
     del owner
     gc.collect()
@@ -1084,31 +1209,31 @@ async def test_a_call_with_a_request_attached_has_no_deadline(
 
 
 async def test_one_owner_has_so_many_calls(
-    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    store: CallStore, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """What was delivered makes room for others."""
-    monkeypatch.setattr(parked_calls, "MAX_PER_OWNER", 2)
+    monkeypatch.setattr(call_store, "MAX_PARKED_PER_OWNER", 2)
     asked = [await client.begin(Asks(ELICIT)).questions() for _ in range(2)]
     with pytest.raises(TooManyRequests) as refusal:
-        await lot.begin(ME, Asks(), quiet)
+        await begin(store, ME, Asks())
     assert refusal.value.code == 429
-    assert await lot.begin("another", Asks(), quiet) == DONE
+    assert await begin(store, "another", Asks()) == DONE
     await client.resume(asked[0].state, {only_key(asked[0]): YES}).end()
-    assert await lot.begin(ME, Asks(), quiet) == DONE
+    assert await begin(store, ME, Asks()) == DONE
 
 
 async def test_the_lot_has_so_many_calls(
-    lot: ParkedCalls, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    store: CallStore, client: Client, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(parked_calls, "MAX_PARKED", 2)
+    monkeypatch.setattr(call_store, "MAX_PARKED", 2)
     for _ in range(2):
         await client.begin(Asks(ELICIT)).questions()
     work = Asks()
     with pytest.raises(TooManyRequests):
-        await lot.begin("another", work, quiet)
-    assert (work.runs, len(lot)) == (0, 2)
+        await begin(store, "another", work)
+    assert (work.runs, store.parked) == (0, 2)
     await trio.sleep(PARKED_LIFETIME + 1)
-    assert await lot.begin("another", work, quiet) == DONE
+    assert await begin(store, "another", work) == DONE
 
 
 async def test_closing_the_lot_ends_everything(
@@ -1116,18 +1241,122 @@ async def test_closing_the_lot_ends_everything(
 ) -> None:
     """Whoever waits outside of it does not wait for ever."""
     async with trio.open_nursery() as inner:
-        lot = ParkedCalls(inner, lambda problem: None, Budget())
-        client = Client(lot, nursery)
+        store = CallStore(inner, lambda problem: None, Budget())
+        client = Client(store, nursery)
         waiting = client.begin(chatter)
         work, idle = Asks(ELICIT), Asks()
         asked = await client.begin(work).questions()
         await wait_all_tasks_blocked()
         inner.cancel_scope.cancel()
     assert isinstance(await waiting.end(), UnknownState)
-    assert (chatter.ended, work.was_cancelled, len(lot)) == (True, True, 0)
+    assert (chatter.ended, work.was_cancelled, store.parked) == (True, True, 0)
     with pytest.raises(UnknownState):
-        await lot.resume(ME, asked.state, {}, quiet)
+        await store.resume(ME, asked.state, {}, quiet)
     assert idle.runs == 0
+
+
+# Owners
+
+
+def test_there_is_room_for_each_owner_and_for_all() -> None:
+    things: ByOwner[int] = ByOwner()
+    for thing, owner in enumerate((ME, ME, STRANGER)):
+        assert things.has_room(owner, max_total=3, max_per_owner=2)
+        things.add(thing, owner)
+    assert not things.has_room(STRANGER, max_total=3, max_per_owner=2)
+    assert not things.has_room(ME, max_total=4, max_per_owner=2)
+    assert things.has_room(STRANGER, max_total=4, max_per_owner=2)
+    things.drop(0)
+    assert things.has_room(ME, max_total=3, max_per_owner=2)
+    assert len(things) == 2
+
+
+def test_what_is_dropped_twice_makes_room_once() -> None:
+    things: ByOwner[int] = ByOwner()
+    things.add(1, ME)
+    things.add(2, ME)
+    things.drop(1)
+    things.drop(1)
+    assert not things.has_room(ME, max_total=9, max_per_owner=1)
+    assert len(things) == 1
+
+
+class Owner:
+    """One that can be watched."""
+
+
+def test_an_owner_without_things_is_not_kept() -> None:
+    things: ByOwner[int] = ByOwner()
+    owner = Owner()
+    freed = weakref.ref(owner)
+    things.add(1, owner)
+    del owner
+    things.drop(1)
+    gc.collect()
+    assert freed() is None
+
+
+# What is kept
+
+
+def test_the_oldest_goes_first_when_there_is_too_much() -> None:
+    kept: KeptResults[str] = KeptResults()
+    assert [kept.add(thing, 4, max_bytes=8) for thing in "abc"] == [[], [], ["a"]]
+    assert kept.add("d", 8, max_bytes=8) == ["b", "c"]
+    assert len(kept) == 1
+
+
+def test_the_oldest_goes_first_when_there_are_too_many() -> None:
+    kept: KeptResults[str] = KeptResults()
+    assert [kept.add(thing, 0, max_bytes=8, max_count=2) for thing in "abcd"] == [[], [], ["a"], ["b"]]
+
+
+def test_the_newest_is_kept_whatever_its_size() -> None:
+    kept: KeptResults[str] = KeptResults()
+    assert kept.add("a", 9, max_bytes=8) == []
+    assert kept.add("b", 9, max_bytes=8) == ["a"]
+
+
+def test_what_is_dropped_makes_room_once() -> None:
+    kept: KeptResults[str] = KeptResults()
+    kept.add("a", 4, max_bytes=8)
+    kept.add("b", 4, max_bytes=8)
+    kept.drop("a")
+    kept.drop("a")
+    kept.drop("never")
+    assert kept.add("c", 4, max_bytes=8) == []
+    assert kept.add("d", 1, max_bytes=8) == ["b"]
+
+
+# Outcomes
+
+
+def test_an_error_is_kept_without_its_stack_and_its_buffer() -> None:
+    (view,) = items(b'[{"why":"not"}]')
+    with pytest.raises(ServerErrorResponse) as raised:
+        raise ServerErrorResponse("gh", 7, "no", view)
+    fit = fit_to_keep(raised.value)
+    assert isinstance(fit, ServerErrorResponse)
+    assert (fit.server, fit.code, fit.message, fit.data) == ("gh", 7, "no", view)
+    assert fit.data is not view
+    assert (fit.__traceback__, raised.value.data) == (None, view)
+
+
+def test_an_error_without_data_can_be_kept() -> None:
+    assert fit_to_keep(TimedOut("gh", "late")).data is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "size"),
+    [
+        (Raw(b'{"n":1}'), 7),
+        (ServerErrorResponse("gh", 1, "no", Raw(b"[1]")), 3),
+        (ServerErrorResponse("gh", 1, "no", None), 0),
+        (None, 0),
+    ],
+)
+def test_an_outcome_has_the_size_of_what_came_from_the_server(outcome: Raw | ColonnadeError | None, size: int) -> None:
+    assert size_of(outcome) == size
 
 
 # Any order of events
@@ -1184,11 +1413,11 @@ class Sent:
 
 
 class Machine:
-    """Plays a script against one lot, and knows what may come of it."""
+    """Plays a script against one store, and knows what may come of it."""
 
-    def __init__(self, nursery: trio.Nursery, lot: ParkedCalls) -> None:
+    def __init__(self, nursery: trio.Nursery, store: CallStore) -> None:
         self._nursery = nursery
-        self._lot = lot
+        self._store = store
         self.calls: list[Played] = []
         self.asks: list[Asked] = []
         self.requests: list[Sent] = []
@@ -1212,7 +1441,7 @@ class Machine:
     def begin(self, one: int, two: int) -> None:
         call = Played(len(self.calls))
         self.calls.append(call)
-        self._send(Sent(call), lambda: self._lot.begin(ME, call, quiet))
+        self._send(Sent(call), lambda: begin(self._store, ME, call))
 
     def ask(self, one: int, two: int) -> None:
         for _ in range(two % 3 + 1):
@@ -1279,7 +1508,7 @@ class Machine:
         owner = "stranger" if foreign else ME
         self._send(
             Sent(call, foreign=foreign, hopeful=hopeful),
-            lambda: self._lot.resume(owner, questions.state, answers, quiet),
+            lambda: self._store.resume(owner, questions.state, answers, quiet),
         )
 
     def _send(self, request: Sent, send: Callable[[], Awaitable[Outcome]]) -> None:
@@ -1313,7 +1542,7 @@ class Machine:
     # What must be true of any script
 
     def judge(self, crashes: list[Exception]) -> None:
-        assert len(self._lot) == 0
+        assert self._store.parked == 0
         assert [call.runs for call in self.calls if call.runs != 1 and not call.may_be_gone] == []
         assert max((call.runs for call in self.calls), default=0) <= 1
         faults = [call.outcome for call in self.calls if isinstance(call.outcome, ZeroDivisionError)]
@@ -1342,6 +1571,8 @@ class Machine:
             assert bytes(end) == bytes(call.outcome)
         elif isinstance(end, UnknownState):
             assert call.may_be_gone or not request.hopeful
+        elif isinstance(end, InternalFailure):
+            assert isinstance(call.outcome, ZeroDivisionError)
         elif not isinstance(end, trio.Cancelled | SupersededState):
             assert repr(end) == repr(call.outcome)
 
@@ -1371,7 +1602,7 @@ def test_whatever_happens_each_request_call_and_question_ends_once(script: list[
     async def play() -> None:
         crashes: list[Exception] = []
         async with trio.open_nursery() as nursery, trio.open_nursery() as calls:
-            machine = Machine(nursery, ParkedCalls(calls, crashes.append, Budget(now=trio.current_time)))
+            machine = Machine(nursery, CallStore(calls, crashes.append, Budget(now=trio.current_time)))
             await machine.play([("begin", 0, 1), *script])
             assert not calls.child_tasks
             machine.judge(crashes)

@@ -1,0 +1,461 @@
+"""The detached calls of the host: starts and runs them, attaches requests to them, and finds them again for the clients
+that come for them. It limits how many there are, for how long they are kept, and how much memory they hold.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Generic, TypeAlias, TypeVar
+
+import trio
+from msgspec import Raw
+
+from host.downstream.detached import (
+    REPLAY_LIFETIME,
+    AttachedRequest,
+    DetachedCall,
+    Outcome,
+    ParkedCallState,
+    RequestsToClient,
+    TaskOptions,
+)
+from host.errors import (
+    INTERNAL_ERROR_MESSAGE,
+    ColonnadeError,
+    InvalidParams,
+    TooLarge,
+    TooManyRequests,
+    Unavailable,
+    copy_of,
+)
+from host.jsonrpc.messages import INTERNAL_ERROR, Id, Notification
+from host.memory import Budget, OverBudget, Use, client_owner
+from host.protocol.tasks import Task
+from host.router import EXPIRED_STATE_MESSAGE
+
+MAX_PARKED = 1000
+MAX_PARKED_PER_OWNER = 200
+"""Calls that may wait for their clients, of all owners and of one."""
+MAX_REPLAYS = 1000
+MAX_REPLAY_BYTES = 16 * 1024 * 1024
+"""Delivered results that can be had again, and their bytes; beyond that the oldest are forgotten before their time."""
+MAX_TASKS = 1000
+MAX_TASKS_PER_OWNER = 200
+"""Calls that are tasks or may become some and whose work has not ended, of all owners and of one."""
+MAX_KEPT_BYTES = 64 * 1024 * 1024
+"""Bytes of all tasks that are over; beyond that the oldest are forgotten before their time."""
+KEPT_OVERHEAD_BYTES = 8 * 1024
+"""Bytes that a task that is over counts for besides its result: this limits their number, too."""
+
+T = TypeVar("T", bound=Hashable)
+Work: TypeAlias = Callable[[DetachedCall], Awaitable[Raw]]
+
+
+class UnknownState(InvalidParams):
+    """The state names no call, another owner's, or a round that is over or never was."""
+
+    def __init__(self) -> None:
+        super().__init__(EXPIRED_STATE_MESSAGE)
+
+
+class SupersededState(InvalidParams):
+    """A newer request with the same state carries the call on."""
+
+    def __init__(self) -> None:
+        super().__init__("another request with this requestState has taken over")
+
+
+class UnknownTask(InvalidParams):
+    """This owner has no task of that id, or not any more."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such task (any more)")
+
+
+class InternalFailure(ColonnadeError):
+    """The work raised an exception that is no answer."""
+
+    code = INTERNAL_ERROR
+
+    def __init__(self) -> None:
+        super().__init__(INTERNAL_ERROR_MESSAGE)
+
+
+class MemoryNeeded(ColonnadeError):
+    """The memory of a task was needed elsewhere while a server worked on it."""
+
+    code = Unavailable.code
+
+    def __init__(self) -> None:
+        super().__init__("the task was called off since its memory was needed elsewhere (memory)")
+
+
+class AnswerTooLarge(ColonnadeError):
+    """There is no memory to keep the answer until its client fetches it."""
+
+    code = TooLarge.code
+
+    def __init__(self) -> None:
+        super().__init__("the request was carried out, but there is no memory to keep its answer (memory)")
+
+
+class CallStore:
+    """All detached calls; see `open_call_store`.
+
+    Args:
+        nursery: where the calls run. Cancelling it ends them all.
+        crashed: called with every exception of a work that is no answer; must not wait.
+    """
+
+    def __init__(self, nursery: trio.Nursery, crashed: Callable[[Exception], None], memory: Budget) -> None:
+        self._nursery = nursery
+        self._crashed = crashed
+        self._memory = memory
+        self._parking: ByOwner[DetachedCall] = ByOwner()
+        self._parked: dict[str, DetachedCall] = {}
+        self._replays: KeptResults[DetachedCall] = KeptResults()
+        self._working: ByOwner[DetachedCall] = ByOwner()
+        self._tasks: dict[Hashable, dict[str, DetachedCall]] = {}
+        self._kept: KeptResults[DetachedCall] = KeptResults()
+
+    @property
+    def parked(self) -> int:
+        """Number of calls that wait for their clients or may have to, without those whose result was delivered."""
+        return len(self._parking)
+
+    @property
+    def tasks(self) -> int:
+        """Number of calls that are tasks or may become some, and whose work has not ended."""
+        return len(self._working)
+
+    def start(
+        self,
+        owner: Hashable,
+        work: Work,
+        *,
+        may_park: bool = False,
+        task: TaskOptions | None = None,
+        identity: str | None = None,
+        size: int = 0,
+    ) -> DetachedCall:
+        """Start a call of `owner`. Its work takes its first step at the next checkpoint.
+
+        Args:
+            work: run once. Its exception is the call's error; the call is its way to the client.
+            may_park: whether its client answers server requests by sending the request again.
+            task: None if it cannot become a task.
+            identity: the access token whose clients are charged with what the call holds.
+            size: bytes of the request, which the work holds until its end.
+
+        Raises:
+            TooManyRequests: too many calls are under way, or there is no memory for this one.
+        """
+        if may_park and not self._parking.has_room(owner, max_total=MAX_PARKED, max_per_owner=MAX_PARKED_PER_OWNER):
+            raise TooManyRequests("too many calls that may ask questions are in progress; finish or cancel some first")
+        if task is not None and not self._working.has_room(
+            owner, max_total=MAX_TASKS, max_per_owner=MAX_TASKS_PER_OWNER
+        ):
+            raise TooManyRequests("too many tasks are in progress; finish or cancel some first")
+        call = DetachedCall(owner, self._parking.drop, may_park=may_park, options=task, size=size)
+        drop = partial(_give_way, call)
+        try:
+            if task is None:  # its request is charged with what it holds until it is parked
+                call.held = self._memory.hold(client_owner(identity), Use.PARKED, drop=drop)
+            else:
+                call.held = self._memory.hold(client_owner(identity), Use.TASKS, size, drop)
+        except OverBudget:
+            raise TooManyRequests("there is no memory for another task (memory); nothing was carried out") from None
+        self._nursery.start_soon(self._run, call, work)
+        if may_park:
+            self._parking.add(call, owner)
+        if task is not None:
+            self._working.add(call, owner)
+            self._tasks.setdefault(owner, {})[call.id] = call
+        return call
+
+    async def begin(
+        self,
+        owner: Hashable,
+        work: Work,
+        tell: Callable[[Notification], None],
+        token: Id | None = None,
+        *,
+        may_park: bool = False,
+        task: TaskOptions | None = None,
+        identity: str | None = None,
+        size: int = 0,
+    ) -> Outcome:
+        """Start a call as `start` does, and `attend` it with the request that it came with.
+
+        Args:
+            tell: takes the notifications of the call while this request is attached; must not wait.
+            token: the progress token of this request; without one it gets no progress.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        call = self.start(owner, work, may_park=may_park, task=task, identity=identity, size=size)
+        return await self.attend(call, AttachedRequest(0, tell, token))
+
+    async def resume(
+        self,
+        owner: Hashable,
+        state: ParkedCallState,
+        answers: Mapping[str, Raw],
+        tell: Callable[[Notification], None],
+        token: Id | None = None,
+    ) -> Outcome:
+        """Go on with a parked call, with the answers by their keys: attach this request and wait for its answer. Where
+        an answer is missing, or is no JSON object, its server request comes back at once under the same key; answers to
+        anything else are ignored.
+
+        The state before the newest one gets the newest server requests again: the response with them may be lost.
+
+        Raises:
+            UnknownState: the state is not (or no longer) good.
+            Exception: as `attend` does.
+        """
+        await trio.lowlevel.checkpoint()
+        call = self._parked.get(state.call_id)
+        if call is None or call.owner != owner or not call.goes_on_at(state.round):
+            raise UnknownState
+        if call.delivered is not None:
+            return _delivered(call)
+        if call.outcome is None:
+            if state.round == call.round:
+                call.take(answers)  # whatever is still open then is old enough to be handed over at once
+            elif (again := call.hand_over_again()) is not None:
+                return again
+        return await self.attend(call, AttachedRequest(state.round, tell, token))
+
+    async def attend(self, call: DetachedCall, request: AttachedRequest) -> Outcome:
+        """Attach a request to a call, and wait for its answer. Cancelling this cancels the call, unless it has become a
+        task, or a newer request is attached.
+
+        Raises:
+            SupersededState: another request came with the same state while this one waited.
+            UnknownState: the call has ended meanwhile, since the host is stopping.
+            TooManyRequests: there is no memory to park the call.
+            ColonnadeError: what the work raised.
+        """
+        call.attach(request)
+        try:
+            while call.attached is request:
+                if call.outcome is not None:
+                    return self._deliver(call, request)
+                if call.is_over:
+                    raise UnknownState
+                due = call.hand_over_at
+                if due <= trio.current_time():
+                    return self._hand_over(call)
+                with trio.move_on_at(due):
+                    await call.changed.wait()
+            raise SupersededState
+        finally:
+            if call.attached is request:  # its client has left, and nobody else knows of the call
+                call.attached = None
+                if call.is_task:
+                    self._forget_state(call)
+                else:
+                    call.end(None)
+                    call.life.cancel("the client no longer waits")
+
+    def _hand_over(self, call: DetachedCall) -> RequestsToClient:
+        """Park the call. It is now charged with its request by itself.
+
+        Raises:
+            TooManyRequests: there is no memory for that.
+        """
+        try:
+            call.held.resize(call.size)
+        except OverBudget:
+            text = "there is no memory for calls that wait for their clients (memory); it was called off"
+            raise TooManyRequests(text) from None
+        if call.state_id is None:
+            call.state_id = secrets.token_urlsafe(16)
+            self._parked[call.state_id] = call
+        return call.hand_over()
+
+    def _deliver(self, call: DetachedCall, request: AttachedRequest) -> Raw | Task:
+        call.attached = None
+        self._parking.drop(call)
+        if call.state_id in self._parked:  # otherwise nobody can come for it again
+            call.delivered = request.round
+            call.expire_state_at(trio.current_time() + REPLAY_LIFETIME)
+            if not call.is_task:
+                size = size_of(call.result if call.error is None else call.error)
+                for old in self._replays.add(call, size, max_bytes=MAX_REPLAY_BYTES, max_count=MAX_REPLAYS):
+                    old.life.cancel("the results that were delivered hold too much")
+        return _delivered(call)
+
+    def find_task(self, owner: Hashable, id: str) -> DetachedCall:
+        """The task of this owner and id.
+
+        Raises:
+            UnknownTask: there is none, whether there was one, it is another's, or it is no task yet.
+        """
+        call = self._tasks.get(owner, {}).get(id)
+        if call is None or not call.is_found:
+            raise UnknownTask
+        return call
+
+    def tasks_of(self, owner: Hashable) -> list[DetachedCall]:
+        """The tasks of this owner, oldest first."""
+        return [call for call in self._tasks.get(owner, {}).values() if call.is_found]
+
+    async def _run(self, call: DetachedCall, work: Work) -> None:
+        try:
+            with call.life:
+                with call.working:
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                    outcome: Raw | ColonnadeError
+                    try:
+                        outcome = await work(call)
+                    except ColonnadeError as problem:
+                        outcome = fit_to_keep(problem)
+                    except Exception as problem:  # noqa: BLE001 - its client gets an error that says nothing of it
+                        self._crashed(problem)
+                        outcome = InternalFailure()
+                    call.end(self._charged(call, outcome))
+                    del outcome  # there may have been no memory for it
+                self._working.drop(call)
+                del work  # it holds the whole request
+                if call.is_found:
+                    size = KEPT_OVERHEAD_BYTES + size_of(call.result if call.error is None else call.error)
+                    for old in self._kept.add(call, size, max_bytes=MAX_KEPT_BYTES):
+                        old.life.cancel("the tasks that are over hold too much")
+                if call.is_kept:  # from here on the deadline of its life says for how long
+                    await trio.sleep_forever()
+        finally:
+            call.end(None, "its lifetime was up before it was done" if call.life.cancelled_caught else None)
+            call.held.release()
+            self._parking.drop(call)
+            self._working.drop(call)
+            self._replays.drop(call)
+            self._kept.drop(call)
+            self._forget_state(call)
+            if call.id:
+                mine = self._tasks[call.owner]
+                del mine[call.id]
+                if not mine:
+                    del self._tasks[call.owner]
+
+    def _charged(self, call: DetachedCall, outcome: Raw | ColonnadeError) -> Raw | ColonnadeError:
+        """The outcome, if it is the answer to a request, or there is memory to keep it; else the error that says so."""
+        try:
+            call.held.resize(size_of(outcome) if call.is_kept else 0)
+        except OverBudget:
+            return AnswerTooLarge()
+        # One that is kept keeps no buffer of its server alive.
+        return outcome.copy() if isinstance(outcome, Raw) and call.is_kept else outcome
+
+    def _forget_state(self, call: DetachedCall) -> None:
+        if call.state_id is not None:
+            self._parked.pop(call.state_id, None)
+
+
+def _delivered(call: DetachedCall) -> Raw | Task:
+    outcome = call.outcome
+    assert outcome is not None
+    if isinstance(outcome, ColonnadeError):
+        raise copy_of(outcome)  # the one that is kept must not hold the stacks of all who got it
+    return outcome
+
+
+def _give_way(call: DetachedCall) -> None:
+    """The memory is needed elsewhere: a call that may become a task fails, any other is forgotten."""
+    call.held.release()
+    if call.id and not call.is_over:
+        call.working.cancel("its memory is needed elsewhere")
+        call.end(MemoryNeeded())
+    else:
+        call.life.cancel("its memory is needed elsewhere")
+
+
+@asynccontextmanager
+async def open_call_store(crashed: Callable[[Exception], None], memory: Budget) -> AsyncIterator[CallStore]:
+    """The detached calls of the block; see `CallStore`. When it ends, they are cancelled."""
+    async with trio.open_nursery() as nursery:
+        yield CallStore(nursery, crashed, memory)
+        nursery.cancel_scope.cancel("the host is stopping")
+
+
+class ByOwner(Generic[T]):
+    """Things, counted by their owners."""
+
+    def __init__(self) -> None:
+        self._owners: dict[T, Hashable] = {}
+        self._counts: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def has_room(self, owner: Hashable, *, max_total: int, max_per_owner: int) -> bool:
+        """Whether this owner may have one more, where all have `max_total` together and each has `max_per_owner` at
+        most."""
+        return len(self._owners) < max_total and self._counts.get(owner, 0) < max_per_owner
+
+    def add(self, thing: T, owner: Hashable) -> None:
+        self._owners[thing] = owner
+        self._counts[owner] = self._counts.get(owner, 0) + 1
+
+    def drop(self, thing: T) -> None:
+        """Count it no more; nothing happens if it is not counted."""
+        if thing not in self._owners:
+            return
+        owner = self._owners.pop(thing)
+        self._counts[owner] -= 1
+        if not self._counts[owner]:
+            del self._counts[owner]
+
+
+class KeptResults(Generic[T]):
+    """Things that hold memory until they are dropped."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[T, int] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def add(self, thing: T, size: int, *, max_bytes: int, max_count: float = math.inf) -> list[T]:
+        """Keep one more.
+
+        Args:
+            size: what it holds, in bytes.
+
+        Returns:
+            Those that were dropped for it, oldest first. The newest is kept whatever its size: nobody could ever have
+            it otherwise.
+        """
+        self._sizes[thing] = size
+        self._bytes += size
+        dropped: list[T] = []
+        while len(self._sizes) > 1 and (len(self._sizes) > max_count or self._bytes > max_bytes):
+            oldest = next(iter(self._sizes))
+            self.drop(oldest)
+            dropped.append(oldest)
+        return dropped
+
+    def drop(self, thing: T) -> None:
+        """Keep it no more; nothing happens if it is not kept."""
+        self._bytes -= self._sizes.pop(thing, 0)
+
+
+def fit_to_keep(error: ColonnadeError) -> ColonnadeError:
+    """The same error, without the stack that it was raised in and the buffer that its data lies in. Raise copies of
+    it."""
+    fit = copy_of(error)
+    if fit.data is not None:
+        fit.data = fit.data.copy()
+    return fit
+
+
+def size_of(outcome: Raw | ColonnadeError | None) -> int:
+    """The bytes that an outcome holds: a result, or the data of an error."""
+    if isinstance(outcome, ColonnadeError):
+        outcome = outcome.data
+    return 0 if outcome is None else memoryview(outcome).nbytes

@@ -1,0 +1,450 @@
+"""Calls that run on their own: they may outlive the request that they came with.
+
+A `DetachedCall` runs in a trio task of its own from its first step, since a trio task cannot change its nursery. The
+request that it came with is attached to it and waits for its answer. Two things can answer that request before the call
+is over:
+
+- A server request. The client can only be asked by ending its request with everything that the server wants to know,
+  and with a `ParkedCallState`. The call is then *parked*: it waits, under a deadline, for the request that brings the
+  answers and this state, and that request is attached in its turn. (2026-07-28, "Multi Round-Trip Requests")
+- The call becomes a *task*. The client finds it by its id, with its server requests and its result, until its lifetime
+  is up. (2025-11-25, "Tasks"; the tasks extension beside 2026-07-28)
+
+The work runs once, whatever is sent again. Its result is kept for a limited time and within limits, for the client
+that fetches it. This file knows no transport, no ids of requests, no dialect of tasks and no servers. It seals nothing:
+whoever hands out a `ParkedCallState` binds it to the request that it is for.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import trio
+from msgspec import Raw
+
+from host.errors import ColonnadeError, copy_of
+from host.exchange import ProgressCallback
+from host.jsonrpc.messages import Id, Notification
+from host.jsonrpc.raw import encode, encode_object, is_object, members, value
+from host.memory import Holding
+from host.protocol.meta import PROGRESS_TOKEN, without_hop_fields
+from host.protocol.methods import PROGRESS
+from host.protocol.tasks import Status, Task, iso_timestamp
+from host.wire.link import LinkLost
+
+GATHER_DELAY = 0.02
+"""Seconds that a server request waits for others to go with it: servers send several at once."""
+PARKED_LIFETIME = 600.0
+"""Seconds for which a call waits for its client to come back."""
+REPLAY_LIFETIME = 60.0
+"""Seconds for which an answer that was delivered can be had again: its response may have been lost on the way."""
+MIN_TTL_MS = 1_000
+MAX_TTL_MS = 86_400_000
+DEFAULT_TTL_MS = 3_600_000
+"""Milliseconds that a task lives: the least and the most that a client gets, and what it gets if it does not say."""
+POLL_INTERVAL_MS = 500
+"""Milliseconds that a client should let pass before it asks for the status of its task again."""
+
+MethodAndParams: TypeAlias = tuple[str, dict[str, Raw]]
+"""The method and the params of a server request."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedCallState:
+    """Names one round of one parked call. The request that brings it goes on there."""
+
+    call_id: str
+    """128 random bits, base64url."""
+    round: int
+    """1, 2, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsToClient:
+    """The call is parked: it waits for its client."""
+
+    state: ParkedCallState
+    requests: Mapping[str, MethodAndParams]
+    """The open server requests by their keys; a key is never used twice in one call."""
+
+
+Outcome: TypeAlias = Raw | RequestsToClient | Task
+"""The answer to an attached request: the result of the call, its server requests, or the task that it has become."""
+
+
+class OpenServerRequest:
+    """A server request that waits for its client's answer."""
+
+    __slots__ = ("_end", "_ended", "asked", "since")
+
+    def __init__(self, asked: MethodAndParams) -> None:
+        self.asked = asked
+        self.since = trio.current_time()
+        self._ended = trio.Event()
+        self._end: Raw | Exception | None = None
+
+    async def answer(self) -> Raw:
+        """Wait for the answer, as the client sent it: a JSON object.
+
+        Raises:
+            LinkLost: the server request ended without one.
+            Exception: what it was refused with.
+        """
+        await self._ended.wait()
+        if self._end is None:
+            raise LinkLost("what this belongs to ended before the client answered")
+        if isinstance(self._end, Exception):
+            raise copy_of(self._end)  # it would hold its own stack, which holds this
+        return self._end
+
+    def end(self, end: Raw | Exception | None) -> None:
+        self._end = end
+        self._ended.set()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """What a call needs that may become a task."""
+
+    server: str
+    """Id of the server that it is for, fit for a header: the task's id begins with it."""
+    on_status: Callable[[DetachedCall], None]
+    """Called when the task's status changes, or it has one more server request; must not wait."""
+    ttl_ms: int | None = None
+    """Lifetime that the client asks for, from now; None if it does not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttachedRequest:
+    """A request that waits for the answer of a call."""
+
+    round: int
+    """The round of the state that it brought; 0 for the call's first request."""
+    tell: Callable[[Notification], None]
+    token: Id | None
+
+
+class DetachedCall:
+    """One call that runs on its own. Implements `host.exchange.ClientHandle` for its work.
+
+    Args:
+        on_task: called when it becomes a task; must not wait.
+        may_park: whether its client answers server requests by sending the request again.
+        options: None if it cannot become a task.
+        size: bytes of the request, which the work holds until its end.
+    """
+
+    held: Holding
+    """The memory that it is charged with: its request, while no other charge counts that; then its result."""
+
+    def __init__(
+        self,
+        owner: Hashable,
+        on_task: Callable[[DetachedCall], None],
+        *,
+        may_park: bool = False,
+        options: TaskOptions | None = None,
+        size: int = 0,
+    ) -> None:
+        self.owner = owner
+        self.size = size
+        self.result: Raw | None = None
+        """Of its work. If it is over with neither result nor error, it was cancelled."""
+        self.error: ColonnadeError | None = None
+        """What its work raised. Raise a copy: the error itself must not hold the stacks of all who got it."""
+        self.is_over = False
+        self.life = trio.CancelScope()
+        """Around everything that is done for it. Its deadline is that of what is kept."""
+        self.working = trio.CancelScope()
+        """Around its work."""
+        self._open: dict[str, OpenServerRequest] = {}
+        self._last_key = 0
+        self.changed = trio.Event()
+        """Set at the next change; then there is another one."""
+
+        # As a parked call
+        self.may_park = may_park
+        self.attached: AttachedRequest | None = None
+        self.state_id: str | None = None
+        """None until the call is parked for the first time."""
+        self.round = 0
+        """Number of the newest round, 0 before the first."""
+        self.delivered: int | None = None
+        """The round whose request got the answer first; None as long as none did."""
+        self.state_deadline = math.inf
+        """When the state is good for nothing any more. Until the call is a task, it is the deadline of its life."""
+        self._handed_over: dict[str, MethodAndParams] = {}
+        self._last_progress = -math.inf
+
+        # As a task
+        self.id = ""
+        """What its client knows the task by; empty if the call cannot become one."""
+        self.created: Task | None = None
+        """The task as it was when the call became one; None until then."""
+        self.notices: Callable[[Notification], None] | None = None
+        """Takes the notifications of its work while it is a task; must not wait. None if nobody wants them."""
+        self._on_task = on_task
+        self._on_status = None if options is None else options.on_status
+        self._message: str | None = None
+        if options is not None:
+            asked = DEFAULT_TTL_MS if options.ttl_ms is None else options.ttl_ms
+            self.id = f"{options.server}.{secrets.token_urlsafe(16)}"
+            self._ttl_ms = min(max(asked, MIN_TTL_MS), MAX_TTL_MS)
+            self._ends_at = trio.current_time() + self._ttl_ms / 1000
+            self._created = self._updated = iso_timestamp(time.time())
+
+    # Its work's way to the client
+
+    def notify(self, notice: Notification) -> None:
+        if self.is_over:
+            return
+        if self.is_task:
+            if self.notices is not None:
+                self.notices(notice)
+        elif (request := self.attached) is not None:
+            if notice.method != PROGRESS:
+                request.tell(notice)
+            elif request.token is not None and (found := self._progress(notice)) is not None:
+                request.tell(Notification(PROGRESS, encode_object({**found, PROGRESS_TOKEN: encode(request.token)})))
+
+    async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
+        """As of any client handle. It has no progress: `report` gets none.
+
+        Raises:
+            InvalidParams: `_meta` is no object.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.is_over or self.life.cancel_called:
+            raise LinkLost("the call that this belongs to is over")
+        if not self.is_task and not self.may_park:
+            raise LinkLost("the client can be asked nothing while it waits for this")
+        server_request = OpenServerRequest((method, without_hop_fields(params)))
+        self._last_key += 1  # a key is never used twice
+        key = f"q{self._last_key}"
+        self._open[key] = server_request
+        try:
+            self._tell_status()
+            return await server_request.answer()
+        finally:
+            self._end_request(key)  # if it still is open, it is withdrawn
+
+    def _progress(self, notice: Notification) -> dict[str, Raw] | None:
+        """The members of a progress notification, if its value is greater than the last one's: it must increase under
+        one token, and a client may use the same token in every round (2025-11-25, "Progress Flow")."""
+        try:
+            found = members(notice.params or b"")
+            progress = value(found["progress"])
+        except (ValueError, KeyError):
+            return None
+        if isinstance(progress, bool) or not isinstance(progress, int | float) or progress <= self._last_progress:
+            return None
+        self._last_progress = progress
+        return found
+
+    # Its server requests
+
+    @property
+    def server_requests(self) -> Mapping[str, MethodAndParams]:
+        """Method and params of the open server requests, by key, oldest first."""
+        return {key: request.asked for key, request in self._open.items()}
+
+    def open_request(self, key: str) -> MethodAndParams | None:
+        """Method and params of this open server request; None if there is none of that key (any more)."""
+        found = self._open.get(key)
+        return None if found is None else found.asked
+
+    async def next_server_request(self, known: Collection[str]) -> str | None:
+        """Wait for an open server request that is not among `known`: the oldest one's key; None if the call is over."""
+        await trio.lowlevel.checkpoint()
+        while not self.is_over:
+            for key in self._open:
+                if key not in known:
+                    return key
+            await self.changed.wait()
+        return None
+
+    async def wait_withdrawn(self, key: str) -> None:
+        """Wait until this server request is open no more: it was answered, or withdrawn."""
+        await trio.lowlevel.checkpoint()
+        while key in self._open:
+            await self.changed.wait()
+
+    def answer(self, key: str, answer: Raw) -> bool:
+        """Answer a server request. False if none of that key is open, or the answer is no object; then it stays."""
+        return is_object(answer) and self._end_request(key, answer)
+
+    def refuse(self, key: str, problem: Exception) -> None:
+        """Have a server request raise `problem`; nothing happens if none of that key is open.
+
+        Args:
+            problem: PeerError or BrokenAnswer, as `ClientHandle.request` raises it.
+        """
+        self._end_request(key, problem)
+
+    def _end_requests(self) -> None:
+        """There will be no answers."""
+        for request in self._open.values():
+            request.end(None)
+        self._open.clear()
+
+    def _end_request(self, key: str, end: Raw | Exception | None = None) -> bool:
+        request = self._open.pop(key, None)
+        if request is None:
+            return False
+        request.end(end)
+        if self._open:
+            self._wake()
+        else:
+            self._tell_status()
+        return True
+
+    # Its end
+
+    def end(self, outcome: Raw | ColonnadeError | None, message: str | None = None) -> None:
+        """The call is over: it notifies and requests nothing more. Only the first end counts.
+
+        Args:
+            outcome: None if it was cancelled.
+            message: the reason, for people.
+        """
+        if self.is_over:
+            return
+        self.is_over = True
+        self._message = message
+        if isinstance(outcome, ColonnadeError):
+            self.error = outcome
+            self._message = outcome.message
+        else:
+            self.result = outcome
+        self._end_requests()
+        self._tell_status()
+        # What is kept from here on keeps no buffer of a server and nothing of its client alive.
+        self._handed_over = {}
+        self.notices = self._on_status = None
+
+    def cancel(self) -> bool:
+        """Cancel the work. The call is over at once, while the work may take a moment to end. False if it was over."""
+        if self.is_over:
+            return False
+        self.working.cancel("nobody wants its result any more")
+        self.end(None)
+        return True
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a client that may still come for its result."""
+        return self.is_task or self.round > 0
+
+    def _tell_status(self) -> None:
+        self._wake()
+        if self.is_task:
+            self._updated = iso_timestamp(time.time())
+            if self._on_status is not None:
+                self._on_status(self)
+
+    def _wake(self) -> None:
+        """Have everybody look again who waits for a change."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+    # The attached request
+
+    @property
+    def outcome(self) -> Raw | ColonnadeError | Task | None:
+        """The answer to the attached request, and to those that come with its state; None as long as there is none."""
+        if self.created is not None:
+            return self.created
+        return self.result if self.error is None else self.error
+
+    def attach(self, request: AttachedRequest) -> None:
+        """Have this request, and no other, wait for the call from now on."""
+        self.attached = request
+        self._wake()
+        self.expire_state_at(math.inf)
+
+    @property
+    def hand_over_at(self) -> float:
+        """When the open server requests are to be handed over to the client; never, if there is none."""
+        for oldest in self._open.values():
+            return oldest.since + GATHER_DELAY
+        return math.inf
+
+    def hand_over(self) -> RequestsToClient:
+        """Give all open server requests to the client. From now on the call waits for the client."""
+        assert self.state_id is not None
+        self.round += 1
+        self._handed_over = dict(self.server_requests)
+        self.attached = None
+        self.expire_state_at(trio.current_time() + PARKED_LIFETIME)
+        return RequestsToClient(ParkedCallState(self.state_id, self.round), self._handed_over)
+
+    def hand_over_again(self) -> RequestsToClient | None:
+        """The newest round once more, without the server requests that have ended since; None if all of them have."""
+        assert self.state_id is not None
+        left = {key: asked for key, asked in self._handed_over.items() if key in self._open}
+        if not left:
+            return None
+        self.expire_state_at(trio.current_time() + PARKED_LIFETIME)
+        return RequestsToClient(ParkedCallState(self.state_id, self.round), left)
+
+    def take(self, answers: Mapping[str, Raw]) -> None:
+        """Answer the server requests of the newest round. Answers to anything else are ignored."""
+        for key in self._handed_over:
+            if key in answers:
+                self.answer(key, answers[key])
+
+    def expire_state_at(self, deadline: float) -> None:
+        self.state_deadline = deadline
+        if not self.is_task:
+            self.life.deadline = deadline
+
+    def goes_on_at(self, number: int) -> bool:
+        """Whether the state of this round is good now: the newest, and the one before it until the newest is used."""
+        # A deadline counts from its moment on, even where the call's own task has not noticed yet.
+        if self.life.cancel_called or trio.current_time() >= self.state_deadline:
+            return False
+        if self.delivered is not None:
+            return self.delivered <= number <= self.round
+        newest_is_used = self.attached is not None and self.attached.round == self.round
+        return number == self.round or (1 <= number == self.round - 1 and not newest_is_used)
+
+    # The task
+
+    @property
+    def is_task(self) -> bool:
+        return self.created is not None
+
+    @property
+    def is_found(self) -> bool:
+        """Whether its client can find it as a task. Its deadline counts from its moment on."""
+        return self.is_task and not self.life.cancel_called
+
+    @property
+    def task(self) -> Task:
+        """The task now. COMPLETED is any that has a result: what kind of result, the dialects judge by."""
+        return Task(self.id, self._status, self._created, self._updated, self._ttl_ms, POLL_INTERVAL_MS, self._message)
+
+    @property
+    def _status(self) -> Status:
+        if not self.is_over:
+            return Status.INPUT_REQUIRED if self._open else Status.WORKING
+        if self.error is not None:
+            return Status.FAILED
+        return Status.CANCELLED if self.result is None else Status.COMPLETED
+
+    def become_task(self) -> None:
+        """Be a task for the client from now on: that is the answer to its request, whose open server requests end.
+        Nothing happens if the call is a task or is over. If its lifetime is up, it stays a plain call: whoever waits
+        for that gets its result."""
+        if self.is_task or self.is_over or trio.current_time() >= self._ends_at:
+            return
+        self._end_requests()
+        self.created = self.task
+        self.life.deadline = self._ends_at
+        self._on_task(self)
+        self._wake()
