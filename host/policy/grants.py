@@ -21,7 +21,7 @@ import msgspec
 
 from config import Condition
 from host.policy.conditions import conditions_hold
-from host.slices import Steps
+from host.slices import Steps, run_inline
 from host.storage.store import StateError, Store, StoredGrant, Transaction
 
 
@@ -99,6 +99,9 @@ class Grants:
         store: where those are that outlive the process. It is read here.
         wall: Unix time.
         monotonic: seconds that nobody can set back; both clocks have to say that a grant is not over.
+
+    Raises:
+        StateError: the store cannot be read.
     """
 
     def __init__(
@@ -127,7 +130,7 @@ class Grants:
         self._moved = False
         """Whether another process has granted or taken back something since this was last asked."""
         self._unwritten: str | None = None
-        self._refresh()
+        run_inline(self._read())
         self._moved = False
 
     @property
@@ -215,9 +218,11 @@ class Grants:
         Raises:
             StateError: it cannot be taken out of the store: others may use it, and so may this one after a restart.
         """
-        self._refresh()
+        is_current = self._refresh()
         if self._own.pop(id, None) is not None:
             return True
+        if id not in self._stored and not is_current:
+            yield from self._read()  # another process may just have given it
         if id not in self._stored:
             return False
         self._drop([id])
@@ -272,14 +277,29 @@ class Grants:
         moved, self._moved = self._moved, False
         return moved
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> bool:
+        """Take up what is stored now; False if it cannot be read at once. Then what was read last holds as long as
+        `Store.is_reliable` says."""
         revision = self._store.poll().grants
-        if revision == self._seen:
-            return
-        try:
-            found = [_read(grant) for grant in self._store.read_grants()]
-        except StateError:
-            return  # it is locked: what was read last holds as long as `Store.is_reliable` says
+        if revision != self._seen:
+            try:
+                self._take(self._store.read_grants(), revision)
+            except StateError:
+                return False
+        return self._store.is_current
+
+    def _read(self) -> Steps[None]:
+        """The same, waiting for whoever has the store locked.
+
+        Raises:
+            StateError: it cannot be read.
+        """
+        yield from self._store.write(
+            lambda transaction: transaction.grants(), lambda grants, revisions: self._take(grants, revisions.grants)
+        )
+
+    def _take(self, stored: list[StoredGrant], revision: int) -> None:
+        found = [_read(grant) for grant in stored]
         self._seen, self._moved = revision, True
         self._stored = {grant.id: grant for grant in found if grant is not None and grant.id not in self._gone}
         for id, grant in self._stored.items():

@@ -183,10 +183,7 @@ class SqliteStore(Store):
 
     def read_grants(self) -> list[StoredGrant]:
         try:
-            rows = self._reader.execute(
-                f"SELECT {_GRANT} FROM person_grant WHERE config = ? ORDER BY rowid", (self._config,)
-            )
-            return [_grant(row) for row in rows]
+            return _read_grants(self._reader, self._config)
         except sqlite3.Error as problem:
             raise self._as_state_error(problem) from problem
 
@@ -378,6 +375,11 @@ def _select_rows(connection: sqlite3.Connection, config: str, since: int) -> _Ro
     return revision, complete, lost, closed, rows
 
 
+def _read_grants(connection: sqlite3.Connection, config: str) -> list[StoredGrant]:
+    rows = connection.execute(f"SELECT {_GRANT} FROM person_grant WHERE config = ? ORDER BY rowid", (config,))
+    return [_grant(row) for row in rows]
+
+
 @final
 class _SqliteTransaction(Transaction):
     def __init__(self, connection: sqlite3.Connection, config: str) -> None:
@@ -428,6 +430,9 @@ class _SqliteTransaction(Transaction):
         self._new_revision()
         query = "INSERT OR IGNORE INTO closed_server VALUES (?, ?)"
         self._connection.executemany(query, [(self._config, server) for server in servers])
+
+    def grants(self) -> list[StoredGrant]:
+        return _read_grants(self._connection, self._config)
 
     def put_grant(self, grant: StoredGrant) -> None:
         self._new_grants_revision()

@@ -140,6 +140,10 @@ class Transaction(ABC):
         """There is no first sight for these servers any more."""
 
     @abstractmethod
+    def grants(self) -> list[StoredGrant]:
+        """All grants."""
+
+    @abstractmethod
     def put_grant(self, grant: StoredGrant) -> None:
         """Store this grant."""
 

@@ -486,6 +486,19 @@ def test_while_the_store_is_locked_stored_grants_hold_for_two_seconds(
     assert grants.problem is None
 
 
+def test_a_grant_is_not_said_to_be_none_because_the_store_is_locked(state: Path, clocks: Clocks) -> None:
+    """Neither when a host starts beside one that is just writing, nor when it takes back what that one granted."""
+    with store_opener(state, monotonic=lambda: clocks.monotonic) as opened:
+        one, store = Grants(opened(), wall=lambda: START), opened()
+        with locked(state), pytest.raises(StateError, match="another process"):
+            Grants(store, wall=lambda: START)
+        two = Grants(store, wall=lambda: START)
+        grant = add(one, ALWAYS)
+        with locked(state), pytest.raises(StateError, match="another process"):
+            run_inline(two.revoke(grant.id))
+        assert run_inline(two.revoke(grant.id))
+
+
 @pytest.mark.parametrize(
     "change",
     ["expires = NULL", "scope = 'once'", "scope = 'session'", "scope = 'ever'", "conditions = '[{\"path\": 1}]'"],
