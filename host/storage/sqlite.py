@@ -369,7 +369,8 @@ def _select_rows(connection: sqlite3.Connection, config: str, since: int) -> _Ro
     revision, removed, lost = row
     query = "SELECT server FROM closed_server WHERE config = ?"
     closed = [server for (server,) in connection.execute(query, (config,))]
-    complete = since == 0 or removed > since
+    # A revision that was never reached: a copy from before it was put in the place of the file.
+    complete = since == 0 or removed > since or since > revision
     query = f"SELECT server, kind, name, {_ITEM} FROM item WHERE config = ? AND revision > ? ORDER BY revision, rowid"
     rows = connection.execute(query, (config, 0 if complete else since)).fetchall()
     return revision, complete, lost, closed, rows

@@ -272,6 +272,23 @@ def test_a_change_that_raced_with_the_exchange_of_the_file_is_not_confirmed(stat
         assert stored(store) == {}
 
 
+def test_an_older_copy_that_is_written_over_the_file_counts_from_then_on(state: Path, database: Path) -> None:
+    """It is the same file for the operating system; nothing that it does not hold is believed any more."""
+    with opened(state) as store:
+        run_inline(store.write(puts("x")))
+        older = database.with_suffix(".older")
+        older.write_bytes(database.read_bytes())
+        run_inline(store.write(puts("y")))
+        known = store.poll().definitions
+        subprocess.run(["cp", older, database], check=True)
+        assert store.poll().definitions == known - 1
+        found = run_inline(store.read_definitions(known))
+        assert ([name for _, _, name, _ in found.items], found.complete) == (["x"], True)
+        run_inline(store.write(puts("z")))
+    with opened(state) as store:
+        assert set(stored(store)) == {"x", "z"}
+
+
 def test_damage_that_shows_while_a_host_runs_is_a_problem_until_it_is_started_again(
     state: Path, database: Path
 ) -> None:
