@@ -184,8 +184,6 @@ class Pins:
         self._lost: str | None = None
         """Why nothing is approved."""
         self._revision = 0
-        self._is_behind = False
-        """Whether a change of ours is stored, but came after one of another process that is not known here yet."""
         self._now: dict[tuple[str, str], dict[str, _Offer]] = {}
         self._raws: dict[tuple[str, str], Mapping[str, bytes]] = {}
         """What was offered when all of it was last looked at under the present trust."""
@@ -301,7 +299,6 @@ class Pins:
             try:
                 while not (yield from self._store_offers(server, kind, offers)):
                     yield from self._refresh()
-                yield from self._refresh()
             except StateError as error:
                 problem = f"{error}; what servers offer anew is held back"
         items = self._items(server, kind)
@@ -330,8 +327,9 @@ class Pins:
             return True
 
         def on_commit(stored: bool, revisions: Revisions) -> None:
-            if stored and self._follow(revisions):
+            if stored:
                 self._put(server, kind, changed)
+                self._follow(revisions)
 
         return (yield from self._db.write(change, on_commit))
 
@@ -515,8 +513,9 @@ class Pins:
             return None
 
         def on_commit(other: dict[tuple[str, str], StoredItem | None] | None, revisions: Revisions) -> None:
-            if other is None and self._follow(revisions):
+            if other is None:
                 self._apply(plan)
+                self._follow(revisions)
             for (kind, name), item in (other or {}).items():
                 self._put(plan.server, kind, {name: item})
 
@@ -560,7 +559,7 @@ class Pins:
         while self._db.problem is None:
             stored = self._db.poll().definitions
             was_current = self._db.is_current
-            if stored == self._revision and was_current and not self._is_behind:
+            if stored == self._revision and was_current:
                 break
             if not ((yield from self._read()) and was_current):
                 break
@@ -586,7 +585,6 @@ class Pins:
         if self._revision != known:
             return  # a change of our own came in between: it is read again
         before = self._servers
-        self._is_behind = False
         if found.complete:
             self._servers = {}
         self._revision, self._closed_servers = found.revision, found.closed_servers
@@ -634,13 +632,10 @@ class Pins:
                 self._moved.add(server)
                 return
 
-    def _follow(self, revisions: Revisions) -> bool:
-        """Whether a change of ours came right after what is known here. If not, all of it is to be read."""
-        if revisions.definitions != self._revision + 1:
-            self._is_behind = True
-            return False
-        self._revision = revisions.definitions
-        return True
+    def _follow(self, revisions: Revisions) -> None:
+        """A change of ours is stored. What other processes changed before it is read with the next look."""
+        if revisions.definitions == self._revision + 1:
+            self._revision = revisions.definitions
 
     def _apply(self, plan: _Plan) -> None:
         for kind, items in plan.changed.items():

@@ -840,6 +840,8 @@ def test_what_is_stored_right_after_another_process_stored_is_known_at_once(open
     run_inline(other.observe("a", "prompt", tools(p=1)))
     waiting.block()
     assert pins.commit(run_inline(steps)) is not None
+    assert {each.name for each in pins.held()} == {"x", "y"}
+    run_inline(pins.reread())
     assert {each.name for each in pins.held()} == {"x", "y", "p"}
     run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
 
