@@ -1,4 +1,4 @@
-"""What all servers together offer: an immutable shelf per kind, with a version that moves when the shelf does.
+"""What all servers together offer: an immutable snapshot per kind, with a version that grows with every change.
 
 The catalog knows entries, not who may see them (policy) and not who is watching (faces). A server's list replaces its
 former list whole. Order is that of the configuration, then the server's own. Two entries that would be called the same
@@ -118,7 +118,7 @@ class KindSnapshot:
 
 
 class Catalog:
-    """Publishes shelves and lets others wait for the next one. `servers` is the order of the configuration;
+    """Publishes snapshots and lets others wait for the next one. `servers` is the order of the configuration;
     `is_visible` says what may be seen (server, kind, its own name); `on_collision` is told once of each entry that is
     left out because another is called the same. What is kept is charged to `memory`."""
 
@@ -259,7 +259,7 @@ class Catalog:
             await self.slices.run(self._evaluate_due(kind))
 
     def is_evaluated(self, kind: Kind, server: str | None = None) -> bool:
-        """Whether the shelf shows nothing of this server (None: of any) that may not be seen."""
+        """Whether the snapshot shows nothing of this server (None: of any) that may not be seen."""
         return not any(of is kind and server in (None, each) for each, of in self._due)
 
     async def wait_until_evaluated(self, kind: Kind, server: str | None = None) -> None:

@@ -125,7 +125,7 @@ class _Files:
         servers = {} if config is None else config.servers
         trusts = {server: spec.trust for server, spec in servers.items()}
         with Audit(self._state.audit) as audit, open_store(self._state, self._source) as store:
-            confirmations = ConfirmationQueue(Grants(store), AskSpec(), lambda what, matter, said: None)
+            confirmations = ConfirmationQueue(Grants(store), AskSpec(), lambda what, confirmation, said: None)
             yield Gate(servers, Pins(store, trusts), confirmations, DecisionLog(audit, Journal()))
 
 

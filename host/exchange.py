@@ -42,7 +42,7 @@ class ClientHandle(Protocol):
 
 
 class NoClient:
-    """The outlet of those who hear nothing but the answer."""
+    """The handle of a caller that gets nothing but the answer."""
 
     def notify(self, notice: Notification) -> None:
         return
@@ -112,7 +112,7 @@ class ResolvedName:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
-    """One request being answered. After the answer its outlet is closed."""
+    """One request being answered. After the answer its client handle is closed."""
 
     request: Request
     params: Mapping[str, Raw]
@@ -122,7 +122,7 @@ class Exchange:
     level: str | None = None
     """The log messages that its caller wants of it, from this level on; None for none."""
     round: MrtrRound | None = None
-    """None if the caller does not repeat requests: whatever a server wants to know is then asked over the outlet."""
+    """None if the caller does not repeat requests: a server request then goes through the client handle."""
     on_task_created: Callable[[], None] | None = None
     """Called when the server has made a task of the request: its caller takes one in place of the result, and the
     exchange goes on without it. None if the caller takes none."""

@@ -94,7 +94,7 @@ EXPIRED_STATE_MESSAGE = "invalid or expired requestState: send the request again
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one endpoint shows of one kind: the definitions in order, and the version of the shelf they are from."""
+    """The definitions of one kind that an endpoint shows, in order, and the version of their snapshot."""
 
     version: int
     definitions: tuple[bytes, ...]

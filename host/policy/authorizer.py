@@ -172,7 +172,8 @@ class Authorizer:
 
 
 def digest_of(raw_arguments: Raw) -> str:
-    """Of the arguments that a grant may be bound to. None is bound to longer ones, so theirs is that of no grant."""
+    """Digest of arguments, for grants that are bound to them. Empty for arguments too long to be confirmed: no grant is
+    bound to those."""
     return arguments_digest(bytes(raw_arguments)) if _is_confirmable(raw_arguments) else ""
 
 

@@ -49,7 +49,7 @@ Host = str | IPv4Address | IPv6Address
 
 
 class Address(NamedTuple):
-    """What all URL parsers agree on: the scheme, lower-case and empty for a host alone, and the host."""
+    """The parts of a URL on which all parsers agree: the scheme (lower-case; empty for a host alone) and the host."""
 
     scheme: str
     host: Host
@@ -178,7 +178,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def _argument(path: str, arguments: object) -> object:
-    """What stands at a JSON pointer; UNREADABLE for all of what is no object."""
+    """The value at a JSON pointer; UNREADABLE if the arguments are not an object."""
     if isinstance(arguments, LongArguments):
         return arguments.at(_tokens(path))
     if not isinstance(arguments, dict):
@@ -224,7 +224,7 @@ def _any(answers: Iterable[bool | None]) -> bool | None:
 
 
 def _unanimous(answers: Iterable[bool | None]) -> bool | None:
-    """What all of them say."""
+    """The result of all checks together."""
     found = set(answers)
     return found.pop() if len(found) == 1 else None
 

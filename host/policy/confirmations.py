@@ -1,9 +1,12 @@
-"""The desk: what waits for a person. A call that its rule says to ask about lies here until somebody answers, its time
-is over, or it is called off; then it is refused, and stays to be looked at, so that the next one like it may pass.
+"""The confirmation queue: calls that wait for a person, since their rule says `ask`.
 
-A question is bound to the whole of its wish: caller, server, definition, launch, rule and arguments. Equal ones are
-one, with several calls waiting. Allowing once lets the one go that waits longest; any other answer is for all of them.
-What comes of an answer is a grant, and grants are spent elsewhere: nothing that is done here lets a request through.
+A call waits until somebody answers, its time is over, or it is cancelled. After a timeout the confirmation is refused
+and stays in the list, so that a later answer lets the next equal call pass.
+
+A confirmation is bound to its whole access request: caller, server, definition, launch, rule and arguments. Equal
+access requests share one confirmation, on which several calls wait. `once` releases the call that has waited longest (a
+client's own answer: that client's); every other answer releases all of them. An answer leads to a grant, and the gate
+spends grants: nothing here sends a request.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ HOW_TO_ANSWER = "on the console (`colonnade console` opens it) or with `colonnad
 
 
 class ConfirmationAnswer(StrEnum):
-    """What a person may say."""
+    """The answers that a person can give."""
 
     DENY = "deny"
     ONCE = "once"
@@ -54,13 +57,13 @@ class ConfirmationAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationContext:
-    """What a person is shown of a question, beside its wish. `raw_arguments` is JSON, as it will be sent."""
+    """Shown to a person beside the access request. `raw_arguments` is JSON, as it will be sent."""
 
     title: str
     trust: Trust
     raw_arguments: bytes
     claims: tuple[str, ...] = ()
-    """What the definition says of itself, which nobody has checked."""
+    """Claims of the definition about itself; nobody has checked them."""
 
 
 @dataclass(eq=False)
@@ -92,7 +95,7 @@ class PendingConfirmation:
 
 class ConfirmationQueue:
     """One for the whole host. `record` is called with each thing that happens here, in words, for the audit: the name
-    of what happened, the matter, and what was said."""
+    of what happened, the confirmation, and what was said."""
 
     def __init__(
         self, grants: Grants, spec: AskSpec, record: Callable[[str, PendingConfirmation, dict[str, object]], None]
@@ -129,7 +132,7 @@ class ConfirmationQueue:
         return any(count and channel in self.spec.answers for channel, count in self._attached.items())
 
     async def confirm(self, access: AccessRequest, context: ConfirmationContext, client: ClientHandle | None) -> Grant:
-        """Wait for a person's answer; the grant that lets this very wish through. Cancelling this withdraws it.
+        """Wait for a person's answer, and return the grant for this access request. Cancelling withdraws the call.
 
         Args:
             client: the way to the caller, if the configuration lets it answer and it can be asked with a form.
@@ -267,7 +270,7 @@ class ConfirmationQueue:
             self._remove(key, confirmation)
 
     def void(self, still_applies: Callable[[AccessRequest], bool]) -> None:
-        """Drop every question whose wish does not hold any more; whoever waits for one hears that it changed."""
+        """Drop every confirmation whose access request does not hold any more; its calls end with StaleApproval."""
         for key, confirmation in self._all():
             if not still_applies(confirmation.access):
                 self._record("answer", confirmation, {"answer": "void"})
@@ -279,7 +282,7 @@ class ConfirmationQueue:
                 self._remove(key, confirmation)
 
     def end_session(self, session: Hashable) -> None:
-        """Whoever had this session is gone: what it waits for is withdrawn, and nothing more can be allowed for it."""
+        """The session has ended: withdraw its calls, and accept no further grant for it."""
         self.grants.end_session(session)
         for key, confirmation in list(self._open.items()):
             if confirmation.access.session == session:
@@ -359,7 +362,7 @@ class ConfirmationQueue:
         return self._unconfirmed(confirmation.access, f"and nobody answered within {self.spec.timeout:.0f} s")
 
     def _refuse(self, key: Hashable, confirmation: PendingConfirmation, why: str) -> None:
-        """Nobody waits any more; it stays for whoever wants to let the next one pass."""
+        """No call waits any more. The confirmation stays, so that a person can allow the next equal call."""
         self._record("answer", confirmation, {"answer": "none", "why": why})
         self._open.pop(key, None)
         confirmation.refused, confirmation.expires_at = why, time.time() + REFUSED_LIFE
@@ -393,7 +396,7 @@ class ConfirmationQueue:
 
 
 def describe_access(access: AccessRequest) -> str:
-    """What is wished, as the beginning of a sentence."""
+    """The access request as the beginning of a sentence."""
     if access.kind in ("sampling", "form", "url", "roots"):
         what = {
             "sampling": "to use the client's model",
@@ -401,7 +404,7 @@ def describe_access(access: AccessRequest) -> str:
             "url": "to have a page visited",
             "roots": "to know the client's roots",
         }[access.kind]
-        return f"{access.server}'s wish {what}"
+        return f"{access.server}'s request {what}"
     return f"The {access.kind} {visible(access.name)} of {access.server}"
 
 

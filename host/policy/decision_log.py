@@ -1,4 +1,4 @@
-"""What is written down of every decision, and by whom: the audit gets all of it, the journal what people watch.
+"""The decision log: every decision goes to the audit; what people watch goes to the journal too.
 
 A decision is written before anything is sent, and if it cannot be written nothing is sent. What has happened already
 is written if that is possible, and told in any case.
@@ -213,7 +213,7 @@ class DecisionLog:
             self._fail(problem)
 
     def record_denied(self, record: AuditRecord) -> None:
-        """It was denied, and is not sent."""
+        """Record a request that was denied, and is not sent."""
         self.record("decision", **self._fields(record))
 
     def record_change(self, change: Change, what: str) -> None:
@@ -252,11 +252,11 @@ class DecisionLog:
         self.record_or_fail(what, server=server, prim=kind, item=name, item_fp=fingerprint, by=by)
 
     def announce_definition_decision(self, what: str, server: str, kind: str, name: str, by: str) -> None:
-        """That was done."""
+        """Announce a decision about a definition that was stored."""
         self._journal.note(DecisionMade(server, f"{kind} {visible(name)[:200]}".rstrip(), what, by))
 
     def record_confirmation(self, what: str, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
-        """Something happens on the desk. What grants something must be written down; raises as `record_or_fail` does.
+        """Record what happens to a confirmation. A grant must be written down: raises as `record_or_fail` does.
         Once it is `granted`, that is told."""
         access = confirmation.access
         if what == "granted":
@@ -295,7 +295,7 @@ class DecisionLog:
         self.record(what, file=str(source), policy=digest)
 
     def record_lost_definitions(self, why: str) -> None:
-        """What was approved is not known any more, so nothing is approved."""
+        """Record that the approved definitions are not known any more, so that nothing is approved."""
         self.record("lost", why=why)
         self._journal.note(DefinitionsLost(why))
 

@@ -54,7 +54,7 @@ class PreparedListing:
     claims: Mapping[str, tuple[str, ...]]
     prepared: PreparedPins
     summary: ChangeSummary | None
-    """Of its changes, if they are too many to be written down one by one."""
+    """The summary of changes that are too many for a record each."""
 
 
 class Definitions:
@@ -158,7 +158,7 @@ class Definitions:
         return bool(changes)
 
     def _change_outcome(self, change: Change) -> str:
-        """What came of a change; see `DefinitionChanged`."""
+        """The outcome of a change; see `DefinitionChanged`."""
         if change.status is not PinStatus.APPROVED:
             return "held"
         if self._policies.trust(change.server) is Trust.TRUSTED:
@@ -184,7 +184,7 @@ class Definitions:
         return held.kind not in KINDS or self._policies.rules(held.server).is_visible(KINDS[held.kind], held.name)
 
     def approve(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
-        """What a server offers may be used once it is stored; it must be what was shown.
+        """Approve what a server offers, which must be what was shown. It may be used once that is stored.
 
         Raises:
             StaleDecision: it is not.
@@ -234,7 +234,7 @@ class Definitions:
         return self.pins.status(server, *self._pinned_item(server, kind, name))
 
     def fingerprint(self, server: str, kind: Kind, name: str) -> str:
-        """Of the definition that an entry has; empty if it has none."""
+        """The fingerprint of the definition of an entry; empty if the entry has none."""
         return self.pins.fingerprint(server, *self._pinned_item(server, kind, name)) or ""
 
     def _pinned_item(self, server: str, kind: Kind, name: str) -> tuple[str, str]:
@@ -410,7 +410,7 @@ class _HeldUris:
 
 
 def _identities(uri: str) -> set[str]:
-    """What a server may know one of its resources by. Only for a file are query and fragment no part of that."""
+    """The forms of a URI by which a server may know a resource. Query and fragment belong to them, except for files."""
     if len(uri) > MAX_LENGTH:
         return {uri}
     try:
@@ -421,7 +421,7 @@ def _identities(uri: str) -> set[str]:
 
 
 def _claims(definition: bytes) -> tuple[str, ...]:
-    """What a tool says of itself under `annotations`, one line each."""
+    """The claims of a tool about itself under `annotations`, one line each."""
     try:
         found = members(members(definition)["annotations"])
     except (KeyError, ValueError):

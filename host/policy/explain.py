@@ -1,4 +1,4 @@
-"""What would become of a call, and why: the same judge as for the call itself, with everything it looked at. Nothing is
+"""Explains the verdict on a call: the same evaluation as for the call itself, with every rule it tried. Nothing is
 asked, sent or written down here."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a definition is known by, what a server is started as, and how two definitions differ, for people.
+"""Fingerprints of definitions, the identity of what is started as a server, and differences of definitions for people.
 
 A fingerprint is over the whole of a definition: order of members, blanks and the spelling of characters mean nothing,
 all else does. This file cannot wait and keeps nothing; of the machine it asks only what a command resolves to.
@@ -216,7 +216,7 @@ def _common(old: str, new: str, most: int) -> int:
 
 
 def _middle(old: str, new: str) -> Pieces:
-    """What differs, as finely as it can be told in bounded time."""
+    """The difference of two texts, as fine as bounded time allows."""
     if len(old) + len(new) <= _MOST_WORDS:
         edits = _edits(_WORD.findall(old), _WORD.findall(new))
         if edits is not None and len(_joined(edits)) <= _MOST_PIECES:
@@ -287,7 +287,7 @@ def _string(value: object) -> str:
 
 
 def _joined(pieces: Pieces) -> Diff:
-    """What is next to each other and of one kind in one piece, and none that is empty."""
+    """The pieces with neighbours of one kind joined, without empty ones."""
     found: list[tuple[str, list[str]]] = []
     for op, words in pieces:
         if not any(words):

@@ -40,7 +40,7 @@ from host.sanitize import visible
 
 
 class NotVisible(Exception):
-    """What a request is for may not be known to its caller, or is not there: the answer is the same."""
+    """The caller may not know of this entry, or there is none: the answer is the same."""
 
 
 class ConfirmationRequired(Forbidden):
@@ -55,7 +55,7 @@ class Admission:
     epoch: int
     """The state of the policy at the time; nothing has to be looked at again while it is the same."""
     access: AccessRequest | None = None
-    """What a person was asked; None if nobody had to be."""
+    """The access request that a person confirmed; None if no person had to."""
     grant: Grant | None = None
 
 

@@ -62,7 +62,7 @@ class AccessRequest:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a person allowed. The fields that a wish has too must be the same in it.
+    """A permission that a person gave. Fields that an access request has too must be equal to those of the call.
 
     `session`: None, unless it is good in that one only. `digest`: None if it is not bound to exact arguments; `when`:
     conditions that they have to meet. `made` and `expires` are Unix time. `by`: where it was given. With `retry` it is
@@ -122,7 +122,7 @@ class Grants:
         self._reserved: set[str] = set()
         """On their way to the one call that they were given for, or found for."""
         self._gone: set[str] = set()
-        """What was taken back here; it does not hold here any more, whether it can be taken out of the store or not."""
+        """Grants that were revoked here. They do not hold in this process, stored or not."""
         self._unstored: set[str] = set()
         """Those of them that are in the store still."""
         self._seen = -1
@@ -144,7 +144,7 @@ class Grants:
         return self._unwritten
 
     def add(self, grant: Grant) -> Steps[None]:
-        """It holds when the steps end, if both clocks agree.
+        """Add a grant. It holds when the steps end, if both clocks agree.
 
         Raises:
             ValueError: one for a session without a session, for a time without an end, or for longer than a session in
@@ -176,7 +176,7 @@ class Grants:
             self._reserved.add(grant.id)
 
     def release(self, grant: Grant) -> None:
-        """What it was reserved for did not come to use it, or did."""
+        """End the reservation of a grant, used or not."""
         self._reserved.discard(grant.id)
 
     def use(self, grant: Grant, access: AccessRequest) -> bool:
@@ -230,7 +230,7 @@ class Grants:
         return True
 
     def end_session(self, session: Hashable) -> None:
-        """Whatever was good in this session only is over."""
+        """Remove the grants of one session, which has ended."""
         self._own = {id: grant for id, grant in self._own.items() if grant.session != session}
 
     def revoke_unless(self, keeps: Callable[[Grant], bool]) -> list[Grant]:

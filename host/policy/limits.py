@@ -1,4 +1,4 @@
-"""What a server may be used for at the most: calls in a time, calls at once, the size of results, questions to models.
+"""Limits of a server: calls per time, concurrent calls, the size of results, sampling requests.
 
 This file counts, and says no with the time when to try again. It refuses to know what is counted. It keeps no clock and
 no task of its own: a budget is what was spent, less what has come back since somebody last looked.
@@ -148,7 +148,7 @@ def _per(rate: Rate, unit: str = "time") -> str:
 
 
 class _RateBudget:
-    """What was spent of a rate: nothing at first, and less with every second."""
+    """The amount spent of a rate. It starts at 0 and decreases with time."""
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
@@ -178,7 +178,7 @@ class _RateBudget:
 
 
 class _Usage:
-    """What is used of the limits now; reloads hand it on from meter to meter. In `queue`, who is next is first, and an
+    """The current use of the limits; a reload hands it on from meter to meter. In `queue`, who is next is first, and an
     event is set and gone from it when the call may run."""
 
     def __init__(self, limits: Limits) -> None:

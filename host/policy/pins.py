@@ -58,15 +58,15 @@ class PinStatus(Enum):
 
     APPROVED = "approved"
     NEW = "new"
-    """It was never approved, or that was taken back: it waits for a person."""
+    """Never approved, or the approval was revoked: the item waits for a person."""
     CHANGED = "changed"
     """Another definition of it was approved than is offered now."""
     UNKNOWN = "unknown"
-    """It is not offered and was never seen."""
+    """Not offered and never seen."""
 
 
 class StaleDecision(Exception):
-    """What was to be decided about is not there any more, or not as it was shown. The text is a sentence."""
+    """The item to decide about is not offered any more, or not as it was shown. The text is a sentence."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -115,7 +115,7 @@ _Servers = dict[str, dict[str, _Items]]
 _Changed = dict[str, dict[str, StoredItem]]
 """Items to be stored, by kind and name."""
 _Decide = Callable[[Mapping[str, _Items]], _Changed]
-"""What a person's decision makes of the items of a server, by kind. Raises StaleDecision."""
+"""Computes the items of a server, by kind, as a person's decision leaves them. Raises StaleDecision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +135,17 @@ class _Offer(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class PreparedPins:
-    """What a server lists of one kind, held against what is known of it: see `Pins.prepare` and `Pins.commit`."""
+    """The items of one kind that a server lists, compared with what is stored: see `Pins.prepare` and `Pins.commit`."""
 
     server: str
     kind: str
     offered: Mapping[str, bytes]
     trust: Trust
     before: dict[str, _Offer] | None
-    """What it offered before; None if it never did."""
+    """The former offers; None if there were none in this process."""
     offers: dict[str, _Offer]
     items: _Items
-    """What is stored of the kind."""
+    """The stored items of the kind."""
     changes: list[Change]
     problem: str | None
     """Why nothing new could be stored."""
@@ -179,16 +179,16 @@ class Pins:
         self._trusts = dict(trusts)
         self._wall = wall
         self._servers: _Servers = {}
-        """What is stored, by server and kind, as of `_revision`."""
+        """The stored items by server and kind, as of `_revision`."""
         self._closed_servers: frozenset[str] = frozenset()
         self._lost: str | None = None
         """Why nothing is approved."""
         self._revision = 0
         self._now: dict[tuple[str, str], dict[str, _Offer]] = {}
         self._raws: dict[tuple[str, str], Mapping[str, bytes]] = {}
-        """What was offered when all of it was last looked at under the present trust."""
+        """The definitions of the last complete comparison under the present trust."""
         self._first: dict[tuple[str, str], _Items] = {}
-        """What was stored of a kind when this process saw the first list of it, until that list is in effect."""
+        """The stored items of a kind when this process saw the first list of it, until that list is in effect."""
         self._moved: set[str] = set()
         self._unwritten: dict[tuple[str, str], str] = {}
         """By server and kind, why what is offered anew is not stored, so that nobody can decide about it yet."""
@@ -216,7 +216,7 @@ class Pins:
         return _status_of(item, offer, trust, lost=self._lost is not None)
 
     def fingerprint(self, server: str, kind: str, name: str) -> str | None:
-        """Of what is offered now; None if it is not."""
+        """The fingerprint of the present offer; None if the item is not offered."""
         offer = self._now.get((server, kind), {}).get(name)
         return None if offer is None else offer.fingerprint
 
@@ -461,7 +461,7 @@ class Pins:
         return self._hold(server, decide)
 
     def _shown(self, server: str, kind: str, name: str, item: StoredItem | None, fingerprint: str) -> _Offer:
-        """What is offered, which must be what was shown."""
+        """The present offer, which must be the one that was shown."""
         offer = self._offer(server, kind, name, item)
         if offer is None or item is None:
             raise StaleDecision(f"{_named(server, kind, name)} is not offered, or more is offered than is kept")
@@ -576,7 +576,7 @@ class Pins:
         return True
 
     def _take(self, found: StoredDefinitions) -> Steps[None]:
-        """What is stored now counts, in the place of what was."""
+        """Replace what is known here by what was just read."""
         known = self._revision
         changed: dict[tuple[str, str], dict[str, StoredItem | None]] = {}
         for server, kind, name, item in found.items:
@@ -656,7 +656,7 @@ class Pins:
         kinds: Mapping[str, _Items],
         closed_servers: frozenset[str],
     ) -> Steps[dict[str, StoredItem | None]]:
-        """What is to be stored of a kind once these are offered; None for an item that is to be forgotten."""
+        """The items of a kind to store once these are offered; None for an item to remove."""
         before = kinds.get(kind, {})
         changed: dict[str, StoredItem | None] = {}
         trust = self._trust(server)
@@ -695,7 +695,7 @@ class Pins:
         return self._items(server, kind).get(name)
 
     def _offer(self, server: str, kind: str, name: str, item: StoredItem | None) -> _Offer | None:
-        """What is offered: to this process, or else what is stored. None if that was not kept."""
+        """The present offer to this process, or else the stored one; None if that was not kept."""
         live = self._now.get((server, kind), {}).get(name)
         stored = None if item is None else item.offered or item.approved
         if live is not None and (stored is None or stored.fingerprint != live.fingerprint):
@@ -811,7 +811,7 @@ def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _
 
 
 def _known(raw: bytes, before: _Offer | None, item: StoredItem | None) -> _Offer | None:
-    """What is offered, if its fingerprint is known."""
+    """The offer with its fingerprint, if that is known already."""
     if before is not None and before.raw == raw:
         return before
     for each in () if item is None else (item.approved, item.offered):
@@ -821,7 +821,7 @@ def _known(raw: bytes, before: _Offer | None, item: StoredItem | None) -> _Offer
 
 
 def _launch(item: StoredItem | None) -> Launch | None:
-    """What was approved to be started, or is known to be offered."""
+    """The launch that was approved, or else the one that was offered."""
     known = None if item is None else item.approved or item.offered
     return None if known is None or known.definition is None else _launch_in(known.definition)
 

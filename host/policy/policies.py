@@ -18,7 +18,7 @@ from host.sanitize import sanitize, sanitize_json
 
 
 class Policies:
-    """Of the servers of one configuration, by id.
+    """The policies of the servers of one configuration, by id.
 
     Attributes:
         epoch: the number of the present state.
@@ -65,7 +65,7 @@ class Policies:
         return self._rules.get(server)
 
     def meter(self, server: str) -> Meter:
-        """What is used of the limits of a server, from the first use on."""
+        """The meter of a server, which exists from its first use on."""
         if server not in self._meters:
             spec = self._specs[server]
             self._meters[server] = Meter(server, spec.limits, spec.trust)

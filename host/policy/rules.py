@@ -113,7 +113,7 @@ class Rules:
         return verdict
 
     def evaluate(self, kind: Kind, name: str, arguments: object = None) -> RuleDecision:
-        """What becomes of a request for the entry. `arguments` is the decoded object, None if the request has none, and
+        """The decision on a request for the entry. `arguments` is the decoded object, None if the request has none, and
         UNREADABLE if it could not be decoded."""
         return self._by_kind[kind].evaluate(name, arguments)
 
@@ -126,7 +126,7 @@ class Rules:
         return self._by_kind[kind].explain(name, arguments)
 
     def evaluate_server_request(self, request: ServerRequest, uri: str | None = None) -> RuleDecision:
-        """What becomes of a question that the server asks. `uri` is the page it wants visited, or the root it would be
+        """The decision on a server request. `uri` is the page it wants visited, or the root it would be
         told; without it, what the most welcome one would come to."""
         if request is ServerRequest.SAMPLING:
             return self._sampling
@@ -251,7 +251,7 @@ class _KindRules:
         return [*found, RuleTrial(self._default.text, self._default.verdict, left > 0, why)]
 
     def most_permissive(self) -> RuleDecision:
-        """What the text that pleases most comes to. `**` in a deny list leaves no such text."""
+        """The best verdict that any name can get. `**` in a deny list leaves no name."""
         denied = [line.rule.pattern for line in self._rules if line.verdict is Verdict.DENY]
         if denied and covers(denied, "**", uris=self._uris):
             return self._rules[0].decision
@@ -277,7 +277,7 @@ class _KindRules:
         return [line.text for line in self._rules if line.text in left]
 
     def _variants(self, name: str) -> Collection[UriVariant] | str:
-        """What the name may be read as; or why it is not held against patterns."""
+        """The texts as which a server may read the name, or why the name is not compared with patterns."""
         if len(name) > MAX_LENGTH:
             return _TOO_LONG
         if not self._uris:
@@ -367,7 +367,7 @@ class _Automaton:
 def _default_verdict(
     title: str, consent: KindConsent, trust: Trust, by_trust: dict[Trust, Verdict]
 ) -> tuple[Verdict, str]:
-    """What becomes of whatever no rule names, and what that is called."""
+    """The verdict on entries that no rule names, and the name of that default."""
     if consent.default is not None:
         return consent.default, f"{title}.default"
     if consent.allow is not None:

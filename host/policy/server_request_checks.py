@@ -1,4 +1,4 @@
-"""What of a server's question is refused or changed before anybody sees it, by how far the server is trusted: forms
+"""Checks of server requests before anybody sees them, which refuse or change parts of them by the server's trust: forms
 that ask for secrets, pages whose address hides where it leads, sampling that reaches for more than text.
 
 Source: 2025-11-25, "Elicitation / Security Considerations" (a form MUST NOT ask for sensitive information, clients MUST

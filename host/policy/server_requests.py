@@ -70,7 +70,7 @@ class ServerRequests:
         return rules is not None and rules.allows_server_request(request)
 
     def usable_abilities(self, server: str, abilities: Abilities) -> Abilities:
-        """What of a client's abilities the server may use."""
+        """The client's abilities that the server may use."""
         return replace(
             abilities,
             roots=abilities.roots and self.allows(server, ServerRequest.ROOTS),

@@ -125,7 +125,7 @@ def target_of(method: str, params: Mapping[str, Raw]) -> tuple[Kind, str]:
 
 def with_target(method: str, params: Mapping[str, Raw], name: str) -> dict[str, Raw]:
     """The same params with the entry called `name`; every other member keeps its bytes. A call that asks to be a task
-    becomes a plain one: whoever declares no tasks ignores that wish (2025-11-25, "Tasks / Task Support and Handling").
+    becomes a plain one: a server that declares no tasks ignores that (2025-11-25, "Tasks / Task Support and Handling").
     """
     changed = {member: each for member, each in params.items() if member != "task" or method != TOOLS_CALL.name}
     if method == COMPLETION_COMPLETE:

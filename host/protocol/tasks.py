@@ -88,7 +88,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskRequest:
-    """A client's wish that its call be a task."""
+    """A client's request that its call be a task."""
 
     ttl_ms: int | None
     """How long it would like to have it kept, in milliseconds; None if it does not say."""
@@ -255,7 +255,7 @@ def input_responses_of(params: Mapping[str, Raw]) -> Mapping[str, Raw]:
 
 
 def with_task(params: Mapping[str, Raw], ttl_ms: int | None) -> dict[str, Raw]:
-    """The params of a call that is to be a task, in the handshake dialect; a wish that was there is replaced."""
+    """The params of a call that is to be a task, in the handshake dialect, in place of any `task` that was there."""
     return {**params, "task": encode({} if ttl_ms is None else {_TTL: ttl_ms})}
 
 

@@ -1,1 +1,1 @@
-"""What outlives the process: the state directory, and the database in it."""
+"""The state that outlives the process: the state directory, and the database in it."""

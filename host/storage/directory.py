@@ -61,7 +61,7 @@ def open_state(directory: Path | None = None) -> State:
 
 
 def _refuse_foreign_links(path: Path) -> None:
-    """Whoever owns a link on the way decides where it leads."""
+    """Refuse links of other users on the way: their owner decides where they lead."""
     for each in (*reversed(path.parents), path):
         if each.is_symlink() and (owner := each.lstat().st_uid) not in (0, os.geteuid()):
             raise StateError(f"{each}, on the way to the state directory, is a link of another user ({owner})")
@@ -121,7 +121,7 @@ class State:
         return [Path(os.fsdecode(note.read_bytes().removesuffix(b"\n"))) for note in notes]
 
     def for_config(self, path: Path) -> ConfigDirectory:
-        """What is kept for one configuration file, whatever way it is named.
+        """The directory of one configuration file, whatever path names the file.
 
         Raises:
             StateError: its directory cannot be made.
@@ -148,7 +148,7 @@ class ConfigDirectory:
 
     @property
     def id(self) -> str:
-        """What the database knows the configuration file by."""
+        """The key of the configuration file in the database."""
         return self.path.name
 
     @property

@@ -1,4 +1,4 @@
-"""What former versions of Colonnade kept in JSON files, for one configuration: imported into the database once.
+"""The JSON files in which former versions of Colonnade kept a configuration's state: imported into the database once.
 
 A file is `{"check":"sha256:<of the content's bytes>","content":{...}}`. `pins.json` held definitions, `grants.json`
 grants; an empty `pins.json.seen` stayed if the file was deleted.
@@ -77,7 +77,7 @@ class FormerContent:
 
 
 def read_former(directory: ConfigDirectory) -> FormerContent:
-    """What the files hold. Grants that cannot be read are left out: then they do not hold."""
+    """The content of the files. Grants that cannot be read are left out: they do not hold then."""
     lost: str | None = None
     pins: _Pins | None = None
     try:

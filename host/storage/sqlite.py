@@ -669,7 +669,7 @@ def _code(problem: sqlite3.Error) -> int:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells the file from another one at the same path."""
+    """The identity of a file (device and inode), which another file at the same path does not have."""
     try:
         found = os.stat(path)
     except OSError:

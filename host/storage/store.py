@@ -1,4 +1,4 @@
-"""What is kept of one configuration, as the policy reads and changes it: the interface of its store.
+"""The interface of the store: definitions and grants of one configuration, as the policy reads and changes them.
 
 A store holds definitions (of each item that a server offers: what is approved, what is offered) and grants. Several
 processes share it. A change is one function that is given a `Transaction`: all of it is on disk when the steps of
@@ -48,11 +48,11 @@ class OfferedDefinition(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredItem(msgspec.Struct, frozen=True, gc=False):
-    """What is known of one item (a tool, a prompt, ...) of a server."""
+    """The state of one item (a tool, a prompt, ...) of a server."""
 
     approved: ApprovedDefinition | None = None
     offered: OfferedDefinition | None = None
-    """What is offered, where that is not what is approved."""
+    """The definition on offer, where that is not the approved one."""
     rejected: str | None = None
     """The fingerprint that a person rejected."""
     closed: bool = False
@@ -117,7 +117,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def revision(self) -> int:
-        """That of the definitions."""
+        """The revision of the definitions."""
 
     @abstractmethod
     def changed_since(self, revision: int, server: str, kind: str) -> bool:

@@ -115,12 +115,12 @@ def resources(scale: Scale, place: Path) -> Outcome:
     with ExitStack() as stack:
         attack = Boundary("resource spellings", scale, stack)
         folder = place / "resources"
-        shelf = folder / "shelf"
-        shelf.mkdir(parents=True)
+        snapshot = folder / "shelf"
+        snapshot.mkdir(parents=True)
         secret = secrets.token_hex(16)
-        (shelf / ".env").write_text(secret)
-        (shelf / "public.txt").write_text("what anybody may read")
-        consent = {"resources": {"allow": [f"file://{shelf}/**"], "deny": ["**/.env"]}}
+        (snapshot / ".env").write_text(secret)
+        (snapshot / "public.txt").write_text("what anybody may read")
+        consent = {"resources": {"allow": [f"file://{snapshot}/**"], "deny": ["**/.env"]}}
         servers = {"good": program("good", "good"), "files": program("files", "files", consent=consent)}
         host = attack.host(Host(folder, servers))
         host.wait_ready()
@@ -130,12 +130,12 @@ def resources(scale: Scale, place: Path) -> Outcome:
             def read(uri: str) -> bytes:
                 return session.post(message("resources/read", {"uri": f"files+{uri}"}))[1]
 
-            if b"what anybody may read" not in read(f"file://{shelf}/public.txt"):
+            if b"what anybody may read" not in read(f"file://{snapshot}/public.txt"):
                 attack.broken.append("the file that is allowed cannot be read")
-            tried = spellings(f"{shelf}/.env", at(scale.factor, SPELLINGS), 1)
+            tried = spellings(f"{snapshot}/.env", at(scale.factor, SPELLINGS), 1)
             through = [uri for uri in tried if secret.encode() in read(uri)]
             session.close()
-        tails = [uri.replace(str(shelf), "…") for uri in through[:8]]
+        tails = [uri.replace(str(snapshot), "…") for uri in through[:8]]
         attack.remarks.append(f"{len(through)} of {len(tried)} spellings gave the file that is denied: {tails}")
         if through:
             attack.crossed.append(f"{len(through)} spellings lead around the rule")

@@ -58,12 +58,12 @@ def inside(file: Path, state: State, work: Callable[[Gate], object]) -> object:
     config = load(file)
     with open_audit(state.audit, full=False) as audit, open_store(state, file) as store:
 
-        def tell(what: str, matter: PendingConfirmation, said: dict[str, object]) -> None:
+        def tell(what: str, pending: PendingConfirmation, said: dict[str, object]) -> None:
             return
 
         pins = Pins(store, {id: spec.trust for id, spec in config.servers.items()})
-        desk = ConfirmationQueue(Grants(store), config.ask, tell)
-        return work(Gate(config.servers, pins, desk, DecisionLog(audit, Journal())))
+        queue = ConfirmationQueue(Grants(store), config.ask, tell)
+        return work(Gate(config.servers, pins, queue, DecisionLog(audit, Journal())))
 
 
 def granted(gate: Gate) -> str:

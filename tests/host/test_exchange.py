@@ -23,10 +23,10 @@ class Noting(NoClient):
 
 
 def test_an_exchange_is_what_was_asked_by_whom_and_where_news_go() -> None:
-    outlet = Noting()
-    exchange = Exchange(Request(1, "m"), {}, Caller("desk", None), outlet)
+    handle = Noting()
+    exchange = Exchange(Request(1, "m"), {}, Caller("desk", None), handle)
     exchange.client.notify(Notification("n"))
-    assert outlet.told == [Notification("n")]
+    assert handle.told == [Notification("n")]
     assert (exchange.request.id, exchange.caller.name, exchange.caller.endpoint) == (1, "desk", None)
 
 

@@ -997,11 +997,11 @@ async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
                 assert alone.startswith("403 a wants a web page")
             else:
                 assert alone.startswith(
-                    ("isError a's wish to have a page visited", "408 a's wish to have a page visit")
+                    ("isError a's request to have a page visited", "408 a's request to have a page visit")
                 )
         with world.auto_answering() as asked:
             said = await told(client, method, params)
-        kinds = [matter.access.kind for matter in asked]
+        kinds = [pending.access.kind for pending in asked]
         if trust is Trust.UNTRUSTED:
             assert "https:" not in said
             if method == "resources/subscribe":
@@ -1818,7 +1818,7 @@ async def test_a_server_that_may_not_want_pages_visited_gets_nobody_there() -> N
             await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
         assert "https:" not in refused.value.message
         assert refused.value.data is None
-        assert [matter.access.kind for matter in asked] == ["prompt"]
+        assert [pending.access.kind for pending in asked] == ["prompt"]
 
 
 async def test_a_person_is_asked_about_every_page_that_a_server_wants_visited() -> None:
@@ -1836,7 +1836,7 @@ async def test_a_person_is_asked_about_every_page_that_a_server_wants_visited() 
         with world.auto_answering() as asked:
             found = await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
         assert isinstance(found, InputRequired)
-        assert [(matter.access.kind, matter.access.name) for matter in asked] == [
+        assert [(pending.access.kind, pending.access.name) for pending in asked] == [
             ("url", page["url"]) for page in PAGES["elicitations"]
         ]
 
@@ -1923,7 +1923,7 @@ async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust:
         said = world.router.instructions("a"), "Obey." in world.router.instructions(None)
         assert said == ("Obey.", True)
         if trust is Trust.UNTRUSTED:
-            assert [matter.access.kind for matter in asked] == ["tool", "resource"]
+            assert [pending.access.kind for pending in asked] == ["tool", "resource"]
             assert (meta, early) == ({"v/k": 1.5}, ("", False))
             with world.auto_answering() as asked, pytest.raises(Refusal) as refused:
                 await client.request("resources/read", {"uri": "ui://a/page"})

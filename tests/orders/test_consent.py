@@ -294,7 +294,7 @@ class Machine:
         self.decisions: list[dict[str, Any]] = []
         """Those that nothing was sent for yet."""
         self.said: dict[str, tuple[str, object, Any, float | None, bool]] = {}
-        """What was answered to questions: the answer, the arguments that it is for, the matter, when it ends, and
+        """What was answered to questions: the answer, the arguments that it is for, the confirmation, when it ends, and
         whether nothing waits."""
         self.said_by_client: list[tuple[Call, str]] = []
         self.forms: list[tuple[Listener, Request]] = []
@@ -383,9 +383,9 @@ class Machine:
             if said is None or said[0] != record["answer"]:
                 self.must(False, f"an answer that nobody gave: {record}")
                 return
-            answer, arguments, matter, expires, refused = said
-            identity, session = matter.access.caller, matter.access.session
-            n = _number(matter)
+            answer, arguments, pending, expires, refused = said
+            identity, session = pending.access.caller, pending.access.session
+            n = _number(pending)
             wide: dict[object, frozenset[int] | None] = {"any": None, "some": frozenset([2, 3])}
             numbers = frozenset([n])
             if answer != "once":
@@ -616,15 +616,15 @@ class Machine:
             self.must(told is None or not (told.void or told.spent), "a grant is there that is void or spent")
             if grant.session is not None:
                 self.must(grant.session in marks, "a grant has outlived its session")
-        for matter in self.world.gate.authorizer.confirmations.list_all():
-            wish = matter.access
-            key = (wish.server, wish.kind, wish.name)
-            now = (self._version(key), self.programs[wish.server])
-            if self.asked_at.setdefault(matter.id, now) != now:
+        for pending in self.world.gate.authorizer.confirmations.list_all():
+            access = pending.access
+            key = (access.server, access.kind, access.name)
+            now = (self._version(key), self.programs[access.server])
+            if self.asked_at.setdefault(pending.id, now) != now:
                 self.must(now[0] is None, f"a question about {key} is not void though that has changed")
-            if not matter.refused:
-                self.must(matter.waiters != [], "a question waits for nobody")
-                self.must(meant(self.variant, key, _number(matter))[0] == "ask", "asked about what is not to be asked")
+            if not pending.refused:
+                self.must(pending.waiters != [], "a question waits for nobody")
+                self.must(meant(self.variant, key, _number(pending))[0] == "ask", "asked about what is not to be asked")
 
     async def _end(self) -> None:
         """Nothing waits for ever, and what is listed is what is approved."""
@@ -823,10 +823,12 @@ class Machine:
         question = questions[one % len(questions)]
         answer = ("once", "once", "session", "time", "always", "deny", "once", "always")[two % 8]
         arguments = ("exact", "any", "some")[one // 8 % 3]
-        matter = next(each for each in self.world.gate.authorizer.confirmations.list_all() if each.id == question["id"])
+        pending = next(
+            each for each in self.world.gate.authorizer.confirmations.list_all() if each.id == question["id"]
+        )
         seconds = 100 if answer == "time" else None
         expires = self.now() + 100 if answer == "time" else self.now() + 3600 if answer == "once" else None
-        self.said[question["id"]] = (answer, arguments, matter, expires, question["state"] == "refused")
+        self.said[question["id"]] = (answer, arguments, pending, expires, question["state"] == "refused")
         with suppress(AdminError):
             told: Any = {"n": {"in": [2, 3]}} if arguments == "some" else arguments
             run_inline(self.office.answer(question["id"], answer, seconds, told, Channel.CONSOLE))
@@ -947,8 +949,8 @@ STEPS = {
 }
 
 
-def _number(matter: Any) -> int:
-    given = json.loads(matter.context.raw_arguments)
+def _number(pending: Any) -> int:
+    given = json.loads(pending.context.raw_arguments)
     if "messages" in given:
         return int(given["messages"][0]["content"]["text"])
     found: int = given.get("n", 0)

@@ -57,14 +57,14 @@ def calls(server: ScriptedServer) -> int:
     return sum(method in ("tools/call", "prompts/get", "resources/read") for method in server.asked)
 
 
-def matter(world: World) -> PendingConfirmation:
+def pending(world: World) -> PendingConfirmation:
     (found,) = world.gate.authorizer.confirmations.list_all()
     return found
 
 
 def person(world: World, answer: ConfirmationAnswer = ConfirmationAnswer.ONCE, **more: Any) -> None:
     assert (
-        run_inline(world.gate.authorizer.confirmations.answer(matter(world).id, answer, Channel.CONSOLE, **more))
+        run_inline(world.gate.authorizer.confirmations.answer(pending(world).id, answer, Channel.CONSOLE, **more))
         is not None
     )
 
@@ -392,7 +392,7 @@ async def test_p4_an_answer_that_comes_too_late_sends_nothing(
 ) -> None:
     server = asking()
     async with waiting(server) as (world, client, call):
-        id = matter(world).id
+        id = pending(world).id
         if ended == "time":
             await trio.sleep(51)
             assert call.done
@@ -424,7 +424,7 @@ async def test_p6_equal_calls_are_asked_about_once() -> None:
         async with trio.open_nursery() as nursery:
             again = later(nursery, client.call, "gh__create", {"owner": "acme"})
             await wait_all_tasks_blocked()
-            assert len(matter(world).waiters) == 2
+            assert len(pending(world).waiters) == 2
             person(world)
             await call.comes()
             assert (again.done, calls(server)) == (False, 1)
@@ -461,7 +461,7 @@ async def test_p7_what_was_allowed_once_is_not_allowed_twice(other: str, tmp_pat
 async def test_p5_whatever_changes_while_a_person_is_asked_makes_the_answer_void(moved: str) -> None:
     server = asking()
     async with waiting(server) as (world, _, call):
-        id = matter(world).id
+        id = pending(world).id
         if moved == "definition":
             server.lists["tools"] = [tool("create", description="and sends it on")]
             await server.notifies("notifications/tools/list_changed")
@@ -563,7 +563,7 @@ async def test_p11_what_a_tool_says_of_itself_decides_nothing() -> None:
             call = later(nursery, client.call, "gh__delete_all")
             await wait_all_tasks_blocked()
             assert (call.done, calls(server)) == (False, 0)
-            assert "readOnlyHint: true" in matter(world).context.claims
+            assert "readOnlyHint: true" in pending(world).context.claims
         nursery.cancel_scope.cancel()
 
 

@@ -570,10 +570,10 @@ def _answer(method: str, params: Message, spoken: str) -> Message:
 # The run
 
 
-async def _work(client: Client, server: str, numbers: Iterator[int], **manner: bool) -> None:
+async def _work(client: Client, server: str, numbers: Iterator[int], **dialect: bool) -> None:
     for number in numbers:
         if client.book.count["unanswered"] < HOPELESS:
-            await client.exchange(server, number, **manner)
+            await client.exchange(server, number, **dialect)
 
 
 async def _all_at_once(clients: list[Client], shares: Mapping[str, int]) -> None:
@@ -605,10 +605,10 @@ async def _in_rounds(clients: list[Client], exchanges: int) -> None:
                 _begin(nursery, other, numbers[::2], 1, gives_up=True)
 
 
-def _begin(nursery: trio.Nursery, client: Client, share: range, workers: int, **manner: bool) -> None:
+def _begin(nursery: trio.Nursery, client: Client, share: range, workers: int, **dialect: bool) -> None:
     numbers = iter(share)
     for _ in range(workers):
-        nursery.start_soon(partial(_work, client, PIPE, numbers, **manner))
+        nursery.start_soon(partial(_work, client, PIPE, numbers, **dialect))
 
 
 async def _converse(url: str, tokens: Mapping[str, str], exchanges: int, seed: int, book: Book) -> None:

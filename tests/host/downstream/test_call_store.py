@@ -154,11 +154,11 @@ class Asks:
         self.answers: list[Raw] = []
         self.was_cancelled = False
 
-    async def __call__(self, outlet: ClientHandle) -> Raw:
+    async def __call__(self, handle: ClientHandle) -> Raw:
         self.runs += 1
         try:
             for question in self._questions:
-                self.answers.append(await outlet.request(question, {}, None))
+                self.answers.append(await handle.request(question, {}, None))
         except trio.Cancelled:
             self.was_cancelled = True
             raise
@@ -172,7 +172,7 @@ class Chatter:
         self._nursery = nursery
         self._finish = trio.Event()
         self._outcome: Raw | Exception = DONE
-        self._outlet: list[ClientHandle] = []
+        self._handle: list[ClientHandle] = []
         self.unwinding = 0.0
         """Seconds that it takes to end when it is cancelled; then it has a result after all."""
         self.asked: dict[str, list[Raw | BaseException]] = {}
@@ -180,12 +180,12 @@ class Chatter:
         self.ended = False
 
     @property
-    def outlet(self) -> ClientHandle:
-        return self._outlet[-1]
+    def handle(self) -> ClientHandle:
+        return self._handle[-1]
 
-    async def __call__(self, outlet: ClientHandle) -> Raw:
+    async def __call__(self, handle: ClientHandle) -> Raw:
         self.runs += 1
-        self._outlet.append(outlet)
+        self._handle.append(handle)
         try:
             await self._finish.wait()
         except trio.Cancelled:
@@ -211,7 +211,7 @@ class Chatter:
         async def ask() -> None:
             with scope:
                 try:
-                    ends.append(await self.outlet.request(method, params or {}, None))
+                    ends.append(await self.handle.request(method, params or {}, None))
                 except trio.Cancelled as withdrawn:
                     ends.append(withdrawn)
                     raise
@@ -261,16 +261,16 @@ async def test_what_is_told_goes_to_the_request_that_is_attached(
     """Between two requests, and after the end, it is lost."""
     first = client.begin(chatter)
     await wait_all_tasks_blocked()
-    chatter.outlet.notify(Notification("one"))
+    chatter.handle.notify(Notification("one"))
     chatter.ask("q")
     asked = await first.questions()
-    chatter.outlet.notify(Notification("two"))
+    chatter.handle.notify(Notification("two"))
     second = client.resume(asked.state, {only_key(asked): YES})
     await wait_all_tasks_blocked()
-    chatter.outlet.notify(Notification("three"))
+    chatter.handle.notify(Notification("three"))
     chatter.finish()
     assert await second.end() == DONE
-    chatter.outlet.notify(Notification("four"))
+    chatter.handle.notify(Notification("four"))
     assert (first.told, second.told) == ([Notification("one")], [Notification("three")])
 
 
@@ -280,15 +280,15 @@ async def test_progress_goes_under_the_token_of_the_request_that_is_attached(
     """Whatever token the server's notice has; a request without a token gets none."""
     first = client.begin(chatter, token="mine")
     await wait_all_tasks_blocked()
-    chatter.outlet.notify(told("1"))
+    chatter.handle.notify(told("1"))
     chatter.ask("q")
     asked = await first.questions()
     second = client.resume(asked.state, {only_key(asked): YES})
     await wait_all_tasks_blocked()
-    chatter.outlet.notify(told("2"))
+    chatter.handle.notify(told("2"))
     third = client.resume(asked.state, token=7)
     await wait_all_tasks_blocked()
-    chatter.outlet.notify(told("3"))
+    chatter.handle.notify(told("3"))
     assert first.told == [told("1", '"mine"')]
     assert second.told == []
     assert third.told == [told("3", "7")]
@@ -299,13 +299,13 @@ async def test_progress_increases_under_one_token(client: Client, chatter: Chatt
     first = client.begin(chatter, token="mine")
     await wait_all_tasks_blocked()
     for value in ("1", "1", "0.5", "2.5"):
-        chatter.outlet.notify(told(value))
+        chatter.handle.notify(told(value))
     chatter.ask("q")
     asked = await first.questions()
     second = client.resume(asked.state, {only_key(asked): YES}, token="mine")
     await wait_all_tasks_blocked()
     for value in ("2", "2.5", "3"):
-        chatter.outlet.notify(told(value))
+        chatter.handle.notify(told(value))
     assert first.told == [told("1", '"mine"'), told("2.5", '"mine"')]
     assert second.told == [told("3", '"mine"')]
 
@@ -316,7 +316,7 @@ async def test_progress_that_is_none_is_dropped(
 ) -> None:
     request = client.begin(chatter, token="mine")
     await wait_all_tasks_blocked()
-    chatter.outlet.notify(Notification(PROGRESS, None if params is None else Raw(params)))
+    chatter.handle.notify(Notification(PROGRESS, None if params is None else Raw(params)))
     assert request.told == []
 
 
@@ -425,7 +425,7 @@ async def test_nothing_is_told_once_the_outcome_is_there(
         each.finish()
         while not each.ended:
             await trio.lowlevel.checkpoint()
-        each.outlet.notify(Notification("late"))
+        each.handle.notify(Notification("late"))
         assert await request.end() == DONE
         assert request.told == []
 
@@ -725,9 +725,9 @@ async def test_what_is_kept_holds_nothing_of_the_request_that_began_it(
     """While it can be had again; and all that is freed without a search for cycles."""
 
     def work_with(carried: Carried) -> Work:
-        async def work(outlet: ClientHandle) -> Raw:
+        async def work(handle: ClientHandle) -> Raw:
             assert carried is not None
-            await outlet.request(ELICIT, {}, None)
+            await handle.request(ELICIT, {}, None)
             if isinstance(outcome, Exception):
                 raise copy_of(outcome)
             return outcome
@@ -1007,12 +1007,12 @@ async def test_a_call_that_becomes_a_task_while_it_is_parked(
     waits for nobody."""
     asked = await parked_by(store, chatter, nursery)
     assert (store.parked, store.tasks) == (1, 1)
-    assert isinstance(chatter.outlet, DetachedCall)
-    chatter.outlet.become_task()
+    assert isinstance(chatter.handle, DetachedCall)
+    chatter.handle.become_task()
     await wait_all_tasks_blocked()
     assert isinstance(chatter.asked["one"][0], LinkLost)
     assert (store.parked, store.tasks) == (0, 1)
-    created = chatter.outlet.task
+    created = chatter.handle.task
     chatter.ask("of the task")
     await wait_all_tasks_blocked()
     assert [await client.resume(asked.state).end() for _ in range(2)] == [created, created]
@@ -1029,11 +1029,11 @@ async def test_a_task_that_nobody_came_for_goes_on(
     store: CallStore, client: Client, chatter: Chatter, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     asked = await parked_by(store, chatter, nursery)
-    assert isinstance(chatter.outlet, DetachedCall)
-    chatter.outlet.become_task()
+    assert isinstance(chatter.handle, DetachedCall)
+    chatter.handle.become_task()
     await trio.sleep(PARKED_LIFETIME + 1)
     assert isinstance(await client.resume(asked.state).end(), UnknownState)
-    assert store.find_task(ME, chatter.outlet.id).task.status is Status.WORKING
+    assert store.find_task(ME, chatter.handle.id).task.status is Status.WORKING
 
 
 async def test_the_client_that_leaves_as_its_call_becomes_a_task_ends_nothing(
@@ -1042,12 +1042,12 @@ async def test_the_client_that_leaves_as_its_call_becomes_a_task_ends_nothing(
     asked = await parked_by(store, chatter, nursery)
     retry = client.resume(asked.state)
     await wait_all_tasks_blocked()
-    assert isinstance(chatter.outlet, DetachedCall)
-    chatter.outlet.become_task()
+    assert isinstance(chatter.handle, DetachedCall)
+    chatter.handle.become_task()
     retry.scope.cancel()
     await wait_all_tasks_blocked()
     assert not chatter.ended
-    assert store.find_task(ME, chatter.outlet.id).task.status is Status.WORKING
+    assert store.find_task(ME, chatter.handle.id).task.status is Status.WORKING
 
 
 async def test_a_call_that_may_be_both_is_charged_once(
@@ -1159,7 +1159,7 @@ async def test_whoever_comes_after_the_deadline_is_late(
     with pytest.raises(UnknownState):
         await store.resume(ME, asked.state, {only_key(asked): YES}, quiet)
     with pytest.raises(LinkLost):
-        await chatter.outlet.request(ELICIT, {}, None)
+        await chatter.handle.request(ELICIT, {}, None)
     assert not chatter.ended, "the refusal waits for nothing"
     await trio.sleep(1)
     assert (chatter.ended, store.parked) == (True, 0)
@@ -1382,15 +1382,15 @@ class Played:
     def __init__(self, number: int) -> None:
         self.number = number
         self.runs = 0
-        self.outlet: ClientHandle | None = None
+        self.handle: ClientHandle | None = None
         self.finish = trio.Event()
         self.outcome: Raw | Exception = Raw(b"[%d]" % number)
         self.seen: list[RequestsToClient] = []
         self.may_be_gone = False
 
-    async def __call__(self, outlet: ClientHandle) -> Raw:
+    async def __call__(self, handle: ClientHandle) -> Raw:
         self.runs += 1
-        self.outlet = outlet
+        self.handle = handle
         await self.finish.wait()
         if isinstance(self.outcome, Exception):
             raise self.outcome
@@ -1446,9 +1446,9 @@ class Machine:
     def ask(self, one: int, two: int) -> None:
         for _ in range(two % 3 + 1):
             for call in self._some(self.calls, one):
-                if call.outlet is not None:
+                if call.handle is not None:
                     self.asks.append(asked := Asked(call, len(self.asks)))
-                    self._nursery.start_soon(self._ask, asked, call.outlet)
+                    self._nursery.start_soon(self._ask, asked, call.handle)
 
     def withdraw(self, one: int, two: int) -> None:
         for asked in self._some([asked for asked in self.asks if not asked.ends], one):
@@ -1529,10 +1529,10 @@ class Machine:
                 if isinstance(end, RequestsToClient):
                     request.call.seen.append(end)
 
-    async def _ask(self, asked: Asked, outlet: ClientHandle) -> None:
+    async def _ask(self, asked: Asked, handle: ClientHandle) -> None:
         with asked.scope:
             try:
-                asked.ends.append(await outlet.request(ELICIT, asked.params, None))
+                asked.ends.append(await handle.request(ELICIT, asked.params, None))
             except trio.Cancelled as withdrawn:
                 asked.ends.append(withdrawn)
                 raise

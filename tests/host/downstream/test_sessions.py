@@ -478,8 +478,8 @@ async def test_a_question_that_never_went_out_is_not_called_off() -> None:
 
     async with open_world(ScriptedServer("a", tools=["x"])) as world:
         client = await world.client()
-        outlet = _RequestHandle(client.session, say, trio.CancelScope())
+        handle = _RequestHandle(client.session, say, trio.CancelScope())
         with trio.CancelScope() as withdrawn:
             withdrawn.cancel()
-            await outlet.request("roots/list", {}, None)
+            await handle.request("roots/list", {}, None)
         assert Notification not in tried

@@ -50,11 +50,11 @@ async def test_with_nobody_there_it_is_refused_and_stays_to_be_answered_for_the_
             await opened.admit(call({"n": 1}), "asking", Kind.TOOL, "create_x")
         assert refused.value.code == 408
         assert "colonnade ask" in refused.value.message
-        (matter,) = opened.authorizer.confirmations.list_all()
-        assert matter.refused
+        (pending,) = opened.authorizer.confirmations.list_all()
+        assert pending.refused
         assert (
-            run_inline(opened.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.ONCE, Channel.TERMINAL))
-            is matter
+            run_inline(opened.authorizer.confirmations.answer(pending.id, ConfirmationAnswer.ONCE, Channel.TERMINAL))
+            is pending
         )
         for other in (call({"n": 2}), call({"n": 1}, Caller("x", None, "else"))):
             with pytest.raises(Unconfirmed):
@@ -120,9 +120,9 @@ async def test_only_callers_that_have_a_session_are_allowed_something_for_it(ses
     with gate() as opened:
         with pytest.raises(Unconfirmed):
             await opened.admit(call(None, caller), "asking", Kind.TOOL, "create_x")
-        (matter,) = opened.authorizer.confirmations.list_all()
+        (pending,) = opened.authorizer.confirmations.list_all()
         answered = run_inline(
-            opened.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.SESSION, Channel.CONSOLE)
+            opened.authorizer.confirmations.answer(pending.id, ConfirmationAnswer.SESSION, Channel.CONSOLE)
         )
         assert (answered is None, await passes(opened, "create_x", call(None, caller))) == (
             session is None,
@@ -231,7 +231,7 @@ async def test_new_rules_void_the_questions_and_grants_of_those_that_are_gone() 
                 await wait_all_tasks_blocked()
                 opened.replace(with_server("asking", consent=after))
                 await wait_all_tasks_blocked()
-                assert [matter.access.name for matter in opened.authorizer.confirmations.list_all()] == ["delete_x"]
+                assert [pending.access.name for pending in opened.authorizer.confirmations.list_all()] == ["delete_x"]
                 assert len(refused) == 1
                 nursery.cancel_scope.cancel()
         assert [grant.name for grant in opened.authorizer.grants.all()] == ["delete_a"]
@@ -251,7 +251,7 @@ async def test_new_definitions_void_the_questions_about_former_ones() -> None:
                 {"create_x": b'{"name":"create_x","title":"X"}', "create_y": b'{"name":"create_y"}'},
             )
             await wait_all_tasks_blocked()
-            assert [matter.access.name for matter in opened.authorizer.confirmations.list_all()] == ["create_y"]
+            assert [pending.access.name for pending in opened.authorizer.confirmations.list_all()] == ["create_y"]
             nursery.cancel_scope.cancel()
 
 
@@ -315,7 +315,7 @@ async def test_an_answer_for_more_than_one_call_lets_go_of_all_that_wait_and_tha
             nursery.start_soon(wait, number, name)
         await wait_all_tasks_blocked()
         first = next(
-            matter for matter in opened.authorizer.confirmations.list_all() if matter.access.name == "create_x"
+            pending for pending in opened.authorizer.confirmations.list_all() if pending.access.name == "create_x"
         )
         run_inline(
             opened.authorizer.confirmations.answer(first.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE, exact=False)
@@ -329,7 +329,7 @@ async def test_an_answer_for_more_than_one_call_lets_go_of_all_that_wait_and_tha
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 async def test_what_a_person_cannot_read_is_refused_and_nobody_is_asked(more: int) -> None:
-    with gate() as opened, auto_answering(opened) as matters:
+    with gate() as opened, auto_answering(opened) as confirmations:
         exchange = call(padded(MAX_CONFIRMABLE_BYTES + more))
         if more > 0:
             with pytest.raises(
@@ -338,19 +338,19 @@ async def test_what_a_person_cannot_read_is_refused_and_nobody_is_asked(more: in
                 await opened.admit(exchange, "asking", Kind.TOOL, "create_issue")
         else:
             assert await opened.admit(exchange, "asking", Kind.TOOL, "create_issue") is not None
-        assert len(matters) == (0 if more > 0 else 1)
+        assert len(confirmations) == (0 if more > 0 else 1)
 
 
 async def test_long_arguments_need_a_grant_that_is_not_for_exact_ones() -> None:
     with gate() as opened:
-        with auto_answering(opened, ConfirmationAnswer.SESSION) as matters:
+        with auto_answering(opened, ConfirmationAnswer.SESSION) as confirmations:
             await opened.admit(call({"owner": "acme"}), "asking", Kind.TOOL, "create_issue")
-        (wish,) = (matter.access for matter in matters)
+        (access,) = (pending.access for pending in confirmations)
         long = call(padded(MAX_CONFIRMABLE_BYTES + 1))
         with pytest.raises(Forbidden):
             await opened.admit(long, "asking", Kind.TOOL, "create_issue")
         grant = opened.authorizer.grants.all()[0]
-        assert grant.digest == wish.digest
+        assert grant.digest == access.digest
         run_inline(opened.authorizer.grants.add(replace(grant, id="wide", digest=None)))
         permit = await opened.admit(long, "asking", Kind.TOOL, "create_issue")
         assert permit is not None

@@ -34,7 +34,7 @@ from host.slices import run_inline
 from host.wire.link import LinkLost
 from tests.kit.gates import folder, store_opener
 
-WISH = AccessRequest(
+ACCESS = AccessRequest(
     caller="laptop",
     session="s1",
     server="gh",
@@ -82,8 +82,8 @@ def accepts(answer: str) -> dict[str, Any]:
 class Asked:
     """One call that waits, and what it came to."""
 
-    def __init__(self, wish: AccessRequest) -> None:
-        self.wish = wish
+    def __init__(self, access: AccessRequest) -> None:
+        self.access = access
         self.scope = trio.CancelScope()
         self.grant: Grant | None = None
         self.refusal: ColonnadeError | None = None
@@ -91,24 +91,24 @@ class Asked:
 
 
 class Table:
-    """A desk, and calls that come to it."""
+    """A queue of confirmations, and calls that come to it."""
 
     def __init__(
-        self, desk: ConfirmationQueue, told: list[tuple[str, str, dict[str, object]]], nursery: trio.Nursery
+        self, queue: ConfirmationQueue, told: list[tuple[str, str, dict[str, object]]], nursery: trio.Nursery
     ) -> None:
-        self.desk = desk
+        self.queue = queue
         self.told = told
         self._nursery = nursery
 
     async def asks(
-        self, wish: AccessRequest = WISH, client: Client | None = None, about: ConfirmationContext = ABOUT
+        self, access: AccessRequest = ACCESS, client: Client | None = None, about: ConfirmationContext = ABOUT
     ) -> Asked:
-        asked = Asked(wish)
+        asked = Asked(access)
 
         async def ask() -> None:
             try:
                 with asked.scope:
-                    asked.grant = await self.desk.confirm(wish, about, client)
+                    asked.grant = await self.queue.confirm(access, about, client)
             except ColonnadeError as refusal:
                 asked.refusal = refusal
             asked.ended_at = trio.current_time()
@@ -120,21 +120,21 @@ class Table:
     async def answers(
         self, answer: ConfirmationAnswer, id: str | None = None, **more: Any
     ) -> PendingConfirmation | None:
-        found = run_inline(self.desk.answer(id or self.desk.list_all()[0].id, answer, Channel.CONSOLE, **more))
+        found = run_inline(self.queue.answer(id or self.queue.list_all()[0].id, answer, Channel.CONSOLE, **more))
         await wait_all_tasks_blocked()
         return found
 
     def said(self, what: str = "answer") -> list[object]:
         return [said.get("answer") for told, _, said in self.told if told == what]
 
-    def goes(self, asked: Asked, wish: AccessRequest | None = None) -> bool:
+    def goes(self, asked: Asked, access: AccessRequest | None = None) -> bool:
         """What the gate does at the end, once for each call."""
         assert asked.grant is not None, asked.refusal
-        return self.desk.grants.use(asked.grant, wish or asked.wish)
+        return self.queue.grants.use(asked.grant, access or asked.access)
 
 
 @contextmanager
-def desks(
+def queues(
     spec: AskSpec, tell: Callable[[str, PendingConfirmation, dict[str, object]], None]
 ) -> Iterator[ConfirmationQueue]:
     with folder() as made, store_opener(made / "state") as opened:
@@ -144,11 +144,11 @@ def desks(
 @asynccontextmanager
 async def table(spec: AskSpec = EVERYBODY, *, attended: bool = True) -> AsyncIterator[Table]:
     told: list[tuple[str, str, dict[str, object]]] = []
-    with desks(spec, lambda what, matter, said: told.append((what, matter.id, said))) as desk:
+    with queues(spec, lambda what, pending, said: told.append((what, pending.id, said))) as queue:
         async with trio.open_nursery() as nursery:
-            found = Table(desk, told, nursery)
+            found = Table(queue, told, nursery)
             if attended:
-                with desk.attach(Channel.CONSOLE):
+                with queue.attach(Channel.CONSOLE):
                     yield found
             else:
                 yield found
@@ -160,17 +160,17 @@ async def table(spec: AskSpec = EVERYBODY, *, attended: bool = True) -> AsyncIte
 
 async def test_equal_calls_are_one_question_and_once_lets_the_first_of_them_go() -> None:
     """Row P6: merged; and of several that wait, the one that waits longest."""
-    async with table() as desk:
-        first, second, third = [await desk.asks() for _ in range(3)]
-        (matter,) = desk.desk.list_all()
-        assert (len(matter.waiters), desk.said("ask")) == (3, [None])
-        await desk.answers(ConfirmationAnswer.ONCE)
-        assert desk.goes(first)
+    async with table() as queue:
+        first, second, third = [await queue.asks() for _ in range(3)]
+        (pending,) = queue.queue.list_all()
+        assert (len(pending.waiters), queue.said("ask")) == (3, [None])
+        await queue.answers(ConfirmationAnswer.ONCE)
+        assert queue.goes(first)
         assert (second.grant, third.grant) == (None, None)
-        await desk.answers(ConfirmationAnswer.ONCE)
-        assert desk.goes(second)
+        await queue.answers(ConfirmationAnswer.ONCE)
+        assert queue.goes(second)
         assert third.grant is None
-        assert not desk.desk.grants.use(second.grant, second.wish) if second.grant else False
+        assert not queue.queue.grants.use(second.grant, second.access) if second.grant else False
 
 
 @pytest.mark.parametrize(
@@ -191,36 +191,36 @@ async def test_equal_calls_are_one_question_and_once_lets_the_first_of_them_go()
     ],
 )
 async def test_a_call_that_differs_in_anything_is_another_question(field: str, other: Any) -> None:
-    async with table() as desk:
-        first = await desk.asks()
-        second = await desk.asks(replace(WISH, **{field: other}))
-        assert len(desk.desk.list_all()) == 2
-        await desk.answers(ConfirmationAnswer.ONCE)
+    async with table() as queue:
+        first = await queue.asks()
+        second = await queue.asks(replace(ACCESS, **{field: other}))
+        assert len(queue.queue.list_all()) == 2
+        await queue.answers(ConfirmationAnswer.ONCE)
         assert first.grant is not None
         assert second.grant is None
         if field != "retry":  # what goes on with a call may use what was given for the whole of it
-            assert not desk.goes(first, second.wish)
+            assert not queue.goes(first, second.access)
 
 
 @pytest.mark.parametrize("answer", [ConfirmationAnswer.SESSION, ConfirmationAnswer.TIME, ConfirmationAnswer.ALWAYS])
 async def test_a_lasting_answer_is_for_all_that_wait_and_for_later_ones(answer: ConfirmationAnswer) -> None:
-    async with table() as desk:
-        both = [await desk.asks() for _ in range(2)]
-        await desk.answers(answer, seconds=60)
-        assert all(desk.goes(each) for each in both)
-        assert desk.desk.grants.find(WISH) is not None
-        other_session = desk.desk.grants.find(replace(WISH, session="s2"))
+    async with table() as queue:
+        both = [await queue.asks() for _ in range(2)]
+        await queue.answers(answer, seconds=60)
+        assert all(queue.goes(each) for each in both)
+        assert queue.queue.grants.find(ACCESS) is not None
+        other_session = queue.queue.grants.find(replace(ACCESS, session="s2"))
         assert (other_session is None) is (answer is ConfirmationAnswer.SESSION)
 
 
 async def test_no_is_for_all_that_wait_and_for_none_that_comes() -> None:
-    async with table() as desk:
-        both = [await desk.asks() for _ in range(2)]
-        await desk.answers(ConfirmationAnswer.DENY)
+    async with table() as queue:
+        both = [await queue.asks() for _ in range(2)]
+        await queue.answers(ConfirmationAnswer.DENY)
         assert [type(each.refusal) for each in both] == [Forbidden, Forbidden]
-        assert desk.desk.list_all() == []
-        await desk.asks()
-        assert len(desk.desk.list_all()) == 1
+        assert queue.queue.list_all() == []
+        await queue.asks()
+        assert len(queue.queue.list_all()) == 1
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -228,33 +228,33 @@ async def test_no_is_for_all_that_wait_and_for_none_that_comes() -> None:
 async def test_once_is_for_these_arguments_alone_and_a_lasting_answer_for_what_was_said(
     scope: ConfirmationAnswer, exact: bool
 ) -> None:
-    async with table() as desk:
-        asked = await desk.asks()
+    async with table() as queue:
+        asked = await queue.asks()
         when = (Condition("/owner", (Check("in", ("acme", "initech")),)),)
-        await desk.answers(scope, exact=exact, when=when)
+        await queue.answers(scope, exact=exact, when=when)
         assert asked.grant is not None
         assert asked.grant.scope == scope.value
         wide = scope is ConfirmationAnswer.ALWAYS and not exact
         assert (asked.grant.digest is None, asked.grant.when) == (wide, when if wide else ())
-        assert desk.goes(asked, replace(WISH, digest="sha256:9", arguments={"owner": "initech"})) is wide
-        assert not desk.goes(asked, replace(WISH, digest="sha256:9", arguments={"owner": "evil"}))
+        assert queue.goes(asked, replace(ACCESS, digest="sha256:9", arguments={"owner": "initech"})) is wide
+        assert not queue.goes(asked, replace(ACCESS, digest="sha256:9", arguments={"owner": "evil"}))
 
 
 async def test_a_session_can_be_allowed_only_to_who_has_one() -> None:
-    async with table() as desk:
-        asked = await desk.asks(replace(WISH, session=None))
-        assert await desk.answers(ConfirmationAnswer.SESSION) is None
-        assert (asked.grant, asked.refusal, len(desk.desk.list_all())) == (None, None, 1)
+    async with table() as queue:
+        asked = await queue.asks(replace(ACCESS, session=None))
+        assert await queue.answers(ConfirmationAnswer.SESSION) is None
+        assert (asked.grant, asked.refusal, len(queue.queue.list_all())) == (None, None, 1)
 
 
 async def test_what_was_answered_cannot_be_answered_again() -> None:
-    async with table() as desk:
-        await desk.asks()
-        id = desk.desk.list_all()[0].id
-        assert await desk.answers(ConfirmationAnswer.ONCE, id) is not None
+    async with table() as queue:
+        await queue.asks()
+        id = queue.queue.list_all()[0].id
+        assert await queue.answers(ConfirmationAnswer.ONCE, id) is not None
         for answer in ConfirmationAnswer:
-            assert await desk.answers(answer, id, seconds=5) is None
-        assert await desk.answers(ConfirmationAnswer.ALWAYS, "feedbeef") is None
+            assert await queue.answers(answer, id, seconds=5) is None
+        assert await queue.answers(ConfirmationAnswer.ALWAYS, "feedbeef") is None
 
 
 # Too many
@@ -262,29 +262,33 @@ async def test_what_was_answered_cannot_be_answered_again() -> None:
 
 async def test_a_caller_has_five_questions_and_a_server_ten() -> None:
     """Row P6: the next one is refused at once, and told when to try again."""
-    async with table() as desk:
+    async with table() as queue:
         for caller in ("laptop", "phone"):
-            mine = [await desk.asks(replace(WISH, caller=caller, digest=f"sha256:{at}")) for at in range(MAX_OF_CALLER)]
+            mine = [
+                await queue.asks(replace(ACCESS, caller=caller, digest=f"sha256:{at}")) for at in range(MAX_OF_CALLER)
+            ]
             assert [each.refusal for each in mine] == [None] * MAX_OF_CALLER
-        many = await desk.asks(replace(WISH, caller="laptop", server="other", digest="sha256:x"))
-        busy = await desk.asks(replace(WISH, caller="third"))
+        many = await queue.asks(replace(ACCESS, caller="laptop", server="other", digest="sha256:x"))
+        busy = await queue.asks(replace(ACCESS, caller="third"))
         for each in (many, busy):
             assert isinstance(each.refusal, TooManyRequests)
             assert (each.refusal.code, json.loads(bytes(each.refusal.data or b""))) == (429, {"retryAfterMs": 50_000})
-        assert len(desk.desk.list_all()) == MAX_OF_SERVER
-        equal = await desk.asks(replace(WISH, caller="phone", digest="sha256:1"))
+        assert len(queue.queue.list_all()) == MAX_OF_SERVER
+        equal = await queue.asks(replace(ACCESS, caller="phone", digest="sha256:1"))
         assert equal.refusal is None
-        await desk.answers(ConfirmationAnswer.DENY)
-        assert (await desk.asks(replace(WISH, caller="third"))).refusal is None
+        await queue.answers(ConfirmationAnswer.DENY)
+        assert (await queue.asks(replace(ACCESS, caller="third"))).refusal is None
 
 
 async def test_many_sessions_of_one_token_leave_room_for_another_token() -> None:
     """Without tokens, each session is a caller of its own."""
-    async with table() as desk:
-        flood = [await desk.asks(replace(WISH, session=f"s{at}", digest=f"sha256:{at}")) for at in range(MAX_OF_SERVER)]
+    async with table() as queue:
+        flood = [
+            await queue.asks(replace(ACCESS, session=f"s{at}", digest=f"sha256:{at}")) for at in range(MAX_OF_SERVER)
+        ]
         assert [each.refusal is None for each in flood] == [True] * MAX_OF_CALLER + [False] * MAX_OF_CALLER
-        assert (await desk.asks(replace(WISH, caller="phone"))).refusal is None
-        nameless = [await desk.asks(replace(WISH, caller=None, session=at, server="b")) for at in ("s1", "s2")]
+        assert (await queue.asks(replace(ACCESS, caller="phone"))).refusal is None
+        nameless = [await queue.asks(replace(ACCESS, caller=None, session=at, server="b")) for at in ("s1", "s2")]
         assert [each.refusal for each in nameless] == [None, None]
 
 
@@ -293,69 +297,69 @@ async def test_many_sessions_of_one_token_leave_room_for_another_token() -> None
 
 async def test_where_nobody_is_there_it_is_refused_at_once_and_says_where_to_answer() -> None:
     """Row P3."""
-    async with table(attended=False) as desk:
-        asked = await desk.asks()
+    async with table(attended=False) as queue:
+        asked = await queue.asks()
         assert isinstance(asked.refusal, Unconfirmed)
         assert asked.refusal.code == 408
         assert "colonnade ask" in asked.refusal.message
         assert "colonnade console" in asked.refusal.message
-        (matter,) = desk.desk.list_all()
-        assert matter.refused == "nobody was there to answer"
+        (pending,) = queue.queue.list_all()
+        assert pending.refused == "nobody was there to answer"
 
 
 @pytest.mark.parametrize("spec", [AskSpec((Channel.CONSOLE,)), AskSpec((Channel.CLIENT,))])
 async def test_whoever_the_configuration_does_not_name_is_nobody(spec: AskSpec) -> None:
-    async with table(spec, attended=False) as desk:
-        with desk.desk.attach(Channel.TERMINAL):
-            assert not desk.desk.can_be_answered()
-            assert isinstance((await desk.asks()).refusal, Unconfirmed)
+    async with table(spec, attended=False) as queue:
+        with queue.queue.attach(Channel.TERMINAL):
+            assert not queue.queue.can_be_answered()
+            assert isinstance((await queue.asks()).refusal, Unconfirmed)
 
 
 async def test_after_the_time_it_is_refused_and_stays_to_be_granted_for_the_next(autojump_clock: MockClock) -> None:
-    async with table() as desk:
+    async with table() as queue:
         began = trio.current_time()
-        asked = await desk.asks()
+        asked = await queue.asks()
         await trio.sleep(60)
         assert isinstance(asked.refusal, Unconfirmed)
         assert asked.ended_at == began + 50
-        (matter,) = desk.desk.list_all()
-        assert "50 s" in matter.refused
-        await desk.answers(ConfirmationAnswer.ONCE)
-        granted = desk.desk.grants.find(WISH)
+        (pending,) = queue.queue.list_all()
+        assert "50 s" in pending.refused
+        await queue.answers(ConfirmationAnswer.ONCE)
+        granted = queue.queue.grants.find(ACCESS)
         assert granted is not None
-        assert desk.desk.grants.use(granted, WISH)
-        assert desk.desk.grants.find(WISH) is None
+        assert queue.queue.grants.use(granted, ACCESS)
+        assert queue.queue.grants.find(ACCESS) is None
 
 
 async def test_what_joined_later_waits_its_own_time(autojump_clock: MockClock) -> None:
-    async with table() as desk:
-        first = await desk.asks()
+    async with table() as queue:
+        first = await queue.asks()
         await trio.sleep(30)
-        second = await desk.asks()
+        second = await queue.asks()
         await trio.sleep(25)
         assert isinstance(first.refusal, Unconfirmed)
-        assert (second.refusal, desk.desk.list_all()[0].refused) == (None, "")
-        await desk.answers(ConfirmationAnswer.ONCE)
-        assert desk.goes(second)
+        assert (second.refusal, queue.queue.list_all()[0].refused) == (None, "")
+        await queue.answers(ConfirmationAnswer.ONCE)
+        assert queue.goes(second)
 
 
 async def test_who_waits_is_not_refused_because_somebody_else_came_when_nobody_was_there() -> None:
-    async with table(attended=False) as desk:
-        with desk.desk.attach(Channel.CONSOLE):
-            first = await desk.asks()
-        second = await desk.asks()
+    async with table(attended=False) as queue:
+        with queue.queue.attach(Channel.CONSOLE):
+            first = await queue.asks()
+        second = await queue.asks()
         assert isinstance(second.refusal, Unconfirmed)
-        assert (first.refusal, desk.desk.list_all()[0].refused) == (None, "")
-        await desk.answers(ConfirmationAnswer.ONCE)
-        assert desk.goes(first)
+        assert (first.refusal, queue.queue.list_all()[0].refused) == (None, "")
+        await queue.answers(ConfirmationAnswer.ONCE)
+        assert queue.goes(first)
 
 
 async def test_only_so_many_refused_ones_are_kept() -> None:
-    async with table(attended=False) as desk:
+    async with table(attended=False) as queue:
         for at in range(MAX_REFUSED + 3):
-            await desk.asks(replace(WISH, digest=f"sha256:{at}"))
-        assert [matter.access.digest for matter in desk.desk.list_all()][:2] == ["sha256:3", "sha256:4"]
-        assert len(desk.desk.list_all()) == MAX_REFUSED
+            await queue.asks(replace(ACCESS, digest=f"sha256:{at}"))
+        assert [pending.access.digest for pending in queue.queue.list_all()][:2] == ["sha256:3", "sha256:4"]
+        assert len(queue.queue.list_all()) == MAX_REFUSED
 
 
 # Withdrawn and void
@@ -363,72 +367,72 @@ async def test_only_so_many_refused_ones_are_kept() -> None:
 
 async def test_a_call_that_is_called_off_takes_its_question_with_it() -> None:
     """Row P4: a later answer is answered by nothing."""
-    async with table() as desk:
-        asked = await desk.asks()
-        id = desk.desk.list_all()[0].id
+    async with table() as queue:
+        asked = await queue.asks()
+        id = queue.queue.list_all()[0].id
         asked.scope.cancel()
         await wait_all_tasks_blocked()
-        assert desk.desk.list_all() == []
-        assert await desk.answers(ConfirmationAnswer.ALWAYS, id) is None
-        assert desk.desk.grants.all() == []
-        assert desk.said() == ["withdrawn"]
+        assert queue.queue.list_all() == []
+        assert await queue.answers(ConfirmationAnswer.ALWAYS, id) is None
+        assert queue.queue.grants.all() == []
+        assert queue.said() == ["withdrawn"]
 
 
 async def test_an_equal_call_keeps_the_question_when_the_first_is_called_off() -> None:
-    async with table() as desk:
-        first, second = await desk.asks(), await desk.asks()
+    async with table() as queue:
+        first, second = await queue.asks(), await queue.asks()
         first.scope.cancel()
         await wait_all_tasks_blocked()
-        await desk.answers(ConfirmationAnswer.ONCE)
-        assert desk.goes(second)
+        await queue.answers(ConfirmationAnswer.ONCE)
+        assert queue.goes(second)
 
 
 @pytest.mark.parametrize("called_off_first", [True, False])
 async def test_an_answer_that_meets_a_cancel_leaves_nothing_to_use(called_off_first: bool) -> None:
     """Row P4: no grant for one call stays when that very call was called off."""
-    async with table() as desk:
-        asked = await desk.asks()
-        id = desk.desk.list_all()[0].id
+    async with table() as queue:
+        asked = await queue.asks()
+        id = queue.queue.list_all()[0].id
         if called_off_first:
             asked.scope.cancel()
-        run_inline(desk.desk.answer(id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
+        run_inline(queue.queue.answer(id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
         asked.scope.cancel()
         await wait_all_tasks_blocked()
-        used = asked.grant is not None and desk.goes(asked)
+        used = asked.grant is not None and queue.goes(asked)
         assert not (called_off_first and used)
-        assert desk.desk.grants.find(WISH) is None
+        assert queue.queue.grants.find(ACCESS) is None
 
 
 async def test_what_does_not_hold_any_more_is_void() -> None:
     """Row P5."""
-    async with table() as desk:
-        asked, other = await desk.asks(), await desk.asks(replace(WISH, name="other"))
-        desk.desk.void(lambda wish: wish.name == "other")
+    async with table() as queue:
+        asked, other = await queue.asks(), await queue.asks(replace(ACCESS, name="other"))
+        queue.queue.void(lambda access: access.name == "other")
         await wait_all_tasks_blocked()
         assert isinstance(asked.refusal, StaleApproval)
         assert asked.refusal.code == 409
-        assert (other.refusal, len(desk.desk.list_all()), desk.said()) == (None, 1, ["void"])
+        assert (other.refusal, len(queue.queue.list_all()), queue.said()) == (None, 1, ["void"])
 
 
 async def test_with_its_session_ends_what_was_asked_and_allowed_in_it() -> None:
-    async with table() as desk:
-        asked = await desk.asks()
-        await desk.answers(ConfirmationAnswer.SESSION)
-        waiting = await desk.asks(replace(WISH, name="other"))
-        desk.desk.end_session("s1")
+    async with table() as queue:
+        asked = await queue.asks()
+        await queue.answers(ConfirmationAnswer.SESSION)
+        waiting = await queue.asks(replace(ACCESS, name="other"))
+        queue.queue.end_session("s1")
         await wait_all_tasks_blocked()
         assert isinstance(waiting.refusal, Unconfirmed)
-        assert (desk.desk.list_all(), desk.desk.grants.all()) == ([], [])
-        assert not desk.goes(asked)
+        assert (queue.queue.list_all(), queue.queue.grants.all()) == ([], [])
+        assert not queue.goes(asked)
 
 
 async def test_a_refused_question_of_an_ended_session_is_for_no_session_any_more() -> None:
-    async with table(attended=False) as desk:
-        await desk.asks()
-        desk.desk.end_session("s1")
-        assert await desk.answers(ConfirmationAnswer.SESSION) is None
-        await desk.answers(ConfirmationAnswer.ONCE)
-        assert desk.desk.grants.find(replace(WISH, session="s2")) is not None
+    async with table(attended=False) as queue:
+        await queue.asks()
+        queue.queue.end_session("s1")
+        assert await queue.answers(ConfirmationAnswer.SESSION) is None
+        await queue.answers(ConfirmationAnswer.ONCE)
+        assert queue.queue.grants.find(replace(ACCESS, session="s2")) is not None
 
 
 # The client itself
@@ -436,9 +440,9 @@ async def test_a_refused_question_of_an_ended_session_is_for_no_session_any_more
 
 @pytest.mark.parametrize(("choice", "scope"), [("once", Scope.ONCE), ("session", Scope.SESSION)])
 async def test_a_clients_user_may_say_yes(choice: str, scope: Scope) -> None:
-    async with table(attended=False) as desk:
+    async with table(attended=False) as queue:
         client = Client(accepts(choice))
-        asked = await desk.asks(client=client)
+        asked = await queue.asks(client=client)
         assert asked.grant is not None
         assert (asked.grant.scope, asked.grant.by) == (scope, "client")
         (form,) = client.asked
@@ -461,25 +465,25 @@ async def test_a_clients_user_may_say_yes(choice: str, scope: Scope) -> None:
 )
 async def test_whatever_else_a_client_says_is_no(answer: dict[str, Any]) -> None:
     """Nothing that lasts comes of a client, which an agent may steer."""
-    async with table(attended=False) as desk:
-        asked = await desk.asks(client=Client(answer))
+    async with table(attended=False) as queue:
+        asked = await queue.asks(client=Client(answer))
         assert isinstance(asked.refusal, Forbidden)
-        assert desk.desk.grants.all() == []
+        assert queue.queue.grants.all() == []
 
 
 async def test_a_client_without_a_session_cannot_have_one_allowed() -> None:
-    async with table(attended=False) as desk:
+    async with table(attended=False) as queue:
         client = Client(accepts("session"))
-        asked = await desk.asks(replace(WISH, session=None), client)
+        asked = await queue.asks(replace(ACCESS, session=None), client)
         assert client.asked[0]["requestedSchema"]["properties"]["answer"]["enum"] == ["deny", "once"]
         assert isinstance(asked.refusal, Forbidden)
 
 
 async def test_what_is_too_long_to_read_is_not_shown_to_a_client() -> None:
-    async with table(attended=False) as desk:
+    async with table(attended=False) as queue:
         client = Client(accepts("once"))
         long = json.dumps({"owner": "a" * MAX_FORM_TEXT}).encode()
-        asked = await desk.asks(client=client, about=replace(ABOUT, raw_arguments=long))
+        asked = await queue.asks(client=client, about=replace(ABOUT, raw_arguments=long))
         assert isinstance(asked.refusal, Unconfirmed)
         assert client.asked == []
 
@@ -490,57 +494,57 @@ BROKEN = [LinkLost("gone"), PeerError(ErrorBody(-32601, "no")), 5, {"action": 5}
 @pytest.mark.parametrize("broken", BROKEN, ids=repr)
 @pytest.mark.parametrize("attended", [True, False])
 async def test_a_client_that_cannot_be_asked_leaves_it_to_whoever_else_is_there(broken: object, attended: bool) -> None:
-    async with table(attended=attended) as desk:
-        asked = await desk.asks(client=Client(broken))
+    async with table(attended=attended) as queue:
+        asked = await queue.asks(client=Client(broken))
         if attended:
             assert asked.refusal is None
-            await desk.answers(ConfirmationAnswer.ONCE)
-            assert desk.goes(asked)
+            await queue.answers(ConfirmationAnswer.ONCE)
+            assert queue.goes(asked)
         else:
             assert isinstance(asked.refusal, Unconfirmed)
 
 
 async def test_an_answer_elsewhere_takes_the_form_from_the_client() -> None:
-    async with table() as desk:
+    async with table() as queue:
         client = Client()
-        asked = await desk.asks(client=client)
-        await desk.answers(ConfirmationAnswer.ONCE)
-        assert desk.goes(asked)
+        asked = await queue.asks(client=client)
+        await queue.answers(ConfirmationAnswer.ONCE)
+        assert queue.goes(asked)
         assert client.called_off == 1
 
 
 async def test_a_clients_once_is_for_its_own_call() -> None:
-    async with table() as desk:
-        first = await desk.asks()
-        second = await desk.asks(client=Client(accepts("once")))
+    async with table() as queue:
+        first = await queue.asks()
+        second = await queue.asks(client=Client(accepts("once")))
         assert first.grant is None
-        assert desk.goes(second)
+        assert queue.goes(second)
 
 
 async def test_what_cannot_be_written_down_is_not_granted() -> None:
     """By nobody: neither the console nor the client."""
 
-    def tell(what: str, matter: PendingConfirmation, said: dict[str, object]) -> None:
+    def tell(what: str, pending: PendingConfirmation, said: dict[str, object]) -> None:
         if "grant" in said:
             raise AuditUnavailable("the disk is full")
 
-    with desks(EVERYBODY, tell) as desk:
+    with queues(EVERYBODY, tell) as queue:
         async with trio.open_nursery() as nursery:
-            with desk.attach(Channel.CONSOLE):
-                waiting = await Table(desk, [], nursery).asks()
+            with queue.attach(Channel.CONSOLE):
+                waiting = await Table(queue, [], nursery).asks()
                 with pytest.raises(AuditUnavailable):
-                    run_inline(desk.answer(desk.list_all()[0].id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
-                asked = await Table(desk, [], nursery).asks(client=Client(accepts("once")))
+                    run_inline(queue.answer(queue.list_all()[0].id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
+                asked = await Table(queue, [], nursery).asks(client=Client(accepts("once")))
                 assert isinstance(asked.refusal, AuditUnavailable)
-                assert (waiting.grant, desk.grants.all()) == (None, [])
+                assert (waiting.grant, queue.grants.all()) == (None, [])
             nursery.cancel_scope.cancel()
 
 
 async def test_whoever_watches_hears_of_everything() -> None:
-    async with table() as desk:
+    async with table() as queue:
         heard: list[int] = []
-        desk.desk.on_change = lambda: heard.append(len(desk.desk.list_all()))
-        asked = await desk.asks()
+        queue.queue.on_change = lambda: heard.append(len(queue.queue.list_all()))
+        asked = await queue.asks()
         assert heard[-1] == 1
         asked.scope.cancel()
         await wait_all_tasks_blocked()
@@ -550,7 +554,7 @@ async def test_whoever_watches_hears_of_everything() -> None:
 @pytest.mark.parametrize("kind", ["tool", "sampling", "form", "url", "roots"])
 def test_what_is_asked_is_said_in_our_own_words(kind: str) -> None:
     """And what a server wrote stands where it cannot pass for them."""
-    said = describe_access(replace(WISH, kind=kind, name="create\u202e\x1b[2J"))
+    said = describe_access(replace(ACCESS, kind=kind, name="create\u202e\x1b[2J"))
     assert "gh" in said
     assert "\u202e" not in said
     assert "\x1b" not in said

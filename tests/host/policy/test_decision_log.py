@@ -39,7 +39,7 @@ from tests.kit.gates import folder
 
 GIVEN = Raw(b'{"title": "a roof", "n": 3}')
 GRANT = Grant("g1", "laptop", None, "gh", "tool", "add", "f", "l", "r", None, (), Scope.ALWAYS, 0.0, None, "console")
-DEED = AuditRecord(
+RECORD = AuditRecord(
     "gh",
     "tool",
     "add",
@@ -51,8 +51,8 @@ DEED = AuditRecord(
     "sha256:l",
     GRANT,
 )
-WISH = AccessRequest("laptop", None, "gh", "tool", "add", "f", "l", "tools.ask: add", "sha256:d", {})
-MATTER = PendingConfirmation("m1", WISH, ConfirmationContext("gh", Trust.STANDARD, b"{}"), 0.0, 1.0)
+ACCESS = AccessRequest("laptop", None, "gh", "tool", "add", "f", "l", "tools.ask: add", "sha256:d", {})
+PENDING = PendingConfirmation("m1", ACCESS, ConfirmationContext("gh", Trust.STANDARD, b"{}"), 0.0, 1.0)
 
 
 class Written:
@@ -62,7 +62,7 @@ class Written:
         self.audit = Audit(where)
         journal = Journal()
         journal.subscribe(self.events.append)
-        self.ledger = DecisionLog(self.audit, journal)
+        self.decision_log = DecisionLog(self.audit, journal)
 
     def records(self) -> list[dict[str, Any]]:
         lines = [line for path in files(self.where) for line in path.read_text().splitlines()]
@@ -87,11 +87,11 @@ def written() -> Iterator[Written]:
 
 
 async def test_a_decision_is_there_before_and_its_outcome_after(written: Written) -> None:
-    with written.ledger.recording(DEED) as record:
+    with written.decision_log.recording(RECORD) as record:
         (decision,) = written.records()
-        assert written.ledger.in_flight["gh"] == 1
+        assert written.decision_log.in_flight["gh"] == 1
         record.end(size=12)
-    assert written.ledger.in_flight["gh"] == 0
+    assert written.decision_log.in_flight["gh"] == 0
     decision, outcome = written.records()
     assert decision["kind"] == "decision"
     told = {name: decision[name] for name in ("server", "prim", "item", "method", "principal", "client", "verdict")}
@@ -120,8 +120,8 @@ async def test_a_decision_is_there_before_and_its_outcome_after(written: Written
 
 
 async def test_arguments_are_there_in_full_only_if_that_is_wanted(written: Written) -> None:
-    written.ledger.full_arguments = True
-    with written.ledger.recording(DEED):
+    written.decision_log.full_arguments = True
+    with written.decision_log.recording(RECORD):
         pass
     assert written.records()[0]["args"]["json"] == bytes(GIVEN).decode()
 
@@ -131,42 +131,42 @@ async def test_arguments_are_there_in_full_only_if_that_is_wanted(written: Writt
 )
 async def test_what_fails_is_written_down_as_that(written: Written, problem: Exception, outcome: str) -> None:
     with pytest.raises(type(problem)):
-        with written.ledger.recording(DEED):
+        with written.decision_log.recording(RECORD):
             raise problem
     assert written.records()[-1]["outcome"] == outcome
 
 
 async def test_what_is_called_off_is_written_down_as_that(written: Written) -> None:
     with trio.CancelScope() as scope:
-        with written.ledger.recording(DEED):
+        with written.decision_log.recording(RECORD):
             scope.cancel()
             await trio.lowlevel.checkpoint()
     assert written.records()[-1]["outcome"] == "called off"
-    assert written.ledger.in_flight["gh"] == 0
+    assert written.decision_log.in_flight["gh"] == 0
 
 
 async def test_what_cannot_be_written_down_is_not_sent_and_that_is_told_once(written: Written) -> None:
-    with written.ledger.recording(DEED):
+    with written.decision_log.recording(RECORD):
         pass
     written.breaks()
     for _ in range(2):
         with pytest.raises(AuditUnavailable):
-            with written.ledger.recording(DEED):
+            with written.decision_log.recording(RECORD):
                 raise AssertionError("it was sent")
-    written.ledger.record("revoke", grant="g1")  # what has happened cannot be undone
-    assert written.ledger.problem
+    written.decision_log.record("revoke", grant="g1")  # what has happened cannot be undone
+    assert written.decision_log.problem
     assert len([event for event in written.events if isinstance(event, AuditFailed)]) == 1
 
 
 def test_lost_definitions_are_recorded_and_told(written: Written) -> None:
     """The audit has why, and so has the log."""
-    written.ledger.record_lost_definitions("the database is gone")
+    written.decision_log.record_lost_definitions("the database is gone")
     assert [each["why"] for each in written.records() if each["kind"] == "lost"] == ["the database is gone"]
     assert written.events == [DefinitionsLost("the database is gone")]
 
 
 def test_what_is_refused_has_no_outcome(written: Written) -> None:
-    written.ledger.record_denied(DEED)
+    written.decision_log.record_denied(RECORD)
     assert [record["kind"] for record in written.records()] == ["decision"]
 
 
@@ -175,18 +175,18 @@ def test_what_is_refused_has_no_outcome(written: Written) -> None:
 )
 def test_definitions_are_written_down_as_they_stand(written: Written, standing: PinStatus, kind: str) -> None:
     """A first sight is told to nobody: there may be thousands."""
-    written.ledger.record_change(Change("gh", "tool", "add", standing, True, "f2", None), "held")
-    written.ledger.record_change(Change("gh", "tool", "add", standing, False, "f2", "f1"), "held")
+    written.decision_log.record_change(Change("gh", "tool", "add", standing, True, "f2", None), "held")
+    written.decision_log.record_change(Change("gh", "tool", "add", standing, False, "f2", "f1"), "held")
     assert [(record["kind"], record["was"]) for record in written.records()] == [(kind, ""), (kind, "f1")]
     assert written.events == [DefinitionChanged("gh", "tool", "add", "held")]
 
 
-def test_what_happens_on_the_desk_is_written_down_and_told(written: Written) -> None:
-    written.ledger.record_confirmation("ask", MATTER, {})
+def test_what_happens_to_a_confirmation_is_written_down_and_told(written: Written) -> None:
+    written.decision_log.record_confirmation("ask", PENDING, {})
     said: dict[str, object] = {"answer": "once", "by": "console", "grant": "g1"}
-    written.ledger.record_confirmation("answer", MATTER, said)
+    written.decision_log.record_confirmation("answer", PENDING, said)
     assert len(written.events) == 1  # it is not granted yet
-    written.ledger.record_confirmation("granted", MATTER, said)
+    written.decision_log.record_confirmation("granted", PENDING, said)
     ask, answer = written.records()
     assert (ask["kind"], ask["question"], ask["args"]) == ("ask", "m1", {"canonical": "sha256:d"})
     assert (answer["kind"], answer["answer"], answer["grant"]) == ("answer", "once", "g1")
@@ -198,20 +198,20 @@ def test_what_happens_on_the_desk_is_written_down_and_told(written: Written) -> 
 
 
 def test_nothing_is_granted_that_cannot_be_written_down(written: Written) -> None:
-    written.ledger.record_confirmation("ask", MATTER, {})
+    written.decision_log.record_confirmation("ask", PENDING, {})
     written.breaks()
     with pytest.raises(AuditUnavailable):
-        written.ledger.record_confirmation("answer", MATTER, {"answer": "once", "by": "console", "grant": "g1"})
+        written.decision_log.record_confirmation("answer", PENDING, {"answer": "once", "by": "console", "grant": "g1"})
     with pytest.raises(AuditUnavailable):
-        written.ledger.record_definition_decision("approve", "gh", "tool", "add", "f", "console")
-    written.ledger.record_confirmation("answer", MATTER, {"answer": "withdrawn"})
+        written.decision_log.record_definition_decision("approve", "gh", "tool", "add", "f", "console")
+    written.decision_log.record_confirmation("answer", PENDING, {"answer": "withdrawn"})
 
 
 def test_the_text_of_the_configuration_is_written_down_as_a_digest(written: Written, tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("servers: {}")
-    written.ledger.record_configuration("config", file)
-    written.ledger.record_configuration("config_rejected", tmp_path / "gone.yaml")
+    written.decision_log.record_configuration("config", file)
+    written.decision_log.record_configuration("config_rejected", tmp_path / "gone.yaml")
     held, gone = written.records()
     assert held["policy"] == f"sha256:{hashlib.sha256(b'servers: {}').hexdigest()}"
     assert (gone["kind"], gone["policy"]) == ("config_rejected", "")
@@ -231,7 +231,7 @@ def test_many_changes_are_one_record_that_proves_all_of_them(written: Written) -
     many = [*changes(5000), *changes(1, PinStatus.APPROVED)]
     summary = run_inline(summarize(many))
     assert summary is not None
-    written.ledger.record_change_summary(summary, "held")
+    written.decision_log.record_change_summary(summary, "held")
     (record,) = written.records()
     assert (record["kind"], record["server"], record["prim"]) == ("definitions", "gh", "tool")
     assert record["counts"] == {"new": 5000, "approved": 1}
@@ -266,47 +266,49 @@ def test_a_digest_is_another_if_anything_is(other: dict[str, Any]) -> None:
 LONG = "n" * 350_000
 
 
-def _summarised(ledger: DecisionLog, end: str) -> None:
+def _summarised(decision_log: DecisionLog, end: str) -> None:
     summary = run_inline(
         summarize([Change("gh", "tool", f"{LONG}{at}{end}", PinStatus.NEW, True, "f", None) for at in range(21)])
     )
     assert summary is not None
-    ledger.record_change_summary(summary, "held")
+    decision_log.record_change_summary(summary, "held")
 
 
-def _sent(ledger: DecisionLog, text: str) -> None:
+def _sent(decision_log: DecisionLog, text: str) -> None:
     judgement = RuleDecision(Verdict.ASK, text, False)
     caller = Caller(text, None, text)
-    with ledger.recording(replace(DEED, name=text, method=text, caller=caller, decision=judgement)) as record:
+    with decision_log.recording(replace(RECORD, name=text, method=text, caller=caller, decision=judgement)) as record:
         record.end(text)
 
 
-def _asked(ledger: DecisionLog, text: str) -> None:
-    wish = replace(WISH, name=text, caller=text, rule=text)
-    ledger.record_confirmation("answer", replace(MATTER, access=wish), {"answer": "none", "why": text})
+def _asked(decision_log: DecisionLog, text: str) -> None:
+    access = replace(ACCESS, name=text, caller=text, rule=text)
+    decision_log.record_confirmation("answer", replace(PENDING, access=access), {"answer": "none", "why": text})
 
 
-def _decided(ledger: DecisionLog, text: str) -> None:
+def _decided(decision_log: DecisionLog, text: str) -> None:
     def deciding() -> Steps[None]:
         yield None
-        ledger.record_definition_decision("approve", "gh", "tool", text, "f", "terminal")
+        decision_log.record_definition_decision("approve", "gh", "tool", text, "f", "terminal")
 
-    run_inline(ledger.attributed_to({"pid": 1, "uid": 2, "name": text, "exe": text}, deciding()))
+    run_inline(decision_log.attributed_to({"pid": 1, "uid": 2, "name": text, "exe": text}, deciding()))
 
 
 @pytest.mark.parametrize(
     "write",
     [
-        lambda ledger, text: ledger.record_change(Change("gh", "tool", text, PinStatus.NEW, True, "f", None), "held"),
+        lambda decision_log, text: decision_log.record_change(
+            Change("gh", "tool", text, PinStatus.NEW, True, "f", None), "held"
+        ),
         _summarised,
         _sent,
-        lambda ledger, text: ledger.record_denied(
-            replace(DEED, name=text, raw_arguments=Raw(json.dumps({text: text}).encode()))
+        lambda decision_log, text: decision_log.record_denied(
+            replace(RECORD, name=text, raw_arguments=Raw(json.dumps({text: text}).encode()))
         ),
         _asked,
         _decided,
-        lambda ledger, text: ledger.record_refused_peer({"pid": 1, "name": text, "exe": text}, text, 0),
-        lambda ledger, text: ledger.record_configuration("config_rejected", Path(text)),
+        lambda decision_log, text: decision_log.record_refused_peer({"pid": 1, "name": text, "exe": text}, text, 0),
+        lambda decision_log, text: decision_log.record_configuration("config_rejected", Path(text)),
     ],
     ids=["definition", "summary", "sent", "refused", "answer", "decision", "peer", "file"],
 )
@@ -314,7 +316,7 @@ async def test_no_text_of_others_makes_a_record_long_and_two_long_ones_stay_two(
     written: Written, write: Callable[[DecisionLog, str], None]
 ) -> None:
     for end in ("a", "b"):
-        write(written.ledger, LONG + end)
+        write(written.decision_log, LONG + end)
     assert written.audit.path is not None
     lines = written.audit.path.read_bytes().splitlines()
     assert max(map(len, lines)) < 10_000
@@ -329,11 +331,11 @@ def test_what_is_cut_is_known_by_its_digest_and_is_like_no_other_text(written: W
     assert shorten(whole) == whole
     assert shorten(long) == f"{whole}... sha256:{hashlib.sha256(long.encode()).hexdigest()}"
     assert shorten(shorten(long)) != shorten(long)
-    written.ledger.record_denied(replace(DEED, name="\ud800" * 300))  # servers may say what is no text
+    written.decision_log.record_denied(replace(RECORD, name="\ud800" * 300))  # servers may say what is no text
 
 
 def test_arguments_in_full_are_never_cut(written: Written) -> None:
-    written.ledger.full_arguments = True
+    written.decision_log.full_arguments = True
     given = Raw(json.dumps({"text": LONG}).encode())
-    written.ledger.record_denied(replace(DEED, raw_arguments=given))
+    written.decision_log.record_denied(replace(RECORD, raw_arguments=given))
     assert written.records()[0]["args"]["json"] == bytes(given).decode()

@@ -47,7 +47,7 @@ async def test_nothing_of_an_untrusted_server_exists_before_a_person_approved_it
             permit, asked = await asked_about(opened, "untrusted", "x")
             assert permit is not None
             with dispatched(permit):
-                assert [(matter.access.name, matter.access.rule) for matter in asked] == [("x", "trust: untrusted")]
+                assert [(pending.access.name, pending.access.rule) for pending in asked] == [("x", "trust: untrusted")]
 
 
 @pytest.mark.parametrize("trust", list(Trust))
@@ -130,7 +130,7 @@ async def test_a_uri_stands_as_the_template_that_makes_it() -> None:
         )
         with auto_answering(opened) as asked:
             assert await opened.admit(call(), "untrusted", Kind.RESOURCE, URI) is not None
-        assert [matter.access.name for matter in asked] == [URI]
+        assert [pending.access.name for pending in asked] == [URI]
         offers(opened, "untrusted", URI, kind=Kind.RESOURCE)
         assert opened.definitions.pin_status("untrusted", Kind.RESOURCE, URI) is PinStatus.NEW
         offers(opened, "untrusted", template, kind=Kind.TEMPLATE, description="Other.")

@@ -298,10 +298,10 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
             assert opened.decision_log.problem
             with pytest.raises(Unconfirmed):
                 await opened.admit(call(), "asking", Kind.TOOL, "create_x")
-            (matter,) = opened.authorizer.confirmations.list_all()
+            (pending,) = opened.authorizer.confirmations.list_all()
             with pytest.raises(AuditUnavailable):
                 run_inline(
-                    opened.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE)
+                    opened.authorizer.confirmations.answer(pending.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE)
                 )
             assert opened.authorizer.grants.all() == []
         finally:

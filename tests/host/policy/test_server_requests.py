@@ -69,7 +69,7 @@ async def test_what_costs_something_a_person_must_have_agreed_to_before_it_is_pu
                 opened.server_requests.dispatch(await opened.server_requests.admit(server, question, params, DESK)),
             ):
                 pass
-            assert [matter.access.kind for matter in asked] == (
+            assert [pending.access.kind for pending in asked] == (
                 [question.value] if server == "open" and not free else []
             )
         if not free:
@@ -105,7 +105,7 @@ async def test_of_a_clients_roots_a_server_is_told_those_that_it_may_know() -> N
         with auto_answering(opened) as asked:
             both = json.loads(bytes(await opened.server_requests.filter_roots("s", answer, DESK)))
         assert both["roots"] == roots[:2]
-        assert [json.loads(matter.context.raw_arguments) for matter in asked] == [roots[1:2]]
+        assert [json.loads(pending.context.raw_arguments) for pending in asked] == [roots[1:2]]
         with auto_answering(opened, ConfirmationAnswer.DENY):
             denied = json.loads(bytes(await opened.server_requests.filter_roots("s", answer, DESK)))
         assert denied["roots"] == roots[:1]
@@ -157,8 +157,8 @@ async def test_the_id_that_we_give_a_page_is_not_part_of_what_is_agreed_to() -> 
         for page in pages[:2]:
             with pytest.raises(Unconfirmed):
                 await opened.server_requests.admit("a", ServerRequest.URL, page, DESK)
-            (matter,) = opened.authorizer.confirmations.list_all()
-            ids.append(matter.id)
+            (pending,) = opened.authorizer.confirmations.list_all()
+            ids.append(pending.id)
         assert ids[0] == ids[1]
         run_inline(opened.authorizer.confirmations.answer(ids[0], ConfirmationAnswer.ONCE, Channel.CONSOLE))
         with opened.server_requests.dispatch(

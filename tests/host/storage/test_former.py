@@ -100,13 +100,13 @@ def test_everything_stands_as_it_stood(state: Path) -> None:
 
 def test_grants_hold_as_they_held(state: Path) -> None:
     shown = fingerprint(tool("one"))
-    wish = AccessRequest("alice", None, "std", "tool", "seen", shown, "sha256:x", "tools.ask: *", "sha256:b", None)
+    access = AccessRequest("alice", None, "std", "tool", "seen", shown, "sha256:x", "tools.ask: *", "sha256:b", None)
     nobody = AccessRequest(None, None, "std", "tool", "seen", shown, "sha256:x", "tools.ask: *", "sha256:b", None)
     fitting = {"owner": "ø", "n": 3}
     with store_opener(state) as opened:
         grants = Grants(opened(), wall=lambda: MADE + 1)
         always, conditional, exact = grants.all()
-        assert grants.find(wish) == always
+        assert grants.find(access) == always
         assert conditional.when == read_when({"owner": {"in": ["acme", "ø"]}, "n": {"range": [1, None]}})
         assert grants.find(replace(nobody, arguments=fitting)) == conditional
         assert grants.find(replace(nobody, arguments={"owner": "ø", "n": 0})) is None

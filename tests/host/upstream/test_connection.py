@@ -142,9 +142,9 @@ async def open_both(server: TwoTransports) -> AsyncIterator[Upstreams]:
     specs = {"a": server.spec}
     with open_gate(specs, journal) as gate:
         catalog = Catalog(["a"], gate.definitions.is_visible, lambda entry: None)
-        async with open_upstreams(specs, 3.0, server.open_link, Runtime(catalog, gate, journal)) as roster:
-            await roster.by_id["a"].settled.wait()
-            yield roster
+        async with open_upstreams(specs, 3.0, server.open_link, Runtime(catalog, gate, journal)) as upstreams:
+            await upstreams.by_id["a"].settled.wait()
+            yield upstreams
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 406, 415])
@@ -154,11 +154,11 @@ async def test_a_server_that_refuses_the_handshake_is_tried_by_the_transport_of_
     """(rule 9)"""
     server = TwoTransports(HttpRefused(status, "no"))
     began = trio.current_time()
-    async with open_both(server) as roster:
-        assert isinstance(roster.by_id["a"].state, Ready)
+    async with open_both(server) as upstreams:
+        assert isinstance(upstreams.by_id["a"].state, Ready)
         assert trio.current_time() == began
         assert (server.tried, server.failures) == ([False, True], [])
-        assert roster.by_id["a"].dialect.http_sse
+        assert upstreams.by_id["a"].dialect.http_sse
 
 
 @pytest.mark.parametrize(
@@ -175,11 +175,11 @@ async def test_a_server_that_refuses_the_handshake_is_tried_by_the_transport_of_
 )
 async def test_other_trouble_says_nothing_about_the_transport(problem: LinkLost, autojump_clock: MockClock) -> None:
     server = TwoTransports(problem)
-    async with open_both(server) as roster:
+    async with open_both(server) as upstreams:
         assert (server.tried, server.failures) == ([False], [str(problem)])
         await trio.sleep(20)
         assert set(server.tried) == {False}
-        assert not roster.by_id["a"].dialect.http_sse
+        assert not upstreams.by_id["a"].dialect.http_sse
 
 
 async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_old_one(
@@ -187,8 +187,8 @@ async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_
 ) -> None:
     """Not even if it refuses later: then it knows us."""
     server = TwoTransports(None)
-    async with open_both(server) as roster:
-        peer = roster.ready_client("a").peer
+    async with open_both(server) as upstreams:
+        peer = upstreams.ready_client("a").peer
         peer.connection_lost(HttpRefused(404, "gone"))
         await trio.sleep(2)
         assert server.tried == [False, False]
@@ -198,7 +198,7 @@ async def test_where_both_transports_fail_the_reason_is_the_last_ones_and_both_a
     autojump_clock: MockClock,
 ) -> None:
     server = TwoTransports(HttpRefused(405, "no"), HttpRefused(404, "not that either"))
-    async with open_both(server) as roster:
+    async with open_both(server) as upstreams:
         assert server.failures == ["not that either (HTTP 404)"]
         assert server.tried == [False, True]
         await trio.sleep(20)
@@ -207,15 +207,15 @@ async def test_where_both_transports_fail_the_reason_is_the_last_ones_and_both_a
         assert server.tried == ([False, True] * count)[:count]
         server.problems[False] = None
         await trio.sleep(80)  # it is tried once a minute by now
-        assert isinstance(roster.by_id["a"].state, Ready)
-        assert not roster.by_id["a"].dialect.http_sse
+        assert isinstance(upstreams.by_id["a"].state, Ready)
+        assert not upstreams.by_id["a"].dialect.http_sse
 
 
 async def test_after_a_connection_of_old_has_ended_the_present_transport_is_tried_first(
     autojump_clock: MockClock,
 ) -> None:
     server = TwoTransports(HttpRefused(404, "no"))
-    async with open_both(server) as roster:
+    async with open_both(server) as upstreams:
         server.server.dies()
         await trio.sleep(2)
         assert server.tried == [False, True, False, True]
@@ -223,8 +223,8 @@ async def test_after_a_connection_of_old_has_ended_the_present_transport_is_trie
         server.problems[False] = None
         server.server.dies()
         await trio.sleep(5)
-        assert isinstance(roster.by_id["a"].state, Ready)
-        assert not roster.by_id["a"].dialect.http_sse
+        assert isinstance(upstreams.by_id["a"].state, Ready)
+        assert not upstreams.by_id["a"].dialect.http_sse
 
 
 @pytest.mark.parametrize("code", [-32000, -32001, -32600, -32022])

@@ -107,9 +107,9 @@ class Begun:
         self.problem: BaseException | None = None
         self.ended = trio.Event()
 
-    async def run(self, peer: Peer[Any], manner: Dialect, exits: bool) -> None:
+    async def run(self, peer: Peer[Any], dialect: Dialect, exits: bool) -> None:
         try:
-            self.offer = await negotiate(self.link, peer, {"roots": {}}, manner, is_process=exits)
+            self.offer = await negotiate(self.link, peer, {"roots": {}}, dialect, is_process=exits)
         except* (LinkLost, PeerError, BrokenAnswer, ValueError) as group:
             self.problem = first_exception(group)
         self.ended.set()
@@ -130,12 +130,12 @@ class Begun:
 
 
 @asynccontextmanager
-async def beginning(manner: Dialect | None = None, *, exits: bool = True) -> AsyncIterator[tuple[Far, Begun]]:
+async def beginning(dialect: Dialect | None = None, *, exits: bool = True) -> AsyncIterator[tuple[Far, Begun]]:
     near, far = memory_links()
     server, begun = Far(far), Begun(near)
     async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
-        nursery.start_soon(begun.run, peer, manner or Dialect(), exits)
+        nursery.start_soon(begun.run, peer, dialect or Dialect(), exits)
         yield server, begun
         nursery.cancel_scope.cancel()
 
@@ -302,11 +302,11 @@ async def test_a_program_that_exits_at_the_question_is_to_be_started_again_witho
         assert (await begun.met()).revision is LATEST_LEGACY
 
 
-@pytest.mark.parametrize(("manner", "exits"), [(STATELESS_ONLY, True), (Dialect(), False), (HANDSHAKE_ONLY, True)])
-async def test_whoever_cannot_be_started_without_the_question_is_just_lost(manner: Dialect, exits: bool) -> None:
+@pytest.mark.parametrize(("dialect", "exits"), [(STATELESS_ONLY, True), (Dialect(), False), (HANDSHAKE_ONLY, True)])
+async def test_whoever_cannot_be_started_without_the_question_is_just_lost(dialect: Dialect, exits: bool) -> None:
     """What is at a URL, what may not shake hands, and what was not asked."""
-    async with beginning(manner, exits=exits) as (server, begun):
-        await server.hears("initialize" if manner is HANDSHAKE_ONLY else "server/discover")
+    async with beginning(dialect, exits=exits) as (server, begun):
+        await server.hears("initialize" if dialect is HANDSHAKE_ONLY else "server/discover")
         server.exits()
         problem = await begun.fails()
         assert isinstance(problem, LinkLost)
@@ -590,7 +590,7 @@ class Answering(MemoryLink):
 
 
 @asynccontextmanager
-async def over_http(problem: LinkLost, manner: Dialect | None = None) -> AsyncIterator[tuple[Far, Begun, Answering]]:
+async def over_http(problem: LinkLost, dialect: Dialect | None = None) -> AsyncIterator[tuple[Far, Begun, Answering]]:
     near, far = memory_links()
     near.__class__ = Answering
     assert isinstance(near, Answering)
@@ -598,7 +598,7 @@ async def over_http(problem: LinkLost, manner: Dialect | None = None) -> AsyncIt
     server, begun = Far(far), Begun(near)
     async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
-        nursery.start_soon(begun.run, peer, manner or Dialect(), False)
+        nursery.start_soon(begun.run, peer, dialect or Dialect(), False)
         yield server, begun, near
         nursery.cancel_scope.cancel()
 
