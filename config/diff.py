@@ -18,7 +18,7 @@ _NO_RESTART_FIELDS = frozenset(
     {"consent", "limits"}
 )  # what trust says of texts and instructions, a connection is made with
 _RESTART_KEYS = ("listen", "start_grace", "console")
-_LIVE_KEYS = {"ask": "ask", "audit": "audit_arguments", "memory": "memory"}
+_LIVE_KEYS = {"ask": ("ask",), "audit": ("audit_arguments", "audit_keep", "audit_max"), "memory": ("memory",)}
 """Keys of the file that hold as soon as it is read, and the fields they come to."""
 
 
@@ -51,7 +51,9 @@ def difference(old: Config, new: Config) -> Difference:
         restart=tuple(server for server, keys in both.items() if keys - _NO_RESTART_FIELDS),
         policy_changed=tuple(server for server, keys in both.items() if keys & _POLICY_FIELDS),
         applied=tuple(
-            f"{key} has changed" for key, field in _LIVE_KEYS.items() if getattr(old, field) != getattr(new, field)
+            f"{key} has changed"
+            for key, fields in _LIVE_KEYS.items()
+            if any(getattr(old, field) != getattr(new, field) for field in fields)
         ),
         deferred=tuple(
             f"{key} has changed: that takes effect with the next start"

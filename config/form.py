@@ -34,7 +34,9 @@ from config.values import (
     Address,
     Argument,
     AskTime,
+    AuditAge,
     AuditArguments,
+    AuditSize,
     CallTime,
     Channel,
     Command,
@@ -481,6 +483,10 @@ class AuditForm(_Form):
 
     arguments: AuditArguments | None = _optional_field(
         "digest", "What it keeps of what calls were given: a digest and the shape, or all of it."
+    )
+    keep: AuditAge | None = _optional_field("90d", "Files are deleted so long after their last record; from 1h.")
+    max: AuditSize | None = _optional_field(
+        "1GiB", "Files are deleted, the oldest first, while all together are larger; from 128MiB."
     )
 
 

@@ -113,6 +113,8 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
         AskSpec(**_given_fields(form.ask)),
         None if form.console is None else ConsoleSpec(form.console.address),
         form.audit.arguments is AuditDetail.FULL,
+        model.DEFAULT_AUDIT_KEEP if form.audit.keep is None else form.audit.keep,
+        model.DEFAULT_AUDIT_MAX if form.audit.max is None else form.audit.max,
         model.DEFAULT_MEMORY if form.memory is None else form.memory,
     )
 

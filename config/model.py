@@ -39,6 +39,8 @@ DEFAULT_MAX_INSTANCES = 16
 DEFAULT_IDLE_TIMEOUT = 300.0
 DEFAULT_ASK_TIMEOUT = 50.0
 DEFAULT_MEMORY = 256 * 1024 * 1024
+DEFAULT_AUDIT_KEEP = 90 * 24 * 3600.0
+DEFAULT_AUDIT_MAX = 1024 * 1024 * 1024
 
 
 def _no_secrets() -> Mapping[str, Secret]:
@@ -303,6 +305,10 @@ class Config:
     ask: AskSpec = field(default_factory=AskSpec)
     console: ConsoleSpec | None = field(default_factory=ConsoleSpec)
     audit_arguments: bool = False
+    audit_keep: float = DEFAULT_AUDIT_KEEP
+    """Seconds after its last record for which a file of the audit is kept."""
+    audit_max: int = DEFAULT_AUDIT_MAX
+    """Bytes of all files of the audit together."""
     memory: int = DEFAULT_MEMORY
     """Bytes that the messages of clients and servers may take together."""
 

@@ -40,6 +40,8 @@ MAX_RATE_COUNT = 1_000_000_000
 LONGEST_RATE = 30 * 86400
 SMALLEST_RESULT = 1024
 LARGEST_RESULT = 64 * 1024 * 1024
+SHORTEST_AUDIT, LONGEST_AUDIT = 3600.0, 3650 * 86400.0
+SMALLEST_AUDIT, LARGEST_AUDIT = 128 * 1024**2, 1024**4
 SMALLEST_MEMORY = 32 * 1024 * 1024
 LARGEST_MEMORY = 64 * 1024 * 1024 * 1024
 LONGEST_ARGUMENT = 1_000_000_000
@@ -50,7 +52,7 @@ TOKEN_NAME = r"[A-Za-z0-9._@-]{1,64}"
 
 Json = dict[str, Any]
 
-_DURATION = r"[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h)"
+_DURATION = r"[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d)"
 _ENDPOINT_PATH = r"(?:/[A-Za-z0-9._~-]+)+"
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
 _HOST_AND_PORT = rf"{_HOST}(?::[0-9]{{1,5}})?"
@@ -58,7 +60,7 @@ _ORIGIN = rf"[A-Za-z][A-Za-z0-9+.-]*://{_HOST_AND_PORT}"
 _ADDRESS = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}"
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _ENV_NAME = re.compile(r"[!-<>-~]+")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RATE = r"[0-9]{1,10}/[0-9]{0,7}(?:s|min|h|day)"
 _RATE_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
 _RATE_UNIT_HINTS = {
@@ -72,7 +74,8 @@ _RATE_UNIT_HINTS = {
     "days": "day",
 }
 _SIZE = r"[0-9]{1,9}(?:\.[0-9]{1,9})?(?:B|KB|MB|KiB|MiB)"
-_BYTES = {"B": 1, "KB": 1000, "MB": 1000_000, "KiB": 1024, "MiB": 1024 * 1024}
+_LARGE_SIZE = _SIZE.replace("MiB", "MiB|GB|GiB")
+_BYTES = {"B": 1, "KB": 1000, "MB": 1000_000, "GB": 1000_000_000, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 # What YAML readers, some or all, take for a truth, nothing or a number, and JSON does not: who knows what is meant?
 _NEARLY_JSON = re.compile(
@@ -149,7 +152,7 @@ def _read_header_value(value: object, info: ValidationInfo) -> Expanded:
 def _read_duration(value: object, info: ValidationInfo) -> float:
     what = "a duration such as 500ms, 60s, 5m or 1h"
     duration = _read(value, info, what)
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", duration.text)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", duration.text)
     if match is None:
         bare = duration.literal and re.fullmatch(r"[0-9]{1,6}(?:\.[0-9]{1,6})?", duration.text)
         raise expected(what, _quote(duration), f"give the unit, for instance {duration.text}s" if bare else "")
@@ -240,11 +243,12 @@ def _read_rate(value: object, info: ValidationInfo) -> model.Rate:
     return model.Rate(int(count), float(seconds))
 
 
-def _read_bytes(value: object, info: ValidationInfo) -> int:
-    what = "a size such as 64KiB or 1MiB"
+def _read_bytes(
+    value: object, info: ValidationInfo, what: str = "a size such as 64KiB or 1MiB", form: str = _SIZE
+) -> int:
     size = _read(value, info, what)
     match = re.fullmatch(r"([0-9.]+)([A-Za-z]+)", size.text)
-    if match is None or not re.fullmatch(_SIZE, size.text):
+    if match is None or not re.fullmatch(form, size.text):
         bare = size.literal and re.fullmatch(r"[0-9]{1,9}", size.text)
         near = match and next((unit for unit in _BYTES if unit.lower() == match[2].lower()), None)
         remedy = f"give the unit, for instance {size.text}B" if bare else f"write {near}" if near else ""
@@ -263,6 +267,13 @@ def _read_memory(value: object, info: ValidationInfo) -> int:
     bytes_ = _read_bytes(value, info)
     if not SMALLEST_MEMORY <= bytes_ <= LARGEST_MEMORY:
         raise InvalidValue("expected a size from 32MiB to 65536MiB")
+    return bytes_
+
+
+def _read_audit_size(value: object, info: ValidationInfo) -> int:
+    bytes_ = _read_bytes(value, info, "a size such as 512MiB or 1GiB", _LARGE_SIZE)
+    if not SMALLEST_AUDIT <= bytes_ <= LARGEST_AUDIT:
+        raise InvalidValue("expected a size from 128MiB to 1024GiB")
     return bytes_
 
 
@@ -634,6 +645,8 @@ Count = Annotated[int, PlainValidator(_whole_number(1, MAX_INSTANCES)), _count_s
 Concurrency = Annotated[int, PlainValidator(_whole_number(1, MAX_CONCURRENT)), _count_schema(1, MAX_CONCURRENT)]
 Rate = Annotated[model.Rate, PlainValidator(_read_rate), WithJsonSchema(_text_schema(_RATE))]
 Memory = Annotated[int, PlainValidator(_read_memory), WithJsonSchema(_text_schema(_SIZE))]
+AuditAge = Annotated[Duration, AfterValidator(_within(SHORTEST_AUDIT, LONGEST_AUDIT, "from 1h to 3650d"))]
+AuditSize = Annotated[int, PlainValidator(_read_audit_size), WithJsonSchema(_text_schema(_LARGE_SIZE))]
 Size = Annotated[int, PlainValidator(_read_size), WithJsonSchema(_text_schema(_SIZE))]
 Verdict = Annotated[model.Verdict, PlainValidator(_one_of(model.Verdict)), _words(model.Verdict)]
 Channel = Annotated[model.Channel, PlainValidator(_one_of(model.Channel)), _words(model.Channel)]

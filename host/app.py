@@ -20,6 +20,8 @@ import trio
 from config import Config, ConfigError, load
 from config.diff import difference
 from config.model import is_loopback
+from host.audit.retention import Retention
+from host.audit.writer import keep_audit, open_audit
 from host.catalog import Catalog, Entry
 from host.console.admin import HostAdmin
 from host.console.control import open_control_socket
@@ -36,7 +38,6 @@ from host.downstream.tasks import Tasks
 from host.heap import collect, give_back, tune
 from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, excerpt
 from host.memory import Budget
-from host.policy.audit import open_audit
 from host.policy.confirmations import ConfirmationQueue
 from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
@@ -194,6 +195,12 @@ async def open_host(
                         stateless,
                         admin,
                         memory,
+                    )
+                    nursery.start_soon(
+                        keep_audit,
+                        audit,
+                        lambda: Retention(host.config.audit_keep, host.config.audit_max),
+                        partial(on_crash, "keeping the audit"),
                     )
                     nursery.start_soon(admin.run)
                     nursery.start_soon(give_back, memory)

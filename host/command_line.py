@@ -151,8 +151,16 @@ def _add_deciding(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     auditing.add_argument("--since", metavar="TIME", type=_since, help="only from then on: 15m, 2h, 7d ago")
     auditing.add_argument("--follow", action="store_true", help="go on with what comes")
     _about(auditing, _audit)
-    holding = auditing.add_subparsers(metavar="[verify]").add_parser("verify", help="whether anybody changed the files")
-    _about(holding, _verify)
+    inside = auditing.add_subparsers(metavar="[verify | init]")
+    verifying = inside.add_parser("verify", help="whether anybody changed the files")
+    verifying.add_argument(
+        "--key-file", metavar="FILE", help="the verification key, - for standard input; else $COLONNADE_AUDIT_KEY"
+    )
+    verifying.add_argument("--head", metavar="HEAD", help="a record that must be there, as verify printed it")
+    _about(verifying, _verify)
+    sealing = inside.add_parser("init", help="seal the files from now on, and print the verification key once")
+    sealing.add_argument("--again", action="store_true", help="begin another chain, with another key")
+    _about(sealing, _init_audit)
 
 
 def _about(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
@@ -394,7 +402,13 @@ def _audit(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     from host import deciding
 
-    return deciding.verify_audit(_opened(arguments))
+    return deciding.verify_audit(_opened(arguments), arguments.key_file, arguments.head)
+
+
+def _init_audit(arguments: argparse.Namespace) -> int:
+    from host import deciding
+
+    return deciding.init_audit(_opened(arguments), again=arguments.again)
 
 
 def _servers(config: Config) -> str:

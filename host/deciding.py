@@ -24,12 +24,15 @@ from typing import Any, Protocol
 
 from config import AskSpec, Channel, Config, ConfigError, load
 from host.admin_client import AdminClientError, RunningHost, find_hosts
+from host.audit.read import records
+from host.audit.seal import SealExists, begin_chain, chain_of, new_key, read_key, read_state
+from host.audit.verify import read_head, verify_all
+from host.audit.writer import Audit
 from host.console.api import AdminError, MalformedRequest, carry_out
 from host.console.policy_admin import PolicyAdmin
 from host.errors import ColonnadeError
 from host.journal import Journal
 from host.output import Terminal
-from host.policy.audit import Audit, Integrity, files, records, verify
 from host.policy.confirmations import ConfirmationQueue
 from host.policy.decision_log import DecisionLog
 from host.policy.explain import grant_as_data, held_as_data
@@ -43,7 +46,7 @@ from host.storage.sqlite import open_store
 from host.storage.store import StateError
 from host.wire.descent import refusal_reason, this_process
 
-DONE, FAILED, UNREACHED = 0, 1, 3
+DONE, FAILED, WRONG, UNREACHED = 0, 1, 2, 3
 SHORT_ID_LENGTH = 10
 """Hexadecimal digits by which a person names what is held back."""
 EXIT_CODES = {"allow": 0, "ask": 4, "deny": 5}
@@ -180,10 +183,18 @@ def _guarded(work: Callable[[], int]) -> int:
     """The exit code of the work, or of what went wrong with it, in words."""
     try:
         return work()
+    except SealExists:
+        print(
+            "colonnade: the audit is sealed already; --again begins another chain with another key, and the former key "
+            "goes on to verify the files of before",
+            file=sys.stderr,
+        )
     except (AdminClientError, AdminError, MalformedRequest, StateError) as problem:
         print(f"colonnade: {problem}", file=sys.stderr)
     except ColonnadeError as problem:
         print(f"colonnade: {problem.message}", file=sys.stderr)
+    except OSError as problem:
+        print(f"colonnade: the audit cannot be used: {problem.strerror}", file=sys.stderr)
     return FAILED
 
 
@@ -594,11 +605,65 @@ def audit(
     return _guarded(work)
 
 
-def verify_audit(where: State) -> int:
-    """Say of each file whether it is as it was written; the exit code is 1 if one is not."""
-    sound = True
-    for path in files(where.audit):
-        found = verify(path)
-        print(found)
-        sound = sound and found.soundness in (Integrity.OK, Integrity.OPEN)
-    return DONE if sound else FAILED
+def verify_audit(where: State, key_file: str | None, head: str | None) -> int:
+    """Print the state of each file; the exit code is 1 if one is not as it was written, or is missing.
+
+    Args:
+        key_file: holds the verification key; "-" is standard input. Without it, $COLONNADE_AUDIT_KEY may hold the key.
+        head: a record that must be there, as this printed it before.
+    """
+    try:
+        key = _verification_key(key_file)
+        wanted = None if head is None else read_head(head)
+    except (OSError, ValueError) as problem:
+        print(f"colonnade: {problem.strerror if isinstance(problem, OSError) else problem}", file=sys.stderr)
+        return WRONG
+
+    def work() -> int:
+        report = verify_all(where.audit, key, wanted)
+        for line in (*report.verified, *report.deleted, *report.problems):
+            print(line)
+        if report.head is not None:
+            print(f"head: {report.head}")
+        if key is None:
+            print(f"Verified without a key: {_WITHOUT_KEY[read_state(where.audit) is not None]}.")
+        return DONE if report.is_sound else FAILED
+
+    return _guarded(work)
+
+
+def _verification_key(file: str | None) -> bytes | None:
+    """Raises OSError, or ValueError if it is no key."""
+    if file is not None:
+        return read_key(sys.stdin.read() if file == "-" else Path(file).read_text())
+    given = os.environ.get("COLONNADE_AUDIT_KEY")
+    return None if given is None else read_key(given)
+
+
+_WITHOUT_KEY = {
+    True: "the audit is sealed, and --key-file FILE also finds records that were rewritten",
+    False: "somebody may have written all of it anew; colonnade audit init seals what is written from then on",
+}
+
+
+def init_audit(where: State, *, again: bool) -> int:
+    """Begin to seal the audit, and print the verification key once."""
+
+    def work() -> int:
+        why = refusal_reason(this_process(), where.hosts)
+        if why is not None:
+            raise AdminError(why)
+        key = new_key()
+        if again and read_state(where.audit) is not None:
+            with Audit(where.audit) as audit:  # sealed by the chain that ends
+                audit.write("chain", next=chain_of(key))
+        begin_chain(where.audit, key, again=again)
+        print(key.hex())
+        print(
+            "This is the verification key. Keep it elsewhere: it is stored nowhere, and nothing can show it again.\n"
+            "Hosts that run seal from their next file on; start them again to seal at once.",
+            file=sys.stderr,
+        )
+        return DONE
+
+    return _guarded(work)

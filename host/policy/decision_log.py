@@ -18,6 +18,8 @@ from typing import TypeVar
 import trio
 from msgspec import Raw
 
+from host.audit.shapes import shape_of, shape_of_long
+from host.audit.writer import Audit
 from host.errors import AuditUnavailable, ColonnadeError
 from host.exchange import Caller
 from host.journal import (
@@ -30,7 +32,6 @@ from host.journal import (
     Journal,
     RequestCompleted,
 )
-from host.policy.audit import Audit, shape_of, shape_of_long
 from host.policy.conditions import LONGEST_DECODED, decode_arguments
 from host.policy.confirmations import PendingConfirmation, describe_access
 from host.policy.grants import Grant

@@ -10,9 +10,9 @@ import pytest
 
 from config import Channel, load
 from host import deciding
+from host.audit.writer import open_audit
 from host.deciding import DONE, EXIT_CODES, FAILED, UNREACHED, DecisionScope, short_fingerprint
 from host.journal import Journal
-from host.policy.audit import open_audit
 from host.policy.confirmations import ConfirmationQueue, PendingConfirmation
 from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
@@ -178,10 +178,10 @@ def test_decisions_are_in_the_audit_and_the_audit_is_sound(
     assert deciding.audit(state, server="gh", kind="approve", caller=None, since=None, follow=False) == DONE
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {(each["item"], each["by"]) for each in found} == {("create", "terminal"), ("get", "terminal")}
-    assert deciding.verify_audit(state) == DONE
+    assert deciding.verify_audit(state, None, None) == DONE
     path = next(each for each in state.audit.glob("*.jsonl") if '"by":"terminal"' in each.read_text())
     path.write_text(path.read_text().replace('"by":"terminal"', '"by":"consoler"', 1))
-    assert deciding.verify_audit(state) == FAILED
+    assert deciding.verify_audit(state, None, None) == FAILED
 
 
 def test_a_fingerprint_is_named_by_its_beginning() -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import trio
 
 from config import AskSpec, Channel, KindConsent, Rule, ServerSpec, Verdict
+from host.audit.writer import Audit
 from host.journal import Journal
-from host.policy.audit import Audit
 from host.policy.confirmations import ConfirmationAnswer, ConfirmationQueue, PendingConfirmation
 from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate

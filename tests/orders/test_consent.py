@@ -30,6 +30,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import AskSpec, Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rule, Trust, Verdict
 from config.diff import difference
 from config.model import Limits
+from host.audit.verify import Integrity, verify
 from host.console import admin
 from host.console.admin import HostAdmin
 from host.console.api import AdminError
@@ -38,7 +39,6 @@ from host.exchange import InputRequired, MrtrRound
 from host.journal import InternalError
 from host.jsonrpc.messages import Notification, Request, read, write
 from host.jsonrpc.raw import encode, members
-from host.policy.audit import Integrity, verify
 from host.policy.fingerprint import Launch, launch_of
 from host.slices import run_inline
 from host.upstream.supervisor import Ready
@@ -551,7 +551,7 @@ class Machine:
             self.must(not any(isinstance(each, InternalError) for each in world.events), "something crashed")
             nursery.cancel_scope.cancel()
         self._audit.close()
-        self.must(verify(path).soundness is Integrity.OK, "the audit is broken")
+        self.must(verify(path).integrity is Integrity.OK, "the audit is broken")
         path.unlink()
         return crashed
 

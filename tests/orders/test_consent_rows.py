@@ -21,6 +21,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rate, Rule, Trust, Verdict
 from config.model import Limits
+from host.audit.read import records
+from host.audit.verify import Integrity, verify
 from host.console.admin import HostAdmin
 from host.downstream.status import status
 from host.errors import ColonnadeError, StaleApproval
@@ -29,7 +31,6 @@ from host.jsonrpc.messages import ErrorBody, Request, write
 from host.jsonrpc.raw import encode, members
 from host.outstanding import PeerError
 from host.policy import rules as judge
-from host.policy.audit import Integrity, records, verify
 from host.policy.confirmations import ConfirmationAnswer, PendingConfirmation
 from host.policy.fingerprint import Launch, launch_of
 from host.policy.pins import StaleDecision
@@ -910,9 +911,9 @@ async def test_t36_a_name_writes_no_line_into_the_audit() -> None:
         path = world.gate.decision_log._audit.path
         assert path is not None
         assert all(record["kind"] != "approve" for record in records(path.parent))
-        assert verify(path).soundness is Integrity.OPEN
+        assert verify(path).integrity is Integrity.OPEN
         world.gate.decision_log._audit.close()
-        assert verify(path).soundness is Integrity.OK
+        assert verify(path).integrity is Integrity.OK
 
 
 async def test_t36_where_nothing_can_be_written_down_nothing_is_done() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from host.admin_client import find_hosts
-from host.policy.audit import files
+from host.audit.records import files
 from tests.real.running import BARE_PYTHON, colonnade, pids_below, recorder, serving, until, write_config
 
 COUNT = 20

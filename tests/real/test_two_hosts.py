@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from host.admin_client import find_hosts
-from host.policy.audit import files
+from host.audit.records import files
 from tests.real.running import BARE_PYTHON, COLONNADE, SERVERS, colonnade, pid_of, serving, until, write_config
 
 TOOLS = 5

@@ -16,6 +16,8 @@ import trio
 from msgspec import Raw
 
 from config import Trust, Verdict
+from host.audit.records import files
+from host.audit.writer import Audit
 from host.errors import AuditUnavailable, TimedOut
 from host.exchange import Caller
 from host.journal import (
@@ -28,7 +30,6 @@ from host.journal import (
     Journal,
     RequestCompleted,
 )
-from host.policy.audit import Audit, files
 from host.policy.confirmations import ConfirmationContext, PendingConfirmation
 from host.policy.decision_log import LONGEST_TEXT, MAX_CHANGE_RECORDS, AuditRecord, DecisionLog, shorten, summarize
 from host.policy.grants import AccessRequest, Grant, Scope

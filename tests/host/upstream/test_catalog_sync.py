@@ -14,6 +14,9 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Config, Consent, KindConsent, Listen, Rule, Trust
+from host.audit.read import records
+from host.audit.records import files
+from host.audit.verify import verify
 from host.catalog import MAX_INLINE_ENTRIES
 from host.console.admin import HostAdmin
 from host.exchange import Caller
@@ -21,7 +24,6 @@ from host.journal import EntryOmitted
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.memory import Use, client_owner
 from host.outstanding import PeerError
-from host.policy.audit import files, records, verify
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
@@ -726,7 +728,7 @@ async def test_a_server_that_renames_all_its_tools_holds_nobody_up(tmp_path: Pat
         *_, last = records(state / "audit", kind="definitions")
         assert (last["server"], last["prim"], last["counts"]) == ("big", "tool", {"new": catalog_sync.MAX_ENTRIES})
         assert last["items"] == [f"t{turns}_{number}" for number in range(20)]
-    assert [verify(path).soundness for path in files(state / "audit")] == ["ok"]
+    assert [verify(path).integrity for path in files(state / "audit")] == ["ok"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,110 @@
+"""The records of the audit as lines of JSON.
+
+A record is `{"v":1,"seq":n,"ts":"2026-11-21T03:40:12.481Z","mono":<microseconds>,"kind":...,<fields>,"prev":...,
+"hash":...}`. `hash` is `sha256:` and the digest of `prev` and of the record without `hash`, as canonical JSON (RFC
+8785); `prev` is the former record's `hash`. A sealed record has one more member, `mac`: the HMAC-SHA-256 of `hash`
+under a key that is used for this record alone (seal.py).
+
+Text in records may come from anybody. It is made visible, so that a person can look at a file, and no text can begin a
+line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from host.sanitize import visible
+
+VERSION = 1
+NO_FORMER_HASH = "sha256:" + 64 * "0"
+"""`prev` of a record that follows none."""
+OWN_MEMBERS = frozenset(("v", "seq", "ts", "mono", "kind", "prev", "hash"))
+"""Members that every record has."""
+
+_TAIL = re.compile(rb',"hash":"(sha256:[0-9a-f]{64})"(?:,"mac":"([0-9a-f]{64})")?}\n?\Z')
+_TAIL_BYTES = 200
+"""More than the tail of any line has."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Line(NamedTuple):
+    """A line that has the form of a record; not whether it is a true one."""
+
+    record: dict[str, object]
+    body: bytes
+    """The record without `hash` and `mac`, as canonical JSON."""
+    hash: str
+    mac: str | None
+
+
+def body_of(record: dict[str, object]) -> bytes:
+    """A record as canonical JSON: without floats, and with names in ASCII, that is what a sorting encoder makes."""
+    try:
+        body = _encode(record)
+    except UnicodeEncodeError:  # a lone surrogate
+        body = b"\x7f"
+    # Escapes are no danger to a person who looks at the file; characters beyond ASCII may be.
+    return body if body.isascii() and b"\x7f" not in body else _encode(_presentable(record))
+
+
+def _presentable(value: object) -> object:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, Mapping):
+        return {ascii(str(name))[1:-1]: _presentable(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_presentable(item) for item in value]
+    return value
+
+
+def hash_of(prev: str, body: bytes) -> str:
+    """The `hash` of a record with this `prev`."""
+    return "sha256:" + hashlib.sha256(prev.encode() + body).hexdigest()
+
+
+def line_of(body: bytes, digest: str, mac: str | None) -> bytes:
+    """The line of a record."""
+    if mac is None:
+        return b'%b,"hash":"%b"}\n' % (body[:-1], digest.encode())
+    return b'%b,"hash":"%b","mac":"%b"}\n' % (body[:-1], digest.encode(), mac.encode())
+
+
+def parse(line: bytes) -> Line | None:
+    """The record of a line; None if the line has another form."""
+    tail = _TAIL.search(line, max(0, len(line) - _TAIL_BYTES))
+    if tail is None:
+        return None
+    try:
+        record = msgspec.json.decode(line, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not (record.keys() >= OWN_MEMBERS and isinstance(record["seq"], int)):
+        return None
+    mac = tail[2]
+    return Line(record, line[: tail.start()] + b"}", tail[1].decode(), None if mac is None else mac.decode())
+
+
+def files(folder: Path) -> list[Path]:
+    """The files of an audit, oldest first."""
+    return sorted(folder.glob("*.jsonl"))
+
+
+def first_and_last(path: Path) -> tuple[Line | None, Line | None]:
+    """The first and the last whole record of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    first = last = b""
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                first, last = first or line, line
+    return parse(first), parse(last)

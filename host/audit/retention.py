@@ -1,0 +1,110 @@
+"""Retention of the audit: files that are done with are deleted once they are too old, or all together too large.
+
+Before a file is deleted, the audit gets a record `deleted` with its name, its last record and its hash, so that
+verification still closes. A file that its process has open is never deleted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from host.audit.records import files, first_and_last
+from host.audit.seal import locked, read_state, with_index, write_state
+
+RETENTION_INTERVAL = 3600.0
+"""Seconds between two looks at the files."""
+
+
+class Retention(NamedTuple):
+    """What is kept: `keep` in seconds after the last record, `max` in bytes of all files together."""
+
+    keep: float
+    max: int
+
+
+class Expired(NamedTuple):
+    """A file that is to be deleted; `seq` and `hash` are of its last record, `place` is its index in the chain."""
+
+    path: Path
+    why: str
+    seq: int
+    hash: str
+    place: int | None
+    ranges: tuple[tuple[int, int], ...]
+    """Indexes of all files of the chain that are deleted then."""
+
+    def fields(self) -> dict[str, object]:
+        """Those of the record `deleted`."""
+        found: dict[str, object] = {"file": self.path.name, "why": self.why, "last": self.seq, "last_hash": self.hash}
+        if self.place is not None:
+            found |= {"index": self.place, "deleted": [list(each) for each in self.ranges]}
+        return found
+
+
+def find_expired(folder: Path, retention: Retention, now: float) -> list[Expired]:
+    """The files to delete, oldest first. For a worker thread.
+
+    Args:
+        now: Unix time.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    known = [(path, path.stat()) for path in files(folder)]
+    total = sum(status.st_size for _, status in known)
+    state = read_state(folder)
+    ranges = () if state is None else state.deleted
+    found: list[Expired] = []
+    for path, status in known:
+        why = "age" if now - status.st_mtime > retention.keep else "size" if total > retention.max else ""
+        if not why or _is_open(path):
+            continue
+        first, last = first_and_last(path)
+        index = None
+        if first is not None and state is not None and first.record.get("chain") == state.chain:
+            index = int(str(first.record["index"]))
+            ranges = with_index(ranges, index)
+        seq = 0 if last is None else last.record["seq"]
+        assert isinstance(seq, int)
+        found.append(Expired(path, why, seq, "" if last is None else last.hash, index, ranges))
+        total -= status.st_size
+    return found
+
+
+def remove(folder: Path, expired: Expired) -> None:
+    """Delete the file. For a worker thread.
+
+    Raises:
+        OSError: that is not possible.
+    """
+    if expired.place is not None:
+        with locked(folder):
+            state = read_state(folder)
+            if state is not None:
+                deleted = with_index(state.deleted, expired.place)
+                write_state(folder, msgspec.structs.replace(state, deleted=deleted))
+    with suppress(FileNotFoundError):
+        expired.path.unlink()
+    with suppress(FileNotFoundError):  # beside files of former versions
+        expired.path.with_name(expired.path.name + ".head").unlink()
+
+
+def _is_open(path: Path) -> bool:
+    """Whether its process still writes it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,309 @@
+"""Verification of the audit: whether each file is as it was written, and whether all files are there.
+
+Without the verification key, the chain of hashes shows a line that was edited, put in, taken out or moved by somebody
+who did not compute all hashes anew. With it, no record that was written before a break-in can be changed, and no file
+removed, without being found (seal.py). That the newest records of a file are missing shows only where its head was
+noted elsewhere: `Report.head` is to be kept for that, and compared by `verify_all` later.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from host.audit.records import NO_FORMER_HASH, Line, files, first_and_last, hash_of, parse
+from host.audit.seal import ChainKeys, FileSeal, read_state
+from host.sanitize import visible
+
+
+class Integrity(StrEnum):
+    """The state of a file of the audit."""
+
+    OK = "ok"
+    BROKEN = "broken"
+    INCOMPLETE = "incomplete"
+    """A file that it follows is missing."""
+    UNFINISHED = "unfinished"
+    """Its process ended without a last record; all lines are as they were written."""
+    OPEN = "open"
+    """Its process goes on writing it; so far, all is well."""
+
+    @property
+    def is_sound(self) -> bool:
+        return self not in (Integrity.BROKEN, Integrity.INCOMPLETE)
+
+
+class Head(NamedTuple):
+    """A record to be found again: its file, number and hash."""
+
+    file: str
+    seq: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.seq}:{self.hash}"
+
+
+def read_head(text: str) -> Head:
+    """The head that `colonnade audit verify` printed.
+
+    Raises:
+        ValueError: the text is none. That of the exception is a sentence.
+    """
+    file, _, rest = text.strip().partition(":")
+    seq, _, digest = rest.partition(":")
+    if not (seq.isdecimal() and digest.startswith("sha256:")):
+        raise ValueError("expected a head as `colonnade audit verify` prints it: FILE:NUMBER:sha256:...")
+    return Head(file, int(seq), digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """`seq` is the last record that is as it was written; if the file is broken, the first one that is not. `sealed`:
+    every record is sealed with the key that was given."""
+
+    path: Path
+    integrity: Integrity
+    records: int
+    seq: int
+    why: str
+    sealed: bool = False
+
+    def __str__(self) -> str:
+        count = f"{self.records} record{'' if self.records == 1 else 's'}{', sealed' if self.sealed else ''}"
+        return f"{self.path.name}: {self.integrity}, {count}{f': {self.why}' if self.why else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`deleted`: a line for each file that a record says retention deleted. `problems`: sentences about files that are
+    missing, or that the key does not fit. `head`: the newest record, None if there is none."""
+
+    verified: list[Verification]
+    deleted: list[str]
+    problems: list[str]
+    head: Head | None
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.problems and all(each.integrity.is_sound for each in self.verified)
+
+
+def verify(path: Path) -> Verification:
+    """Whether one file is as it was written, without a key.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return _finished(_read(path, None), {})
+
+
+def verify_all(folder: Path, key: bytes | None = None, head: Head | None = None) -> Report:
+    """Whether all files of an audit are as they were written.
+
+    Args:
+        key: the verification key, if the audit is sealed.
+        head: a record that must be there, as of a former report.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    keys = None if key is None else ChainKeys(key)
+    chains = [_read(path, keys, head) for path in files(folder)]
+    removed = {name: last for chain in chains for name, last in chain.removed.items()}
+    problems = [] if keys is None else _missing_of_chain(folder, keys, chains)
+    if head is not None:
+        problems += _missing_head(head, chains, removed)
+    newest = max((chain for chain in chains if chain.records), key=lambda chain: chain.last_ts, default=None)
+    return Report(
+        [_finished(chain, removed) for chain in chains],
+        [line for chain in chains for line in chain.deletions],
+        problems,
+        None if newest is None else Head(newest.path.name, newest.seq, newest.last),
+    )
+
+
+def _missing_of_chain(folder: Path, keys: ChainKeys, chains: list[_Chain]) -> list[str]:
+    """Sentences about what the chain shows to be missing or forged."""
+    sealed = [chain for chain in chains if chain.seal is not None and not chain.broken]
+    present = {chain.index for chain in sealed if chain.index is not None}
+    deleted = {index for chain in sealed for first, last in chain.ranges for index in range(first, last + 1)}
+    problems: list[str] = []
+    try:
+        state = read_state(folder)
+    except OSError as problem:
+        state = None
+        problems.append(str(problem.strerror))
+    if state is None or state.chain != keys.chain:
+        if not any(state is not None and state.chain in chain.next_chains for chain in sealed):
+            problems.append("the present chain has another key, and no record of this key's chain announces it")
+        count = max(present, default=-1) + 1
+    else:
+        count = state.index
+        if keys.file_key(count).hex() != state.key:
+            problems.append(f"the key of the next file ({count}) in the file `seal` is not the one of the chain")
+    missing = sorted(set(range(count)) - present - deleted)
+    problems += [f"file {index} of the chain is missing, and no record says that it was deleted" for index in missing]
+    for index in sorted(present):
+        several = [chain for chain in sealed if chain.index == index and chain.records > 1]
+        if len(several) > 1:  # a process that was killed while it took its key leaves one with its `start` alone
+            names = ", ".join(chain.path.name for chain in several)
+            problems.append(f"file {index} of the chain is there twice: {names}")
+    begun = min((chain.first_ts for chain in sealed), default=None)
+    for chain in chains:
+        if begun is not None and chain.records and not chain.is_sealed and chain.first_ts > begun:
+            problems.append(f"{chain.path.name} is not sealed, though the chain began before it")
+    return problems
+
+
+def _missing_head(head: Head, chains: list[_Chain], removed: dict[str, tuple[int, str]]) -> list[str]:
+    if head.file in removed:
+        return []
+    for chain in chains:
+        if chain.path.name == head.file:
+            if chain.head_hash == head.hash:
+                return []
+            return [f"record {head.seq} of {head.file} is not there, or another than it was"]
+    return [f"{visible(head.file)} is not there, and no record says that it was deleted"]
+
+
+def _read(path: Path, keys: ChainKeys | None, head: Head | None = None) -> _Chain:
+    with path.open("rb") as file:
+        chain = _Chain(path, _is_locked(file.fileno()), keys, head)
+        for line in file:
+            if why := chain.add(line):
+                chain.broken = why
+                break
+            if chain.partial:  # the end, even if more is written behind it by now
+                break
+    return chain
+
+
+def _finished(chain: _Chain, removed: dict[str, tuple[int, str]]) -> Verification:
+    def outcome(integrity: Integrity, why: str = "", seq: int | None = None) -> Verification:
+        at = chain.seq if seq is None else seq
+        return Verification(chain.path, integrity, chain.records, at, why, chain.seal is not None)
+
+    if chain.broken:
+        return outcome(Integrity.BROKEN, chain.broken, chain.seq + 1)
+    if chain.records and chain.start.get("file") != chain.path.name:
+        return outcome(Integrity.BROKEN, f"it was written as {visible(str(chain.start.get('file')))}", chain.first)
+    if "former" in chain.start:
+        former = chain.path.with_name(Path(str(chain.start["former"])).name)
+        last = _last_of(former) if former.is_file() else removed.get(former.name)
+        if last is None:
+            return outcome(Integrity.INCOMPLETE, f"{visible(former.name)}, which it follows, is not there")
+        if last != (chain.first - 1, chain.start["prev"]):
+            why = f"it follows record {chain.first - 1} of {visible(former.name)}, which ends with {last[0]}"
+            return outcome(Integrity.BROKEN, why, chain.first)
+    if chain.ended:
+        if chain.partial:
+            return outcome(Integrity.BROKEN, "it has a part of a line after its end")
+        return outcome(Integrity.OK)
+    if chain.is_open:
+        return outcome(Integrity.OPEN)
+    if chain.partial:
+        return outcome(Integrity.UNFINISHED, f"its process ended while it wrote record {chain.seq + 1}")
+    return outcome(Integrity.UNFINISHED, "its process ended without a last record")
+
+
+def _last_of(path: Path) -> tuple[int, str]:
+    """Number and hash of the last record of a file; (0, "") if it has none."""
+    _, last = first_and_last(path)
+    return (0, "") if last is None else (int(str(last.record["seq"])), last.hash)
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+@dataclass(eq=False)
+class _Chain:
+    """The records of one file, one after the other."""
+
+    path: Path
+    is_open: bool
+    keys: ChainKeys | None
+    head: Head | None
+    records: int = 0
+    first: int = 1
+    seq: int = 0
+    last: str = ""
+    start: dict[str, object] = field(default_factory=dict)
+    ended: bool = False
+    partial: bool = False
+    broken: str = ""
+    seal: FileSeal | None = None
+    index: int | None = None
+    is_sealed: bool = False
+    """Whether the file says that it is, with whatever key."""
+    first_ts: str = ""
+    last_ts: str = ""
+    head_hash: str | None = None
+    removed: dict[str, tuple[int, str]] = field(default_factory=dict)
+    deletions: list[str] = field(default_factory=list)
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    next_chains: set[object] = field(default_factory=set)
+
+    def add(self, line: bytes) -> str:
+        """Take the next line; a sentence for what is wrong with it, or an empty one."""
+        if not line.endswith(b"\n"):
+            self.partial = True
+            return ""
+        parsed = parse(line)
+        if parsed is None:
+            return "a line is no record"
+        if self.ended:
+            return "there is more after the last record"
+        record, seq, prev = parsed.record, int(str(parsed.record["seq"])), str(parsed.record["prev"])
+        if not self.records:
+            if record["kind"] != "start":
+                return "it does not begin with a start"
+            if "former" not in record and (seq, prev) != (1, NO_FORMER_HASH):
+                return "it does not say what it follows"
+            self._begin(record, seq, prev)
+        if seq != self.seq + 1:
+            return f"record {seq} follows record {self.seq}"
+        if prev != self.last:
+            return f"record {seq} does not follow the one before it"
+        if hash_of(prev, parsed.body) != parsed.hash:
+            return f"record {seq} was changed"
+        if self.seal is not None:
+            if parsed.mac is None or not hmac.compare_digest(parsed.mac, self.seal.mac(parsed.hash)):
+                return f"record {seq} is not sealed with its key"
+            self.seal.advance()
+        self._take(parsed, seq)
+        return ""
+
+    def _begin(self, record: dict[str, object], seq: int, prev: str) -> None:
+        self.start, self.first, self.seq, self.last = record, seq, seq - 1, prev
+        self.first_ts = str(record["ts"])
+        index, self.is_sealed = record.get("index"), "chain" in record
+        if self.keys is not None and record.get("chain") == self.keys.chain and isinstance(index, int) and index >= 0:
+            self.seal, self.index = self.keys.seal(index), index
+
+    def _take(self, parsed: Line, seq: int) -> None:
+        record = parsed.record
+        self.last, self.seq, self.last_ts = parsed.hash, seq, str(record["ts"])
+        self.records += 1
+        self.ended = record["kind"] == "stop"
+        if self.head is not None and (self.path.name, seq) == self.head[:2]:
+            self.head_hash = parsed.hash
+        if record["kind"] == "deleted":
+            name = visible(str(record.get("file")))
+            self.deletions.append(f"{name}: deleted at {record['ts']} ({visible(str(record.get('why')))})")
+            self.removed[str(record.get("file"))] = (int(str(record.get("last", 0))), str(record.get("last_hash", "")))
+            ranges = record.get("deleted")
+            if isinstance(ranges, list):
+                self.ranges += [(first, last) for first, last in ranges]
+        elif record["kind"] == "chain":
+            self.next_chains.add(record.get("next"))

@@ -1,0 +1,328 @@
+"""Writing the audit: every decision before it takes effect, and its outcome, one JSON line each (records.py).
+
+Each process has a file of its own, `<UTC time>-<pid>.jsonl`, locked as long as the process has it open. A file that
+reaches ROTATE_AT is followed by another one, whose `start` names it. Where `colonnade audit init` was run, each file
+takes a key from the chain, and its records are sealed with it (seal.py).
+
+`Audit.write` hands a line to the operating system and does not wait for the disk: a record outlives the process, and
+`keep_audit` has a worker thread put it on the disk within a second, so that a power cut takes about the last second.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+import trio
+
+from host.audit.records import NO_FORMER_HASH, OWN_MEMBERS, VERSION, body_of, hash_of, line_of
+from host.audit.retention import RETENTION_INTERVAL, Retention, find_expired, remove
+from host.audit.seal import FileSeal, locked, read_state, write_state
+from host.errors import AuditUnavailable
+
+ROTATE_AT = 64 * 1024 * 1024
+"""Bytes; a file that has become larger is followed by another one."""
+PRESENCE_INTERVAL = 60.0
+"""Seconds between two looks whether the file is still where it was made."""
+SYNC_INTERVAL = 1.0
+"""Seconds after which what was written is put on the disk."""
+
+_OWN_KINDS = frozenset(("start", "stop"))
+
+
+class Audit:
+    """The audit of this process. `write` takes as long as the system needs to copy a line.
+
+    Args:
+        folder: where the files are; it is made if it is not there.
+        full: whether records may hold arguments themselves.
+    """
+
+    def __init__(self, folder: Path, *, full: bool = False) -> None:
+        self.full_arguments = full
+        self.ok = True
+        """Whether the last record could be written."""
+        self.folder = folder
+        self._file: _File | None = None
+        self._seq = 0
+        self._last = NO_FORMER_HASH
+        self._closed = False
+        self._second = 0
+        self._second_text = ""
+        self._unsynced: list[int] = []
+        """Descriptors of files that are done with, and of which something is not on the disk."""
+        self._written = False
+        """Whether anything was written since the last `take_unsynced`."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file that is written to now."""
+        return self._file.path if self._file else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the present file should be followed by another one."""
+        return self._file is not None and self._file.size >= ROTATE_AT
+
+    def write(self, kind: str, **fields: object) -> int:
+        """Write one record, and return its number. There may be no floats in it, and no integers beyond 2**53.
+
+        Raises:
+            AuditUnavailable: it could not be written. The file then ends with the last whole record, and the next one
+                is tried as if nothing had been.
+            ValueError: the kind is `start` or `stop`, or a field has a name that every record has.
+        """
+        if kind in _OWN_KINDS or not OWN_MEMBERS.isdisjoint(fields):
+            raise ValueError(f"not for others to write: a record of kind {kind} with {', '.join(fields)}")
+        if self._closed:
+            raise AuditUnavailable("the audit is closed, so nothing is done any more")
+        try:
+            seq = self._append(self._writable_file(), kind, fields)
+        except OSError as problem:
+            self.ok = False
+            raise _unavailable(problem) from problem
+        self.ok = True
+        return seq
+
+    def rotate(self) -> None:
+        """Follow the present file by another one. What fails here is tried again; the present file goes on.
+
+        Raises:
+            OSError: there can be no other file now.
+        """
+        if self._file is not None and not self._closed:
+            self._start(self._follow(self._file))
+
+    def take_unsynced(self) -> list[int]:
+        """Descriptors of all that was written since this was last called; whoever calls syncs and closes them."""
+        found, self._unsynced = self._unsynced, []
+        if self._written and self._file is not None:
+            with suppress(OSError):  # no descriptor is free: the next call finds one
+                found.append(os.dup(self._file.descriptor))
+                self._written = False
+        return found
+
+    def close(self) -> None:
+        """Write the last record, and put all of it on the disk. Never raises: what is missing is found by `verify`."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._file is not None and not self._file.size:
+            self._file.discard()
+        elif self._file is not None:
+            with suppress(OSError):
+                self._append(self._file, "stop", {})
+            self._unsynced.append(self._file.descriptor)
+        sync(self._unsynced)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _writable_file(self) -> _File:
+        """The file to write to, which has its `start` and was there a minute ago."""
+        file = self._file
+        if file is None:
+            file = self._file = _File(self.folder)
+        elif file.was_removed():  # what follows must be found again
+            file = self._follow(file)
+        if not file.size:
+            self._start(file)
+        return file
+
+    def _follow(self, former: _File) -> _File:
+        fresh = _File(self.folder, former.path.name)
+        try:
+            self._append(former, "stop", {"next": fresh.path.name})
+        except OSError:
+            fresh.discard()
+            raise
+        self._file = fresh
+        self._unsynced.append(former.descriptor)
+        return fresh
+
+    def _start(self, file: _File) -> None:
+        """Write the first record of a file. Where there is a chain, the file takes its next key: first the record is
+        on the disk and then the key is gone, so that each index has a file, whatever crashes."""
+        fields: dict[str, object] = {"file": file.path.name, "pid": os.getpid()}
+        if file.former is not None:
+            fields["former"] = file.former
+        if read_state(self.folder) is None:
+            self._append(file, "start", fields)
+            return
+        # In the event loop nobody waits for another process: what asked for the file tries again.
+        with locked(self.folder, wait=file.former is None):
+            state = read_state(self.folder)
+            assert state is not None, "a chain never ends"
+            before = self._seq, self._last
+            file.seal = FileSeal(state.chain, state.index, bytes.fromhex(state.key))
+            try:
+                self._append(file, "start", {**fields, "chain": state.chain, "index": state.index})
+                os.fsync(file.descriptor)
+                write_state(self.folder, state.advanced())
+            except OSError:
+                self._seq, self._last = before
+                file.empty()
+                raise
+
+    def _append(self, file: _File, kind: str, fields: dict[str, object]) -> int:
+        now = time.time()
+        if int(now) != self._second:
+            self._second = int(now)
+            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self._second))
+        seq = self._seq + 1
+        own = {
+            "v": VERSION,
+            "seq": seq,
+            "ts": f"{self._second_text}.{int(now * 1000) % 1000:03d}Z",
+            "mono": time.monotonic_ns() // 1000,
+            "kind": kind,
+            "prev": self._last,
+        }
+        body = body_of({**fields, **own})
+        digest = hash_of(self._last, body)
+        file.append(line_of(body, digest, None if file.seal is None else file.seal.mac(digest)))
+        if file.seal is not None:
+            file.seal.advance()
+        self._seq, self._last, self._written = seq, digest, True
+        return seq
+
+
+def open_audit(folder: Path, *, full: bool) -> Audit:
+    """An audit that has its first record. For the arguments see `Audit`.
+
+    Raises:
+        AuditUnavailable: that could not be written.
+    """
+    audit = Audit(folder, full=full)
+    try:
+        audit._writable_file()
+    except OSError as problem:
+        raise _unavailable(problem) from problem
+    return audit
+
+
+async def keep_audit(audit: Audit, retention: Callable[[], Retention], on_problem: Callable[[Exception], None]) -> None:
+    """Until cancelled, put on the disk what was written, follow full files by others, and delete those that are older
+    or larger than may be kept: at once, with each new file, and every RETENTION_INTERVAL."""
+    next_look, folder = 0.0, audit.folder
+    while True:
+        try:
+            if audit.is_full:
+                audit.rotate()
+                next_look = 0.0
+            if trio.current_time() >= next_look:
+                next_look = trio.current_time() + RETENTION_INTERVAL
+                for each in await trio.to_thread.run_sync(find_expired, folder, retention(), time.time()):
+                    audit.write("deleted", **each.fields())
+                    await trio.to_thread.run_sync(remove, folder, each)
+            unsynced = audit.take_unsynced()
+            if unsynced:
+                await trio.to_thread.run_sync(sync, unsynced)
+        except (OSError, AuditUnavailable) as problem:
+            on_problem(problem)
+        await trio.sleep(SYNC_INTERVAL)
+
+
+def sync(descriptors: list[int]) -> None:
+    """Put on the disk what was written to these, and close them. What cannot be is found by `verify`."""
+    while descriptors:
+        descriptor = descriptors.pop()
+        with suppress(OSError):
+            os.fsync(descriptor)
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+def _unavailable(problem: OSError) -> AuditUnavailable:
+    why = problem.strerror or "no reason was given"
+    return AuditUnavailable(f"the audit cannot be written ({why}), so nothing is done until it can")
+
+
+class _File:
+    """A file that is appended to, locked for as long as its process has it open.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+
+    def __init__(self, folder: Path, former: str | None = None) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        while True:
+            stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+            self.path = folder / f"{stamp}-{os.getpid()}.jsonl"
+            try:
+                self.descriptor = os.open(self.path, flags, 0o600)
+            except FileExistsError:
+                continue
+            break
+        self.former = former
+        self.seal: FileSeal | None = None
+        self.size = 0
+        self._torn = False
+        self._seen_at = time.monotonic()
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.discard()
+            raise
+
+    def append(self, line: bytes) -> None:
+        """All of the line, or nothing of it.
+
+        Raises:
+            OSError: nothing of it.
+        """
+        if self._torn:
+            self._truncate_torn()
+        try:
+            written = os.write(self.descriptor, line)
+            if written != len(line):  # the disk was full in the middle: the next attempt says so
+                written += os.write(self.descriptor, line[written:])
+            if written != len(line):
+                raise OSError(None, "only a part of it could be written")
+        except OSError:
+            self._torn = True
+            with suppress(OSError):
+                self._truncate_torn()
+            raise
+        self.size += len(line)
+
+    def empty(self) -> None:
+        """Take back all that is in it."""
+        self.size, self.seal, self._torn = 0, None, True
+        with suppress(OSError):
+            self._truncate_torn()
+
+    def _truncate_torn(self) -> None:
+        os.ftruncate(self.descriptor, self.size)
+        self._torn = False
+
+    def was_removed(self) -> bool:
+        """Whether the file is not where it was made; looked at closely every PRESENCE_INTERVAL only."""
+        if os.fstat(self.descriptor).st_nlink == 0:
+            return True
+        now = time.monotonic()
+        if now - self._seen_at < PRESENCE_INTERVAL:
+            return False
+        self._seen_at = now
+        try:
+            return not os.path.samestat(self.path.lstat(), os.fstat(self.descriptor))
+        except FileNotFoundError:
+            return True
+
+    def discard(self) -> None:
+        """Take back a file that has nothing in it."""
+        with suppress(OSError):
+            os.close(self.descriptor)
+        with suppress(OSError):
+            self.path.unlink()

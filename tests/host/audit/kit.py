@@ -1,0 +1,60 @@
+"""Files of an audit for its tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from host.audit.verify import Integrity, verify
+from host.audit.writer import open_audit
+
+FIELDS: dict[str, object] = {
+    "server": "github",
+    "prim": "tool",
+    "item": "create_issue",
+    "item_fp": "sha256:" + 64 * "a",
+    "principal": "alice",
+    "client": "a client",
+    "args": {"digest": "sha256:" + 64 * "b", "shape": {"title": "str[42]", "labels": "arr[2]"}},
+    "verdict": "ask",
+    "rule": "tools.ask: create_*",
+}
+
+
+def written(folder: Path, count: int = 5) -> Path:
+    """A file with `count` decisions in it, and its start and stop."""
+    with open_audit(folder, full=False) as audit:
+        for number in range(count):
+            audit.write("decision", number=number, **FIELDS)
+            if audit.is_full:
+                audit.rotate()
+        path = audit.path
+    assert path is not None
+    return path
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def decoded(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in lines_of(path)]
+
+
+def is_broken(path: Path, seq: int, why: str) -> None:
+    found = verify(path)
+    assert (found.integrity, found.seq) == (Integrity.BROKEN, seq)
+    assert why in found.why
+
+
+def is_incomplete(path: Path, seq: int, why: str) -> None:
+    found = verify(path)
+    assert (found.integrity, found.seq) == (Integrity.INCOMPLETE, seq)
+    assert why in found.why
+
+
+def is_unfinished(path: Path, seq: int, why: str) -> None:
+    found = verify(path)
+    assert (found.integrity, found.seq) == (Integrity.UNFINISHED, seq)
+    assert found.integrity.is_sound
+    assert why in found.why
