@@ -31,7 +31,7 @@ matrix: $(INSTALLED_DEV)  ## every revision and transport against every other, t
 left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process may stay
 	$(BIN)/python tests/real/left_behind.py
 
-soak: $(INSTALLED_DEV)  ## 12000 calls whose servers ask back: every question must find its one client
+soak: $(INSTALLED_DEV)  ## 12000 calls whose servers send requests to clients: each must reach its one client
 	$(BIN)/python -m tests.real.soak
 
 attack: $(INSTALLED_DEV)  ## hostile servers and clients beside a good one; ATTACK="--scale 0.1" for three minutes of it
@@ -40,7 +40,7 @@ attack: $(INSTALLED_DEV)  ## hostile servers and clients beside a good one; ATTA
 browser: $(INSTALLED_DEV)  ## the web console in a real browser; needs chromium
 	$(BIN)/python -m pytest -n 2 -m browser tests/real
 
-consent: $(INSTALLED_DEV)  ## 10000 random scripts, 100000 random rules and as many spellings of URIs: nothing goes without consent
+consent: $(INSTALLED_DEV)  ## 10000 random scripts, 100000 random rules and as many spellings of URIs: nothing is sent without consent
 	COLONNADE_POLICY_PARTS=10 $(BIN)/python -m pytest -n 2 -q tests/host/policy/test_rules.py tests/host/policy/test_uris.py
 	COLONNADE_CONSENT_SCRIPTS=5000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py
 	$(BIN)/python -m tests.orders.recorded

@@ -56,80 +56,82 @@ class Note(Enum):
     )
     LINKS = (
         "blocks of type resource_link and structuredContent exist since 2025-06-18 (Changelog): the link becomes "
-        "text; structured content and the outputSchema that announces it are left out, their text stays"
+        "text; structured content and its outputSchema are left out, and the text of the result stays"
     )
     CHOICES = (
-        "titled choices, multiple choice and defaults of text, numbers and choices exist since 2025-11-25 "
-        "(Elicitation / Requested Schema): titles become enumNames, defaults are left out, a multiple choice is "
-        "refused to the server with -32602"
+        "titled choices, multiple choice, and defaults of text, numbers and choices exist since 2025-11-25 "
+        "(Elicitation / Requested Schema): titles become enumNames, defaults are left out, and a multiple choice "
+        "is refused to the server with -32602"
     )
     SAMPLING_AUDIO = (
-        "a message of audio is refused to the server with -32602, since 2024-11-05 has no audio (2025-03-26, Changelog)"
+        "a message with audio is refused to the server with -32602, because 2024-11-05 has no audio (2025-03-26, "
+        "Changelog)"
     )
     SAMPLING_TOOLS = (
-        "a request with tools is refused to the server with -32602: sampling.tools exists since 2025-11-25 "
-        "(Sampling / Capabilities)"
+        "a sampling request with tools is refused to the server with -32602: sampling.tools exists since "
+        "2025-11-25 (Sampling / Capabilities)"
     )
     CLIENT_FORM = (
-        "the client's revision has no elicitation, which exists since 2025-06-18 (Changelog): refused to the server "
-        "with -32601"
+        "the client's revision has no elicitation, which exists since 2025-06-18 (Changelog): the request is "
+        "refused to the server with -32601"
     )
     CLIENT_URL = (
-        "the client's revision has no URL mode, which exists since 2025-11-25 (Elicitation / Capabilities): refused "
-        "to the server, with -32602 where the client has elicitation at all, else -32601; an error -32042 "
-        "becomes the text of a failed call, with the address in it"
+        "the client's revision has no URL mode, which exists since 2025-11-25 (Elicitation / Capabilities): the "
+        "request is refused to the server, with -32602 if the client has elicitation at all, else -32601; an "
+        "error -32042 becomes the text of a failed call, with the address in it"
     )
     SERVER_FORM = (
-        "the server's revision has no elicitation, which exists since 2025-06-18 (Changelog): if it asks all the "
-        "same, it is refused with -32601"
+        "the server's revision has no elicitation, which exists since 2025-06-18 (Changelog): if it asks "
+        "nevertheless, it is refused with -32601"
     )
     SERVER_URL = (
         "the server's revision has no URL mode, which exists since 2025-11-25 (Elicitation / Capabilities): if it "
-        "asks all the same, it is refused, with -32602 where it has elicitation at all, else -32601"
+        "asks nevertheless, it is refused, with -32602 if it has elicitation at all, else -32601"
     )
     FREE_STRUCTURE = (
-        "structured content that is no object, and an outputSchema of such, exist since 2026-07-28 (Changelog): both "
-        "are left out, their text stays"
+        "structured content that is not an object, and an outputSchema of such, exist since 2026-07-28 "
+        "(Changelog): both are left out, and the text of the result stays"
     )
     LISTENING_CLIENT = (
-        "the client asks for notices by subscriptions/listen, which exists since 2026-07-28 (Changelog); the server "
-        "has resources/subscribe, and tells of changes unasked"
+        "the client requests notifications with subscriptions/listen, which exists since 2026-07-28 (Changelog); "
+        "the server has resources/subscribe, and sends change notifications unasked"
     )
     LISTENED_SERVER = (
-        "the server tells of changes only where subscriptions/listen asks for them, which exists since 2026-07-28 "
-        "(Changelog); the client has resources/subscribe, and is told unasked"
+        "the server sends change notifications only on request by subscriptions/listen, which exists since "
+        "2026-07-28 (Changelog); the client has resources/subscribe, and gets change notifications unasked"
     )
     LEVEL_OF_REQUEST = (
-        "the client states the level of log messages in each request, since 2026-07-28 (Changelog); the server has "
+        "the client sets the level of log messages in each request, since 2026-07-28 (Changelog); the server has "
         "logging/setLevel"
     )
     LEVEL_OF_SESSION = (
-        "the server sends log messages only to requests that state a level, since 2026-07-28 (Changelog); the client "
-        "has logging/setLevel"
+        "the server sends log messages only for requests that set a level, since 2026-07-28 (Changelog); the "
+        "client has logging/setLevel"
     )
     ASKED_IN_ROUNDS = (
-        "the server asks in the middle of a request; since 2026-07-28 (Multi Round-Trip Requests) the client is asked "
-        "by a result of type input_required, and answers by repeating the request"
+        "the server sends its request in the middle of a call; since 2026-07-28 (Multi Round-Trip Requests) the "
+        "client gets it in a result of type input_required, and answers by repeating its call"
     )
     ASKS_IN_ROUNDS = (
-        "the server asks by results of type input_required, since 2026-07-28 (Multi Round-Trip Requests); the client "
-        "is asked in the middle of its request, which is repeated on its behalf"
+        "the server sends its requests in results of type input_required, since 2026-07-28 (Multi Round-Trip "
+        "Requests); the client gets them in the middle of its call, which is repeated on its behalf"
     )
     LACKS_ABILITY = (
-        "what the client's revision does not have is not declared to a server of 2026-07-28, which answers -32021 to "
-        "a call that needs it (Error Codes): the client gets -32603 with data.requiredCapabilities"
+        "a capability that the client's revision does not have is not declared to a server of 2026-07-28, which "
+        "responds with -32021 to a call that needs it (Error Codes): the client gets -32603 with "
+        "data.requiredCapabilities"
     )
     UNFIT = (
-        "a server of 2026-07-28 cannot be told that its question is refused: where the client's revision has no form "
-        "for a question, the call fails"
+        "a server of 2026-07-28 cannot be told that its request is refused: if the client's revision cannot "
+        "express the request, the call fails"
     )
     URL_ID = (
-        "since 2026-07-28 (Changelog) a URL has no elicitationId, no notification that it is complete, and no error "
-        "-32042: the id is left out or made up, and that error becomes a question"
+        "since 2026-07-28 (Changelog) a URL has no elicitationId, no notification of its completion, and no error "
+        "-32042: the id is left out or created, and the error becomes a server request"
     )
     TASK_DIALECTS = (
-        "tasks of 2025-11-25 are asked for by the client (Tasks); those of 2026-07-28 are an extension "
-        "(io.modelcontextprotocol/tasks) in which the server decides: each side has its own"
+        "tasks of 2025-11-25 are requested by the client (Tasks); those of 2026-07-28 are an extension "
+        "(io.modelcontextprotocol/tasks) in which the server decides: each side uses its own"
     )
     CLIENT_TASKS = (
         "the client's revision has no tasks, which exist since 2025-11-25 (Changelog): it gets the plain result"
@@ -138,7 +140,10 @@ class Note(Enum):
         "the server's revision has no tasks, which exist since 2025-11-25 (Changelog): the client gets the plain "
         "result, and no tool requires a task"
     )
-    DRIVEN = "the client calls without a task what requires one: the task is run on its behalf, and it gets the result"
+    DRIVEN = (
+        "the client calls a tool that requires a task, but without a task: Colonnade runs the task and returns its "
+        "result"
+    )
 
     @property
     def number(self) -> int:

@@ -65,19 +65,19 @@ SETTLED = 0.05
 INTRODUCTION = """\
 # Revisions and transports
 
-What a client of one revision of the protocol can do with a server of another, over each transport on either side.
-`make matrix` runs every cell with a real host, servers that speak exactly one revision and clients written by hand that
-do the same, and writes this page. Servers are configured with `trust: trusted`, clients declare everything that their
-revision has.
+This page shows whether a client of one revision of the protocol can use a server of another, over each transport on
+either side. `make matrix` runs every cell and writes this page. It uses a real host, servers that speak exactly one
+revision, and hand-written clients that do the same. Servers are configured with `trust: trusted`. Clients declare
+every capability of their revision.
 
-2026-07-28 is stateless: each request says who asks, and there is no HTTP+SSE. The others begin with a handshake.
+2026-07-28 is stateless and has no HTTP+SSE. The other revisions begin with a handshake.
 
-**W** works. **T** works, translated between the revisions. **I** is impossible by the revisions themselves: whoever
-could not take it gets a clean error or is not bothered, and the call ends as usual. Numbers are explained below; with
-**W** they are what is refused within a feature that works.
+**W**: works. **T**: works, translated between the revisions. **I**: impossible, because the revisions do not allow
+it. The side that does not support the feature then gets a proper error, or nothing is sent to it, and the call ends
+as usual. The numbers are explained below. With **W**, they name what is refused within a feature that works.
 
-Everywhere: names of tools and prompts and URIs of resources are those of the host, not the server's; the message of an
-elicitation begins with the name of the server that asks; and a request for sampling includes the context of no server.
+In all cells, clients see the exposed names of tools and prompts and the exposed URIs of resources. The message of an
+elicitation begins with the name of the server that asks. A sampling request includes the context of no server.
 """
 
 

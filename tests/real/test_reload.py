@@ -50,7 +50,7 @@ async def eventually_ready(host: Running, *servers: str) -> None:
 
 
 async def test_only_what_is_configured_otherwise_begins_anew(tmp_path: Path) -> None:
-    """What is not goes on in the same process, and what is in flight there is answered (row K10)."""
+    """What is not goes on in the same process, and what is in flight there is answered (rule 113, row K10)."""
     logs = {id: tmp_path / f"{id}.log" for id in ("same", "other", "gone", "new")}
     servers = {id: recorder(log) for id, log in logs.items()}
     first = {id: servers[id] for id in ("same", "other", "gone")}

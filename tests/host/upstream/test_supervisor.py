@@ -413,7 +413,7 @@ async def _ok(params: dict[str, Any]) -> object:
 async def test_a_server_whose_command_is_another_program_now_is_not_started_before_a_person_approves(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """It is not listed meanwhile, and whoever calls it is told why."""
+    """It is not listed meanwhile, and a caller is told why (rule 102)."""
     programs = Programs(tmp_path)
     server = programs.server()
     async with open_world(server) as world:

@@ -238,6 +238,7 @@ async def test_what_is_only_judged_otherwise_is_used_as_it_is(autojump_clock: Mo
 async def test_instances_of_clients_end_with_what_they_are_instances_of(
     drains: bool, autojump_clock: MockClock
 ) -> None:
+    """(rule 113)"""
     old, new = holding("a", isolation=Isolation.PER_CLIENT), server("a", isolation=Isolation.PER_CLIENT)
     async with open_world(old) as world, trio.open_nursery() as nursery:
         client = await world.client()

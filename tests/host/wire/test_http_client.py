@@ -271,6 +271,8 @@ async def test_a_404_with_a_session_ends_the_link_and_every_exchange_on_it() -> 
 async def test_a_status_becomes_a_fixed_sentence_and_leaves_the_link_usable(
     status: int, kind: type[HttpRefused], text: str
 ) -> None:
+    """(rule 99)"""
+
     async def post(heard: Heard, wire: Wire) -> None:
         if len(server.heard) == 1:
             await wire.say(status, b"<h1>secret</h1>", "text/html", location="http://127.0.0.1:1/")

@@ -145,7 +145,7 @@ def bearing(token: str) -> dict[str, str | None]:
 
 @pytest.mark.parametrize(("method", "path"), EVERYWHERE)
 async def test_every_request_of_every_kind_needs_a_token(method: str, path: str) -> None:
-    """Before it is looked up whether there is anything (rule 30)."""
+    """Before it is looked up whether there is anything; the challenge is our own (rules 30, 99)."""
     server = ScriptedServer("a", tools=["x"])
     async with open_http_app(server, listen=GUARDED) as (_, connection):
         joint = "&" if "?" in path else "?"
