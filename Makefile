@@ -40,10 +40,11 @@ attack: $(INSTALLED_DEV)  ## hostile servers and clients beside a good one; ATTA
 browser: $(INSTALLED_DEV)  ## the web console in a real browser; needs chromium
 	$(BIN)/python -m pytest -n 2 -m browser tests/real
 
-consent: $(INSTALLED_DEV)  ## 10000 random scripts, 100000 random rules and as many spellings of URIs: nothing is sent without consent
+consent: $(INSTALLED_DEV)  ## 10000 random scripts, 100000 random rules and as many spellings of URIs, 200 kills: nothing is sent without consent
 	COLONNADE_POLICY_PARTS=10 $(BIN)/python -m pytest -n 2 -q tests/host/policy/test_rules.py tests/host/policy/test_uris.py
 	COLONNADE_CONSENT_SCRIPTS=5000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py
 	$(BIN)/python -m tests.orders.recorded
+	COLONNADE_KILLS=200 $(BIN)/python -m pytest -n 2 -o timeout=1500 -rP -q tests/real/test_kills.py
 
 eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK's client and the Inspector; needs Node with npm
 	$(BIN)/python -m pytest tests/real/eras.py

@@ -1,49 +1,40 @@
-"""The state of real hosts and commands under what happens to it: kills at random moments, the locks of other processes,
-and a database that is taken away."""
+"""The state of real hosts and commands under what happens to it: the locks of other processes, and a database that is
+taken away."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-import os
-import random
 import signal
 import sqlite3
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from host.admin_client import AdminClientError, find_hosts
+from host.admin_client import AdminClientError, RunningHost, find_hosts
 from tests.kit.servers.offering import offer
 from tests.real.clients import by_hand
 from tests.real.running import (
     BARE_PYTHON,
-    COLONNADE,
-    ROOT,
     SERVERS,
     Running,
-    beside,
     colonnade,
     serving,
     until,
     write_config,
 )
 
-KILLS = int(os.environ.get("COLONNADE_KILLS", "40"))
-"""Processes that are killed: most of them while they work on the database alone, one in ten as whole programs."""
 TOOLS = 12
 
 
-def tools(count: int, version: int = 0) -> list[dict[str, Any]]:
-    return [{"name": f"t{n}", "description": f"version {version}", "inputSchema": {}} for n in range(count)]
+def tools(count: int) -> list[dict[str, Any]]:
+    return [{"name": f"t{n}", "inputSchema": {}} for n in range(count)]
 
 
 @pytest.fixture
@@ -71,69 +62,6 @@ def shown(file: Path) -> list[set[str]]:
 def held(file: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = until(lambda: find_hosts(state_of(file)), "a host runs")[0].request("state")["held"]
     return found
-
-
-# Kills
-
-
-def test_processes_that_are_killed_lose_no_confirmed_decision_and_make_none_up(tmp_path: Path) -> None:
-    """Two at a time work on one database, and are killed at random moments."""
-    command = [sys.executable, "-m", "tests.real.killed", str(tmp_path / "state"), str(KILLS), "1"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-
-
-@pytest.mark.parametrize("victim", ["command", "host", "hosts"])
-def test_what_a_command_confirmed_survives_any_kill(victim: str, file: Path) -> None:
-    """The command approves one tool after the other, while it, its host or both hosts are killed."""
-    chance = random.Random(victim)
-    approved: set[str] = set()
-    begun: set[str] = set()
-    for _ in range(max(1, KILLS // 30)):
-        with ExitStack() as stack:
-            hosts = [stack.enter_context(serving(file, "s", stop=False)) for _ in range(2 if victim == "hosts" else 1)]
-            until(lambda: held(file) or shown(file)[0] == {f"t{n}" for n in range(TOOLS)}, "its tools are known")
-            left = [each["name"] for each in held(file)]
-            if not left:
-                break
-            moment = threading.Timer(0.2 + chance.random() * 1.5, kill, [hosts])
-            if victim != "command":
-                moment.start()
-            for name in left[:4]:
-                begun.add(name)
-                if approves(file, name, chance.random() * 0.8 if victim == "command" else None):
-                    approved.add(name)
-            if victim != "command":
-                moment.join()
-            kill(hosts)
-    with serving(file, "s"):
-        until(lambda: shown(file)[0] >= approved, f"all that was confirmed is shown: {approved}")
-        assert shown(file)[0] <= begun
-
-
-def kill(hosts: Sequence[Running]) -> None:
-    for each in hosts:
-        each.process.kill()
-        each.process.wait()
-
-
-def approves(file: Path, name: str, kill_after: float | None) -> bool:
-    """Approve one tool; whether that was confirmed. The command finds the host, or works on the database itself."""
-    known = deciding(file, "definitions")
-    ids = [line.split()[0] for line in known.stdout.splitlines() if line.endswith(f"tool {name}  (new)")]
-    if not ids:
-        return False
-    process = in_background(file, "definitions", "approve", ids[0])
-    if kill_after is not None:
-        threading.Event().wait(kill_after)
-        process.kill()
-    return process.wait(30) == 0
-
-
-def in_background(file: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [COLONNADE, *arguments, "--config", str(file)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=beside(file), cwd=ROOT)
 
 
 # The locks of others
@@ -185,29 +113,50 @@ def setting_aside(state: Path) -> Iterator[None]:
 def test_no_lock_of_another_process_holds_up_an_unrelated_session(
     lock: Callable[[Path], Any], file: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Pings are answered before that process lets go, while a list changes and a person approves."""
-    longest: list[float] = []
+    """While a list changes and a person approves something, which waits for the lock, pings are answered: many before
+    that is refused, and all before that process lets go."""
+    answered: list[float] = []
+    """Seconds that each ping took."""
+
+    def approve(host: RunningHost, shown: dict[str, Any]) -> str:
+        try:
+            done: str = host.request("decide", **shown, decision="approve")["done"]
+        except AdminClientError as problem:
+            return str(problem)
+        return done
 
     async def ping(running: Running) -> None:
+        (host,) = find_hosts(state_of(file))
+        waiting = {key: held(file)[0][key] for key in ("server", "kind", "name", "fingerprint")}
         async with by_hand(running.url) as client:
             with lock(state_of(file)):
-                offer(file.parent / "offered.json", tools=tools(TOOLS + 1, version=1))
-                command = in_background(file, "definitions", "approve", "--server", "s", "--yes")
-                for _ in range(150):
-                    began = time.perf_counter()
-                    assert (await client.ask("ping"))["result"] == {}
-                    longest.append(time.perf_counter() - began)
-                    await trio.sleep(0.01)
-            assert await trio.to_thread.run_sync(command.wait) in (0, 1)
+                offer(file.parent / "offered.json", tools=tools(TOOLS + 1))
+                decided = trio.Event()
+                async with trio.open_nursery() as nursery:
+
+                    async def decide() -> None:
+                        told = await trio.to_thread.run_sync(approve, host, waiting)
+                        if lock is setting_aside:
+                            assert "approved" in told
+                        else:
+                            assert "another process has held" in told
+                            assert len(answered) >= 10
+                        decided.set()
+
+                    nursery.start_soon(decide)
+                    while not decided.is_set():
+                        began = time.perf_counter()
+                        assert (await client.ask("ping"))["result"] == {}
+                        answered.append(time.perf_counter() - began)
+                        await trio.sleep(0.005)
 
     with serving(file, "s") as running:
+        until(lambda: len(held(file)) == TOOLS, "all is known")
         trio.run(ping, running)
-        # The command may have been refused, or have come before the list or after the lock.
         until(lambda: len(held(file)) + len(shown(file)[0]) == TOOLS + 1, "what came meanwhile is known")
-        if held(file):
-            assert deciding(file, "definitions", "approve", "--server", "s", "--yes").returncode == 0
+        assert deciding(file, "definitions", "approve", "--server", "s", "--yes").returncode == 0
         assert len(shown(file)[0]) == TOOLS + 1
-    figure = f"{lock.__name__}: {len(longest)} pings, the longest {max(longest) * 1000:.1f} ms"
+    figure = f"{lock.__name__}: {len(answered)} pings, the longest {max(answered, default=0.0) * 1000:.1f} ms"
     record_property("stall", figure)
     print(figure)
 

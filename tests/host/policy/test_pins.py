@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -844,6 +845,31 @@ def test_what_is_stored_right_after_another_process_stored_is_known_at_once(open
     run_inline(pins.reread())
     assert {each.name for each in pins.held()} == {"x", "y", "p"}
     run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
+
+
+def test_what_was_stored_is_known_at_once_while_another_process_writes(state: Path, open_pins: Opener) -> None:
+    """What it wrote just before is not read yet, and what it writes now keeps everybody from reading."""
+    one, two = open_pins(), open_pins(b=UNTRUSTED)
+
+    def store(steps: Steps[Any]) -> Steps[Any]:
+        while (storing := next(steps)) is None:
+            pass
+        run_inline(two.observe("b", "tool", tools(y=len(two.held()))))
+        storing.block()
+        return steps
+
+    steps = store(one.prepare("a", "tool", tools(x=1)))
+    with locked(state):
+        prepared = run_inline(steps)
+        assert prepared.status("x") is APPROVED
+        assert [each.status for each in prepared.changes] == [APPROVED]
+    assert one.commit(prepared) is not None
+    run_inline(one.observe("a", "tool", tools(x=2)))
+    deciding = store(one.approve("a", "tool", "x", one.fingerprint("a", "tool", "x") or "", "console"))
+    with locked(state):
+        run_inline(deciding)
+        assert stood(one, "x") == [APPROVED]
+    assert run_inline(one.reread()) == {"b"}, "the other process changed nothing else"
 
 
 @pytest.mark.parametrize("decision", ["reject", "revoke"])
