@@ -43,11 +43,29 @@ from host.console.api import (
     encode,
 )
 from host.console.login import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSession, ConsoleSessions, TooManyTries
-from host.downstream.http.replies import HEARTBEAT_INTERVAL, respond, send_body, start_response
-from host.downstream.http.request import BODY_TIMEOUT, NO_HEADERS, ClientGone, cancel_when, until_disconnect
-from host.downstream.http.security import NO_CONNECTION_MESSAGE, RETRY_AFTER, Headers
 from host.jsonrpc.raw import DECODE_ERRORS
-from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
+from host.wire.asgi import (
+    BODY_TIMEOUT,
+    HEARTBEAT_INTERVAL,
+    NO_CONNECTION_MESSAGE,
+    NO_HEADERS,
+    RETRY_AFTER,
+    ASGIApp,
+    BodyTooLarge,
+    BodyTooSlow,
+    ClientGone,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    cancel_when,
+    claim,
+    read_body,
+    respond,
+    send_body,
+    start_response,
+    until_disconnect,
+)
 
 CONSOLE_PATH = "/console"
 MAX_STREAMS = 8
@@ -285,18 +303,12 @@ async def _read_body(receive: Receive) -> bytes:
         _Refused: it is too long, or too slow.
         ClientGone: it will not come.
     """
-    data = b""
-    with trio.move_on_after(BODY_TIMEOUT):
-        while True:
-            event = await receive()
-            if event["type"] == "http.disconnect":
-                raise ClientGone
-            data += bytes(event.get("body", b""))
-            if len(data) > MAX_REQUEST:
-                raise _Refused(413, f"a request has at most {MAX_REQUEST} bytes")
-            if not event.get("more_body", False):
-                return data
-    raise _Refused(408, f"the body did not come within {BODY_TIMEOUT:.0f} s")
+    try:
+        return await read_body(receive, MAX_REQUEST)
+    except BodyTooLarge:
+        raise _Refused(413, f"a request has at most {MAX_REQUEST} bytes") from None
+    except BodyTooSlow:
+        raise _Refused(408, f"the body did not come within {BODY_TIMEOUT:.0f} s") from None
 
 
 def _cookies(headers: Headers) -> Mapping[str, str]:

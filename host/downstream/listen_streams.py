@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 import trio
 from msgspec import Raw
 
-from host.downstream.http.request import cancel_when
 from host.downstream.list_changes import track_changes
 from host.downstream.stateless import StatelessClient
 from host.downstream.tasks import Tasks, check_declared
@@ -21,6 +20,7 @@ from host.protocol.abilities import Abilities
 from host.protocol.methods import RESOURCE_UPDATED, SUBSCRIBE
 from host.protocol.subscriptions import Filter, acknowledgement, filter_of, with_subscription_id
 from host.router import Router
+from host.wire.asgi import cancel_when
 from host.wire.link import LinkLost
 
 AGREEMENT_TIMEOUT = 0.5

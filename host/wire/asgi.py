@@ -1,13 +1,20 @@
-"""The seam to HTTP: the types of ASGI 3.0 that Colonnade's apps and listeners agree on, and one extension of it.
+"""The seam to HTTP: the types of ASGI 3.0 that Colonnade's apps and listeners agree on, two extensions of it, and what
+every app does with them: read headers and a body, answer, and notice that the client has left.
 
-The extension tells a listener whose request it handed over, which only the app can know. A listener without it serves
-everything.
+By one extension an app tells the listener whose request it handed over, which only the app can know; a listener without
+it serves everything. By the other, the listener of a Unix socket tells the app which process sent the request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
+
+import trio
+
+from .descent import PeerProcess
 
 # ASGI messages are open dictionaries by specification; this is the one place that says so.
 Scope: TypeAlias = dict[str, Any]
@@ -17,6 +24,21 @@ Send: TypeAlias = Callable[[Event], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CLAIM = "colonnade.claim"
+PEER = "colonnade.peer"
+
+BODY_TIMEOUT = 10.0
+"""Seconds in which the body of a request must have come."""
+HEARTBEAT_INTERVAL = 15.0
+"""Seconds of silence after which a stream gives a sign of life."""
+CHUNK = 64 * 1024
+"""Bytes of an answer that are handed to the listener at once."""
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+NO_CONNECTION_MESSAGE = "all connections of this server are in use; try again in a moment"
+RETRY_AFTER = "1"
+"""Seconds after which a client that found no free connection may try again."""
+
+
+# Extensions
 
 
 class Claim(Protocol):
@@ -40,3 +62,123 @@ def claim(scope: Scope, owner: Hashable, *, reserved: bool = False) -> bool:
     """
     ask: Claim | None = scope.get("extensions", {}).get(CLAIM)
     return ask is None or ask(owner, reserved=reserved)
+
+
+def examine_sender(scope: Scope) -> PeerProcess:
+    """The process that opened the connection of this request, as it is now; see `descent.examine_peer`.
+
+    Raises:
+        OSError: the system does not tell.
+        LookupError: the request came over another kind of socket.
+    """
+    examine: Callable[[], PeerProcess] = scope["extensions"][PEER]
+    return examine()
+
+
+# Requests
+
+
+class Headers:
+    """The headers of a request, by lower-case name."""
+
+    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
+        self._values: dict[str, list[str]] = {}
+        for name, value in raw:
+            self._values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip(" \t"))
+
+    def all(self, name: str) -> list[str]:
+        return self._values.get(name, [])
+
+    def one(self, name: str) -> str | None:
+        """The value, or None if the header is missing or stands there more than once."""
+        values = self.all(name)
+        return values[0] if len(values) == 1 else None
+
+
+class ClientGone(Exception):
+    """The client left while it was sending its request."""
+
+
+class BodyTooLarge(Exception):
+    """The body of a request has more bytes than it may have."""
+
+
+class BodyTooSlow(Exception):
+    """The body of a request did not come within BODY_TIMEOUT."""
+
+
+async def read_body(receive: Receive, limit: int, on_part: Callable[[int], object] = lambda size: None) -> bytes:
+    """The whole body. `on_part` is called with the size of each part as it comes, and may raise to end this.
+
+    Raises:
+        BodyTooLarge, BodyTooSlow: it is not read any further.
+        ClientGone: it will not come.
+    """
+    parts: list[bytes] = []
+    size = 0
+    with trio.move_on_after(BODY_TIMEOUT):
+        while True:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                raise ClientGone
+            parts.append(event.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise BodyTooLarge
+            on_part(len(parts[-1]))
+            if not event.get("more_body", False):
+                return b"".join(parts)
+    raise BodyTooSlow
+
+
+@asynccontextmanager
+async def until_disconnect(receive: Receive) -> AsyncIterator[trio.Nursery]:
+    """The block ends when the client leaves, at the latest."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
+async def cancel_on_disconnect(receive: Receive, scope: trio.CancelScope) -> None:
+    """Cancel the scope when the client leaves."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel("the client left")
+
+
+async def cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+# Answers
+
+
+async def start_response(send: Send, status: int, headers: Mapping[str, str]) -> None:
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+
+
+async def send_body(send: Send, data: bytes, *, more: bool, moves: Callable[[], None] | None = None) -> None:
+    """A part of the body, in pieces: a listener holds a second copy of what it is given until the client takes it.
+    `moves` is called whenever a piece was taken."""
+    for start_at in range(0, len(data) - CHUNK, CHUNK):
+        piece = data[start_at : start_at + CHUNK]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if moves is not None:
+            moves()
+    rest = data[(len(data) - 1) // CHUNK * CHUNK :] if len(data) > CHUNK else data
+    await send({"type": "http.response.body", "body": rest, "more_body": more})
+
+
+async def respond(
+    send: Send,
+    status: int,
+    headers: Mapping[str, str],
+    data: bytes = b"",
+    moves: Callable[[], None] | None = None,
+) -> None:
+    """One whole HTTP answer."""
+    await start_response(send, status, {**headers, "content-length": str(len(data))})
+    await send_body(send, data, more=False, moves=moves)

@@ -22,9 +22,9 @@ import trio
 from config import Listen
 from host.downstream.charge import RequestCharge
 from host.downstream.http.open_streams import OpenStreams
-from host.downstream.http.replies import Replies, respond
-from host.downstream.http.request import JSON, ClientGone, HttpRequest, Rejected
-from host.downstream.http.security import NO_CONNECTION_MESSAGE, RETRY_AFTER, Headers, Refusal, RequestGuard
+from host.downstream.http.replies import Replies
+from host.downstream.http.request import JSON, HttpRequest, Rejected
+from host.downstream.http.security import Refusal, RequestGuard
 from host.downstream.http.sse import HttpSse
 from host.downstream.http.stateless import StatelessHttp
 from host.downstream.http.streamable import StreamableHttp
@@ -35,7 +35,18 @@ from host.journal import AuthenticationFailed, InternalError, Journal, excerpt
 from host.jsonrpc.messages import ErrorBody, Failure, write
 from host.memory import Budget, client_owner
 from host.router import Router
-from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
+from host.wire.asgi import (
+    NO_CONNECTION_MESSAGE,
+    RETRY_AFTER,
+    ASGIApp,
+    ClientGone,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    claim,
+    respond,
+)
 
 CONSOLE_PREFIX = "/console"
 

@@ -19,7 +19,7 @@ import trio
 from host.downstream.charge import RequestCharge, answer_too_large
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.memory import Budget, OverBudget, Owner, Use
-from host.wire.asgi import Send
+from host.wire.asgi import HEARTBEAT_INTERVAL, Send, respond, send_body, start_response
 from host.wire.sse import format_comment, format_event, format_priming
 
 STREAM_DELAY = 0.5
@@ -27,8 +27,6 @@ STREAM_DELAY = 0.5
 STREAM_DEADLINE = 10.0
 """The same where nothing is ever resumed: as late as a sign of life may come, for until then an error that has a status
 of its own still gets it."""
-HEARTBEAT_INTERVAL = 15.0
-"""Seconds of silence after which a stream gives a sign of life."""
 RETRY = 1000
 """Milliseconds after which a client whose stream broke may come back."""
 KEEP_FINISHED = 300.0
@@ -36,8 +34,6 @@ KEEP_FINISHED = 300.0
 MAX_KEPT = 1024 * 1024
 """Bytes that one stream keeps at most, beyond which its oldest events go; and that the finished streams of one session
 keep together, beyond which the oldest go."""
-CHUNK = 64 * 1024
-"""Bytes of an answer that are handed to the listener at once."""
 MAX_FINISHED = 100
 """Finished streams that one session keeps at most."""
 
@@ -46,35 +42,6 @@ STREAM_HEADERS = {
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
-
-
-async def start_response(send: Send, status: int, headers: Mapping[str, str]) -> None:
-    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-
-
-async def send_body(send: Send, data: bytes, *, more: bool, moves: Callable[[], None] | None = None) -> None:
-    """A part of the body, in pieces: a listener holds a second copy of what it is given until the client takes it.
-    `moves` is called whenever a piece was taken."""
-    for start_at in range(0, len(data) - CHUNK, CHUNK):
-        piece = data[start_at : start_at + CHUNK]
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-        if moves is not None:
-            moves()
-    rest = data[(len(data) - 1) // CHUNK * CHUNK :] if len(data) > CHUNK else data
-    await send({"type": "http.response.body", "body": rest, "more_body": more})
-
-
-async def respond(
-    send: Send,
-    status: int,
-    headers: Mapping[str, str],
-    data: bytes = b"",
-    moves: Callable[[], None] | None = None,
-) -> None:
-    """One whole HTTP answer."""
-    await start_response(send, status, {**headers, "content-length": str(len(data))})
-    await send_body(send, data, more=False, moves=moves)
 
 
 async def send_answer(

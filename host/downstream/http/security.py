@@ -19,6 +19,7 @@ from hmac import compare_digest
 from ipaddress import ip_address
 
 from config import Listen
+from host.wire.asgi import Headers
 
 MAX_BODY = 4 * 1024 * 1024
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -37,10 +38,6 @@ _PARAM_HEADER = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+")
 ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
 EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
 
-NO_CONNECTION_MESSAGE = "all connections of this server are in use; try again in a moment"
-RETRY_AFTER = "1"
-"""Seconds after which a client that found no free connection may try again."""
-
 CHALLENGE = 'Bearer realm="colonnade"'
 
 
@@ -51,23 +48,6 @@ class Refusal:
     status: int
     why: str
     headers: Mapping[str, str] = field(default_factory=dict)
-
-
-class Headers:
-    """The headers of a request, by lower-case name."""
-
-    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
-        self._values: dict[str, list[str]] = {}
-        for name, value in raw:
-            self._values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip(" \t"))
-
-    def all(self, name: str) -> list[str]:
-        return self._values.get(name, [])
-
-    def one(self, name: str) -> str | None:
-        """The value, or None if the header is missing or stands there more than once."""
-        values = self.all(name)
-        return values[0] if len(values) == 1 else None
 
 
 class RequestGuard:

@@ -19,8 +19,8 @@ import trio
 from host.downstream.charge import answer_too_large, memory_cancelled
 from host.downstream.duplex import DuplexSession
 from host.downstream.http.open_streams import OpenStreams, Transport
-from host.downstream.http.replies import MAX_KEPT, STREAM_HEADERS, send_answer, send_body, start_response
-from host.downstream.http.request import JSON, HttpRequest, Rejected, cancel_when, read_message, until_disconnect
+from host.downstream.http.replies import MAX_KEPT, STREAM_HEADERS, send_answer
+from host.downstream.http.request import JSON, HttpRequest, Rejected, read_message
 from host.downstream.http.security import Refusal, refuse_accept, refuse_body
 from host.downstream.reading import MessageReader
 from host.downstream.sessions import Session, draft_session
@@ -30,7 +30,7 @@ from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success,
 from host.memory import Budget, OverBudget, Use, client_owner
 from host.protocol.methods import INITIALIZE
 from host.router import Router
-from host.wire.asgi import Send
+from host.wire.asgi import Send, cancel_when, send_body, start_response, until_disconnect
 from host.wire.sse import format_event
 
 PING_INTERVAL = 30.0

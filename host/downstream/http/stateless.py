@@ -16,8 +16,8 @@ from msgspec import Raw
 from host.downstream.charge import memory_cancelled
 from host.downstream.error_answers import params_of
 from host.downstream.http.open_streams import OpenStreams, Transport
-from host.downstream.http.replies import STREAM_DEADLINE, STREAM_HEADERS, EventStream, Replies, start_response
-from host.downstream.http.request import HttpRequest, Rejected, cancel_on_disconnect, until_disconnect
+from host.downstream.http.replies import STREAM_DEADLINE, STREAM_HEADERS, EventStream, Replies
+from host.downstream.http.request import HttpRequest, Rejected
 from host.downstream.http.security import Refusal
 from host.downstream.listen_streams import listen, requested_filter
 from host.downstream.stateless import Stateless, StatelessClient, can_answer_requests
@@ -30,6 +30,7 @@ from host.protocol.param_headers import check, check_params, check_version
 from host.protocol.stateless import Envelope, envelope, read_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result
 from host.router import Router
+from host.wire.asgi import cancel_on_disconnect, start_response, until_disconnect
 
 _STATUSES = {
     HeaderMismatch.code: 400,

@@ -15,16 +15,9 @@ import trio
 
 from host.downstream.charge import memory_cancelled
 from host.downstream.http.open_streams import OpenStreams, Transport
-from host.downstream.http.replies import (
-    STREAM_HEADERS,
-    EventStream,
-    Replies,
-    Reply,
-    send_body,
-    start_response,
-)
-from host.downstream.http.request import JSON, HttpRequest, Rejected, cancel_when, read_message, until_disconnect
-from host.downstream.http.security import Headers, Refusal, refuse_accept, refuse_body
+from host.downstream.http.replies import STREAM_HEADERS, EventStream, Replies, Reply
+from host.downstream.http.request import JSON, HttpRequest, Rejected, read_message
+from host.downstream.http.security import Refusal, refuse_accept, refuse_body
 from host.downstream.http.stateless import StatelessHttp
 from host.downstream.reading import MessageReader
 from host.downstream.sessions import Session, Sessions
@@ -50,6 +43,7 @@ from host.protocol.param_headers import METHOD_HEADER
 from host.protocol.stateless import version_of
 from host.protocol.versions import LEGACY, MODERN
 from host.router import Router
+from host.wire.asgi import Headers, cancel_when, send_body, start_response, until_disconnect
 from host.wire.sse import format_comment
 
 SWEEP_INTERVAL = 5.0

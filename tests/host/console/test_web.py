@@ -17,9 +17,7 @@ import host.console
 from host.console.api import MAX_REQUEST
 from host.console.login import CODE_LIFETIME, COOKIE_PREFIX, MAX_FAILED_TRIES, MAX_SESSIONS, ConsoleSessions
 from host.console.web import MAX_STREAMS, allowed_hosts, console_app, console_url
-from host.downstream.http.replies import HEARTBEAT_INTERVAL
-from host.downstream.http.request import BODY_TIMEOUT
-from host.wire.asgi import CLAIM, ASGIApp
+from host.wire.asgi import BODY_TIMEOUT, CLAIM, HEARTBEAT_INTERVAL, ASGIApp
 from tests.kit.admin import FakeAdminApi, confirmation, held
 from tests.kit.asgi import Connection, HeaderValue, Response
 

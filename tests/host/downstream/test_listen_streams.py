@@ -11,12 +11,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation, Listen, Secret
 from host.downstream.http import replies
-from host.downstream.http.replies import HEARTBEAT_INTERVAL
 from host.downstream.list_changes import SPACING
 from host.downstream.listen_streams import AGREEMENT_TIMEOUT
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import encode
 from host.outstanding import PeerError
+from host.wire.asgi import HEARTBEAT_INTERVAL
 from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app
 from tests.kit.gates import kind
 from tests.kit.world import ScriptedServer, World

@@ -1,10 +1,14 @@
-"""The extension by which an app tells a listener whose request it is."""
+"""The extensions between apps and listeners, and what all apps do with ASGI events."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
-from host.wire.asgi import CLAIM, claim
+import pytest
+import trio
+from trio.testing import MockClock
+
+from host.wire.asgi import CLAIM, Event, cancel_when, claim, until_disconnect
 
 
 def test_a_listener_without_the_extension_serves_everything() -> None:
@@ -23,3 +27,31 @@ def test_the_listener_is_told_whose_request_it_is_and_decides() -> None:
     assert claim(scope, "laptop")
     assert not claim(scope, None, reserved=True)
     assert told == [("laptop", False), (None, True)]
+
+
+async def test_the_block_ends_when_the_client_leaves_and_not_before(autojump_clock: MockClock) -> None:
+    async def receive() -> Event:
+        if trio.current_time() - began < 3:
+            await trio.sleep(1)
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.disconnect"}
+
+    began = trio.current_time()
+    async with until_disconnect(receive):
+        await trio.sleep(60)
+    assert trio.current_time() - began == pytest.approx(3)
+
+
+async def test_a_block_that_is_done_does_not_wait_for_the_client(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        stop = trio.Event()
+        scope = trio.CancelScope()
+        nursery.start_soon(cancel_when, stop, scope)
+        with trio.fail_after(1):
+            async with until_disconnect(trio.sleep_forever) as inner:
+                inner.start_soon(trio.sleep_forever)
+        assert not scope.cancel_called
+        stop.set()
+        with scope:
+            await trio.sleep_forever()
+        assert scope.cancelled_caught

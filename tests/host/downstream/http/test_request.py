@@ -7,22 +7,14 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.charge import RequestCharge
-from host.downstream.http.request import (
-    BODY_TIMEOUT,
-    ClientGone,
-    Rejected,
-    cancel_when,
-    read_body,
-    read_message,
-    until_disconnect,
-)
+from host.downstream.http.request import Rejected, read_charged_body, read_message
 from host.downstream.http.security import MAX_BODY
 from host.downstream.reading import MessageReader
 from host.errors import TooManyRequests
 from host.journal import InternalError
 from host.jsonrpc.messages import ParsedInput
 from host.memory import Budget, client_owner
-from host.wire.asgi import Event
+from host.wire.asgi import BODY_TIMEOUT, ClientGone, Event
 from tests.kit.asgi import open_http_app
 from tests.kit.bodies import call
 from tests.kit.world import ScriptedServer
@@ -54,7 +46,7 @@ async def test_a_body_is_put_together_from_its_parts() -> None:
         await trio.lowlevel.checkpoint()
         return events.pop(0)
 
-    assert await read_body(receive, RequestCharge(Budget(), client_owner(None))) == b"abc"
+    assert await read_charged_body(receive, RequestCharge(Budget(), client_owner(None))) == b"abc"
 
 
 async def test_a_client_that_leaves_while_it_sends_is_gone() -> None:
@@ -65,7 +57,7 @@ async def test_a_client_that_leaves_while_it_sends_is_gone() -> None:
         return events.pop(0)
 
     with pytest.raises(ClientGone):
-        await read_body(receive, RequestCharge(Budget(), client_owner(None)))
+        await read_charged_body(receive, RequestCharge(Budget(), client_owner(None)))
 
 
 @pytest.mark.parametrize(("size", "fits"), [(MAX_BODY, True), (MAX_BODY + 1, False)])
@@ -78,10 +70,10 @@ async def test_a_body_has_a_largest_size(size: int, fits: bool) -> None:
         return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
 
     if fits:
-        assert len(await read_body(receive, RequestCharge(Budget(), client_owner(None)))) == size
+        assert len(await read_charged_body(receive, RequestCharge(Budget(), client_owner(None)))) == size
         return
     with pytest.raises(Rejected) as refused:
-        await read_body(receive, RequestCharge(Budget(), client_owner(None)))
+        await read_charged_body(receive, RequestCharge(Budget(), client_owner(None)))
     assert (refused.value.refusal.status, refused.value.refusal.headers) == (413, {"connection": "close"})
 
 
@@ -92,37 +84,9 @@ async def test_a_body_that_trickles_has_no_more_time_than_one_that_does_not_come
 
     began = trio.current_time()
     with pytest.raises(Rejected) as refused:
-        await read_body(receive, RequestCharge(Budget(), client_owner(None)))
+        await read_charged_body(receive, RequestCharge(Budget(), client_owner(None)))
     assert refused.value.refusal.status == 408
     assert trio.current_time() - began == pytest.approx(BODY_TIMEOUT)
-
-
-async def test_the_block_ends_when_the_client_leaves_and_not_before(autojump_clock: MockClock) -> None:
-    async def receive() -> Event:
-        if trio.current_time() - began < 3:
-            await trio.sleep(1)
-            return {"type": "http.request", "body": b"", "more_body": False}
-        return {"type": "http.disconnect"}
-
-    began = trio.current_time()
-    async with until_disconnect(receive):
-        await trio.sleep(60)
-    assert trio.current_time() - began == pytest.approx(3)
-
-
-async def test_a_block_that_is_done_does_not_wait_for_the_client(autojump_clock: MockClock) -> None:
-    async with trio.open_nursery() as nursery:
-        stop = trio.Event()
-        scope = trio.CancelScope()
-        nursery.start_soon(cancel_when, stop, scope)
-        with trio.fail_after(1):
-            async with until_disconnect(trio.sleep_forever) as inner:
-                inner.start_soon(trio.sleep_forever)
-        assert not scope.cancel_called
-        stop.set()
-        with scope:
-            await trio.sleep_forever()
-        assert scope.cancelled_caught
 
 
 async def test_a_refusal_echoes_the_id_where_there_is_one() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from config import Listen, Secret
 from host.downstream.http import security
-from host.downstream.http.security import MAX_BODY, Headers, Refusal, RequestGuard, refuse_accept, refuse_body
+from host.downstream.http.security import MAX_BODY, Refusal, RequestGuard, refuse_accept, refuse_body
+from host.wire.asgi import Headers
 
 JSON = "application/json"
 EVENTS = "text/event-stream"

@@ -12,10 +12,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Listen, Secret
 from host.downstream.http import open_streams
-from host.downstream.http.replies import HEARTBEAT_INTERVAL, MAX_KEPT, STREAM_DEADLINE
+from host.downstream.http.replies import MAX_KEPT, STREAM_DEADLINE
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import encode
 from host.outstanding import PeerError
+from host.wire.asgi import HEARTBEAT_INTERVAL
 from tests.kit.asgi import IO, LATEST, HeaderValue, open_http_app
 from tests.kit.gates import kind
 from tests.kit.world import Refusal, ScriptedServer, tool

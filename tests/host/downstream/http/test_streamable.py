@@ -14,9 +14,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Isolation, Listen, Secret
 from host.downstream import sessions as sessions_module
 from host.downstream.http import open_streams
-from host.downstream.http.replies import HEARTBEAT_INTERVAL, KEEP_FINISHED, MAX_KEPT, STREAM_DELAY
+from host.downstream.http.replies import KEEP_FINISHED, MAX_KEPT, STREAM_DELAY
 from host.jsonrpc.messages import Notification
 from host.jsonrpc.raw import encode
+from host.wire.asgi import HEARTBEAT_INTERVAL
 from tests.kit.asgi import open_http_app
 from tests.kit.world import Later, ScriptedServer, later, tool
 from tests.kit.world import Refusal as Refused
