@@ -1,10 +1,11 @@
-"""The hosts of this user that run on this machine, for the command line: found by their control sockets.
+"""The hosts of this user that run on this machine, for the command line: found by the sockets of their admin APIs.
 
-Blocking, since nothing else goes on in such a command. What is said over the sockets: console/control.py.
+Blocking, since nothing else goes on in such a command. The API: admin/api.py.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import socket
@@ -14,27 +15,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from host.console.control import SOCKET_SUFFIX, socket_address
+from host.admin.api import API_PATH, API_VERSION, EVENTS_PATH, PREFIX
+from host.admin.socket import SOCKET_SUFFIX
 from host.wire.descent import credentials
+from host.wire.port import unix_address
 
 TIMEOUT = 10.0
 """Seconds in which a host must answer."""
-_CHUNK = 64 * 1024
-_INCOMPATIBLE = "the host does not speak as this program does; it may be of another version"
+_UNKNOWN_PROTOCOL = "the host has no admin API that this program knows; it may be of another version"
+_ENDED = "the host ended before it answered"
 
 
 class AdminClientError(Exception):
-    """A host could not be asked, or said no; the text is one sentence for people."""
+    """A host could not be asked, or refused; the text is one sentence for people."""
 
 
 class _HostGone(AdminClientError):
-    """Its socket is left of it, or not even that."""
+    """The host has ended; at most its socket is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningHost:
-    """One host that runs. If it would not say who it is, `problem` has its reason, `config` and `version` are empty and
-    `pid` is as its socket is named."""
+    """One running host. If it did not say which it is, `problem` has the reason, `config` and `version` are empty and
+    `pid` is the one in the name of its socket."""
 
     path: Path
     pid: int
@@ -43,107 +46,155 @@ class RunningHost:
     stdio: bool = False
     problem: str | None = None
 
-    def request(self, verb: str, **args: object) -> Any:
-        """What the host answers, decoded.
+    def get(self, path: str) -> Any:
+        """What the admin API has at a path, which is relative to the version.
 
         Raises:
-            AdminClientError: it refused, or cannot be reached any more.
+            AdminClientError: the host refused, or cannot be reached any more.
         """
         with _connect(self.path) as connection:
-            return _request(connection, verb, args)
+            return _request(connection, "GET", PREFIX + path)
+
+    def post(self, path: str, **body: object) -> Any:
+        """The result of a request to the admin API.
+
+        Raises:
+            AdminClientError: the host refused, or cannot be reached any more.
+        """
+        with _connect(self.path) as connection:
+            return _request(connection, "POST", PREFIX + path, body)
 
     def follow(self) -> Generator[dict[str, Any], None, None]:
-        """What is to be seen, then every section that changes, as long as this is read and the host runs. All that
-        time the host counts on somebody to answer.
+        """Everything there is to see, then every section that changes, while this is read and the host runs. All that
+        time somebody is there to answer, as the host sees it.
 
         Raises:
-            AdminClientError: it refused, or was too slow to begin.
+            AdminClientError: the host refused, or was too slow to begin.
         """
         with _connect(self.path) as connection:
-            lines = _lines(connection)
-            _send_request(connection, "follow", {})
-            first = next(lines, None)
-            if first is None:
-                raise AdminClientError("the host ended before it said anything")
-            if "error" in first:
-                raise AdminClientError(first["error"])
-            yield first
-            connection.settimeout(None)
-            yield from lines
+            response = _send(connection, "GET", EVENTS_PATH)
+            stream = connection.sock
+            if response.status != 200:
+                _result(response.status, response.read())
+            yield _object(_next_line(response))
+            stream.settimeout(None)
+            while line := _next_line(response):
+                yield _object(line)
 
 
 def find_hosts(state: Path) -> list[RunningHost]:
-    """Every host of this user whose sockets are below this state directory, in the order of their start. Sockets at
+    """Every host of this user whose socket is below this state directory, in the order of their start. Sockets at
     which nobody listens any more are removed."""
     hosts: list[tuple[float, RunningHost]] = []
     for path in (state / "run").glob(f"*{SOCKET_SUFFIX}"):
-        pid = path.name.partition("-")[0]
+        started = 0.0
         try:
             started = path.lstat().st_mtime
-            with _connect(path) as connection:
-                identity = _request(connection, "hello", {})
-            host = RunningHost(path, identity["pid"], identity["config"], identity["colonnade"], identity["stdio"])
+            host = _identify(path)
         except (_HostGone, FileNotFoundError):
             path.unlink(missing_ok=True)
             continue
-        except (KeyError, TypeError):
-            started, host = 0.0, RunningHost(path, _int_or_zero(pid), problem=_INCOMPATIBLE)
         except AdminClientError as problem:
-            started, host = 0.0, RunningHost(path, _int_or_zero(pid), problem=str(problem))
+            pid = path.name.partition("-")[0]
+            host = RunningHost(path, int(pid) if pid.isdecimal() else 0, problem=str(problem))
         hosts.append((started, host))
     return [host for _, host in sorted(hosts, key=lambda each: (each[0], each[1].path))]
 
 
-def _int_or_zero(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+def _identify(path: Path) -> RunningHost:
+    with _connect(path) as connection:
+        try:
+            offered = _request(connection, "GET", API_PATH)
+            version, versions = str(offered["colonnade"]), [str(each) for each in offered["versions"]]
+            if API_VERSION not in versions:
+                raise AdminClientError(
+                    f"the host is Colonnade {version}, whose admin API is {', '.join(versions)}; this program knows "
+                    f"{API_VERSION}: use the program of the host's version"
+                )
+            info = _request(connection, "GET", f"{PREFIX}host")
+            return RunningHost(path, int(info["pid"]), str(info["config"]), version, bool(info["stdio"]))
+        except (KeyError, TypeError, ValueError) as problem:
+            raise AdminClientError(_UNKNOWN_PROTOCOL) from problem
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """A connection to a Unix socket of this user."""
+
+    sock: socket.socket
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=TIMEOUT)
+        self._path = path
+
+    def connect(self) -> None:
+        """Raises AdminClientError if the socket is another user's, and OSError."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        with unix_address(self._path) as address:
+            self.sock.connect(address)
+        if credentials(self.sock)[1] != os.geteuid():
+            raise AdminClientError(f"{self._path} is another user's")
 
 
 @contextmanager
-def _connect(path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(TIMEOUT)
-        try:
-            with socket_address(path) as address:
-                connection.connect(address)
-            if credentials(connection)[1] != os.geteuid():
-                raise AdminClientError(f"{path} is another user's")
-            yield connection
-        except (ConnectionRefusedError, FileNotFoundError) as problem:
-            raise _HostGone("the host that was here has ended") from problem
-        except OSError as problem:
-            raise AdminClientError(f"the host at {path} does not answer: {problem.strerror or problem}") from problem
+def _connect(path: Path) -> Iterator[_UnixConnection]:
+    connection = _UnixConnection(path)
+    try:
+        connection.connect()
+        yield connection
+    except (ConnectionRefusedError, FileNotFoundError) as problem:
+        raise _HostGone("the host that was here has ended") from problem
+    except (http.client.RemoteDisconnected, http.client.IncompleteRead, ConnectionError) as problem:
+        raise AdminClientError(_ENDED) from problem
+    except OSError as problem:
+        raise AdminClientError(f"the host at {path} does not answer: {problem.strerror or problem}") from problem
+    except http.client.HTTPException as problem:
+        raise AdminClientError(_UNKNOWN_PROTOCOL) from problem
+    finally:
+        connection.close()
 
 
-def _send_request(connection: socket.socket, verb: str, args: dict[str, object]) -> None:
-    connection.sendall(json.dumps({**args, "verb": verb}).encode() + b"\n")
+def _send(
+    connection: _UnixConnection, method: str, path: str, body: dict[str, object] | None = None
+) -> http.client.HTTPResponse:
+    data = None if body is None else json.dumps(body)
+    connection.request(method, path, data, {} if data is None else {"content-type": "application/json"})
+    return connection.getresponse()
 
 
-def _request(connection: socket.socket, verb: str, args: dict[str, object]) -> Any:
-    _send_request(connection, verb, args)
-    reply = next(_lines(connection), None)
-    if reply is None:
-        raise AdminClientError("the host ended before it answered")
-    if "error" in reply:
-        raise AdminClientError(reply["error"])
-    return reply["ok"]
+def _request(connection: _UnixConnection, method: str, path: str, body: dict[str, object] | None = None) -> Any:
+    response = _send(connection, method, path, body)
+    return _result(response.status, response.read())
 
 
-def _lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
-    data = bytearray()
-    while True:
-        end = data.find(b"\n")
-        if end >= 0:
-            line = bytes(data[:end])
-            del data[: end + 1]
-            try:
-                reply = json.loads(line)
-            except ValueError as problem:
-                raise AdminClientError(_INCOMPATIBLE) from problem
-            if not isinstance(reply, dict):
-                raise AdminClientError(_INCOMPATIBLE)
-            yield reply
-            continue
-        more = connection.recv(_CHUNK)
-        if not more:
-            return
-        data += more
+def _result(status: int, data: bytes) -> Any:
+    """The body of a response; raises AdminClientError with its sentence if it is a refusal."""
+    answer = _object(data)
+    if status == 200:
+        return answer
+    if isinstance(why := answer.get("error"), str):
+        raise AdminClientError(why)
+    raise AdminClientError(_UNKNOWN_PROTOCOL)
+
+
+def _next_line(response: http.client.HTTPResponse) -> bytes:
+    """The next line that is no sign of life; empty when the host has ended."""
+    try:
+        while line := response.readline():
+            if line.strip():
+                return line
+    except (http.client.IncompleteRead, ConnectionError):
+        pass
+    return b""
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    if not data:
+        raise AdminClientError(_ENDED)
+    try:
+        answer = json.loads(data)
+    except ValueError as problem:
+        raise AdminClientError(_UNKNOWN_PROTOCOL) from problem
+    if not isinstance(answer, dict):
+        raise AdminClientError(_UNKNOWN_PROTOCOL)
+    return answer

@@ -20,19 +20,19 @@ import trio
 from config import Config, ConfigError, load
 from config.diff import difference
 from config.model import is_loopback
+from host.admin.login import ConsoleSessions
+from host.admin.socket import open_admin_socket
+from host.admin.state import HostAdmin
+from host.admin.status import status
+from host.admin.web import allowed_hosts, console_app, console_url
 from host.audit.retention import Retention
 from host.audit.writer import keep_audit, open_audit
 from host.catalog import Catalog, Entry
-from host.console.admin import HostAdmin
-from host.console.control import open_control_socket
-from host.console.login import ConsoleSessions
-from host.console.web import allowed_hosts, console_app, console_url
 from host.downstream.call_store import CallStore, open_call_store
 from host.downstream.http.app import open_http_endpoint
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
 from host.downstream.stateless_stdio import StatelessStdio
-from host.downstream.status import status
 from host.downstream.stdio import own_stdout, serve_stdio
 from host.downstream.tasks import Tasks
 from host.heap import collect, give_back, tune
@@ -205,9 +205,7 @@ async def open_host(
                     nursery.start_soon(admin.run)
                     nursery.start_soon(give_back, memory)
                     nursery.start_soon(collect)
-                    async with open_control_socket(
-                        admin, state.run, state.hosts, partial(on_crash, "the control socket")
-                    ):
+                    async with open_admin_socket(admin, state.run, state.hosts, partial(on_crash, "the admin socket")):
                         yield host
                     nursery.cancel_scope.cancel()
 
@@ -306,7 +304,11 @@ async def _open_own_console(
 def _console_at(host: Host, bound: socket.socket, stop: trio.Event) -> ASGIApp:
     address, port = bound.getsockname()[:2]
     host.admin.new_console_url = lambda: console_url(address, port, host.console_sessions.new_code())
-    return console_app(host.admin, host.console_sessions, allowed_hosts(address, port), stop)
+
+    def on_crash(problem: Exception) -> None:
+        host.runtime.journal.note(InternalError("the web console", problem))
+
+    return console_app(host.admin, host.console_sessions, allowed_hosts(address, port), stop, on_crash)
 
 
 # Signals

@@ -153,7 +153,7 @@ async def _notes_of_running(state: State | None, url: str) -> Sequence[tuple[str
     for running in find_running(state.path) if state is not None else ():
         if running.problem is not None:
             continue
-        told = running.request("state")
+        told = running.get("state")
         if told["endpoint"] and f"{url}/".startswith(f"{told['endpoint']}/"):
             return notes(told["servers"])
     return ()
@@ -192,7 +192,7 @@ async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
 
 
 async def _notes_of(host: Host) -> Sequence[tuple[str, str]]:
-    return notes((await host.admin.state(["servers"]))["servers"])
+    return notes((await host.admin.sections(["servers"]))["servers"])
 
 
 async def _status_of(host: Host) -> object:

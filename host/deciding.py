@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from config import AskSpec, Channel, Config, ConfigError, load
+from host.admin.decisions import PolicyAdmin
+from host.admin.schema import AdminError, MalformedRequest, carry_out
 from host.admin_client import AdminClientError, RunningHost, find_hosts
 from host.audit.read import records
 from host.audit.seal import SealExists, begin_chain, chain_of, new_key, read_key, read_state
 from host.audit.verify import read_head, verify_all
 from host.audit.writer import Audit
-from host.console.api import AdminError, MalformedRequest, carry_out
-from host.console.policy_admin import PolicyAdmin
 from host.errors import ColonnadeError
 from host.journal import Journal
 from host.output import Terminal
@@ -63,7 +63,7 @@ class DecisionTarget(Protocol):
 
     def state(self) -> Mapping[str, Any]: ...
 
-    def request(self, verb: str, **args: object) -> Any: ...
+    def post(self, path: str, **body: object) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ class _Live:
         return [str(server["id"]) for server in self.state()["servers"]]
 
     def state(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.running.request("state")
+        found: Mapping[str, Any] = self.running.get("state")
         return found
 
-    def request(self, verb: str, **args: object) -> Any:
-        return self.running.request(verb, **args)
+    def post(self, path: str, **body: object) -> Any:
+        return self.running.post(path, **body)
 
 
 class _Files:
@@ -108,18 +108,18 @@ class _Files:
                 "config": self.config,
                 "held": [held_as_data(gate, held) for held in gate.definitions.held()],
                 "grants": [grant_as_data(gate, grant) for grant in gate.authorizer.grants.all()],
-                "questions": [],
+                "confirmations": [],
             }
 
-    def request(self, verb: str, **args: Any) -> Any:
+    def post(self, path: str, **body: object) -> Any:
         caller = this_process()
-        why = None if verb == "explain" else refusal_reason(caller, self._state.hosts)
+        why = None if path == "explain" else refusal_reason(caller, self._state.hosts)
         with self._gate() as gate:
             decisions = PolicyAdmin(gate)
             if why is not None:
                 decisions.record_refused_peer(caller, why)
                 raise AdminError(why)
-            steps = carry_out(decisions, verb, json.dumps(args).encode(), Channel.TERMINAL)
+            steps = carry_out(decisions, path, json.dumps(body).encode(), Channel.TERMINAL)
             return run_inline(decisions.attributed_to(caller, steps))
 
     @contextmanager
@@ -219,7 +219,7 @@ def _ask(where: DecisionScope, id: str | None, answer: str | None, arguments: st
     if id is None:
         return _follow(hosts) if follow else _list_questions(hosts)
     for host in hosts:
-        for question in host.state()["questions"]:
+        for question in host.state()["confirmations"]:
             if question["id"] == id:
                 if answer is None:
                     _show_question(question)
@@ -245,12 +245,12 @@ def _answer(host: DecisionTarget, question: Mapping[str, Any], answer: str, argu
             said = None
         if not isinstance(said, dict):
             raise AdminError('--arguments is exact, any, or conditions such as \'{"owner": {"in": ["acme"]}}\'')
-    done = host.request("answer", id=question["id"], answer=answer, seconds=seconds, arguments=said)
+    done = host.post("confirmations/answer", id=question["id"], answer=answer, seconds=seconds, arguments=said)
     return str(done["done"])
 
 
 def _list_questions(hosts: Sequence[DecisionTarget]) -> int:
-    found = [question for host in hosts for question in host.state()["questions"]]
+    found = [question for host in hosts for question in host.state()["confirmations"]]
     for question in found:
         state = f"{question['state']}: {question['why']}" if question["why"] else question["state"]
         print(f"{question['id']}  {question['summary']}  ({question['caller']}; {state})")
@@ -315,8 +315,8 @@ class _PendingFeed:
     def _hear(self, host: _Live) -> None:
         try:
             for news in host.running.follow():
-                if "questions" in news:
-                    self._say(host, news["questions"])
+                if "confirmations" in news:
+                    self._say(host, news["confirmations"])
         except AdminClientError as problem:
             print(f"colonnade: {host.config}: {problem}", file=sys.stderr)
         self._say(host, None)
@@ -397,7 +397,7 @@ def _console(where: DecisionScope) -> int:
     found = False
     for host in hosts:
         try:
-            link = host.request("link")["link"]
+            link = host.running.post("console-links")["link"]
         except AdminClientError as problem:
             print(f"colonnade: {host.config}: {problem}", file=sys.stderr)
             continue
@@ -488,7 +488,7 @@ def _decide(where: DecisionScope, decision: str, ids: Sequence[str], server: str
     one = _one(list({id(host): host for host, _ in chosen}.values()))
     for _, held in chosen:
         args = {key: held[key] for key in ("server", "kind", "name", "fingerprint")}
-        print(one.request("decide", **args, decision=decision)["done"])
+        print(one.post("definitions/decide", **args, decision=decision)["done"])
     return DONE
 
 
@@ -504,7 +504,7 @@ def revoke_pin(where: DecisionScope, server: str, kind: str, name: str) -> int:
 
     def work() -> int:
         args = {"server": server, "kind": kind, "name": name, "fingerprint": ""}
-        print(_one(_all(where)).request("decide", **args, decision="revoke")["done"])
+        print(_one(_all(where)).post("definitions/decide", **args, decision="revoke")["done"])
         return DONE
 
     return _guarded(work)
@@ -549,7 +549,7 @@ def revoke_grants(where: DecisionScope, ids: Iterable[str]) -> int:
 def _revoked(host: DecisionTarget, id: str) -> bool:
     if all(grant["id"] != id for grant in host.state()["grants"]):
         return False
-    print(f"{id}: {host.request('revoke', id=id)['done']}")
+    print(f"{id}: {host.post('grants/revoke', id=id)['done']}")
     return True
 
 
@@ -562,7 +562,7 @@ def explain(where: DecisionScope, server: str, kind: str, name: str, arguments: 
     def work() -> int:
         asked = {"server": server, "kind": kind, "name": name, "arguments": arguments}
         hosts = [host for host in _all(where) if server in host.servers()] or _all(where)
-        told = _one(hosts).request("explain", **asked)
+        told = _one(hosts).post("explain", **asked)
         if as_json:
             print(json.dumps(told, indent=2))
         else:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from functools import lru_cache
 from math import inf
-from typing import Any
 
 from msgspec import Raw
 
@@ -18,6 +17,7 @@ from host.policy.fingerprint import Diff, difference, pretty
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope
 from host.policy.pins import Held, PinStatus
+from host.policy.rows import Explanation, GrantRow, HeldRow
 from host.policy.rules import RuleDecision, conditions_text
 from host.protocol.methods import Kind
 from host.sanitize import visible
@@ -33,12 +33,8 @@ _STATUS_TEXTS = {
 }
 
 
-def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw | None) -> dict[str, Any]:
-    """`raw_arguments` are the arguments of a call; None stands for a call without any.
-
-    Gives `verdict`, `rule`, `tried` (each rule with its verdict, whether it matched, and why), `standing` and
-    `fingerprint` of the definition, `grant` (the one that would be used), `limits`, `shown`, and a `sentence`.
-    """
+def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw | None) -> Explanation:
+    """`raw_arguments` are the arguments of a call; None stands for a call without any."""
     rules = gate.policies.rules(server)
     arguments = decode_arguments(raw_arguments or EMPTY_OBJECT)
     decision = rules.evaluate(kind, name, arguments)
@@ -84,7 +80,7 @@ def _sentence(
     return f"{what} is asked about: a person has to allow each call."
 
 
-def grant_as_data(gate: Gate, grant: Grant) -> dict[str, Any]:
+def grant_as_data(gate: Gate, grant: Grant) -> GrantRow:
     """A grant in plain data, with whether it can be used now, and why not."""
     why = gate.authorizer.why_unusable(grant)
     return {
@@ -116,7 +112,7 @@ def _pretty(definition: bytes) -> str:
     return _cached_pretty(definition) if len(definition) <= LONGEST_KEPT else pretty(definition)
 
 
-def held_as_data(gate: Gate, held: Held, until: float = inf) -> dict[str, Any]:
+def held_as_data(gate: Gate, held: Held, until: float = inf) -> HeldRow:
     """What is held back, in plain data: what it is, how it differs from what was approved, and all of it. After `until`
     (of `time.monotonic`) without these two, and not `ready`: whoever shows it asks again."""
     ready = time.monotonic() < until

@@ -1,4 +1,5 @@
-"""The guarded listener: an ASGI app on a TCP socket, over HTTP/1.1, with hypercorn's parser and request cycle inside.
+"""The guarded listener: an ASGI app on a TCP or Unix socket, over HTTP/1.1, with hypercorn's parser and request
+cycle inside.
 
 Owns the listening socket, every connection with its deadlines, and one plain task per request. Knows nothing of what
 the app does and decides no right of any client; which heads are refused is head.py's. It leaves no way to HTTP/2,
@@ -31,6 +32,7 @@ import sys
 import termios
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import h11
@@ -45,7 +47,8 @@ from hypercorn.trio.worker_context import EventWrapper, WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from .asgi import CLAIM, ASGIApp, Event, Scope
+from .asgi import CLAIM, PEER, ASGIApp, Event, Scope
+from .descent import examine_peer
 from .head import MAX_HEAD, Refusal, check_head, head_of
 from .portions import Portions
 from .slots import EXTRA, INCOMPLETE_TIMEOUT, MANY_HEADS, RESERVED, Phase, Slots
@@ -104,7 +107,8 @@ async def serve_http(
 ) -> None:
     """Serve `app` until cancelled, or until `stop` is set. ASGI's lifespan is not used.
 
-    Each scope has the extension of `asgi.claim`: by it the app says whose request it is.
+    Each scope has the extension of `asgi.claim`: by it the app says whose request it is. On a Unix socket it also has
+    that of `asgi.examine_sender`.
 
     On `stop` the listening socket and the idle connections are closed at once; requests in flight have `grace`
     seconds to end, then they are cancelled. Cancelled from outside, everything ends at once. No exception of a
@@ -112,7 +116,8 @@ async def serve_http(
     nothing was sent yet.
 
     Args:
-        bound: a listening socket, as from `port.bind`. It is closed when this ends, on `stop` at once.
+        bound: a listening socket, as from `port.bind` or `port.bind_unix`. It is closed when this ends, on `stop` at
+            once.
         max_connections, write_timeout, head_timeout, idle_timeout: see the constants of this module. There are fewer
             connections if the process may not open that many files.
     """
@@ -512,6 +517,8 @@ class _Connection:
             return self._server.slots.claim(self, owner, trio.current_time(), reserved=reserved)
 
         scope["extensions"][CLAIM] = claim
+        if self._stream.socket.family == socket.AF_UNIX:
+            scope["extensions"][PEER] = partial(examine_peer, self._stream.socket)
         inbox = _Inbox()
         self._nursery.start_soon(self._answer, scope, inbox, send)
         return inbox.put

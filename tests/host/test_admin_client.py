@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from host.admin_client import AdminClientError, RunningHost, find_hosts
-from tests.host.console.test_control import running_host
+from tests.host.admin.test_socket import running_host
 
 
 @pytest.fixture
@@ -56,22 +56,22 @@ def test_every_running_host_is_found(folder: Path) -> None:
 def test_asking(folder: Path) -> None:
     with running_host(folder):
         (found,) = find_hosts(folder.parent)
-        assert found.request("answer", id="q1", answer="deny") == {"done": "deny: create_issue"}
+        assert found.post("confirmations/answer", id="q1", answer="deny") == {"done": "deny: create_issue"}
         with pytest.raises(AdminClientError, match="not open any more"):
-            found.request("answer", id="q1", answer="deny")
-        assert [each["id"] for each in found.request("state")["questions"]] == ["q2"]
+            found.post("confirmations/answer", id="q1", answer="deny")
+        assert [each["id"] for each in found.get("state")["confirmations"]] == ["q2"]
     with pytest.raises(AdminClientError, match="has ended"):
-        found.request("state")
+        found.get("state")
 
 
 def test_following(folder: Path) -> None:
     with running_host(folder) as host:
         (found,) = find_hosts(folder.parent)
         news = found.follow()
-        assert "questions" in next(news)
+        assert "confirmations" in next(news)
         assert host.says() == "present terminal"
         host.hear("q9")
-        assert next(news)["questions"][-1]["id"] == "q9"
+        assert next(news)["confirmations"][-1]["id"] == "q9"
         news.close()
         assert host.says() == "present"
 
@@ -93,15 +93,39 @@ def test_what_a_dead_host_left_is_removed(folder: Path) -> None:
         assert {each.name for each in folder.iterdir()} == {"other", host.path.name}
 
 
+def http_answer(status: int, data: bytes) -> bytes:
+    return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(data)) + data
+
+
+VERSIONS = http_answer(200, b'{"colonnade": "0.1.0", "versions": ["v1"]}')
+
+
 def test_a_host_that_says_no_is_named_with_the_reason(folder: Path) -> None:
     path = folder / "12-0011aabb.sock"
-    with answering(path, json.dumps({"error": "what was started by this host may not decide here"}).encode() + b"\n"):
+    no = json.dumps({"error": "what was started by this host may not decide here"}).encode()
+    with answering(path, http_answer(403, no)):
         assert find_hosts(folder.parent) == [
             RunningHost(path, 12, problem="what was started by this host may not decide here")
         ]
 
 
-@pytest.mark.parametrize("data", [b"", b"no JSON\n", b"[]\n", b'{"ok": {}}\n'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no HTTP\n",
+        b'{"error": "expected a JSON object with a verb"}\n',
+        http_answer(200, b""),
+        http_answer(200, b"no JSON\n"),
+        http_answer(200, b"[]\n"),
+        http_answer(200, b"{}\n"),
+        http_answer(404, b"{}\n"),
+        http_answer(200, b'{"colonnade": "1", "versions": 7}'),
+        http_answer(200, b'{"colonnade": "0.1.0", "versions": ["v1"]}') + http_answer(200, b"{}"),
+        http_answer(200, b'{"colonnade": "0.1.0", "versions": ["v1"]}')
+        + b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{",
+    ],
+)
 def test_what_speaks_otherwise_is_a_problem_and_no_crash(folder: Path, data: bytes) -> None:
     with answering(folder / "12-0011aabb.sock", data):
         (found,) = find_hosts(folder.parent)
@@ -109,9 +133,19 @@ def test_what_speaks_otherwise_is_a_problem_and_no_crash(folder: Path, data: byt
     assert found.pid == 12
 
 
+def test_a_host_whose_api_has_other_versions_is_named_with_them(folder: Path) -> None:
+    path = folder / "12-0011aabb.sock"
+    with answering(path, http_answer(200, b'{"colonnade": "9.0.0", "versions": ["v2", "v3"]}')):
+        (found,) = find_hosts(folder.parent)
+    assert found.problem == (
+        "the host is Colonnade 9.0.0, whose admin API is v2, v3; this program knows v1: use the program of the host's "
+        "version"
+    )
+
+
 def test_what_a_host_no_longer_answers(folder: Path) -> None:
     path = folder / f"{os.getpid()}-0011aabb.sock"
-    with answering(path, b'{"error": "no"}\n'), pytest.raises(AdminClientError, match="no"):
+    with answering(path, http_answer(403, b'{"error": "no"}\n')), pytest.raises(AdminClientError, match="no"):
         next(RunningHost(path, 1).follow())
     path.unlink()
     with answering(path, b""), pytest.raises(AdminClientError, match="ended"):

@@ -1,22 +1,22 @@
-"""An office that is real and small: questions, definitions and grants lie in lists, and an answer moves them."""
+"""An admin API that is real and small: confirmations, definitions and grants lie in lists, and an answer moves them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import trio
 
 from config import Channel
-from host.console.api import AdminError, AdminResult, AdminState
+from host.admin.schema import SECTIONS, AdminError, AdminState, Done, HostInfo, StateSections
+from host.policy.rows import Explanation
 from host.slices import Steps, complete
 from host.wire.descent import PeerProcess
 
 T = TypeVar("T")
 
 NOW = 1_790_000_000.0
-SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "problems")
 
 
 def confirmation(id: str = "q1", **more: Any) -> dict[str, Any]:
@@ -46,6 +46,7 @@ def confirmation(id: str = "q1", **more: Any) -> dict[str, Any]:
 def held(name: str = "get_issue", **more: Any) -> dict[str, Any]:
     """A definition that changed."""
     return {
+        "ready": True,
         "server": "github",
         "kind": "tool",
         "name": name,
@@ -91,8 +92,12 @@ def server(id: str = "github", **more: Any) -> dict[str, Any]:
         "transport": "http",
         "state": "ready",
         "detail": "",
+        "attempts": 1,
         "trust": "untrusted",
         "isolation": "shared",
+        "instances": 0,
+        "max_instances": 0,
+        "dropped": {},
         "revision": "2025-11-25",
         "entries": {"tools": 3, "resources": 0, "resourceTemplates": 0, "prompts": 1},
         "latency_ms": 41,
@@ -102,6 +107,7 @@ def server(id: str = "github", **more: Any) -> dict[str, Any]:
         "bytes_in": 52_300,
         "held": 1,
         "unmatched": [],
+        "left_out": [],
         "warnings": [],
         **more,
     }
@@ -152,7 +158,7 @@ class FakeAdminApi:
     def section(self, name: str) -> list[Any]:
         return self._sections[name]
 
-    def hello(self) -> AdminState:
+    def host_info(self) -> HostInfo:
         return {
             "colonnade": "0.1.0",
             "config": "/home/me/colonnade.yaml",
@@ -161,10 +167,12 @@ class FakeAdminApi:
             "endpoint": "http://127.0.0.1:8808/mcp",
         }
 
-    async def state(self, sections: Collection[str] | None = None) -> AdminState:
+    async def state(self) -> AdminState:
+        return cast(AdminState, {**self.host_info(), **await self.sections(SECTIONS)})
+
+    async def sections(self, names: Collection[str]) -> StateSections:
         await trio.lowlevel.checkpoint()
-        wanted = self._sections if sections is None else sections
-        return {**self.hello(), **{name: list(self._sections[name]) for name in wanted}}
+        return cast(StateSections, {name: list(self._sections[name]) for name in names})
 
     def versions(self) -> Mapping[str, int]:
         return dict(self._version)
@@ -177,10 +185,10 @@ class FakeAdminApi:
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> Steps[AdminResult]:
+    ) -> Steps[Done]:
         yield None
         self._record("answer", id, answer, seconds, arguments, channel.value)
-        found = self._take("questions", lambda each: each["id"] == id, "this question is not open any more")
+        found = self._take("confirmations", lambda each: each["id"] == id, "this question is not open any more")
         if answer in ("session", "time", "always"):
             bound = "any" if arguments == "any" else "exactly sha256:12ab"
             self.add("grants", grant(f"g-{id}", scope=answer, arguments=bound, name=found["name"]))
@@ -188,7 +196,7 @@ class FakeAdminApi:
 
     def decide(
         self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
-    ) -> Steps[AdminResult]:
+    ) -> Steps[Done]:
         yield None
         self._record("decide", server, kind, name, fingerprint, decision, channel.value)
         self._take("held", lambda each: each["fingerprint"] == fingerprint, "the definition changed meanwhile")
@@ -196,7 +204,7 @@ class FakeAdminApi:
             self.add("catalog", entry(name))
         return {"done": f"{decision}: {name}"}
 
-    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[AdminResult]:
+    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[Done]:
         yield None
         self._record("decide_all", server, fingerprints, decision, channel.value)
         for each in [each for each in self._sections["held"] if each["fingerprint"] in fingerprints]:
@@ -204,13 +212,13 @@ class FakeAdminApi:
             self.add("catalog", entry(each["name"]))
         return {"done": f"{len(fingerprints)} approved"}
 
-    def revoke(self, grant: str, channel: Channel) -> Steps[AdminResult]:
+    def revoke(self, grant: str, channel: Channel) -> Steps[Done]:
         yield None
         self._record("revoke", grant, channel.value)
         self._take("grants", lambda each: each["id"] == grant, "there is no such grant")
         return {"done": "taken back"}
 
-    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[AdminResult]:
+    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[Explanation]:
         yield None
         self._record("explain", server, kind, name, arguments)
         return {

@@ -256,7 +256,11 @@ async def open_stateless(world: World) -> AsyncIterator[Stateless]:
 
 @asynccontextmanager
 async def open_http_app(
-    *servers: ScriptedServer, listen: Listen | None = None, status: bytes = b"{}", key: bytes | None = None
+    *servers: ScriptedServer,
+    listen: Listen | None = None,
+    status: bytes = b"{}",
+    key: bytes | None = None,
+    console: ASGIApp | None = None,
 ) -> AsyncIterator[tuple[World, Connection]]:
     """The HTTP face with scripted servers behind it, and a client of it; for `key` see `open_world`."""
     async with trio.open_nursery() as nursery:
@@ -272,6 +276,7 @@ async def open_http_app(
                     world.journal,
                     lambda: status,
                     stop,
+                    console,
                     memory=world.memory,
                 ) as app,
             ):

@@ -38,7 +38,8 @@ VARYING = frozenset(
 )
 """Members of an audit record that are others in each run."""
 
-VIEWS = ("questions", "held", "grants")
+VIEWS = {"confirmations": "questions", "held": "held", "grants": "grants"}
+"""Sections of the state, and how the transcripts name them: within a step their lines are in alphabetical order."""
 ROW = ("server", "kind", "name", "state", "scope")
 
 
@@ -70,9 +71,10 @@ class Recorded(Machine):
         over = [call for call in self.calls if call.done and call not in self._open]
         self._open += over
         self._happened += [f"{call.caller} {call.key} {call.n} ends: {outcome(call.answer)}" for call in over]
-        seen = run_inline(self.office.state_in_steps(VIEWS))
-        for name in VIEWS:
-            view = sorted("/".join(str(row[each]) for each in ROW if each in row) for row in seen[name])
+        seen = run_inline(self.office.sections_in_steps(VIEWS))
+        rows: dict[str, Any] = {**seen}
+        for section, name in VIEWS.items():
+            view = sorted("/".join(str(row[each]) for each in ROW if each in row) for row in rows[section])
             if self._views.get(name) != view:
                 self._views[name] = view
                 self._happened.append(f"{name}: {', '.join(view)}")

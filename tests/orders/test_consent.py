@@ -30,10 +30,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import AskSpec, Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rule, Trust, Verdict
 from config.diff import difference
 from config.model import Limits
+from host.admin import state as admin_state
+from host.admin.schema import AdminError
+from host.admin.state import HostAdmin
 from host.audit.verify import Integrity, verify
-from host.console import admin
-from host.console.admin import HostAdmin
-from host.console.api import AdminError
 from host.errors import ColonnadeError
 from host.exchange import InputRequired, MrtrRound
 from host.journal import InternalError
@@ -817,7 +817,7 @@ class Machine:
     # Steps: people
 
     def answer(self, one: int, two: int) -> None:
-        questions = run_inline(self.office.state_in_steps(["questions"]))["questions"]
+        questions = run_inline(self.office.sections_in_steps(["confirmations"]))["confirmations"]
         if not questions:
             return
         question = questions[one % len(questions)]
@@ -838,7 +838,7 @@ class Machine:
 
     def decide(self, one: int, two: int) -> None:
         held = sorted(
-            run_inline(self.office.state_in_steps(["held"]))["held"], key=lambda each: (each["kind"], each["name"])
+            run_inline(self.office.sections_in_steps(["held"]))["held"], key=lambda each: (each["kind"], each["name"])
         )
         if not held or two % 4 == 3:
             self._take_back(one)
@@ -867,7 +867,7 @@ class Machine:
             self.tally["approvals taken back"] += 1
 
     def revoke(self, one: int, two: int) -> None:
-        grants = run_inline(self.office.state_in_steps(["grants"]))["grants"]
+        grants = run_inline(self.office.sections_in_steps(["grants"]))["grants"]
         if grants:
             id = grants[one % len(grants)]["id"]
             with suppress(AdminError):
@@ -962,7 +962,7 @@ def clock_of(clock: MockClock) -> Iterator[None]:
     """The wall clock goes with the clock of the script for the block, and no work is cut short by the real one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: 1_800_000_000.0 + clock.current_time())
-        patch.setattr(admin, "COMPARE_BUDGET", math.inf)
+        patch.setattr(admin_state, "COMPARE_BUDGET", math.inf)
         yield
 
 

@@ -21,10 +21,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rate, Rule, Trust, Verdict
 from config.model import Limits
+from host.admin.state import HostAdmin
+from host.admin.status import status
 from host.audit.read import records
 from host.audit.verify import Integrity, verify
-from host.console.admin import HostAdmin
-from host.downstream.status import status
 from host.errors import ColonnadeError, StaleApproval
 from host.exchange import Answered, Caller
 from host.jsonrpc.messages import ErrorBody, Request, write
@@ -874,7 +874,10 @@ async def test_t35_nothing_that_an_agent_can_reach_approves_anything() -> None:
         await connection.open()
         held = world.gate.definitions.pins.held()
         before = [(each.kind, each.name, each.status) for each in held]
-        for path in ("/console", "/console/api/decide", "/console/decide", "/approve", "/mcp/console", "/ask"):
+        for path in (
+            *("/console", "/console/api/decide", "/console/decide", "/approve", "/mcp/console", "/ask"),
+            *("/api", "/api/v1/definitions/decide", "/mcp/api/v1/definitions/decide"),
+        ):
             for method in ("GET", "POST"):
                 body = {"server": "gh", "kind": "tool", "name": "create", "fingerprint": held[0].fingerprint}
                 answer = await connection.another().get(method, path, {**body, "decision": "approve"})

@@ -25,9 +25,10 @@ from anyio.from_thread import start_blocking_portal
 from mcp.types import CallToolResult
 from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page, expect
 
+from host.admin.schema import SECTIONS
 from host.admin_client import RunningHost as Local
 from host.admin_client import find_hosts
-from tests.kit.admin import NOW, SECTIONS, FakeAdminApi
+from tests.kit.admin import NOW, FakeAdminApi
 from tests.kit.servers.offering import offer
 
 from .running import ROOT, until
@@ -97,8 +98,8 @@ def scenes() -> tuple[State, State]:
             somebody_there(here) as host,
             portal.wrap_async_context_manager(with_token(here.host.url)) as client,
         ):
-            prints = [each["fingerprint"] for each in host.request("state")["held"]]
-            host.request("decide_all", server="tracker", fingerprints=prints, decision="approve")
+            prints = [each["fingerprint"] for each in host.get("state")["held"]]
+            host.post("definitions/decide-all", server="tracker", fingerprints=prints, decision="approve")
 
             def begin(name: str, **arguments: object) -> Future[CallToolResult]:
                 return portal.start_task_soon(client.call_tool, name, arguments)
@@ -115,13 +116,13 @@ def scenes() -> tuple[State, State]:
             call("tracker__get_issue", **repository, number=402)
             waiting = begin("tracker__create_issue", **ISSUE)
             question = _waiting(host)
-            first = host.request("state")
+            first = host.get("state")
             changed = [tool("get_issue", POISON, "owner", "repo", "number", "context", readOnlyHint=True)]
             kept = [each for each in TRACKER if each["name"] != "get_issue"]
             offer(folder / "tracker.json", tools=[*kept, *changed], info={"name": "tracker"})
-            until(lambda: host.request("state")["held"], "the change is seen")
-            second = host.request("state")
-            host.request("answer", id=question["id"], answer="deny")
+            until(lambda: host.get("state")["held"], "the change is seen")
+            second = host.get("state")
+            host.post("confirmations/answer", id=question["id"], answer="deny")
             waiting.result()
     return fixed(first), fixed(second)
 
@@ -140,19 +141,21 @@ def somebody_there(here: Setting) -> Iterator[Local]:
 
 def _waiting(host: Local) -> Any:
     """The question that waits."""
-    (found,) = until(lambda: host.request("state")["questions"], "the question is there")
+    (found,) = until(lambda: host.get("state")["confirmations"], "the question is there")
     return found
 
 
 def _granted(host: Local, how: str, call: Future[CallToolResult]) -> None:
     lasting = {"answer": "time", "seconds": 86_400} if how == "1d" else {"answer": how}
-    host.request("answer", id=_waiting(host)["id"], arguments="any" if how == "always" else "exact", **lasting)
+    host.post(
+        "confirmations/answer", id=_waiting(host)["id"], arguments="any" if how == "always" else "exact", **lasting
+    )
     call.result()
 
 
 def fixed(state: State) -> State:
     """The same, as if it had been seen at NOW on somebody's machine, with times that are always the same."""
-    for question in state["questions"]:
+    for question in state["confirmations"]:
         question.update(asked=NOW - 8, until=NOW + 42)
     for each in state["held"]:
         each["since"] = NOW - 95

@@ -18,8 +18,8 @@ import pytest
 import trio
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from host.console.login import ConsoleSessions
-from host.console.web import allowed_hosts, console_app, console_url
+from host.admin.login import ConsoleSessions
+from host.admin.web import allowed_hosts, console_app, console_url
 from host.wire.asgi import Receive, Scope, Send
 from host.wire.listener import serve_http
 from host.wire.port import bind
@@ -45,6 +45,10 @@ pytestmark = [
 ]
 
 
+def fail(problem: Exception) -> None:
+    raise AssertionError("a mistake of ours") from problem
+
+
 class Host:
     """The console's own listener, which the browser reaches at `port`, if that is another. `link` and `do` are for
     other threads than trio's."""
@@ -55,7 +59,7 @@ class Host:
         self.office = office
         self.sessions = ConsoleSessions(trio.current_time)
         self.stop = trio.Event()
-        self.app = console_app(office, self.sessions, allowed_hosts("127.0.0.1", self.port), self.stop)
+        self.app = console_app(office, self.sessions, allowed_hosts("127.0.0.1", self.port), self.stop, fail)
 
     @property
     def origin(self) -> str:
@@ -98,7 +102,7 @@ def full() -> FakeAdminApi:
     return FakeAdminApi(
         servers=[server(warnings=["It runs unconfined."], unmatched=["tools.allow: foo_*"]), server("notes")],
         catalog=[entry("list_issues"), entry("create_issue", verdict="ask", rule="tools.ask: create_*")],
-        questions=[confirmation()],
+        confirmations=[confirmation()],
         held=[held(), held("new_tool", standing="new", diff=[], text='{"name": "new_tool"}')],
         grants=[grant("g1", name="list_issues")],
         activity=[{"t": 1_790_000_000.0, "kind": "call", "server": "github", "text": "answered", "level": "info"}],
@@ -113,7 +117,7 @@ async def test_a_question_appears_by_itself_and_is_answered() -> None:
         expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
         assert "#" not in page.url
         assert host.office.present == ["console"]
-        host.do(host.office.add, "questions", confirmation())
+        host.do(host.office.add, "confirmations", confirmation())
         card = page.get_by_role("article", name="create_issue")
         expect(card).to_contain_text("laptop wants to call a tool of the server github")
         expect(card).to_contain_text('"title": "The login page is slow"')
@@ -139,7 +143,7 @@ async def test_what_lasts_says_what_it_is_for() -> None:
             "laptop may call create_issue of github with any"
         )
         card.get_by_label("How long").select_option("1 hour")
-        host.do(host.office.replace, "questions", [confirmation(waiting=2)])  # what was chosen outlives a change
+        host.do(host.office.replace, "confirmations", [confirmation(waiting=2)])  # what was chosen outlives a change
         expect(card).to_contain_text("2 calls wait")
         expect(card.get_by_label("any arguments")).to_be_checked()
         card.get_by_role("button", name="Allow for").click()
@@ -150,7 +154,7 @@ async def test_what_lasts_says_what_it_is_for() -> None:
         page.get_by_role("button", name="Revoke the grant for create_issue").click()
         expect(granted).to_have_count(0)
 
-    async with serving(FakeAdminApi(questions=[confirmation()])) as host:
+    async with serving(FakeAdminApi(confirmations=[confirmation()])) as host:
         await in_browser(host, act)
 
 
@@ -247,7 +251,7 @@ async def test_a_press_that_was_meant_for_another_question_does_not_count() -> N
         page.goto(host.link())
         allow = page.get_by_role("article", name="other").get_by_role("button", name="Allow once")
         expect(allow).to_be_enabled()
-        host.do(host.office.replace, "questions", [confirmation("q2", name="other")])
+        host.do(host.office.replace, "confirmations", [confirmation("q2", name="other")])
         expect(page.get_by_role("article", name="create_issue")).to_have_count(0)
         allow.dispatch_event("click")
         assert host.office.requests == []
@@ -255,7 +259,7 @@ async def test_a_press_that_was_meant_for_another_question_does_not_count() -> N
         expect(allow).to_have_count(0)
         assert len(host.office.requests) == 1
 
-    async with serving(FakeAdminApi(questions=[confirmation(), confirmation("q2", name="other")])) as host:
+    async with serving(FakeAdminApi(confirmations=[confirmation(), confirmation("q2", name="other")])) as host:
         await in_browser(host, act)
 
 
@@ -273,7 +277,9 @@ async def test_a_phone_shows_all_of_it_in_either_theme(theme: str) -> None:
 
     office = full()
     office.add("catalog", entry(EVIL_LONG, description=EVIL_LONG))
-    office.add("questions", confirmation("q2", name="n" * 300, arguments="x" * 4000, rule="r" * 300, caller="c" * 300))
+    office.add(
+        "confirmations", confirmation("q2", name="n" * 300, arguments="x" * 4000, rule="r" * 300, caller="c" * 300)
+    )
     async with serving(office) as host:
         await in_browser(host, act)
 
@@ -325,8 +331,9 @@ async def test_hostile_text_is_text() -> None:
         assert page.locator("img, iframe, object, embed, link[rel=icon]").count() == 0
         assert page.locator("script").count() == 1
         assert page.locator("[onerror], [style]").count() == 0
-        paths = {"", "/console.css", "/console.js", "/open", "/events", "/explain", "/answer"}
-        assert {url.partition("#")[0] for url in asked} == {f"{host.origin}/console{path}" for path in paths}
+        page_paths = {f"/console{path}" for path in ("", "/console.css", "/console.js", "/open")}
+        api_paths = {f"/api/v1/{path}" for path in ("events", "explain", "confirmations/answer")}
+        assert {url.partition("#")[0] for url in asked} == {f"{host.origin}{path}" for path in page_paths | api_paths}
         assert faults == []
 
     definition = {"server": EVIL, "kind": EVIL, "name": EVIL, "fingerprint": EVIL}
@@ -336,7 +343,7 @@ async def test_hostile_text_is_text() -> None:
             | {"unmatched": [EVIL], "warnings": [EVIL], "entries": {EVIL: 2}}
         ],
         catalog=[entry("x") | definition | {"title": EVIL, "description": EVIL, "rule": EVIL}],
-        questions=[
+        confirmations=[
             confirmation(
                 EVIL_ID, server=EVIL, trust=EVIL, name=EVIL, summary=EVIL, arguments=EVIL, caller=EVIL, rule=EVIL
             )
@@ -449,16 +456,16 @@ ATTACKS = """async ([origin, secret]) => {
     document.head.append(made);
   });
   const tries = [
-    fetch(origin + "/console/state", { credentials: "include" }),
-    fetch(origin + "/console/state", { credentials: "include", headers }),
-    fetch(origin + "/console/events", { credentials: "include", headers }),
-    fetch(origin + "/console/answer", { method: "POST", credentials: "include", headers, body }),
-    fetch(origin + "/console/answer", { method: "POST", credentials: "include", body }),
+    fetch(origin + "/api/v1/state", { credentials: "include" }),
+    fetch(origin + "/api/v1/state", { credentials: "include", headers }),
+    fetch(origin + "/api/v1/events", { credentials: "include", headers }),
+    fetch(origin + "/api/v1/confirmations/answer", { method: "POST", credentials: "include", headers, body }),
+    fetch(origin + "/api/v1/confirmations/answer", { method: "POST", credentials: "include", body }),
     fetch(origin + "/console/open", { method: "POST", credentials: "include", body: "{}" }),
-    fetch(origin + "/console/answer", { method: "POST", mode: "no-cors", credentials: "include", body }),
+    fetch(origin + "/api/v1/confirmations/answer", { method: "POST", mode: "no-cors", credentials: "include", body }),
     script(origin + "/console/console.js"),
   ];
-  navigator.sendBeacon(origin + "/console/answer", body);
+  navigator.sendBeacon(origin + "/api/v1/confirmations/answer", body);
   const frame = document.createElement("iframe");
   frame.src = origin + "/console";
   document.body.append(frame);
@@ -466,7 +473,7 @@ ATTACKS = """async ([origin, secret]) => {
 }"""
 FORM = """(origin) => {
   const form = document.createElement("form");
-  form.method = "POST"; form.action = origin + "/console/answer"; form.enctype = "text/plain";
+  form.method = "POST"; form.action = origin + "/api/v1/confirmations/answer"; form.enctype = "text/plain";
   const field = document.createElement("input");
   field.name = '{"id": "q1", "answer": "always", "x": "'; field.value = '"}';
   form.append(field); document.body.append(form); form.submit();
@@ -478,7 +485,7 @@ def agent(host: Host, headers: dict[str, str]) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", host.port, timeout=10)
     body = json.dumps({"id": "q1", "answer": "always"})
     given = {"content-type": "application/json", "x-colonnade-sequence": str(2**50), **headers}
-    connection.request("POST", "/console/answer", body, given)
+    connection.request("POST", "/api/v1/confirmations/answer", body, given)
     status = connection.getresponse().status
     connection.close()
     return status
@@ -491,7 +498,7 @@ async def test_a_lost_connection_is_said_and_mended() -> None:
         expect(page.get_by_text("live", exact=True)).to_be_visible()
         cuts(True)
         expect(page.get_by_text("The connection to the host is lost.")).to_be_visible()
-        host.do(host.office.add, "questions", confirmation("q7", name="later"))
+        host.do(host.office.add, "confirmations", confirmation("q7", name="later"))
         cuts(False)
         expect(page.get_by_role("article", name="later")).to_be_visible(timeout=20_000)
         expect(page.get_by_text("The connection to the host is lost.")).to_be_hidden()

@@ -32,6 +32,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, Request, expect
 
+from host.admin.schema import REQUESTS
 from host.admin_client import AdminClientError, find_hosts
 from tests.kit.servers.offering import offer
 
@@ -95,7 +96,7 @@ class Setting:
 def link(state: Path) -> str:
     """What opens the console of the one host that runs, once."""
     (host,) = find_hosts(state)
-    found = host.request("link")["link"]
+    found = host.post("console-links")["link"]
     assert isinstance(found, str)
     return found
 
@@ -327,7 +328,7 @@ def test_nobody_else_can_approve(tmp_path: Path, context: BrowserContext, portal
         expect(page.locator("#questions article")).to_have_count(1)
         seen = {name: value for name, value in posted[0].all_headers().items() if name[0] != ":"}
         seen.pop("content-length", None)
-        answer = f"{here.origin}/console/answer"
+        answer = f"{here.origin}/api/v1/confirmations/answer"
         assert json.loads(posted[0].post_data or "")["id"] == first
         assert agent.post(answer, content=posted[0].post_data or "", headers=seen).status_code == 403
         body = json.dumps({"id": second, "answer": "once"})
@@ -350,11 +351,11 @@ def test_nobody_else_can_approve(tmp_path: Path, context: BrowserContext, portal
             {"content-type": "text/plain"},
         ):
             assert agent.post(answer, content=body, headers=fresh | wrong).status_code == 403, wrong
-        for path in ("state", "events"):
+        for path in ("state", "events", "host"):
             for known in ({}, bearer, {"cookie": seen["cookie"]}, bearer | {"x-colonnade-console": TOKEN}):
-                assert agent.get(f"{here.origin}/console/{path}", headers=known).status_code == 403
-        for path in ("answer", "decide", "decide-all", "revoke", "explain", "leave"):
-            assert agent.post(f"{here.origin}/console/{path}", json={}, headers=bearer).status_code == 403
+                assert agent.get(f"{here.origin}/api/v1/{path}", headers=known).status_code == 403
+        for path in (*(f"api/v1/{each}" for each in (*REQUESTS, "console-links")), "console/leave"):
+            assert agent.post(f"{here.origin}/{path}", json={}, headers=bearer).status_code == 403
         assert [each["id"] for each in _questions(here)] == [second]
         assert sum(call.done() for call in calls) <= 1
 
@@ -382,7 +383,7 @@ async def with_token(url: str) -> AsyncIterator[Client]:
 
 def _questions(here: Setting) -> list[dict[str, Any]]:
     (host,) = find_hosts(here.state)
-    found: list[dict[str, Any]] = host.request("state")["questions"]
+    found: list[dict[str, Any]] = host.get("state")["confirmations"]
     return found
 
 
@@ -515,8 +516,11 @@ def test_a_hostile_server_runs_no_script(tmp_path: Path, context: BrowserContext
         }  # fmt: skip
         expect(page).to_have_title("Colonnade")
         assert {url.partition("#")[0] for url in sent} == {
-            f"{here.origin}/console{path}"
-            for path in ("", "/console.css", "/console.js", "/open", "/events", "/answer", "/explain")
+            f"{here.origin}{path}"
+            for path in (
+                *("/console", "/console/console.css", "/console/console.js", "/console/open"),
+                *(f"/api/v1/{each}" for each in ("events", "confirmations/answer", "explain")),
+            )
         }
         assert faults == []
         assert context.pages == [page]
@@ -616,7 +620,7 @@ def test_a_console_that_is_off_is_nowhere(tmp_path: Path) -> None:
     with over_stdio(tmp_path, console="off", ask={"answers": ["terminal"]}) as (_, state):
         (host,) = find_hosts(state)
         with pytest.raises(AdminClientError, match="console: off"):
-            host.request("link")
+            host.post("console-links")
         said = colonnade("console", "--state", str(state))
         assert said.returncode != 0
         assert "console: off" in said.stderr

@@ -24,15 +24,15 @@ def tool(name: str, description: str = "") -> dict[str, Any]:
 
 
 def shown(host: RunningHost) -> set[str]:
-    return {entry["name"] for entry in host.request("state")["catalog"] if entry["shown"]}
+    return {entry["name"] for entry in host.get("state")["catalog"] if entry["shown"]}
 
 
 def held(host: RunningHost) -> dict[str, dict[str, Any]]:
-    return {each["name"]: each for each in host.request("state")["held"]}
+    return {each["name"]: each for each in host.get("state")["held"]}
 
 
 def decide(host: RunningHost, decision: str, name: str, fingerprint: str = "") -> None:
-    host.request("decide", server="strict", kind="tool", name=name, fingerprint=fingerprint, decision=decision)
+    host.post("definitions/decide", server="strict", kind="tool", name=name, fingerprint=fingerprint, decision=decision)
 
 
 @contextmanager
@@ -60,8 +60,8 @@ def test_a_full_disk_refuses_what_would_need_to_be_remembered_and_loses_nothing(
 
         with full_disk(running.process.pid, state / "colonnade.db"):
             offer(offers["std"], tools=[tool("seen"), tool("late", LONG)])
-            until(lambda: host.request("state")["problems"], "the host says that something is wrong")
-            (problem,) = host.request("state")["problems"]
+            until(lambda: host.get("state")["problems"], "the host says that something is wrong")
+            (problem,) = host.get("state")["problems"]
             assert "what servers offer anew is held back" in problem
             assert shown(host) == {"kept", "doomed", "seen"}, "what is not remembered is not taken for seen"
             offer(offers["strict"], tools=[tool("kept"), tool("doomed"), tool("more", LONG)])
@@ -84,7 +84,7 @@ def test_a_full_disk_refuses_what_would_need_to_be_remembered_and_loses_nothing(
 
         offer(offers["std"], tools=[tool("late", LONG), tool("seen")])
         until(lambda: shown(host) == {"kept", "doomed", "seen", "late"}, "with room again, it is remembered and shown")
-        until(lambda: host.request("state")["problems"] == [], "nothing is left unwritten")
+        until(lambda: host.get("state")["problems"] == [], "nothing is left unwritten")
         decide(host, "revoke", "doomed")
     with serving(file, "strict", "std"):
         (host,) = find_hosts(state)

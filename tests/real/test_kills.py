@@ -154,7 +154,7 @@ def tool_named(name: str) -> dict[str, Any]:
 
 
 def lists_all(host: RunningHost, names: list[str]) -> bool:
-    listed = {each["name"] for each in host.request("state")["catalog"] if each["server"] == "strict"}
+    listed = {each["name"] for each in host.get("state")["catalog"] if each["server"] == "strict"}
     return listed.issuperset(names)
 
 
@@ -166,7 +166,9 @@ def decide_by_socket(host: RunningHost, draw: Random, names: list[str], known: d
         decision, after = decision_of(draw, known[name])
         shown = fingerprint(json.dumps(tool_named(name)).encode())
         try:
-            host.request("decide", server="strict", kind="tool", name=name, fingerprint=shown, decision=decision)
+            host.post(
+                "definitions/decide", server="strict", kind="tool", name=name, fingerprint=shown, decision=decision
+            )
         except AdminClientError as problem:
             return name, after, str(problem)
         known[name] = after
@@ -180,7 +182,7 @@ def offer_more(hosts: list[RunningHost], file: Path, prefix: str, shown: set[str
         offer(file, tools=[tool_named(name) for name in offered])
         for host in hosts:
             try:
-                catalog = host.request("state")["catalog"]
+                catalog = host.get("state")["catalog"]
             except AdminClientError:
                 return
             shown |= {each["name"] for each in catalog if each["server"] == "std" and each["shown"]}

@@ -133,9 +133,9 @@ def test_twenty_planted_secrets_are_found_nowhere(tmp_path: Path, monkeypatch: p
             seen["answers"] = "\n".join(said)
             seen["status"] = _status(host.url, token) + _status(host.url, f"{token}x")
             (office,) = find_hosts(tmp_path / "state")
-            shown = office.request("state")
+            shown = office.get("state")
             # What a call was given is shown to the person who is asked about it, and to nobody else.
-            (question,) = [each for each in shown["questions"] if each["name"] == "held"]
+            (question,) = [each for each in shown["confirmations"] if each["name"] == "held"]
             assert argument in question["arguments"]
             question["arguments"] = ""
             seen["office"] = json.dumps(shown)

@@ -55,12 +55,12 @@ def deciding(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def shown(file: Path) -> list[set[str]]:
     """The tools that each running host shows."""
-    hosts = [host.request("state") for host in find_hosts(state_of(file))]
+    hosts = [host.get("state") for host in find_hosts(state_of(file))]
     return [{entry["name"] for entry in host["catalog"] if entry["shown"]} for host in hosts]
 
 
 def held(file: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = until(lambda: find_hosts(state_of(file)), "a host runs")[0].request("state")["held"]
+    found: list[dict[str, Any]] = until(lambda: find_hosts(state_of(file)), "a host runs")[0].get("state")["held"]
     return found
 
 
@@ -120,7 +120,7 @@ def test_no_lock_of_another_process_holds_up_an_unrelated_session(
 
     def approve(host: RunningHost, shown: dict[str, Any]) -> str:
         try:
-            done: str = host.request("decide", **shown, decision="approve")["done"]
+            done: str = host.post("definitions/decide", **shown, decision="approve")["done"]
         except AdminClientError as problem:
             return str(problem)
         return done
@@ -199,12 +199,12 @@ def test_a_database_that_is_taken_away_leaves_nothing_approved(how: Callable[[Pa
         assert len(shown(file)[0]) == TOOLS
         how(state_of(file) / "colonnade.db")
         until(lambda: shown(file) == [set()], "nothing is approved")
-        (problem, *_) = find_hosts(state_of(file))[0].request("state")["problems"]
+        (problem, *_) = find_hosts(state_of(file))[0].get("state")["problems"]
         assert "was removed or replaced while this program ran; start it again" in problem
         each = held(file)[0]
         args = {key: each[key] for key in ("server", "kind", "name", "fingerprint")}
         with pytest.raises(AdminClientError, match="start it again"):
-            find_hosts(state_of(file))[0].request("decide", **args, decision="approve")
+            find_hosts(state_of(file))[0].post("definitions/decide", **args, decision="approve")
         assert running.process.poll() is None
     if how is replaced:
         with serving(file, "s"):
@@ -213,13 +213,13 @@ def test_a_database_that_is_taken_away_leaves_nothing_approved(how: Callable[[Pa
     with serving(file):
         # What is to be started is held back too: nobody knows any more what was.
         until(lambda: [each["kind"] for each in held(file)] == ["launch"], "nothing is started")
-        assert "is gone" in find_hosts(state_of(file))[0].request("state")["problems"][0]
+        assert "is gone" in find_hosts(state_of(file))[0].get("state")["problems"][0]
         assert [record["kind"] for record in audited(file)].count("lost") == 2
         for waiting in (1, TOOLS):
             until(lambda waiting=waiting: len(held(file)) == waiting, f"{waiting} wait")  # type: ignore[misc]
             assert deciding(file, "definitions", "approve", "--server", "s", "--yes").returncode == 0
         assert len(shown(file)[0]) == TOOLS
-        assert find_hosts(state_of(file))[0].request("state")["problems"] == []
+        assert find_hosts(state_of(file))[0].get("state")["problems"] == []
 
 
 def audited(file: Path) -> Sequence[dict[str, Any]]:

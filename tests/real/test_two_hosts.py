@@ -38,7 +38,7 @@ def recorded(state: Path, kind: str) -> list[dict[str, Any]]:
 
 def shown(state: Path) -> list[list[str]]:
     """The tools that each running host shows."""
-    hosts = [host.request("state") for host in find_hosts(state)]
+    hosts = [host.get("state") for host in find_hosts(state)]
     return [[entry["name"] for entry in host["catalog"] if entry["shown"]] for host in hosts]
 
 
@@ -51,9 +51,7 @@ def test_no_server_approves_itself_through_any_host_of_its_user(tmp_path: Path) 
     apart = configured(tmp_path / "apart", state, out, forgotten)  # this one keeps its state elsewhere
     with ExitStack() as stack:
         hosts = [stack.enter_context(serving(each, "evil")) for each in (file, file, apart)]
-        until(
-            lambda: all(len(host.request("state")["held"]) == TOOLS for host in find_hosts(state)), "all is held back"
-        )
+        until(lambda: all(len(host.get("state")["held"]) == TOOLS for host in find_hosts(state)), "all is held back")
         assert len(find_hosts(state)) == 2
         (out / "go").touch()
         for name, said in told(out, 3 * (3 * 2 + 2)).items():  # three servers; three ways to two sockets, two commands
@@ -79,7 +77,7 @@ def test_a_server_that_killed_its_host_does_not_approve_itself_through_another(t
         for path in out.iterdir():
             path.unlink()
         with serving(file, "evil") as other:
-            until(lambda: all(len(host.request("state")["held"]) == TOOLS for host in find_hosts(state)), "it is held")
+            until(lambda: all(len(host.get("state")["held"]) == TOOLS for host in find_hosts(state)), "it is held")
             (out / "kill").touch()  # the server below `other` still waits for `go`
             assert one.process.wait(20) == -signal.SIGKILL
             (said,) = told(out, 1).values()
@@ -94,7 +92,7 @@ def test_a_person_in_a_terminal_still_decides_for_all_hosts_and_is_named(tmp_pat
     out.mkdir()
     file = configured(tmp_path / "shared", state, out, tmp_path / "shared" / "colonnade.yaml")
     with serving(file, "evil"), serving(file, "evil"):
-        until(lambda: all(len(host.request("state")["held"]) == TOOLS for host in find_hosts(state)), "it is held")
+        until(lambda: all(len(host.get("state")["held"]) == TOOLS for host in find_hosts(state)), "it is held")
         approve = ["definitions", "approve", "--server", "evil", "--yes", "--config", str(file)]
         done = colonnade(*approve, COLONNADE_STATE=str(state))
         assert done.returncode == 0, done.stderr

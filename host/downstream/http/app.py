@@ -3,7 +3,7 @@
     /mcp  /mcp/<server>           Streamable HTTP (streamable.py)
     /sse  /message                the transport of 2024-11-05 (sse.py), and the same for one server: /sse/<server>
     GET  /status                  the servers and their states
-    /console                      the web console, if it is served here: a door of its own, which takes no token
+    /console  /api                the web console, if it is served here: a door of its own, which takes no token
     GET  /healthz                 says that this process serves; the only one that asks for no token
 
 When all connections are in use, /healthz still answers: a full server is alive, and restarting it would help nobody.
@@ -48,7 +48,7 @@ from host.wire.asgi import (
     respond,
 )
 
-CONSOLE_PREFIX = "/console"
+CONSOLE_PREFIX, API_PREFIX = "/console", "/api"
 
 
 @asynccontextmanager
@@ -63,8 +63,9 @@ async def open_http_endpoint(
     *,
     memory: Budget,
 ) -> AsyncIterator[ASGIApp]:
-    """The app, for the block; `console` answers all paths below /console. Afterwards no session, stream or call of it
-    is left. When `stop` is set, the standing streams end, since nothing else would end them; calls go on."""
+    """The app, for the block; `console` answers the paths below CONSOLE_PREFIX, and those below API_PREFIX that are no
+    endpoint. Afterwards no session, stream or call of it is left. When `stop` is set, the standing streams end, since
+    nothing else would end them; calls go on."""
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, lambda problem: journal.note(InternalError("an answer's event stream", problem)))
         streams = OpenStreams()
@@ -109,7 +110,7 @@ class HttpApp:
         if scope["type"] != "http":
             raise RuntimeError(f"no {scope['type']} here")
         path = scope["raw_path"].decode("latin-1")
-        if self._console is not None and (path == CONSOLE_PREFIX or path.startswith(f"{CONSOLE_PREFIX}/")):
+        if self._console is not None and self._is_of_console(path):
             await self._console(scope, receive, send)
             return
         headers = Headers(scope["headers"])
@@ -148,23 +149,34 @@ class HttpApp:
         if path == "/status" and method in ("GET", "HEAD"):
             await respond(send, 200, {**cors_headers, **JSON, "cache-control": "no-store"}, self._status())
             return
-        serve, endpoint = self._find_handler(path)
+        handler = self._find_handler(path)
+        if handler is None:
+            raise Rejected(Refusal(404, "there is no such endpoint"))
+        serve, endpoint = handler
         query = scope.get("query_string", b"").decode("latin-1")
         with RequestCharge(self._memory, client_owner(identity)) as charge:
             await serve(HttpRequest(method, endpoint, query, headers, identity, cors_headers, receive, send, charge))
 
-    def _find_handler(self, path: str) -> tuple[Callable[[HttpRequest], Awaitable[None]], str | None]:
-        """Who serves a path, and the one server whose own endpoint it names."""
+    def _is_of_console(self, path: str) -> bool:
+        # `listen.path` may be /api or below it: then an endpoint is one.
+        return _is_below(path, CONSOLE_PREFIX) or (_is_below(path, API_PREFIX) and self._find_handler(path) is None)
+
+    def _find_handler(self, path: str) -> tuple[Callable[[HttpRequest], Awaitable[None]], str | None] | None:
+        """The handler of an endpoint's path, and the one server whose own endpoint it is; None if it is no endpoint."""
         for base, serve in self._doors.items():
             if path == base:
                 return serve, None
             endpoint = path.removeprefix(base + "/")
             if endpoint != path and self._router.has_endpoint(endpoint):
                 return serve, endpoint
-        raise Rejected(Refusal(404, "there is no such endpoint"))
+        return None
 
     async def _preflight(self, headers: Headers, send: Send) -> None:
         preflight = self._guard.preflight(headers)
         if isinstance(preflight, Refusal):
             raise Rejected(preflight)
         await respond(send, 204, preflight)
+
+
+def _is_below(path: str, base: str) -> bool:
+    return path == base or path.startswith(f"{base}/")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from host.policy.explain import explain, grant_as_data, held_as_data
 from host.policy.fingerprint import arguments_digest
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope, new_id
+from host.policy.rows import Explanation
 from host.protocol.methods import Kind
 from host.slices import run_inline
 from tests.kit.gates import approve_all, observe, open_gate
@@ -41,7 +41,7 @@ def explained(trust: Trust = Trust.STANDARD) -> Iterator[Gate]:
         yield gate
 
 
-def told(gate: Gate, name: str, arguments: object = None) -> dict[str, Any]:
+def told(gate: Gate, name: str, arguments: object = None) -> Explanation:
     return explain(gate, "gh", Kind.TOOL, name, None if arguments is None else encode(arguments))
 
 
@@ -100,6 +100,7 @@ def test_the_grant_that_would_be_used_is_named_and_not_used() -> None:
         run_inline(gate.authorizer.grants.add(grant))
         for _ in range(2):
             found = told(gate, "create", {"owner": "acme"})
+            assert found["grant"] is not None
             assert found["grant"]["id"] == grant.id
             assert "has allowed it already" in found["sentence"]
         assert told(gate, "create", {"owner": "acmf"})["grant"] is None

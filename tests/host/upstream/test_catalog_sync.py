@@ -14,11 +14,11 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Config, Consent, KindConsent, Listen, Rule, Trust
+from host.admin.state import HostAdmin
 from host.audit.read import records
 from host.audit.records import files
 from host.audit.verify import verify
 from host.catalog import MAX_INLINE_ENTRIES
-from host.console.admin import HostAdmin
 from host.exchange import Caller
 from host.journal import EntryOmitted
 from host.jsonrpc.messages import ErrorBody, Notification
@@ -1033,7 +1033,7 @@ async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
         office = HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
 
         async def look() -> None:
-            state = await office.state(["servers", "catalog", "held"])
+            state = await office.sections(["servers", "catalog", "held"])
             assert (state["servers"][0]["held"], len(state["catalog"]), len(state["held"])) == (9999, 9999, 500)
             assert set(state["servers"][0]["unmatched"]) == {f"tools.deny: t*x{number}*y" for number in range(RULES)}
             assert run_inline(office.explain("big", "tool", "t0_5", None))["standing"] == "new"

@@ -8,7 +8,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from host.wire.asgi import CLAIM, Event, cancel_when, claim, until_disconnect
+from host.wire.asgi import (
+    CLAIM,
+    PEER,
+    BodyTooLarge,
+    Event,
+    Headers,
+    cancel_when,
+    claim,
+    examine_sender,
+    read_body,
+    until_disconnect,
+)
+from host.wire.descent import this_process
 
 
 def test_a_listener_without_the_extension_serves_everything() -> None:
@@ -55,3 +67,34 @@ async def test_a_block_that_is_done_does_not_wait_for_the_client(autojump_clock:
         with scope:
             await trio.sleep_forever()
         assert scope.cancelled_caught
+
+
+def test_only_the_listener_of_a_unix_socket_tells_who_sent_a_request() -> None:
+    me = this_process()
+    assert examine_sender({"type": "http", "extensions": {PEER: lambda: me}}) is me
+    with pytest.raises(LookupError):
+        examine_sender({"type": "http", "extensions": {}})
+
+
+async def test_each_part_of_a_body_is_counted_as_it_comes_up_to_a_limit() -> None:
+    async def read(limit: int) -> tuple[bytes, list[int]]:
+        parts, sizes = [b"ab", b"", b"cde"], list[int]()
+
+        async def receive() -> Event:
+            await trio.lowlevel.checkpoint()
+            return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+        return await read_body(receive, limit, sizes.append), sizes
+
+    assert await read(5) == (b"abcde", [2, 0, 3])
+    with pytest.raises(BodyTooLarge):
+        await read(4)
+
+
+def test_a_header_is_found_by_its_name_in_any_case() -> None:
+    found = Headers([(b"X-A", b" 1\t"), (b"x-a", b"2"), (b"X-B", b"\xe9")])
+    assert found.all("x-a") == ["1", "2"]
+    assert found.one("x-a") is None
+    assert found.one("x-b") == "é"
+    assert found.one("x-c") is None
+    assert found.all("x-c") == []

@@ -13,6 +13,8 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import h2.connection
@@ -21,7 +23,7 @@ import trio
 import trio.testing
 
 from host.wire import listener
-from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
+from host.wire.asgi import PEER, ASGIApp, Receive, Scope, Send, claim, examine_sender
 from host.wire.head import MAX_HEAD
 from host.wire.listener import (
     _LONGEST_LINE,
@@ -31,7 +33,7 @@ from host.wire.listener import (
     affordable_connections,
     serve_http,
 )
-from host.wire.port import bind
+from host.wire.port import bind, bind_unix
 from host.wire.slots import EXTRA, INCOMPLETE_TIMEOUT, MANY_HEADS
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -207,6 +209,22 @@ async def test_the_scope_carries_the_path_as_it_was_sent() -> None:
     assert (scope["raw_path"], scope["path"], scope["query_string"]) == (b"/a%2Fb", "/a/b", b"c=d")
     assert (b"x-a", b"\xe9") in scope["headers"]
     assert scope["client"][0] == "127.0.0.1"
+
+
+async def test_at_a_unix_socket_the_app_learns_which_process_asks_and_at_a_port_it_does_not(tmp_path: Path) -> None:
+    async def who(scope: Scope, receive: Receive, send: Send) -> None:
+        pid = examine_sender(scope).pid if PEER in scope["extensions"] else 0
+        await finish(send, b"%04d" % (pid % 10_000))
+
+    async with serving(who) as site:
+        assert (await ask(site, GET + b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")).count(b"0000") == 2
+    path = tmp_path / "1.sock"
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_http, who, bind_unix(path)))
+        async with await trio.open_unix_socket(path) as stream:
+            await stream.send_all(GET + b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")
+            assert (await everything(stream)).count(b"%04d" % (os.getpid() % 10_000)) == 2
+        nursery.cancel_scope.cancel()
 
 
 async def test_pipelined_requests_are_answered_in_their_order() -> None:

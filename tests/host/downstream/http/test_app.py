@@ -10,7 +10,7 @@ import trio
 
 from config import Listen, Secret
 from host.downstream.http.security import MAX_BODY
-from host.wire.asgi import CLAIM
+from host.wire.asgi import CLAIM, Receive, Scope, Send, respond
 from tests.kit.asgi import open_http_app
 from tests.kit.world import ScriptedServer
 
@@ -336,3 +336,31 @@ async def test_a_full_server_is_alive() -> None:
     async with open_http_app() as (_, connection):
         connection.extensions[CLAIM] = FullListener()
         assert (await connection.get("GET", "/healthz")).status == 200
+
+
+async def of_console(scope: Scope, receive: Receive, send: Send) -> None:
+    await respond(send, 200, {}, b"the console")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "paths", "not_of_it"),
+    [
+        (
+            "/mcp",
+            ["/console", "/console/x", "/api", "/api/v1/state"],
+            ["/consoles", "/apis", "/mcp/console", "/mcp/api"],
+        ),
+        ("/api", ["/console", "/api/v1/state", "/api/v1"], ["/api", "/api/a"]),
+        ("/api/v1", ["/api", "/api/v1/state"], ["/api/v1", "/api/v1/a"]),
+    ],
+)
+async def test_the_console_has_its_paths_and_no_endpoint_loses_one(
+    endpoint: str, paths: list[str], not_of_it: list[str]
+) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server, listen=Listen(path=endpoint), console=of_console) as (_, connection):
+        for path in paths:
+            assert (await connection.get("GET", path)).body == b"the console", path
+        for path in not_of_it:
+            assert b"the console" not in (await connection.get("GET", path)).body, path
+        await connection.open(endpoint)

@@ -26,18 +26,6 @@ def at_the_door(*pairs: tuple[str, str], listen: Listen = LISTEN) -> int | None:
     return status(RequestGuard(listen).check(headers(*pairs)))
 
 
-# Headers
-
-
-def test_a_header_is_found_by_its_name_in_any_case() -> None:
-    found = Headers([(b"X-A", b" 1\t"), (b"x-a", b"2"), (b"X-B", b"\xe9")])
-    assert found.all("x-a") == ["1", "2"]
-    assert found.one("x-a") is None
-    assert found.one("x-b") == "é"
-    assert found.one("x-c") is None
-    assert found.all("x-c") == []
-
-
 # Host
 
 

@@ -13,18 +13,29 @@ import pytest
 import trio
 import trio.testing
 
-import host.console
-from host.console.api import MAX_REQUEST
-from host.console.login import CODE_LIFETIME, COOKIE_PREFIX, MAX_FAILED_TRIES, MAX_SESSIONS, ConsoleSessions
-from host.console.web import MAX_STREAMS, allowed_hosts, console_app, console_url
+import host.admin
+from host.admin.api import MAX_REQUEST
+from host.admin.login import CODE_LIFETIME, COOKIE_PREFIX, MAX_FAILED_TRIES, MAX_SESSIONS, ConsoleSessions
+from host.admin.schema import REQUESTS
+from host.admin.web import MAX_STREAMS, allowed_hosts, console_app, console_url
 from host.wire.asgi import BODY_TIMEOUT, CLAIM, HEARTBEAT_INTERVAL, ASGIApp
 from tests.kit.admin import FakeAdminApi, confirmation, held
 from tests.kit.asgi import Connection, HeaderValue, Response
 
 HOST = "127.0.0.1:8808"
 ORIGIN = f"http://{HOST}"
-EVERY_POST = ["answer", "decide", "decide-all", "revoke", "explain", "leave"]
+API = "/api/v1/"
+EVERY_POST = [
+    *(f"{API}{path}" for path in REQUESTS),
+    f"{API}console-links",
+    "/console/leave",
+]
+EVERY_GET = ["/api", f"{API}host", f"{API}state", f"{API}events"]
 ONCE = {"id": "q1", "answer": "once"}
+
+
+def fail(problem: Exception) -> None:
+    raise AssertionError("a mistake of ours") from problem
 
 
 class Page:
@@ -44,7 +55,7 @@ class Page:
         return other
 
     async def open(self) -> None:
-        answer = await self.post("open", {"code": self.sessions.new_code()})
+        answer = await self.post("/console/open", {"code": self.sessions.new_code()})
         assert answer.status == 200
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
         self.secret = json.loads(answer.body)["secret"]
@@ -55,13 +66,13 @@ class Page:
         self.number += 1
         given: dict[str, HeaderValue] = {"origin": ORIGIN, "x-colonnade-sequence": str(self.number), **self._own()}
         sent = body if isinstance(body, bytes) else body or {}
-        return await self.connection.get("POST", f"/console/{path}", sent, headers={**given, **(headers or {})}, **more)
+        return await self.connection.get("POST", path, sent, headers={**given, **(headers or {})}, **more)
 
     async def get(self, path: str, headers: Mapping[str, HeaderValue] | None = None) -> Response:
-        return await self.connection.get("GET", f"/console/{path}", headers={**self._own(), **(headers or {})})
+        return await self.connection.get("GET", path, headers={**self._own(), **(headers or {})})
 
     def follow(self, headers: Mapping[str, HeaderValue] | None = None) -> Response:
-        return self.connection.send("GET", "/console/events", headers={**self._own(), **(headers or {})})
+        return self.connection.send("GET", f"{API}events", headers={**self._own(), **(headers or {})})
 
     def _own(self) -> dict[str, HeaderValue]:
         own: dict[str, HeaderValue] = {"cookie": self.cookie} if self.cookie else {}
@@ -69,9 +80,9 @@ class Page:
 
 
 @asynccontextmanager
-async def open_page(office: FakeAdminApi | None = None) -> AsyncIterator[Page]:
+async def open_page(admin: FakeAdminApi | None = None) -> AsyncIterator[Page]:
     sessions, stop = ConsoleSessions(trio.current_time), trio.Event()
-    app = console_app(office or FakeAdminApi(), sessions, allowed_hosts("127.0.0.1", 8808), stop)
+    app = console_app(admin or FakeAdminApi(), sessions, allowed_hosts("127.0.0.1", 8808), stop, fail)
     async with trio.open_nursery() as nursery:
         page = Page(app, nursery, sessions, stop)
         await page.open()
@@ -88,7 +99,7 @@ def lines(answer: Response) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", ["/console", "/console/console.js", "/console/console.css"])
 async def test_the_page_is_the_same_for_everybody(path: str) -> None:
-    async with open_page(FakeAdminApi(questions=[confirmation()])) as page:
+    async with open_page(FakeAdminApi(confirmations=[confirmation()])) as page:
         stranger = await page.connection.get("GET", path, headers={"host": "evil.com", "origin": "http://evil.com"})
         own = await page.connection.get("GET", path, headers={"cookie": page.cookie})
         assert own.status == stranger.status == 200
@@ -113,7 +124,7 @@ async def test_the_page_is_the_same_for_everybody(path: str) -> None:
 
 
 def test_the_page_makes_text_of_text_and_loads_nothing_from_elsewhere() -> None:
-    folder = Path(host.console.__file__).parent / "static"
+    folder = Path(host.admin.__file__).parent / "static"
     script, page, style = [(folder / name).read_text("utf-8") for name in ("console.js", "index.html", "console.css")]
     banned = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(|createContextualFragment"
     assert not re.search(banned + r"|DOMParser|setHTML|srcdoc|localStorage|\.cookie", script)
@@ -131,7 +142,7 @@ async def test_other_paths_are_nothing(path: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
-@pytest.mark.parametrize("path", ["/console", "/console/state", "/console/answer", "/console/open"])
+@pytest.mark.parametrize("path", ["/console", "/api/v1/state", "/api/v1/confirmations/answer", "/console/open"])
 async def test_other_methods_are_refused_and_no_preflight_is_granted(method: str, path: str) -> None:
     async with open_page() as page:
         headers = {"origin": ORIGIN, "access-control-request-method": "POST", **page._own()}
@@ -146,12 +157,12 @@ async def test_other_methods_are_refused_and_no_preflight_is_granted(method: str
 async def test_a_link_opens_once() -> None:
     async with open_page() as page:
         code = page.sessions.new_code()
-        first = await page.post("open", {"code": code})
+        first = await page.post("/console/open", {"code": code})
         assert first.status == 200
         name, attributes = first.headers["set-cookie"].split("=", 1)
         assert re.fullmatch(COOKIE_PREFIX + "[0-9a-f]{16}", name)
-        assert set(attributes.split("; ")[1:]) == {"Path=/console", "Max-Age=43200", "HttpOnly", "SameSite=Strict"}
-        again = await page.post("open", {"code": code})
+        assert set(attributes.split("; ")[1:]) == {"Path=/", "Max-Age=43200", "HttpOnly", "SameSite=Strict"}
+        again = await page.post("/console/open", {"code": code})
         assert again.status == 403
         assert "set-cookie" not in again.headers
         assert "colonnade console" in json.loads(again.body)["error"]
@@ -161,22 +172,24 @@ async def test_an_old_link_opens_nothing(autojump_clock: trio.testing.MockClock)
     async with open_page() as page:
         code = page.sessions.new_code()
         await trio.sleep(CODE_LIFETIME)
-        late = await page.post("open", {"code": code})
-        never = await page.post("open", {"code": "x" * 43})
+        late = await page.post("/console/open", {"code": code})
+        never = await page.post("/console/open", {"code": "x" * 43})
         assert (late.status, late.body) == (never.status, never.body)
         assert late.status == 403
 
 
 async def test_links_cannot_be_tried_out(autojump_clock: trio.testing.MockClock) -> None:
     async with open_page() as page:
-        statuses = [(await page.post("open", {"code": str(number)})).status for number in range(MAX_FAILED_TRIES + 1)]
+        statuses = [
+            (await page.post("/console/open", {"code": str(number)})).status for number in range(MAX_FAILED_TRIES + 1)
+        ]
         assert statuses == [403] * MAX_FAILED_TRIES + [429]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"code": 1}', b'{"code": "a", "more": 1}'])
 async def test_what_opens_nothing(body: bytes) -> None:
     async with open_page() as page:
-        assert (await page.post("open", body)).status == 400
+        assert (await page.post("/console/open", body)).status == 400
 
 
 @pytest.mark.parametrize(
@@ -225,28 +238,28 @@ WRONG_POST: list[dict[str, HeaderValue]] = [
 
 @pytest.mark.parametrize("headers", WRONG + WRONG_POST)
 async def test_what_does_not_come_from_the_page_changes_nothing(headers: dict[str, HeaderValue]) -> None:
-    office = FakeAdminApi(questions=[confirmation()], held=[held()])
-    async with open_page(office) as page:
-        for path in [*EVERY_POST, "open"]:
-            body = {"code": page.sessions.new_code()} if path == "open" else ONCE
+    admin = FakeAdminApi(confirmations=[confirmation()], held=[held()])
+    async with open_page(admin) as page:
+        for path in [*EVERY_POST, "/console/open"]:
+            body = {"code": page.sessions.new_code()} if path == "/console/open" else ONCE
             answer = await page.post(path, body, headers)
             assert (answer.status, json.loads(answer.body).keys()) == (403, {"error"})
-        assert office.requests == []
-        assert (await page.post("answer", ONCE)).status == 200
+        assert admin.requests == []
+        assert (await page.post(f"{API}confirmations/answer", ONCE)).status == 200
 
 
 @pytest.mark.parametrize("headers", WRONG)
 async def test_what_does_not_come_from_the_page_reads_nothing(headers: dict[str, HeaderValue]) -> None:
-    async with open_page(FakeAdminApi(questions=[confirmation()])) as page:
-        for path in ("state", "events"):
+    async with open_page(FakeAdminApi(confirmations=[confirmation()])) as page:
+        for path in EVERY_GET:
             answer = await page.get(path, headers)
             assert answer.status == 403
             assert b"create_issue" not in answer.body
 
 
 async def test_cookie_and_secret_are_both_needed_and_nothing_says_which_is_missing() -> None:
-    office = FakeAdminApi(questions=[confirmation()])
-    async with open_page(office) as page:
+    admin = FakeAdminApi(confirmations=[confirmation()])
+    async with open_page(admin) as page:
         other = page.another()
         await other.open()
         own_name = page.cookie.partition("=")[0]
@@ -268,26 +281,26 @@ async def test_cookie_and_secret_are_both_needed_and_nothing_says_which_is_missi
                 answer = await page.post(path, ONCE, headers)
                 assert answer.status == 403
                 bodies.add(answer.body)
-            for path in ("state", "events"):
+            for path in EVERY_GET:
                 answer = await page.get(path, headers)
                 assert answer.status == 403
                 bodies.add(answer.body)
         assert len(bodies) == 1
-        assert office.requests == []
+        assert admin.requests == []
         both = {"cookie": f"a=b; {page.cookie}; {other.cookie}"}  # two tabs of one browser
-        assert (await page.post("answer", ONCE, both)).status == 200
-        assert (await other.get("state", both)).status == 200
+        assert (await page.post(f"{API}confirmations/answer", ONCE, both)).status == 200
+        assert (await other.get(f"{API}state", both)).status == 200
 
 
 async def test_a_request_counts_once() -> None:
-    office = FakeAdminApi(questions=[confirmation()])
-    async with open_page(office) as page:
-        assert (await page.post("answer", ONCE, {"x-colonnade-sequence": "10"})).status == 200
-        office.add("questions", confirmation())
+    admin = FakeAdminApi(confirmations=[confirmation()])
+    async with open_page(admin) as page:
+        assert (await page.post(f"{API}confirmations/answer", ONCE, {"x-colonnade-sequence": "10"})).status == 200
+        admin.add("confirmations", confirmation())
         for number in ("10", "9", "0", "-1", "+11", "1e9", "011", "", None, ["11", "12"], str(2**53), "9" * 16):
-            assert (await page.post("answer", ONCE, {"x-colonnade-sequence": number})).status == 403
-        assert len(office.requests) == 1
-        assert (await page.post("answer", ONCE, {"x-colonnade-sequence": "11"})).status == 200
+            assert (await page.post(f"{API}confirmations/answer", ONCE, {"x-colonnade-sequence": number})).status == 403
+        assert len(admin.requests) == 1
+        assert (await page.post(f"{API}confirmations/answer", ONCE, {"x-colonnade-sequence": "11"})).status == 200
 
 
 @pytest.mark.parametrize(
@@ -303,36 +316,38 @@ async def test_a_request_counts_once() -> None:
     ],
 )
 async def test_what_becomes_of_an_answer(body: object, status: int) -> None:
-    async with open_page(FakeAdminApi(questions=[confirmation()])) as page:
-        answer = await page.post("answer", body)
+    async with open_page(FakeAdminApi(confirmations=[confirmation()])) as page:
+        answer = await page.post(f"{API}confirmations/answer", body)
         assert answer.status == status
         said = json.loads(answer.body)
         assert isinstance(said["done" if status == 200 else "error"], str)
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(autojump_clock: trio.testing.MockClock) -> None:
-    office = FakeAdminApi(questions=[confirmation()])
-    async with open_page(office) as page:
+    admin = FakeAdminApi(confirmations=[confirmation()])
+    async with open_page(admin) as page:
         page.connection.writes = trio.Event()
         start = trio.current_time()
-        assert (await page.post("answer", ONCE)).status == 408
+        assert (await page.post(f"{API}confirmations/answer", ONCE)).status == 408
         assert trio.current_time() - start == BODY_TIMEOUT
-        assert office.requests == []
+        assert admin.requests == []
 
 
 async def test_every_request_of_the_page() -> None:
-    office = FakeAdminApi(questions=[confirmation()], held=[held(), held("b")])
-    async with open_page(office) as page:
-        state = json.loads((await page.get("state")).body)
-        assert [each["id"] for each in state["questions"]] == ["q1"]
-        await page.post("answer", {"id": "q1", "answer": "always"})
-        await page.post("decide", {**_definition("get_issue"), "decision": "approve"})
-        await page.post("decide-all", {"server": "github", "fingerprints": ["sha256:b"], "decision": "approve"})
-        await page.post("revoke", {"id": "g-q1"})
-        said = await page.post("explain", {"server": "github", "kind": "tool", "name": "x"})
+    admin = FakeAdminApi(confirmations=[confirmation()], held=[held(), held("b")])
+    async with open_page(admin) as page:
+        state = json.loads((await page.get(f"{API}state")).body)
+        assert [each["id"] for each in state["confirmations"]] == ["q1"]
+        await page.post(f"{API}confirmations/answer", {"id": "q1", "answer": "always"})
+        await page.post(f"{API}definitions/decide", {**_definition("get_issue"), "decision": "approve"})
+        await page.post(
+            f"{API}definitions/decide-all", {"server": "github", "fingerprints": ["sha256:b"], "decision": "approve"}
+        )
+        await page.post(f"{API}grants/revoke", {"id": "g-q1"})
+        said = await page.post(f"{API}explain", {"server": "github", "kind": "tool", "name": "x"})
         assert json.loads(said.body)["verdict"] == "ask"
-        assert [each[0] for each in office.requests] == ["answer", "decide", "decide_all", "revoke", "explain"]
-        assert all(each[-1] == "console" for each in office.requests[:-1])
+        assert [each[0] for each in admin.requests] == ["answer", "decide", "decide_all", "revoke", "explain"]
+        assert all(each[-1] == "console" for each in admin.requests[:-1])
 
 
 def _definition(name: str) -> dict[str, str]:
@@ -343,18 +358,18 @@ def _definition(name: str) -> dict[str, str]:
 
 
 async def test_the_stream_tells_what_changes_while_somebody_is_there() -> None:
-    office = FakeAdminApi()
-    async with open_page(office) as page:
-        assert office.present == []
+    admin = FakeAdminApi()
+    async with open_page(admin) as page:
+        assert admin.present == []
         stream = page.follow()
         await _grows(stream, 1)
-        assert office.present == ["console"]
+        assert admin.present == ["console"]
         assert lines(stream)[0]["config"] == "/home/me/colonnade.yaml"
-        office.add("questions", confirmation())
+        admin.add("confirmations", confirmation())
         await _grows(stream, 2)
-        assert lines(stream)[1].keys() == {"questions"}
+        assert lines(stream)[1].keys() == {"confirmations"}
         page.connection.leaves.set()
-        await _until(lambda: office.present == [])
+        await _until(lambda: admin.present == [])
 
 
 async def test_the_stream_gives_signs_of_life(autojump_clock: trio.testing.MockClock) -> None:
@@ -371,11 +386,11 @@ async def test_a_page_that_is_there_stays_open_and_one_that_went_does_not(
     async with open_page() as page:
         page.follow()
         await trio.sleep(13 * 3600)
-        assert (await page.get("state")).status == 200
+        assert (await page.get(f"{API}state")).status == 200
         page.connection.leaves.set()
         page.connection = page.another().connection
         await trio.sleep(13 * 3600)
-        assert (await page.get("state")).status == 403
+        assert (await page.get(f"{API}state")).status == 403
 
 
 async def test_the_stream_ends_when_the_host_stops() -> None:
@@ -388,26 +403,26 @@ async def test_the_stream_ends_when_the_host_stops() -> None:
 
 
 async def test_leaving_ends_the_session_and_its_streams() -> None:
-    office = FakeAdminApi()
-    async with open_page(office) as page:
+    admin = FakeAdminApi()
+    async with open_page(admin) as page:
         other = page.another()
         await other.open()
         streams = [page.follow(), other.follow()]
         for stream in streams:
             await _grows(stream, 1)
-        answer = await page.post("leave")
+        answer = await page.post("/console/leave")
         assert "Max-Age=0" in answer.headers["set-cookie"]
         with trio.fail_after(5):
             await streams[0].complete.wait()
-        assert office.present == ["console"]
+        assert admin.present == ["console"]
         assert not streams[1].complete.is_set()
-        assert (await page.get("state")).status == 403
-        assert (await other.get("state")).status == 200
+        assert (await page.get(f"{API}state")).status == 403
+        assert (await other.get(f"{API}state")).status == 200
 
 
 async def test_a_session_that_gives_way_hears_nothing_more() -> None:
-    office = FakeAdminApi()
-    async with open_page(office) as page:
+    admin = FakeAdminApi()
+    async with open_page(admin) as page:
         stream = page.follow()
         await _grows(stream, 1)
         for _ in range(MAX_SESSIONS):
@@ -421,7 +436,7 @@ async def test_one_session_has_so_many_streams() -> None:
         streams = [page.follow() for _ in range(MAX_STREAMS)]
         for stream in streams:
             await _grows(stream, 1)
-        assert (await page.get("events")).status == 429
+        assert (await page.get(f"{API}events")).status == 429
 
 
 async def _grows(answer: Response, count: int) -> None:
@@ -445,9 +460,9 @@ async def test_every_request_may_use_the_slots_that_are_kept_for_the_console_and
     async with open_page() as page:
         page.connection.extensions[CLAIM] = take
         assert (await page.connection.get("GET", "/console")).status == 200
-        assert (await page.get("state")).status == 200
-        assert (await page.post("answer", ONCE)).status in (200, 409)
-        assert (await page.get("state", {"x-colonnade-console": "wrong"})).status == 403
+        assert (await page.get(f"{API}state")).status == 200
+        assert (await page.post(f"{API}confirmations/answer", ONCE)).status in (200, 409)
+        assert (await page.get(f"{API}state", {"x-colonnade-console": "wrong"})).status == 403
         unknown, person = told[0], told[2]
         assert unknown is None
         assert person is not None
@@ -458,6 +473,6 @@ async def test_a_full_console_says_so_before_the_body() -> None:
     async with open_page() as page:
         page.connection.extensions[CLAIM] = lambda owner, *, reserved: False
         page.connection.writes = trio.Event()
-        answer = await page.post("open", {"code": "x"})
+        answer = await page.post("/console/open", {"code": "x"})
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         assert (await page.connection.get("GET", "/console")).status == 503

@@ -10,8 +10,8 @@ import pytest
 
 from config import Channel, Consent, HttpServer, Trust
 from config.interpolate import Secret
-from host.console.api import AdminError
-from host.console.policy_admin import PolicyAdmin
+from host.admin.decisions import PolicyAdmin
+from host.admin.schema import AdminError
 from host.policy.gate import Gate
 from host.policy.pins import PinStatus
 from host.protocol.methods import Kind

@@ -1,8 +1,8 @@
-"""The office of a running host: all that a person can see of it and decide, in plain data. The web console and the
-control socket show it and carry decisions to it; nothing of MCP leads here.
+"""What a person can see of a running host and decide, in plain data: the admin API without its doors. Nothing of MCP
+leads here.
 
-What servers wrote is made visible before it is shown, character for character. Sections have a number each that grows
-with every change, so that whoever watches fetches only what is new.
+Texts of servers are made visible before they are shown, character for character. Each section of the state has a number
+that grows with every change, so that a reader fetches only what is new.
 """
 
 from __future__ import annotations
@@ -14,16 +14,28 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import trio
 from msgspec import Raw
 
 from config import Channel, Config, HttpServer, StdioServer, Trust, Verdict
 from config.when import WhenError, read_when
+from host.admin.decisions import PolicyAdmin
+from host.admin.schema import (
+    SECTIONS,
+    ActivityRow,
+    AdminError,
+    AdminState,
+    ConfirmationRow,
+    Done,
+    EntryRow,
+    HostInfo,
+    ServerRow,
+    StateSections,
+)
+from host.admin.status import server_status
 from host.catalog import Entry
-from host.console.api import AdminError
-from host.console.policy_admin import PolicyAdmin
 from host.errors import ColonnadeError
 from host.journal import (
     AuditFailed,
@@ -45,17 +57,16 @@ from host.policy.confirmations import ConfirmationAnswer, ConfirmationQueue, Pen
 from host.policy.explain import grant_as_data, held_as_data, unmatched_rules
 from host.policy.fingerprint import pretty
 from host.policy.pins import PinStatus
-from host.protocol.methods import LIST_METHODS, Kind
+from host.policy.rows import HeldRow
+from host.protocol.methods import Kind
 from host.sanitize import visible
 from host.slices import Steps, map_in_steps
 from host.storage.store import StateError
 from host.upstream.runtime import Runtime
-from host.upstream.supervisor import Connecting, Disabled, Failed, Ready, Upstream, describe_state
-from host.upstream.supervisor import Held as NotStarted
+from host.upstream.supervisor import Ready, Upstream
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
 
-SECTIONS = ("servers", "catalog", "questions", "held", "grants", "activity", "problems")
 MAX_ACTIVITY = 200
 COMPARE_BUDGET = 0.2
 """Seconds that comparing definitions may take at a time: nothing else is done meanwhile."""
@@ -87,7 +98,7 @@ class _Traffic:
 
 
 class HostAdmin(PolicyAdmin):
-    """Implements `host.console.api.Office`.
+    """Implements `host.admin.schema.AdminApi`.
 
     Args:
         config: the configuration that holds now.
@@ -116,7 +127,7 @@ class HostAdmin(PolicyAdmin):
         self._endpoint = endpoint
         self._versions: Counter[str] = Counter(dict.fromkeys(SECTIONS, 1))
         self._change_waiters = trio.lowlevel.ParkingLot()
-        self._activity: deque[dict[str, Any]] = deque(maxlen=MAX_ACTIVITY)
+        self._activity: deque[ActivityRow] = deque(maxlen=MAX_ACTIVITY)
         self._traffic: dict[str, _Traffic] = {}
         self._journal = runtime.journal
         self._reported_problems: list[str] = []
@@ -125,7 +136,7 @@ class HostAdmin(PolicyAdmin):
         self._newly_ready: dict[str, None] = {}
         """Servers whose rules are to be held against what they list, in the order in which they became ready."""
         runtime.journal.subscribe(self._on_event)
-        self._confirmations.on_change = lambda: self.mark_changed("questions", "grants", "servers")
+        self._confirmations.on_change = lambda: self.mark_changed("confirmations", "grants", "servers")
 
     async def run(self) -> None:
         """Hear of what changes without an event (lists, and what other processes of the user decide), until
@@ -178,9 +189,9 @@ class HostAdmin(PolicyAdmin):
     async def run_steps(self, steps: Steps[T]) -> T:
         return await self._catalog.slices.run(steps)
 
-    # What can be seen
+    # State
 
-    def hello(self) -> dict[str, Any]:
+    def host_info(self) -> HostInfo:
         return {
             "colonnade": VERSION,
             "config": os.path.realpath(self._config().source),
@@ -189,34 +200,37 @@ class HostAdmin(PolicyAdmin):
             "endpoint": self._endpoint,
         }
 
-    async def state(self, sections: Collection[str] | None = None) -> dict[str, Any]:
-        return await self.run_steps(self.state_in_steps(SECTIONS if sections is None else sections))
+    async def state(self) -> AdminState:
+        sections = await self.sections(SECTIONS)
+        return cast(AdminState, {**self.host_info(), **sections})
 
-    def state_in_steps(self, sections: Collection[str]) -> Steps[dict[str, Any]]:
-        """The same in steps."""
+    async def sections(self, names: Collection[str]) -> StateSections:
+        return await self.run_steps(self.sections_in_steps(names))
+
+    def sections_in_steps(self, names: Collection[str]) -> Steps[StateSections]:
         section_makers: dict[str, Callable[[], Steps[list[Any]]]] = {
             "servers": self._servers,
             "catalog": self._entries,
-            "questions": lambda: map_in_steps(self._confirmation_as_data, self._confirmations.list_all()),
+            "confirmations": lambda: map_in_steps(self._confirmation_as_data, self._confirmations.list_all()),
             "held": self._held,
             "grants": lambda: map_in_steps(partial(grant_as_data, self._gate), self._gate.authorizer.grants.all()),
-            "activity": lambda: map_in_steps(dict, self._activity),
+            "activity": lambda: map_in_steps(_copy_row, self._activity),
             "problems": lambda: map_in_steps(str, self._problems()),
         }
-        state = self.hello()
-        for section in sections:
-            state[section] = yield from section_makers[section]()
-        return state
+        sections: dict[str, Any] = {}
+        for name in names:
+            sections[name] = yield from section_makers[name]()
+        return cast(StateSections, sections)
 
-    def _entries(self) -> Steps[list[dict[str, Any]]]:
-        rows: list[dict[str, Any]] = []
+    def _entries(self) -> Steps[list[EntryRow]]:
+        rows: list[EntryRow] = []
         for entry in [entry for kind in Kind for entry in self._entries_of_kind(kind)]:
             yield None
             if self._gate.policies.has_server(entry.server):  # a reload may have removed it since the step before
                 rows.append(self._entry_as_data(entry))
         return rows
 
-    def _held(self) -> Steps[list[dict[str, Any]]]:
+    def _held(self) -> Steps[list[HeldRow]]:
         """What was compared before is there at once; of the rest, as much as a moment allows, and the others soon."""
         deadline = time.monotonic() + COMPARE_BUDGET
         held_entries = (yield from self._gate.definitions.held_in_steps())[:MAX_HELD]
@@ -224,7 +238,7 @@ class HostAdmin(PolicyAdmin):
         self._comparing = not all(each["ready"] for each in rows)
         return rows
 
-    def _servers(self) -> Steps[list[dict[str, Any]]]:
+    def _servers(self) -> Steps[list[ServerRow]]:
         held_counts = Counter(
             held.server for held in (yield from self._gate.definitions.held_in_steps()) if not held.rejected
         )
@@ -251,11 +265,11 @@ class HostAdmin(PolicyAdmin):
             raise AdminError("this host has no web console (console: off)")
         return self.new_console_url()
 
-    # What can be decided
+    # Decisions
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> Steps[dict[str, Any]]:
+    ) -> Steps[Done]:
         if channel not in self._confirmations.spec.answers:
             raise AdminError(f"the configuration does not let the {channel.value} answer (ask.answers)")
         pending = next((confirmation for confirmation in self._confirmations.list_all() if confirmation.id == id), None)
@@ -285,7 +299,7 @@ class HostAdmin(PolicyAdmin):
         waits = "it goes on now" if not answered.refused else "nothing waits any more; the next call like it passes"
         return {"done": f"{describe_access(answered.access)}: allowed ({answer}); {waits}."}
 
-    # Within
+    # Rows
 
     def mark_changed(self, *sections: str) -> None:
         for section in sections:
@@ -299,7 +313,7 @@ class HostAdmin(PolicyAdmin):
         elif isinstance(event, DefinitionChanged):
             sections += ["held", "catalog"]
         elif isinstance(event, DecisionMade | ConfirmationRequested):
-            sections += ["questions", "grants"]
+            sections += ["confirmations", "grants"]
         elif isinstance(event, ServerReady):
             sections += ["catalog", "held", "grants", "problems"]
             self._newly_ready[event.server] = None
@@ -308,7 +322,7 @@ class HostAdmin(PolicyAdmin):
         elif isinstance(event, AuditFailed):
             sections.append("problems")
         if not isinstance(event, _NOT_IN_ACTIVITY):
-            row = {
+            row: ActivityRow = {
                 "t": time.time(),
                 "kind": type(event).__name__,
                 "server": getattr(event, "server", ""),
@@ -322,28 +336,12 @@ class HostAdmin(PolicyAdmin):
         by_server = self._catalog.snapshot(kind).by_server
         return [entry for server in self._upstreams.by_id for entry in by_server.get(server, ())]
 
-    def _server_as_data(self, upstream: Upstream, held: int, unmatched: list[str]) -> dict[str, Any]:
-        spec, state = upstream.spec, upstream.state
+    def _server_as_data(self, upstream: Upstream, held: int, unmatched: list[str]) -> ServerRow:
+        spec = upstream.spec
         traffic = self._traffic.get(spec.id, _Traffic())
-        state_names = {
-            Ready: "ready",
-            Failed: "failed",
-            Connecting: "starting",
-            Disabled: "disabled",
-            NotStarted: "held",
-        }
         return {
-            "id": spec.id,
-            "title": visible(spec.title or ""),
-            "transport": "http" if isinstance(spec, HttpServer) else "stdio",
-            "state": state_names[type(state)],
-            "detail": visible(describe_state(state)),
+            **server_status(upstream, self._upstreams, self._catalog, self._journal),
             "trust": spec.trust.value,
-            "isolation": spec.isolation.value,
-            "revision": state.client.negotiated.revision.name if isinstance(state, Ready) else "",
-            "entries": {
-                LIST_METHODS[kind].member: len(self._catalog.snapshot(kind).by_server.get(spec.id, ())) for kind in Kind
-            },
             "latency_ms": None if traffic.latency is None else round(traffic.latency * 1000, 1),
             "calls": traffic.calls,
             "failed": traffic.failed,
@@ -362,7 +360,7 @@ class HostAdmin(PolicyAdmin):
             return []
         return (yield from unmatched_rules(self._gate, self._catalog, server))
 
-    def _entry_as_data(self, entry: Entry) -> dict[str, Any]:
+    def _entry_as_data(self, entry: Entry) -> EntryRow:
         decision = self._gate.policies.rules(entry.server).evaluate(entry.kind, entry.inward)
         pin_status = self._gate.definitions.pin_status(entry.server, entry.kind, entry.inward)
         definition = members(entry.definition)
@@ -382,7 +380,7 @@ class HostAdmin(PolicyAdmin):
             "fingerprint": self._gate.definitions.pins.fingerprint(entry.server, entry.kind.value, entry.inward) or "",
         }
 
-    def _confirmation_as_data(self, confirmation: PendingConfirmation) -> dict[str, Any]:
+    def _confirmation_as_data(self, confirmation: PendingConfirmation) -> ConfirmationRow:
         access, context = confirmation.access, confirmation.context
         answers = ["deny", "once", "session", "time", "always"]
         if access.session is None:
@@ -414,6 +412,10 @@ class HostAdmin(PolicyAdmin):
             self._gate.decision_log.problem,
         ]
         return [visible(problem) for problem in problems if problem]
+
+
+def _copy_row(row: ActivityRow) -> ActivityRow:
+    return {**row}
 
 
 def warnings_of(spec: StdioServer | HttpServer) -> list[str]:

@@ -1,5 +1,5 @@
-"""What a person decides about definitions and grants, carried to the gate: of a running host, or of the files that one
-left. What comes of it is one sentence."""
+"""Decisions of a person about definitions and grants, passed to the gate: that of a running host, or one of the stored
+state where none runs. Each gives one sentence."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from config import Channel, Trust
-from host.console.api import AdminError
+from host.admin.schema import AdminError, Done
 from host.errors import ColonnadeError
 from host.jsonrpc.raw import encode
 from host.policy.explain import explain
 from host.policy.gate import Gate
 from host.policy.pins import StaleDecision
+from host.policy.rows import Explanation
 from host.protocol.methods import Kind
 from host.sanitize import visible
 from host.slices import Steps
@@ -30,7 +31,7 @@ _OUTCOMES = {
 
 
 class PolicyAdmin:
-    """All of these raise AdminError if it cannot be done."""
+    """The part of the admin API that needs no running host. All methods raise AdminError if it cannot be done."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -44,18 +45,18 @@ class PolicyAdmin:
         self._gate.decision_log.record_refused_peer(peer.audit_fields(), why, unrecorded)
 
     def mark_changed(self, *sections: str) -> None:
-        """What these sections of the office show is not what it was."""
+        """These sections of the state have changed."""
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> Steps[dict[str, Any]]:
+    ) -> Steps[Done]:
         """Where no host runs nothing waits."""
         yield None
         raise AdminError("no host of this configuration runs, so no question waits")
 
     def decide(
         self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
-    ) -> Steps[dict[str, Any]]:
+    ) -> Steps[Done]:
         """Approve, reject or revoke a definition, which must be the one that was shown."""
         decide = {
             "approve": self._gate.definitions.approve,
@@ -77,9 +78,7 @@ class PolicyAdmin:
         self.mark_changed("held", "catalog", "servers")
         return {"done": f"The {kind} {name} of {server}: {_OUTCOMES[decision]}.".replace("  ", " ")}
 
-    def decide_all(
-        self, server: str, fingerprints: list[str], decision: str, channel: Channel
-    ) -> Steps[dict[str, Any]]:
+    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[Done]:
         """The same for all of one server that were shown."""
         wanted = set(fingerprints)
         chosen = [
@@ -98,7 +97,7 @@ class PolicyAdmin:
         count = len(chosen)
         return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_OUTCOMES[decision]}."}
 
-    def revoke(self, grant: str, channel: Channel) -> Steps[dict[str, Any]]:
+    def revoke(self, grant: str, channel: Channel) -> Steps[Done]:
         """Take a grant back."""
         with _as_admin_errors():
             revoked = yield from self._gate.authorizer.revoke_grant(grant, channel.value)
@@ -107,7 +106,7 @@ class PolicyAdmin:
         self.mark_changed("grants")
         return {"done": "The grant is revoked."}
 
-    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[dict[str, Any]]:
+    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[Explanation]:
         """See `host.policy.explain`."""
         yield None
         if not self._gate.policies.has_server(server):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from host.console.login import (
+from host.admin.login import (
     CODE_LIFETIME,
     COOKIE_PREFIX,
     MAX_CODES,

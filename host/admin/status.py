@@ -1,22 +1,35 @@
-"""The servers and their states as one JSON object: what `GET /status` gives and `colonnade list` shows."""
+"""The servers and their states: the rows of the admin API that everybody may see, and the JSON object of them that
+`GET /status` gives and `colonnade list` shows."""
 
 from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import trio
 
 from config import HttpServer
+from host.admin.schema import ServerStatus
 from host.catalog import Catalog
 from host.journal import Journal
 from host.jsonrpc.raw import encode
 from host.memory import Budget
-from host.protocol.methods import LIST_METHODS, Kind
-from host.upstream.supervisor import Connecting, Failed, Held, Ready, Upstream, describe_state
+from host.protocol.methods import Kind
+from host.sanitize import visible
+from host.upstream.supervisor import Connecting, Disabled, Failed, Held, Ready, Upstream, describe_state
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
+
+_STATES: Mapping[type, Literal["starting", "ready", "failed", "held", "disabled"]] = {
+    Connecting: "starting",
+    Ready: "ready",
+    Failed: "failed",
+    Held: "held",
+    Disabled: "disabled",
+}
 
 
 def status(
@@ -26,12 +39,8 @@ def status(
 
     `parked` calls are under way that may have to wait for an answer of their client, and `tasks` that are tasks or may
     become some. `process` is as of `usage`. `memory` is the budget in bytes: `limit`, `used`, `by_use`, and what the
-    `largest_owner` holds. A server has `id`,
-    `title`, `transport`, `state` (one of `starting`, `ready`, `failed`, `held`, `disabled`), `detail` in words, `since`
-    and `next_attempt_in` in seconds, `attempts`, `revision` and `says` (what it calls itself), `entries` by kind,
-    `isolation`, the number of dedicated `instances` that live and may live (`max_instances`), and `dropped` (messages
-    dropped, by reason)."""
-    servers = [_server(upstream, upstreams, catalog, journal) for upstream in upstreams.by_id.values()]
+    `largest_owner` holds."""
+    servers = [server_status(upstream, upstreams, catalog, journal) for upstream in upstreams.by_id.values()]
     told: dict[str, object] = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "process": usage()}
     told |= {"memory": _memory(memory), "servers": servers}
     return bytes(encode(told))
@@ -64,39 +73,35 @@ def _memory(memory: Budget) -> dict[str, object]:
     }
 
 
-def _server(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, journal: Journal) -> dict[str, object]:
-    state = upstream.state
-    id = upstream.spec.id
-    now = trio.current_time()
-    told: dict[str, object] = {
-        "id": id,
-        "title": upstream.spec.title,
-        "transport": "stdio"
-        if not isinstance(upstream.spec, HttpServer)
-        else "sse"
-        if upstream.dialect.http_sse
-        else "http",
-        "state": "disabled",
-        "detail": describe_state(state),
+def server_status(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, journal: Journal) -> ServerStatus:
+    """The row of one server, with its texts made visible."""
+    spec, state = upstream.spec, upstream.state
+    counts = {kind: len(catalog.snapshot(kind).by_server.get(spec.id, ())) for kind in Kind}
+    http_transport: Literal["http", "sse"] = "sse" if upstream.dialect.http_sse else "http"
+    row: ServerStatus = {
+        "id": spec.id,
+        "title": None if spec.title is None else visible(spec.title),
+        "transport": http_transport if isinstance(spec, HttpServer) else "stdio",
+        "state": _STATES[type(state)],
+        "detail": visible(describe_state(state)),
         "attempts": upstream.attempts,
-        "entries": {LIST_METHODS[kind].member: len(catalog.snapshot(kind).by_server.get(id, ())) for kind in Kind},
-        "isolation": upstream.spec.isolation.value,
-        "instances": len(upstreams.instances.get(id, ())),
-        "max_instances": upstream.spec.max_instances if id in upstreams.instances else 0,
-        "dropped": dict(journal.dropped.get(id, {})),
+        "entries": {
+            "tools": counts[Kind.TOOL],
+            "resources": counts[Kind.RESOURCE],
+            "resourceTemplates": counts[Kind.TEMPLATE],
+            "prompts": counts[Kind.PROMPT],
+        },
+        "isolation": spec.isolation.value,
+        "instances": len(upstreams.instances.get(spec.id, ())),
+        "max_instances": spec.max_instances if spec.id in upstreams.instances else 0,
+        "dropped": dict(journal.dropped.get(spec.id, {})),
     }
+    now = trio.current_time()
     if isinstance(state, Ready):
-        told |= {
-            "state": "ready",
-            "revision": state.client.negotiated.revision.name,
-            "says": state.client.negotiated.server,
-        }
+        row["revision"] = state.client.negotiated.revision.name
+        row["says"] = visible(state.client.negotiated.server)
     elif isinstance(state, Failed):
-        told |= {"state": "failed", "next_attempt_in": round(max(state.next_attempt - now, 0.0), 2)}
-    elif isinstance(state, Connecting):
-        told["state"] = "starting"
-    elif isinstance(state, Held):
-        told["state"] = "held"
-    if isinstance(state, Ready | Failed | Connecting | Held):
-        told["since"] = round(now - state.since, 2)
-    return told
+        row["next_attempt_in"] = round(max(state.next_attempt - now, 0.0), 2)
+    if not isinstance(state, Disabled):
+        row["since"] = round(now - state.since, 2)
+    return row

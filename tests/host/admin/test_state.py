@@ -13,13 +13,14 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import AskSpec, Channel, Config, Consent, Listen, Trust
-from host.console.admin import MAX_ACTIVITY, SECTIONS, HostAdmin
-from host.console.api import AdminError
+from host.admin.schema import SECTIONS, AdminError, ConfirmationRow
+from host.admin.state import MAX_ACTIVITY, HostAdmin
 from host.journal import ConfigReloaded, ConsoleFailed, Event, RuleUnused, ServerFailed, ServerReady
 from host.policy.confirmations import MAX_CONFIRMABLE_BYTES
 from host.policy.explain import unmatched_rules
 from host.slices import run_inline
 from tests.kit.gates import SOURCE, kind
+from tests.kit.openapi import conforms
 from tests.kit.world import Later, ScriptedServer, World, later, open_world, tool
 
 
@@ -33,23 +34,23 @@ def server(**more: Any) -> ScriptedServer:
     return ScriptedServer("gh", tools=listed, consent=consent, answers={"tools/call": done}, **more)
 
 
-def office_of(world: World) -> HostAdmin:
+def admin_of(world: World) -> HostAdmin:
     config = Config(SOURCE, Listen(), 3.0, {id: each.spec for id, each in world.servers.items()})
     return HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
 
 
 class Opened:
-    def __init__(self, world: World, office: HostAdmin, nursery: trio.Nursery) -> None:
+    def __init__(self, world: World, admin: HostAdmin, nursery: trio.Nursery) -> None:
         self.world = world
-        self.office = office
+        self.admin = admin
         self._nursery = nursery
 
-    async def asked(self, arguments: object = None, **client: Any) -> tuple[Later, dict[str, Any]]:
+    async def asked(self, arguments: object = None, **client: Any) -> tuple[Later, ConfirmationRow]:
         """A call of gh__create that waits, and its question as it is shown."""
         caller = await self.world.client(**client)
         call = later(self._nursery, caller.call, "gh__create", arguments or {"owner": "acme"})
         await wait_all_tasks_blocked()
-        question: dict[str, Any] = (await self.office.state())["questions"][-1]
+        question = (await self.admin.state())["confirmations"][-1]
         return call, question
 
 
@@ -57,15 +58,15 @@ class Opened:
 async def opened(*servers: ScriptedServer, ask: AskSpec | None = None) -> AsyncIterator[Opened]:
     async with trio.open_nursery() as nursery, open_world(*(servers or (server(),)), ask=ask) as world:
         await world.settled()
-        office = office_of(world)
-        with office.attach(Channel.CONSOLE):
-            yield Opened(world, office, nursery)
+        admin = admin_of(world)
+        with admin.attach(Channel.CONSOLE):
+            yield Opened(world, admin, nursery)
         nursery.cancel_scope.cancel()
 
 
 async def test_servers_and_entries_are_shown_with_what_is_allowed_and_why() -> None:
     async with opened() as host:
-        state = await host.office.state()
+        state = await host.admin.state()
         assert json.loads(json.dumps(state)) == state
         (shown,) = state["servers"]
         assert (shown["id"], shown["state"], shown["trust"], shown["entries"]["tools"]) == (
@@ -83,9 +84,43 @@ async def test_servers_and_entries_are_shown_with_what_is_allowed_and_why() -> N
         assert state["problems"] == []
 
 
+async def test_everything_there_is_to_see_is_as_the_api_describes_it() -> None:
+    """Servers in every state, entries, what waits, and what was granted."""
+
+    async def broken(params: dict[str, Any]) -> object:
+        return []
+
+    async def slow(params: dict[str, Any]) -> object:
+        await trio.sleep(3600)
+        return {}
+
+    strange = ScriptedServer("strange", tools=["x"], trust=Trust.UNTRUSTED)
+    bad = ScriptedServer("bad", answers={"initialize": broken})
+    hung = ScriptedServer("hung", answers={"initialize": slow})
+    servers = (server(), strange, bad, hung, ScriptedServer("off", disabled=True))
+    async with trio.open_nursery() as nursery, open_world(*servers) as world:
+        for id in ("gh", "strange", "bad"):
+            await world.upstreams.by_id[id].settled.wait()
+        admin = admin_of(world)
+        with admin.attach(Channel.CONSOLE):
+            host = Opened(world, admin, nursery)
+            call, question = await host.asked()
+            run_inline(admin.answer(question["id"], "always", None, "exact", Channel.CONSOLE))
+            await call.comes()
+            await host.asked({"owner": "other"})
+            state: dict[str, Any] = {**await admin.state()}
+            conforms("GET", "/api/v1/state", 200, state)
+            assert [each["state"] for each in state["servers"]] == ["ready", "ready", "failed", "starting", "disabled"]
+            assert all(state[section] for section in SECTIONS if section != "problems")
+            conforms(
+                "POST", "/api/v1/explain", 200, run_inline(admin.explain("gh", "tool", "create", {"owner": "acme"}))
+            )
+        nursery.cancel_scope.cancel()
+
+
 async def test_rules_that_match_nothing_are_named() -> None:
     async with opened(server(consent=Consent(tools=kind(allow=["*"], ask=["creat_"])))) as host:
-        assert (await host.office.state())["servers"][0]["unmatched"] == ["tools.ask: creat_"]
+        assert (await host.admin.state())["servers"][0]["unmatched"] == ["tools.ask: creat_"]
 
 
 UNUSED = Consent(tools=kind(allow=["*"], ask=["creat_"]))
@@ -96,7 +131,7 @@ async def test_what_a_reload_takes_while_it_is_told_is_left_out(left: list[str])
     """Whichever step the reload comes between, and whether it removes a server or gives it other rules."""
     for done_before in count():
         async with opened(*(ScriptedServer(id, tools=["x", "y"], consent=UNUSED) for id in ("gh", "other"))) as host:
-            telling = host.office.state_in_steps(SECTIONS)
+            telling = host.admin.sections_in_steps(SECTIONS)
             if len(list(islice(telling, done_before))) < done_before:
                 break
             host.world.configures(*(ScriptedServer(id, consent=Consent(tools=kind(deny=["x"]))) for id in left))
@@ -121,7 +156,7 @@ async def test_a_server_that_is_removed_before_its_rules_are_compared_ends_nothi
     """Others that became ready have theirs compared, once, however often they did so meanwhile."""
     gh, other = (ScriptedServer(id, tools=["x"], consent=UNUSED) for id in ("gh", "other"))
     async with opened(gh, other) as host, trio.open_nursery() as nursery:
-        nursery.start_soon(host.office.run)
+        nursery.start_soon(host.admin.run)
         await wait_all_tasks_blocked(0.01)
         for server in ("gh", "other", "gh", "other", "other"):
             host.world.journal.note(ServerReady(server, server, "", 0.0))
@@ -134,7 +169,7 @@ async def test_a_server_that_is_removed_before_its_rules_are_compared_ends_nothi
 
 async def test_a_server_that_is_not_trusted_and_not_confined_carries_a_warning() -> None:
     async with opened(server(trust=Trust.UNTRUSTED), ScriptedServer("other", tools=["x"])) as host:
-        first, second = (await host.office.state())["servers"]
+        first, second = (await host.admin.state())["servers"]
         assert "unconfined" in first["warnings"][0]
         assert second["warnings"] == []
 
@@ -151,11 +186,11 @@ async def test_a_question_shows_everything_that_an_answer_is_bound_to() -> None:
         assert question["rule"] == "tools.ask: create"
         assert "⟨U+202E⟩" in question["arguments"]
         assert question["answers"] == ["deny", "once", "session", "time", "always"]
-        assert run_inline(host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE))["done"].endswith(
+        assert run_inline(host.admin.answer(question["id"], "once", None, "exact", Channel.CONSOLE))["done"].endswith(
             "on now."
         )
         assert "isError" not in await call.comes()
-        assert (await host.office.state())["questions"] == []
+        assert (await host.admin.state())["confirmations"] == []
 
 
 @pytest.mark.parametrize("answer", ["once", "session", "time", "always"])
@@ -163,34 +198,34 @@ async def test_every_answer_lets_the_call_pass_and_what_lasts_is_shown(answer: s
     async with opened() as host:
         call, question = await host.asked()
         seconds = 60 if answer == "time" else None
-        run_inline(host.office.answer(question["id"], answer, seconds, {"owner": {"in": ["acme"]}}, Channel.CONSOLE))
+        run_inline(host.admin.answer(question["id"], answer, seconds, {"owner": {"in": ["acme"]}}, Channel.CONSOLE))
         assert "isError" not in await call.comes()
-        grants = (await host.office.state())["grants"]
+        grants = (await host.admin.state())["grants"]
         assert [each["scope"] for each in grants] == ([] if answer == "once" else [answer])
         for each in grants:
             assert each["live"]
             assert each["arguments"].startswith("when ")
             assert "acme" in each["arguments"]
-            assert run_inline(host.office.revoke(each["id"], Channel.CONSOLE))["done"]
+            assert run_inline(host.admin.revoke(each["id"], Channel.CONSOLE))["done"]
             with pytest.raises(AdminError):
-                run_inline(host.office.revoke(each["id"], Channel.CONSOLE))
-        assert (await host.office.state())["grants"] == []
+                run_inline(host.admin.revoke(each["id"], Channel.CONSOLE))
+        assert (await host.admin.state())["grants"] == []
 
 
 async def test_no_is_told_to_the_caller() -> None:
     async with opened() as host:
         call, question = await host.asked()
-        run_inline(host.office.answer(question["id"], "deny", None, "exact", Channel.CONSOLE))
+        run_inline(host.admin.answer(question["id"], "deny", None, "exact", Channel.CONSOLE))
         assert "a person said no" in json.dumps(await call.comes())
         with pytest.raises(AdminError, match="not there any more"):
-            run_inline(host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE))
+            run_inline(host.admin.answer(question["id"], "once", None, "exact", Channel.CONSOLE))
 
 
 async def test_a_channel_that_the_configuration_does_not_name_answers_nothing() -> None:
     async with opened(ask=AskSpec((Channel.CONSOLE,))) as host:
         call, question = await host.asked()
         with pytest.raises(AdminError, match=r"ask\.answers"):
-            run_inline(host.office.answer(question["id"], "once", None, "exact", Channel.TERMINAL))
+            run_inline(host.admin.answer(question["id"], "once", None, "exact", Channel.TERMINAL))
         assert not call.done
 
 
@@ -199,8 +234,8 @@ async def test_conditions_that_cannot_be_read_allow_nothing(conditions: dict[str
     async with opened() as host:
         call, question = await host.asked()
         with pytest.raises(AdminError):
-            run_inline(host.office.answer(question["id"], "always", None, conditions, Channel.CONSOLE))
-        assert (call.done, (await host.office.state())["grants"]) == (False, [])
+            run_inline(host.admin.answer(question["id"], "always", None, conditions, Channel.CONSOLE))
+        assert (call.done, (await host.admin.state())["grants"]) == (False, [])
 
 
 async def test_the_longest_arguments_that_a_person_can_agree_to_are_shown_in_full() -> None:
@@ -208,7 +243,7 @@ async def test_the_longest_arguments_that_a_person_can_agree_to_are_shown_in_ful
         given = {"owner": "a" * (MAX_CONFIRMABLE_BYTES - len(json.dumps({"owner": ""})))}
         call, question = await host.asked(given)
         assert given["owner"] in question["arguments"]
-        run_inline(host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE))
+        run_inline(host.admin.answer(question["id"], "once", None, "exact", Channel.CONSOLE))
         assert "isError" not in await call.comes()
 
 
@@ -217,38 +252,38 @@ async def test_a_refused_question_stays_and_can_be_granted_for_the_next_call(aut
         call, question = await host.asked()
         await trio.sleep(60)
         assert (await call.comes())["isError"]
-        (refused,) = (await host.office.state())["questions"]
+        (refused,) = (await host.admin.state())["confirmations"]
         assert (refused["id"], refused["state"], refused["waiting"]) == (question["id"], "refused", 0)
-        said = run_inline(host.office.answer(question["id"], "once", None, "exact", Channel.CONSOLE))["done"]
+        said = run_inline(host.admin.answer(question["id"], "once", None, "exact", Channel.CONSOLE))["done"]
         assert "the next call like it passes" in said
 
 
 async def test_what_is_held_back_is_shown_in_full_and_approved_as_it_was_shown() -> None:
     async with opened(server(tools=[tool("create", description="evil\u202e")], trust=Trust.UNTRUSTED)) as host:
-        (held,) = [each for each in (await host.office.state())["held"] if each["kind"] == "tool"]
+        (held,) = [each for each in (await host.admin.state())["held"] if each["kind"] == "tool"]
         assert (held["standing"], held["rejected"]) == ("new", False)
         assert "evil⟨U+202E⟩" in held["text"]
-        assert (await host.office.state())["catalog"][0]["shown"] is False
+        assert (await host.admin.state())["catalog"][0]["shown"] is False
         what = ("gh", "tool", "create")
         with pytest.raises(AdminError):
-            run_inline(host.office.decide(*what, "sha256:another", "approve", Channel.CONSOLE))
-        run_inline(host.office.decide(*what, held["fingerprint"], "reject", Channel.CONSOLE))
-        assert (await host.office.state())["held"][0]["rejected"]
-        run_inline(host.office.decide(*what, held["fingerprint"], "approve", Channel.CONSOLE))
-        assert (await host.office.state())["held"] == []
-        assert (await host.office.state())["catalog"][0]["shown"] is True
+            run_inline(host.admin.decide(*what, "sha256:another", "approve", Channel.CONSOLE))
+        run_inline(host.admin.decide(*what, held["fingerprint"], "reject", Channel.CONSOLE))
+        assert (await host.admin.state())["held"][0]["rejected"]
+        run_inline(host.admin.decide(*what, held["fingerprint"], "approve", Channel.CONSOLE))
+        assert (await host.admin.state())["held"] == []
+        assert (await host.admin.state())["catalog"][0]["shown"] is True
 
 
 async def test_whoever_watches_hears_of_each_section_that_changed() -> None:
     async with opened() as host:
-        before = host.office.versions()
+        before = host.admin.versions()
         assert set(before) == set(SECTIONS)
         with trio.move_on_after(0.01):
-            await host.office.wait_changed(before)
+            await host.admin.wait_changed(before)
             raise AssertionError("nothing has changed")
         await host.asked()
-        now = await host.office.wait_changed(before)
-        assert now["questions"] > before["questions"]
+        now = await host.admin.wait_changed(before)
+        assert now["confirmations"] > before["confirmations"]
         assert now["held"] == before["held"]
 
 
@@ -256,7 +291,7 @@ async def test_activity_is_kept_up_to_a_bound_and_as_text_that_can_be_seen() -> 
     async with opened() as host:
         for at in range(MAX_ACTIVITY + 5):
             host.world.journal.note(ServerFailed("gh", f"\x1b[2J {at}", 1.0))
-        activity = (await host.office.state())["activity"]
+        activity = (await host.admin.state())["activity"]
         assert len(activity) == MAX_ACTIVITY
         assert activity[-1]["level"] == "warning"
         assert "\x1b" not in json.dumps([each["text"] for each in activity], ensure_ascii=False)
@@ -271,7 +306,7 @@ async def test_activity_has_the_severity_of_its_events() -> None:
     async with opened() as host:
         for event in (*events, ServerReady("gh", "", "", 0.1)):
             host.world.journal.note(event)
-        activity = (await host.office.state())["activity"]
+        activity = (await host.admin.state())["activity"]
         assert [each["level"] for each in activity[-4:]] == ["error", "error", "warning", "info"]
 
 
@@ -279,14 +314,15 @@ async def test_traffic_is_counted() -> None:
     async with opened() as host:
         client = await host.world.client()
         await client.call("gh__get_x")
-        (shown,) = (await host.office.state())["servers"]
+        (shown,) = (await host.admin.state())["servers"]
         assert (shown["calls"], shown["failed"], shown["in_flight"]) == (1, 0, 0)
+        assert shown["latency_ms"] is not None
         assert shown["latency_ms"] >= 0
 
 
 async def test_without_a_console_there_is_no_link() -> None:
     async with opened() as host:
         with pytest.raises(AdminError):
-            host.office.console_url()
-        host.office.new_console_url = lambda: "http://127.0.0.1:1/console#x"
-        assert host.office.console_url() == "http://127.0.0.1:1/console#x"
+            host.admin.console_url()
+        host.admin.new_console_url = lambda: "http://127.0.0.1:1/console#x"
+        assert host.admin.console_url() == "http://127.0.0.1:1/console#x"

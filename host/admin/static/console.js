@@ -130,7 +130,7 @@ function store() {
 const COMMON = { cache: "no-store", redirect: "error", credentials: "same-origin", mode: "cors", referrerPolicy: "no-referrer" };
 
 async function send(path, body, headers) {
-  const answer = await fetch(`/console/${path}`, { ...COMMON, method: "POST", body: JSON.stringify(body),
+  const answer = await fetch(path, { ...COMMON, method: "POST", body: JSON.stringify(body),
     headers: { "Content-Type": "application/json", ...headers } });
   let said = {};
   try { said = await answer.json(); } catch { /* not ours to explain */ }
@@ -186,7 +186,7 @@ async function follow() {
   const alive = () => { clearTimeout(watchdog); watchdog = setTimeout(() => mine.abort(), QUIET); };
   try {
     alive();
-    const answer = await fetch("/console/events", { ...COMMON, headers: { "X-Colonnade-Console": secret }, signal: mine.signal });
+    const answer = await fetch("/api/v1/events", { ...COMMON, headers: { "X-Colonnade-Console": secret }, signal: mine.signal });
     if (answer.status === 403) { close("The session of this page is over."); return; }
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const reader = answer.body.getReader();
@@ -233,7 +233,7 @@ function online(now) {
 
 // ---- Showing ----
 
-const SHOW = { questions: showQuestions, held: showHeld, servers: showServers, catalog: showCatalog, grants: showGrants,
+const SHOW = { confirmations: showQuestions, held: showHeld, servers: showServers, catalog: showCatalog, grants: showGrants,
   activity: showActivity, problems: showProblems };
 
 function show(sections) {
@@ -250,7 +250,7 @@ function show(sections) {
   retitle();
 }
 
-const waiting = () => (state.questions || []).filter((each) => each.state === "waiting");
+const waiting = () => (state.confirmations || []).filter((each) => each.state === "waiting");
 
 function retitle() {
   const count = waiting().length;
@@ -353,7 +353,7 @@ function questionCard(q) {
     const body = { id: q.id, answer: what };
     if (what === "session" || what === "time" || what === "always") body.arguments = chosen.bound;
     if (seconds) body.seconds = seconds();
-    await act(card, "answer", body);
+    await act(card, "/api/v1/confirmations/answer", body);
   };
   const chosen = memory.get(q.id) || { bound: "exact", seconds: 900 };
   memory.set(q.id, chosen);
@@ -426,7 +426,7 @@ function heldGroup({ server, items }) {
     const sure = h("div", { class: "sure", hidden: true }, h("span", {}, `Have you looked at all ${open.length}?`),
       button("Approve them", "go", async () => {
         if (!meant()) return;
-        await act(group, "decide-all", { server, fingerprints: open.map((each) => each.fingerprint), decision: "approve" });
+        await act(group, "/api/v1/definitions/decide-all", { server, fingerprints: open.map((each) => each.fingerprint), decision: "approve" });
       }), button("Not yet", "quiet", () => { sure.hidden = true; all.focus(); }));
     head.append(all, sure);
   }
@@ -439,7 +439,7 @@ function heldGroup({ server, items }) {
 function heldCard(each) {
   const decide = (decision) => async () => {
     if (!meant()) return;
-    await act(card, "decide", { server: each.server, kind: each.kind, name: each.name, fingerprint: each.fingerprint, decision });
+    await act(card, "/api/v1/definitions/decide", { server: each.server, kind: each.kind, name: each.name, fingerprint: each.fingerprint, decision });
   };
   const changed = each.standing === "changed";
   const key = heldKey(each);
@@ -547,7 +547,7 @@ function explain(each, box) {
       try { args = JSON.parse(given.value); } catch { said.replaceChildren(h("p", { class: "warn" }, "The arguments are no JSON.")); return; }
     }
     try {
-      const answer = await post("explain", { server: each.server, kind: each.kind, name: each.name, ...(args === null ? {} : { arguments: args }) });
+      const answer = await post("/api/v1/explain", { server: each.server, kind: each.kind, name: each.name, ...(args === null ? {} : { arguments: args }) });
       said.replaceChildren(...(answer.ok ? explained(answer.said) : [h("p", { class: "warn" }, foreign(answer.error))]));
     } catch { said.replaceChildren(h("p", { class: "warn" }, "The host cannot be reached.")); }
   };
@@ -578,7 +578,7 @@ function grantRow(g) {
     h("p", { class: "soft" }, foreign(SCOPES[g.scope] || g.scope), " · arguments: ", foreign(g.arguments, "mono")),
     h("p", { class: "soft" }, "given ", time(g.made), " at the ", foreign(g.by), g.expires ? h("span", {}, " · until ", time(g.expires)) : null),
     g.live ? null : h("p", { class: "warn" }, "Not in force: ", foreign(g.why)),
-    button("Revoke", "quiet tiny", () => act(row, "revoke", { id: g.id }), { "data-part": "revoke", "aria-label": `Revoke the grant for ${g.name || kindName(g.kind)} of ${g.server}` }));
+    button("Revoke", "quiet tiny", () => act(row, "/api/v1/grants/revoke", { id: g.id }), { "data-part": "revoke", "aria-label": `Revoke the grant for ${g.name || kindName(g.kind)} of ${g.server}` }));
   return row;
 }
 
@@ -632,7 +632,7 @@ async function begin() {
   if (/^[A-Za-z0-9_-]{43}$/.test(code)) {
     history.replaceState(null, "", location.pathname); // it was good once
     try {
-      const answer = await send("open", { code }, {});
+      const answer = await send("/console/open", { code }, {});
       if (answer.ok && typeof answer.said.secret === "string") {
         secret = answer.said.secret;
         sequence = 0;
@@ -652,7 +652,7 @@ document.addEventListener("click", (event) => { // a button that waits takes no 
   if (pressed && pressed.getAttribute("aria-disabled") === "true") { event.stopPropagation(); event.preventDefault(); }
 }, true);
 $("leave").addEventListener("click", async () => {
-  try { await post("leave", {}); } catch { /* it is over here in any case */ }
+  try { await post("/console/leave", {}); } catch { /* it is over here in any case */ }
   close("You have signed out.");
 });
 $("filter-text").addEventListener("input", showCatalog);

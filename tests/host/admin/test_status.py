@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation
-from host.downstream.status import status, usage
+from host.admin.status import status, usage
 from tests.kit.world import ScriptedServer, open_world
 
 

@@ -1,8 +1,8 @@
-"""A host's process with nothing but an office and its control socket: `control_host.py RUN_FOLDER [PROGRAM]`.
+"""A host's process with nothing but an admin API and its socket: `socket_host.py RUN_FOLDER [PROGRAM]`.
 
 It starts the program, if one is given, below a process that plays the keeper and adopts what loses its parent. It
 prints `ready PATH` once it can be asked, `present …` whenever somebody comes or goes, `refused NAME PID UNRECORDED` for
-a connection that was refused, and ends with its standard input.
+a request that was refused, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import trio
 
 from config import Channel
-from host.console.control import open_control_socket
+from host.admin.socket import open_admin_socket
 from host.wire.descent import PeerProcess, announce_host
 from host.wire.keeper import become_subreaper
 from tests.kit.admin import FakeAdminApi, confirmation, held
@@ -54,7 +54,7 @@ def start_keeper(programs: list[str]) -> subprocess.Popen[bytes]:
 async def main(folder: Path, programs: list[str]) -> None:
     become_subreaper()
     keeper = start_keeper(programs) if programs else None
-    office = PrintingAdminApi(questions=[confirmation(), confirmation("q2")], held=[held()])
+    admin = PrintingAdminApi(confirmations=[confirmation(), confirmation("q2")], held=[held()])
 
     def crashed(problem: Exception) -> None:
         print("crashed", repr(problem), flush=True)
@@ -62,20 +62,20 @@ async def main(folder: Path, programs: list[str]) -> None:
     hosts = folder.parent / f"{folder.name}-hosts"
     hosts.mkdir(exist_ok=True)
     with announce_host(hosts, Path("/home/me/colonnade.yaml")):
-        await serve(office, folder, hosts, keeper, crashed)
+        await serve(admin, folder, hosts, keeper, crashed)
     if keeper is not None and keeper.stdin is not None:
         keeper.stdin.close()
         keeper.wait()
 
 
 async def serve(
-    office: PrintingAdminApi,
+    admin: PrintingAdminApi,
     folder: Path,
     hosts: Path,
     keeper: subprocess.Popen[bytes] | None,
     crashed: Callable[[Exception], None],
 ) -> None:
-    async with open_control_socket(office, folder, hosts, crashed) as path:
+    async with open_admin_socket(admin, folder, hosts, crashed) as path:
         print("ready", path, flush=True)
         if keeper is not None and keeper.stdin is not None:
             keeper.stdin.write(b"\n")
@@ -83,11 +83,11 @@ async def serve(
         stdin = trio.lowlevel.FdStream(sys.stdin.fileno())
         async for words in stdin:
             if words == b"break\n":
-                office.fails = True
+                admin.fails = True
             elif words == b"refusals\n":
                 print("refusals", flush=True)
             else:
-                office.add("questions", confirmation(words.decode().strip()))
+                admin.add("confirmations", confirmation(words.decode().strip()))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,356 @@
+"""The admin API as both of its doors see it: what can be seen, what can be decided, and the types of all requests and
+answers. docs/openapi.json is made of them.
+
+A request is a JSON object that is accepted as a whole or not at all: the classes here say which members it has, and
+anything else is `MalformedRequest`. None of them names a program, an argument of one, an environment or a directory:
+what runs is for the configuration file alone to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from config import Channel
+from host.jsonrpc.raw import DECODE_ERRORS
+from host.policy.rows import Explanation, GrantRow, HeldRow
+from host.slices import Steps
+from host.wire.descent import PeerProcess
+
+MAX_GRANT_SECONDS = 31 * 24 * 3600
+"""Seconds that an answer "for a time" may hold; "always" is another answer."""
+
+T = TypeVar("T")
+
+
+class AdminError(Exception):
+    """The request cannot be carried out (any more); the text is one sentence for the person who sent it."""
+
+
+class MalformedRequest(Exception):
+    """The request is none that is known here; the text is one sentence."""
+
+
+# Answers
+
+
+class ApiVersions(TypedDict):
+    """The versions of the admin API that this host speaks. `colonnade` is the version of the program."""
+
+    colonnade: str
+    versions: list[str]
+
+
+class HostInfo(TypedDict):
+    """Which host this is: its version, the path of its configuration file, and its process id. `stdio`: it serves one
+    client on its standard input and output; `endpoint` is the URL of its endpoint, empty over stdio."""
+
+    colonnade: str
+    config: str
+    pid: int
+    stdio: bool
+    endpoint: str
+
+
+class EntryCounts(TypedDict):
+    """How many entries of each kind a server offers, before consent."""
+
+    tools: int
+    resources: int
+    resourceTemplates: int
+    prompts: int
+
+
+class ServerStatus(TypedDict):
+    """A server and its state, for everybody who may use the endpoint. `since` and `next_attempt_in` are seconds;
+    `says` is the name that the server gives itself; `dropped` are messages that were dropped, by reason."""
+
+    id: str
+    title: str | None
+    transport: Literal["stdio", "http", "sse"]
+    state: Literal["starting", "ready", "failed", "held", "disabled"]
+    detail: str
+    attempts: int
+    entries: EntryCounts
+    isolation: str
+    instances: int
+    max_instances: int
+    dropped: dict[str, int]
+    revision: NotRequired[str]
+    says: NotRequired[str]
+    since: NotRequired[float]
+    next_attempt_in: NotRequired[float]
+
+
+class ServerRow(ServerStatus):
+    """A server, with what only people should know: its trust, its traffic, and what waits for a decision. `latency_ms`
+    is an average over some ten calls; `unmatched` are rules that match nothing that it offers; `left_out` are
+    definitions that clients could not read."""
+
+    trust: str
+    latency_ms: float | None
+    calls: int
+    failed: int
+    bytes_in: int
+    in_flight: int
+    held: int
+    unmatched: list[str]
+    left_out: list[str]
+    warnings: list[str]
+
+
+class EntryRow(TypedDict):
+    """An entry of the catalog with its verdict. `name` is its own name at the server, `outward` the one that clients
+    see; `standing` is the state of its definition, `shown` whether clients see it."""
+
+    server: str
+    kind: str
+    name: str
+    outward: str
+    title: str
+    description: str
+    verdict: str
+    rule: str
+    standing: str
+    shown: bool
+    fingerprint: str
+
+
+class ConfirmationRow(TypedDict):
+    """A call, or a server request, that a person has to confirm. `asked` and `until` are Unix time; `waiting` is the
+    number of equal calls that wait; `claims` is what the definition says of itself; `why` it was refused, if it was."""
+
+    id: str
+    state: Literal["waiting", "refused"]
+    server: str
+    trust: str
+    kind: str
+    name: str
+    summary: str
+    arguments: str
+    caller: str
+    session: bool
+    rule: str
+    asked: float
+    until: float | None
+    waiting: int
+    why: str
+    answers: list[str]
+    claims: list[str]
+
+
+class ActivityRow(TypedDict):
+    """Something that happened, at Unix time `t`."""
+
+    t: float
+    kind: str
+    server: str
+    text: str
+    level: str
+
+
+class StateSections(TypedDict, total=False):
+    """The sections that changed, each as a whole."""
+
+    servers: list[ServerRow]
+    catalog: list[EntryRow]
+    confirmations: list[ConfirmationRow]
+    held: list[HeldRow]
+    grants: list[GrantRow]
+    activity: list[ActivityRow]
+    problems: list[str]
+
+
+class AdminState(HostInfo):
+    """Everything there is to see. `held` are definitions that are new, changed or rejected; those that are not `ready`
+    yet have neither a difference nor a text."""
+
+    servers: list[ServerRow]
+    catalog: list[EntryRow]
+    confirmations: list[ConfirmationRow]
+    held: list[HeldRow]
+    grants: list[GrantRow]
+    activity: list[ActivityRow]
+    problems: list[str]
+
+
+SECTIONS = tuple(StateSections.__annotations__)
+
+
+class Done(TypedDict):
+    """What was done, in one sentence."""
+
+    done: str
+
+
+class ConsoleLink(TypedDict):
+    """An address that opens the web console once."""
+
+    link: str
+
+
+class ApiError(TypedDict):
+    """Why the request was not carried out, in one sentence. `over`: the session of the web console has ended."""
+
+    error: str
+    over: NotRequired[bool]
+
+
+# The API
+
+
+class DecisionApi(Protocol):
+    """What a person can decide. All methods raise AdminError, and are steps, since decisions are stored."""
+
+    def answer(
+        self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
+    ) -> Steps[Done]: ...
+
+    def decide(
+        self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
+    ) -> Steps[Done]: ...
+
+    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[Done]: ...
+
+    def revoke(self, grant: str, channel: Channel) -> Steps[Done]: ...
+
+    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[Explanation]: ...
+
+
+class AdminApi(DecisionApi, Protocol):
+    """What a person can see and do where a host runs. `console_url` raises AdminError."""
+
+    async def state(self) -> AdminState: ...
+
+    async def sections(self, names: Collection[str]) -> StateSections:
+        """The sections of these names."""
+
+    async def run_steps(self, steps: Steps[T]) -> T:
+        """Do the work to its end."""
+
+    def host_info(self) -> HostInfo: ...
+
+    def versions(self) -> Mapping[str, int]:
+        """A number for each section that grows with every change."""
+
+    async def wait_changed(self, since: Mapping[str, int]) -> Mapping[str, int]:
+        """Wait until a section is newer than that; the version then."""
+
+    def attach(self, channel: Channel) -> AbstractContextManager[object]:
+        """For the block, somebody is there who can answer."""
+
+    def attributed_to(self, peer: PeerProcess, steps: Steps[T]) -> Steps[T]:
+        """These steps, which carry out a request of this process: it is recorded with what they decide."""
+
+    def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int) -> None:
+        """Record that a process that may not decide tried to, and that `unrecorded` more did since the last call."""
+
+    def console_url(self) -> str:
+        """The address of the web console, with a code that opens it once."""
+
+
+# Requests
+
+
+LongText = Annotated[str, Meta(max_length=8192)]
+ShortText = Annotated[str, Meta(max_length=128)]
+
+
+AdminResult = Done | Explanation
+
+
+class AdminRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that a person decides, or wants explained."""
+
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+        """Raises AdminError."""
+        raise NotImplementedError
+
+
+class AnswerRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+    """The answer to a confirmation. `arguments`: what a lasting answer is for: exactly the arguments that were shown,
+    any, or those that fit the conditions given, which are written as in the configuration file. `seconds` goes with the
+    answer `time`, and with no other."""
+
+    id: ShortText
+    answer: Literal["deny", "once", "session", "time", "always"]
+    seconds: Annotated[int, Meta(ge=1, le=MAX_GRANT_SECONDS)] | None = None
+    arguments: Literal["exact", "any"] | dict[str, Any] = "exact"
+
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+        if (self.answer == "time") != (self.seconds is not None):
+            raise MalformedRequest('"seconds" goes with the answer "time", and with no other')
+        return api.answer(self.id, self.answer, self.seconds, self.arguments, channel)
+
+
+class DecideRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+    """A decision about one definition; `fingerprint` is of the one that was shown."""
+
+    server: ShortText
+    kind: ShortText
+    name: LongText
+    fingerprint: ShortText
+    decision: Literal["approve", "reject", "revoke"]
+
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+        return api.decide(self.server, self.kind, self.name, self.fingerprint, self.decision, channel)
+
+
+class DecideAllRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+    """A decision about all definitions of one server that were shown."""
+
+    server: ShortText
+    fingerprints: Annotated[list[ShortText], Meta(min_length=1)]
+    decision: Literal["approve", "reject"] = "approve"
+
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+        return api.decide_all(self.server, self.fingerprints, self.decision, channel)
+
+
+class RevokeRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+    """Revokes a grant."""
+
+    id: ShortText
+
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+        return api.revoke(self.id, channel)
+
+
+class ExplainRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+    """Asks what would become of a call, and why. Changes nothing."""
+
+    server: ShortText
+    kind: ShortText
+    name: LongText
+    arguments: dict[str, Any] | None = None
+
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+        return api.explain(self.server, self.kind, self.name, self.arguments)
+
+
+REQUESTS: Mapping[str, type[AdminRequest]] = {
+    "confirmations/answer": AnswerRequest,
+    "definitions/decide": DecideRequest,
+    "definitions/decide-all": DecideAllRequest,
+    "grants/revoke": RevokeRequest,
+    "explain": ExplainRequest,
+}
+"""Every request with a body, by its path."""
+
+
+def carry_out(api: DecisionApi, path: str, data: bytes, channel: Channel) -> Steps[AdminResult]:
+    """Do what a request says. `path` is one of REQUESTS, `data` the JSON of its body.
+
+    Raises:
+        MalformedRequest: it is no such request.
+        AdminError: it cannot be done.
+    """
+    try:
+        request = msgspec.json.decode(data, type=REQUESTS[path])
+    except DECODE_ERRORS as problem:
+        raise MalformedRequest(f"this is no request for {path} that is known here") from problem
+    return request.carry_out(api, channel)

@@ -1,0 +1,261 @@
+"""The door of the web console: its page, its login, and the admin API for it, over TCP. It stands at the endpoint's own
+listener, or at one of its own.
+
+    GET  /console  /console/console.js  /console/console.css     the page: the same for everybody, and holds nothing
+    POST /console/open            {"code"}: opens a session with the code of a link; {"secret"} and a cookie
+    POST /console/leave           ends the session
+    /api and below                the admin API (api.py)
+
+A link is `http://127.0.0.1:8808/console#CODE`: what is behind the `#` a browser sends to nobody, and the page takes it
+out of the address at once.
+
+The page itself is for everybody. Any other request has to go to our own name and port; to come from our own page as far
+as a browser says so (`Origin`, which a POST must have, and `Sec-Fetch-Site`); if it is a POST, to be declared as JSON,
+which no form can do; and to carry the cookie and the secret of one session. A POST also has a number that grows, so
+that no request counts twice. Tokens of /mcp mean nothing here. Refusals have the same words whatever was wrong.
+
+The listener keeps slots for the console, so that a person reaches it while clients of /mcp hold all connections. A
+request without a session loses its slot to the next request; one with a session keeps it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import trio
+from msgspec import Struct
+
+from config import Channel
+from host.admin.api import (
+    API_PATH,
+    BROWSER_HEADERS,
+    CALLER,
+    EVENTS_PATH,
+    JSON_HEADERS,
+    MAX_REQUEST,
+    AdminApp,
+    AdminCaller,
+    Refused,
+    encode,
+)
+from host.admin.login import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSession, ConsoleSessions, TooManyTries
+from host.admin.schema import AdminApi
+from host.jsonrpc.raw import DECODE_ERRORS
+from host.wire.asgi import (
+    BODY_TIMEOUT,
+    NO_CONNECTION_MESSAGE,
+    RETRY_AFTER,
+    ASGIApp,
+    BodyTooLarge,
+    BodyTooSlow,
+    ClientGone,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    claim,
+    read_body,
+    respond,
+)
+
+CONSOLE_PATH = "/console"
+MAX_STREAMS = 8
+"""Open pages of one session."""
+SECRET_HEADER = "x-colonnade-console"
+SEQUENCE_HEADER = "x-colonnade-sequence"
+
+_STATIC = {
+    CONSOLE_PATH: ("index.html", "text/html; charset=utf-8"),
+    f"{CONSOLE_PATH}/console.js": ("console.js", "text/javascript; charset=utf-8"),
+    f"{CONSOLE_PATH}/console.css": ("console.css", "text/css; charset=utf-8"),
+}
+_FOREIGN_REQUEST = "the console takes requests of its own page only"
+_NO_SESSION = "this console is not open (any more): `colonnade console` gives a new link"
+_BAD_LINK = "this link was used already, or is too old: `colonnade console` gives a new one"
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,15}")
+_T = TypeVar("_T")
+
+
+class _OpenRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    code: str
+
+
+class _LeaveRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+def allowed_hosts(host: str, port: int) -> frozenset[str]:
+    """How a browser on this machine names what listens at this loopback address. Without a port if it is HTTP's own."""
+    names = {"localhost", f"[{host}]" if ":" in host else host}
+    return frozenset({f"{name}:{port}" for name in names} | (names if port == 80 else set()))
+
+
+def console_url(host: str, port: int, code: str) -> str:
+    """The address that opens the console once."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}{CONSOLE_PATH}#{code}"
+
+
+def console_app(
+    api: AdminApi,
+    sessions: ConsoleSessions,
+    hosts: Collection[str],
+    stop: trio.Event,
+    on_crash: Callable[[Exception], None],
+) -> ASGIApp:
+    """The app, which answers the paths of the console and nothing else.
+
+    Args:
+        hosts: what `Host` may be, as of `allowed_hosts`: the address it is served at, and no other.
+        stop: ends the pages' streams, since nothing else would.
+        on_crash: called with what is a mistake of ours.
+    """
+    return WebDoor(AdminApp(api, on_crash), sessions, frozenset(hosts), stop).serve
+
+
+class WebDoor:
+    def __init__(self, app: AdminApp, sessions: ConsoleSessions, hosts: frozenset[str], stop: trio.Event) -> None:
+        self._app = app
+        self._sessions = sessions
+        self._hosts = hosts
+        self._stop = stop
+        self._streams: dict[trio.Event, ConsoleSession] = {}
+        """The streams of the pages, by the events that end them."""
+        folder = Path(__file__).parent / "static"
+        self._files = {path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _STATIC.items()}
+        self._login = {f"{CONSOLE_PATH}/open", f"{CONSOLE_PATH}/leave"}
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"no {scope['type']} here")
+        try:
+            await self._route(scope, receive, send)
+        except Refused as refused:
+            await refused.respond(send)
+        except ClientGone:
+            return
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = scope["raw_path"].decode("latin-1"), scope["method"]
+        if not claim(scope, None, reserved=True):
+            raise Refused(503, NO_CONNECTION_MESSAGE, headers={"retry-after": RETRY_AFTER})
+        if path in self._files:
+            if method != "GET":
+                raise Refused(405, "this is only to be read")
+            data, kind = self._files[path]
+            await respond(send, 200, {**BROWSER_HEADERS, "content-type": kind}, data)
+            return
+        if path not in self._login and not (path == API_PATH or path.startswith(f"{API_PATH}/")):
+            raise Refused(404, "there is nothing here")
+        if path in self._login and method != "POST":
+            raise Refused(405, "this path is used with another method of HTTP")
+        headers = Headers(scope["headers"])
+        self._check(headers, is_post=method == "POST")
+        if path == f"{CONSOLE_PATH}/open":
+            await self._open(receive, send)
+            return
+        session = self._sessions.authenticate(_cookies(headers), headers.one(SECRET_HEADER) or "")
+        if session is None:
+            raise Refused(403, _NO_SESSION, session_ended=True)
+        claim(scope, session, reserved=True)
+        if method == "POST":
+            number = headers.one(SEQUENCE_HEADER) or ""
+            if not (_NUMBER.fullmatch(number) and self._sessions.accept_sequence(session, int(number))):
+                raise Refused(403, _FOREIGN_REQUEST)
+        if path in self._login:
+            await self._leave(session, receive, send)
+        else:
+            await self._let_in(session, scope, receive, send)
+
+    def _check(self, headers: Headers, *, is_post: bool) -> None:
+        """Compare the request with what our own page would send."""
+        host, origins = (headers.one("host") or "").lower(), headers.all("origin")
+        sites, kinds = headers.all("sec-fetch-site"), headers.all("content-type")
+        fits = (
+            host in self._hosts
+            and (origins == [f"http://{host}"] or (not origins and not is_post))
+            and sites in ([], ["same-origin"])
+            and (not is_post or [kind.lower() for kind in kinds] == ["application/json"])
+        )
+        if not fits:
+            raise Refused(403, _FOREIGN_REQUEST)
+
+    async def _open(self, receive: Receive, send: Send) -> None:
+        try:
+            opened = self._sessions.open((await _read(receive, _OpenRequest)).code)
+        except TooManyTries:
+            raise Refused(429, "too many links were tried; the next one may be tried in a minute") from None
+        if opened is None:
+            raise Refused(403, _BAD_LINK, session_ended=True)
+        self._end_streams()
+        cookie = _set_cookie(opened.session, opened.cookie, int(SESSION_IDLE_TIMEOUT))
+        await respond(send, 200, {**JSON_HEADERS, "set-cookie": cookie}, encode({"secret": opened.secret}))
+
+    async def _leave(self, session: ConsoleSession, receive: Receive, send: Send) -> None:
+        await _read(receive, _LeaveRequest)
+        self._sessions.end(session)
+        self._end_streams()
+        await respond(send, 200, {**JSON_HEADERS, "set-cookie": _set_cookie(session, "", 0)}, b"{}")
+
+    async def _let_in(self, session: ConsoleSession, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request of a session to the admin API."""
+
+        def check() -> None:
+            if not self._sessions.is_open(session):  # it ended while the body came
+                raise Refused(403, _NO_SESSION, session_ended=True)
+
+        is_stream = scope["raw_path"].decode("latin-1") == EVENTS_PATH
+        if is_stream and list(self._streams.values()).count(session) >= MAX_STREAMS:
+            raise Refused(429, f"this console is open in {MAX_STREAMS} pages already")
+        ended = trio.Event()
+        caller = AdminCaller(
+            Channel.CONSOLE,
+            check,
+            is_present=lambda: self._sessions.touch(session),
+            ends=(self._stop, ended),
+        )
+        if is_stream:
+            self._streams[ended] = session
+        try:
+            await self._app.serve({**scope, CALLER: caller}, receive, send)
+        finally:
+            self._streams.pop(ended, None)
+
+    def _end_streams(self) -> None:
+        """End the streams of sessions that are over."""
+        for ended, session in self._streams.items():
+            if not self._sessions.is_open(session):
+                ended.set()
+
+
+async def _read(receive: Receive, kind: type[_T]) -> _T:
+    """The body of a request for the login.
+
+    Raises:
+        Refused: it is too long, too slow, or no such request.
+        ClientGone: it will not come.
+    """
+    try:
+        return msgspec.json.decode(await read_body(receive, MAX_REQUEST), type=kind)
+    except BodyTooLarge:
+        raise Refused(413, f"a request has at most {MAX_REQUEST} bytes") from None
+    except BodyTooSlow:
+        raise Refused(408, f"the body did not come within {BODY_TIMEOUT:.0f} s") from None
+    except DECODE_ERRORS as problem:
+        raise Refused(400, "this is no request that is known here") from problem
+
+
+def _cookies(headers: Headers) -> Mapping[str, str]:
+    """Those of ours; of several with one name none counts."""
+    pairs = [pair.strip().partition("=") for line in headers.all("cookie") for pair in line.split(";")]
+    names = [name for name, _, _ in pairs]
+    return {name: value for name, _, value in pairs if name.startswith(COOKIE_PREFIX) and names.count(name) == 1}
+
+
+def _set_cookie(session: ConsoleSession, value: str, seconds: int) -> str:
+    return f"{COOKIE_PREFIX}{session.name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict"
