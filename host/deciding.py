@@ -1,7 +1,7 @@
 """The commands by which a person decides: ask, definitions, grants, console, explain, audit. Each gives an exit code
 (command_line.py lists them).
 
-They speak with every host of the user that runs, by its control socket. Where none runs, definitions, grants and
+They speak with every host of the user that runs, by its admin socket. Where none runs, definitions, grants and
 explain work on the files that it left, under their lock.
 """
 

@@ -287,7 +287,7 @@ class DecisionRefused:
     why: str
 
     def __str__(self) -> str:
-        return f"process {self.process} was refused at the control socket: {self.why}"
+        return f"process {self.process} was refused at the admin socket: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ def resources(scale: Scale, place: Path) -> Outcome:
 
 
 def second_host(scale: Scale, place: Path) -> Outcome:
-    """Approval by a server's own process, at the control sockets of two hosts of one user and by the command line."""
+    """Approval by a server's own process, at the admin sockets of two hosts of one user and by the command line."""
     with ExitStack() as stack:
         attack = Boundary("second host", scale, stack)
         folder = place / "second-host"
@@ -158,7 +158,7 @@ def second_host(scale: Scale, place: Path) -> Outcome:
             until(lambda: one.noted("done") == 2, "both servers have tried")
         attack.remarks += [text for _, _, text in one.notes() if text != "done"]
         if (tries := one.noted("child at")) < 4:
-            attack.broken.append(f"{tries} tries at control sockets, expected 4")
+            attack.broken.append(f"{tries} tries at admin sockets, expected 4")
         for name, host in (("the first host", one), ("the second host", two)):
             if count := sum(name.startswith("spy__") for name in _listed(host)):
                 attack.crossed.append(f"{name} lists {count} tools that nobody approved")

@@ -8,7 +8,7 @@ done, it appends to FILE.notes, a line `NAME MONOTONIC TEXT` each.
 
     good           echo
     files          resources of a folder, mapped as `Path(unquote(urlparse(uri).path))`
-    spy            tries to decide for its user at the control sockets of all hosts
+    spy            tries to decide for its user at the admin sockets of all hosts
     reader         reads environment and memory of the processes it descends from
     bad-definition one definition that common JSON libraries of clients refuse
     noise          floods over stdio, of the kind that FILE names
@@ -33,6 +33,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -205,27 +206,26 @@ class Spy(Server):
         for path in sorted(Path(orders["state"], "run").glob("*.sock")):
             try:
                 self.note(f"{who} at {path.name.split('-')[0]}: {decide_all(path, self.name)}")
-            except (OSError, ValueError) as problem:
+            except (OSError, ValueError, HTTPException) as problem:
                 self.note(f"{who} at {path.name.split('-')[0]}: {problem}")
 
 
 def decide_all(path: Path, server: str) -> str:
-    """Approve everything of a server at a control socket; the answer."""
+    """Approve everything of a server at an admin socket; the answer."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(5)
         connection.connect(str(path))
-        with connection.makefile("rwb") as lines:
-            lines.write(b'{"verb":"state"}\n')
-            lines.flush()
-            state = json.loads(lines.readline())
-            if "ok" not in state:
-                return str(state.get("error"))
-            held = [one["fingerprint"] for one in state["ok"]["held"] if one["server"] == server]
-            if not held:
-                return "nothing is held"
-            lines.write(json.dumps({"verb": "decide_all", "server": server, "fingerprints": held}).encode() + b"\n")
-            lines.flush()
-            return lines.readline().decode().strip()
+        http = HTTPConnection("localhost")
+        http.sock = connection
+        http.request("GET", "/api/v1/state")
+        state = json.loads(http.getresponse().read())
+        if "held" not in state:
+            return str(state.get("error"))
+        held = [one["fingerprint"] for one in state["held"] if one["server"] == server]
+        if not held:
+            return "nothing is held"
+        http.request("POST", "/api/v1/definitions/decide-all", json.dumps({"server": server, "fingerprints": held}))
+        return http.getresponse().read().decode().strip()
 
 
 class Reader(Server):

@@ -232,7 +232,7 @@ def test_a_killed_command_has_decided_or_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_a_killed_host_has_stored_what_it_confirmed_and_showed(hosts: int, tmp_path: Path) -> None:
-    """People decide about an untrusted server by the control socket, each about tools of their own, while a server of
+    """People decide about an untrusted server by the admin socket, each about tools of their own, while a server of
     standard trust offers more and more."""
     draw, names, state = Random(hosts), list(tools(6)), tmp_path / "state"
     strict, std = tmp_path / "strict.json", tmp_path / "std.json"
