@@ -1,8 +1,8 @@
 """The forward-secure seal of the audit: a chain of keys, each of which is erased once the next one is made.
 
-`colonnade audit init` makes the verification key K, shows it once and keeps none of it. The keys of files follow from
-it: k(0) = K, k(i+1) = H(k(i)), and so do the keys of records from that of their file: m(0) = H(k(i)), m(n+1) = H(m(n)),
-with another prefix in each hash. Only k of the next file is on the disk, and only m of the next record in memory. An
+`colonnade audit init` makes the verification key K, shows it once and stores none of it. The keys of files follow from
+it: k(0) = H(K), k(i+1) = H(k(i)). The keys of records follow from that of their file: m(0) = H(k(i)), m(n+1) = H(m(n)).
+Each kind of key has a prefix of its own in the hash. Only k of the next file is on the disk, and only m of the next record in memory. An
 intruder finds these and cannot go back: he can write anything from then on, but the holder of K sees every change of an
 older record. (systemd's journal is sealed in the same way.)
 
@@ -75,7 +75,7 @@ class ChainKeys:
 
     def __init__(self, key: bytes) -> None:
         self.chain = chain_of(key)
-        self._keys = [key]
+        self._keys = [next_key(key)]
 
     def file_key(self, index: int) -> bytes:
         while len(self._keys) <= index:
@@ -128,7 +128,7 @@ def begin_chain(folder: Path, key: bytes, *, again: bool) -> None:
     with locked(folder):
         if read_state(folder) is not None and not again:
             raise SealExists
-        write_state(folder, SealState(chain_of(key), 0, key.hex()))
+        write_state(folder, SealState(chain_of(key), 0, next_key(key).hex()))
 
 
 @contextmanager
