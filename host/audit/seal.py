@@ -2,9 +2,9 @@
 
 `colonnade audit init` makes the verification key K, shows it once and stores none of it. The keys of files follow from
 it: k(0) = H(K), k(i+1) = H(k(i)). The keys of records follow from that of their file: m(0) = H(k(i)), m(n+1) = H(m(n)).
-Each kind of key has a prefix of its own in the hash. Only k of the next file is on the disk, and only m of the next record in memory. An
-intruder finds these and cannot go back: he can write anything from then on, but the holder of K sees every change of an
-older record. (systemd's journal is sealed in the same way.)
+Each kind of key has a prefix of its own in the hash. Only k of the next file is on the disk, and only m of the next
+record in memory. An intruder finds these and cannot go back: he can write anything from then on, but the holder of K
+sees every change of an older record. (systemd's journal is sealed in the same way.)
 
     seal         the chain, the index and key of the next file, and the files that were deleted by retention
     seal.lock    locked while a file takes its key
