@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -56,7 +57,7 @@ def find_expired(folder: Path, retention: Retention, now: float) -> list[Expired
     Raises:
         OSError: they cannot be read.
     """
-    known = [(path, path.stat()) for path in files(folder)]
+    known = list(_with_status(files(folder)))
     total = sum(status.st_size for _, status in known)
     state = read_state(folder)
     ranges = () if state is None else state.deleted
@@ -65,7 +66,10 @@ def find_expired(folder: Path, retention: Retention, now: float) -> list[Expired
         why = "age" if now - status.st_mtime > retention.keep else "size" if total > retention.max else ""
         if not why or _is_open(path):
             continue
-        first, last = first_and_last(path)
+        try:
+            first, last = first_and_last(path)
+        except FileNotFoundError:
+            continue
         index = None
         if first is not None and state is not None and first.record.get("chain") == state.chain:
             index = int(str(first.record["index"]))
@@ -75,6 +79,12 @@ def find_expired(folder: Path, retention: Retention, now: float) -> list[Expired
         found.append(Expired(path, why, seq, "" if last is None else last.hash, index, ranges))
         total -= status.st_size
     return found
+
+
+def _with_status(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in paths:
+        with suppress(FileNotFoundError):  # another host was faster
+            yield path, path.stat()
 
 
 def remove(folder: Path, expired: Expired) -> None:

@@ -136,7 +136,8 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """For the block, no other process takes a key or changes the state.
 
     Raises:
-        OSError: that cannot be had, or another process holds it for LOCK_LIMIT.
+        BlockingIOError: another process holds it for LOCK_LIMIT, or, without `wait`, now.
+        OSError: that cannot be had.
     """
     lock = os.open(folder / "seal.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -147,7 +148,7 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if not wait or time.monotonic() >= deadline:
-                    raise OSError(None, "another process holds seal.lock in the folder of the audit") from None
+                    raise BlockingIOError(None, "another process holds seal.lock in the folder of the audit") from None
             Event().wait(0.005)
         yield
     finally:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -23,7 +23,7 @@ import trio
 
 from host.audit.records import NO_FORMER_HASH, OWN_MEMBERS, VERSION, body_of, hash_of, line_of
 from host.audit.retention import RETENTION_INTERVAL, Retention, find_expired, remove
-from host.audit.seal import FileSeal, locked, read_state, write_state
+from host.audit.seal import FileSeal, SealState, locked, read_state, write_state
 from host.errors import AuditUnavailable
 
 ROTATE_AT = 64 * 1024 * 1024
@@ -91,13 +91,14 @@ class Audit:
         return seq
 
     def rotate(self) -> None:
-        """Follow the present file by another one. What fails here is tried again; the present file goes on.
+        """Follow the present file by another one. What fails here can be tried again; the present file goes on.
 
         Raises:
+            BlockingIOError: another process takes a key at this moment.
             OSError: there can be no other file now.
         """
         if self._file is not None and not self._closed:
-            self._start(self._follow(self._file))
+            self._follow(self._file)
 
     def take_unsynced(self) -> list[int]:
         """Descriptors of all that was written since this was last called; whoever calls syncs and closes them."""
@@ -135,43 +136,52 @@ class Audit:
         elif file.was_removed():  # what follows must be found again
             file = self._follow(file)
         if not file.size:
-            self._start(file)
+            with self._sealing(wait=True) as state:
+                self._start(file, state)
         return file
 
     def _follow(self, former: _File) -> _File:
-        fresh = _File(self.folder, former.path.name)
-        try:
-            self._append(former, "stop", {"next": fresh.path.name})
-        except OSError:
-            fresh.discard()
-            raise
-        self._file = fresh
-        self._unsynced.append(former.descriptor)
-        return fresh
+        # In the event loop nobody waits for another process: that asks before anything is changed.
+        with self._sealing(wait=False) as state:
+            fresh = _File(self.folder, former.path.name)
+            try:
+                self._append(former, "stop", {"next": fresh.path.name})
+            except OSError:
+                fresh.discard()
+                raise
+            self._file = fresh
+            self._unsynced.append(former.descriptor)
+            self._start(fresh, state)
+            return fresh
 
-    def _start(self, file: _File) -> None:
+    @contextmanager
+    def _sealing(self, *, wait: bool) -> Iterator[SealState | None]:
+        """For the block, the state of the chain, which no other process changes; None if the audit is not sealed."""
+        if read_state(self.folder) is None:
+            yield None
+            return
+        with locked(self.folder, wait=wait):
+            yield read_state(self.folder)
+
+    def _start(self, file: _File, state: SealState | None) -> None:
         """Write the first record of a file. Where there is a chain, the file takes its next key: first the record is
         on the disk and then the key is gone, so that each index has a file, whatever crashes."""
         fields: dict[str, object] = {"file": file.path.name, "pid": os.getpid()}
         if file.former is not None:
             fields["former"] = file.former
-        if read_state(self.folder) is None:
+        if state is None:
             self._append(file, "start", fields)
             return
-        # In the event loop nobody waits for another process: what asked for the file tries again.
-        with locked(self.folder, wait=file.former is None):
-            state = read_state(self.folder)
-            assert state is not None, "a chain never ends"
-            before = self._seq, self._last
-            file.seal = FileSeal(state.chain, state.index, bytes.fromhex(state.key))
-            try:
-                self._append(file, "start", {**fields, "chain": state.chain, "index": state.index})
-                os.fsync(file.descriptor)
-                write_state(self.folder, state.advanced())
-            except OSError:
-                self._seq, self._last = before
-                file.empty()
-                raise
+        before = self._seq, self._last
+        file.seal = FileSeal(state.chain, state.index, bytes.fromhex(state.key))
+        try:
+            self._append(file, "start", {**fields, "chain": state.chain, "index": state.index})
+            os.fsync(file.descriptor)
+            write_state(self.folder, state.advanced())
+        except OSError:
+            self._seq, self._last = before
+            file.empty()
+            raise
 
     def _append(self, file: _File, kind: str, fields: dict[str, object]) -> int:
         now = time.time()
@@ -227,6 +237,8 @@ async def keep_audit(audit: Audit, retention: Callable[[], Retention], on_proble
             unsynced = audit.take_unsynced()
             if unsynced:
                 await trio.to_thread.run_sync(sync, unsynced)
+        except BlockingIOError:
+            pass  # another host takes a key or deletes files: the next second is soon enough
         except (OSError, AuditUnavailable) as problem:
             on_problem(problem)
         await trio.sleep(SYNC_INTERVAL)
