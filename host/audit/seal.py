@@ -6,7 +6,9 @@ Each kind of key has a prefix of its own in the hash. Only k of the next file is
 record in memory. An intruder finds these and cannot go back: he can write anything from then on, but the holder of K
 sees every change of an older record. (systemd's journal is sealed in the same way.)
 
-    seal         the chain, the index and key of the next file, and the files that were deleted by retention
+    seal         the chain, the index and key of the next file, the files that retention deleted, and those whose end
+                 is still to be noted: each `start` names the last record of all files that have ended since the one
+                 before it, so that no end can be cut off later
     seal.lock    locked while a file takes its key
 """
 
@@ -47,10 +49,15 @@ class SealState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index: int
     key: str
     deleted: tuple[tuple[int, int], ...] = ()
+    newest: str = ""
+    """The name of the newest file when the last key was taken."""
+    open: tuple[str, ...] = ()
+    """Files whose end no `start` has noted: their processes still wrote them then."""
 
-    def advanced(self) -> SealState:
+    def advanced(self, newest: str, still_open: tuple[str, ...]) -> SealState:
         """The state once the next file has taken its key."""
-        return msgspec.structs.replace(self, index=self.index + 1, key=next_key(bytes.fromhex(self.key)).hex())
+        key = next_key(bytes.fromhex(self.key)).hex()
+        return msgspec.structs.replace(self, index=self.index + 1, key=key, newest=newest, open=still_open)
 
 
 class FileSeal:

@@ -21,7 +21,7 @@ from typing import Self
 
 import trio
 
-from host.audit.records import NO_FORMER_HASH, OWN_MEMBERS, VERSION, body_of, hash_of, line_of
+from host.audit.records import NO_FORMER_HASH, OWN_MEMBERS, VERSION, body_of, files, hash_of, is_open, last_of, line_of
 from host.audit.retention import RETENTION_INTERVAL, Retention, find_expired, remove
 from host.audit.seal import FileSeal, SealState, locked, read_state, write_state
 from host.errors import AuditUnavailable
@@ -120,7 +120,8 @@ class Audit:
             with suppress(OSError):
                 self._append(self._file, "stop", {})
             self._unsynced.append(self._file.descriptor)
-        sync(self._unsynced)
+        with suppress(OSError):
+            sync(self._unsynced)
 
     def __enter__(self) -> Self:
         return self
@@ -175,9 +176,10 @@ class Audit:
         before = self._seq, self._last
         file.seal = FileSeal(state.chain, state.index, bytes.fromhex(state.key))
         try:
-            self._append(file, "start", {**fields, "chain": state.chain, "index": state.index})
+            ends, still_open = _ends(self.folder, state)
+            self._append(file, "start", {**fields, "chain": state.chain, "index": state.index, "ends": ends})
             os.fsync(file.descriptor)
-            write_state(self.folder, state.advanced())
+            write_state(self.folder, state.advanced(file.path.name, still_open))
         except OSError:
             self._seq, self._last = before
             file.empty()
@@ -233,10 +235,9 @@ async def keep_audit(audit: Audit, retention: Callable[[], Retention], on_proble
                 next_look = trio.current_time() + RETENTION_INTERVAL
                 for each in await trio.to_thread.run_sync(find_expired, folder, retention(), time.time()):
                     audit.write("deleted", **each.fields())
+                    await _sync(audit)  # the record must outlive what it is about
                     await trio.to_thread.run_sync(remove, folder, each)
-            unsynced = audit.take_unsynced()
-            if unsynced:
-                await trio.to_thread.run_sync(sync, unsynced)
+            await _sync(audit)
         except BlockingIOError:
             pass  # another host takes a key or deletes files: the next second is soon enough
         except (OSError, AuditUnavailable) as problem:
@@ -244,14 +245,45 @@ async def keep_audit(audit: Audit, retention: Callable[[], Retention], on_proble
         await trio.sleep(SYNC_INTERVAL)
 
 
+async def _sync(audit: Audit) -> None:
+    unsynced = audit.take_unsynced()
+    if unsynced:
+        with trio.CancelScope(shield=True):  # the descriptors are ours now
+            await trio.to_thread.run_sync(sync, unsynced)
+
+
 def sync(descriptors: list[int]) -> None:
-    """Put on the disk what was written to these, and close them. What cannot be is found by `verify`."""
-    while descriptors:
-        descriptor = descriptors.pop()
-        with suppress(OSError):
+    """Put on the disk what was written to these, and close them.
+
+    Raises:
+        OSError: something of it could not be put there. All are closed.
+    """
+    problem: OSError | None = None
+    for descriptor in descriptors:
+        try:
             os.fsync(descriptor)
+        except OSError as error:
+            problem = error
         with suppress(OSError):
             os.close(descriptor)
+    if problem is not None:
+        raise problem
+
+
+def _ends(folder: Path, state: SealState) -> tuple[list[list[object]], tuple[str, ...]]:
+    """Name, number and hash of the last record of each file that has ended since the last key was taken, and the names
+    of those that are still open."""
+    ends: list[list[object]] = []
+    still_open: list[str] = []
+    for path in files(folder):
+        if path.name not in state.open and path.name <= state.newest:
+            continue
+        last = None if is_open(path) else last_of(path)
+        if last is None:  # or its process has made it this moment
+            still_open.append(path.name)
+        else:
+            ends.append([path.name, last.record["seq"], last.hash])
+    return ends, tuple(still_open)
 
 
 def _unavailable(problem: OSError) -> AuditUnavailable:

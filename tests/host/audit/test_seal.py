@@ -163,6 +163,6 @@ def test_the_state_is_replaced_as_a_whole(folder: Path, key: bytes) -> None:
     state = read_state(folder)
     assert state is not None
     (folder / "seal.new").write_text("left by a process that was killed")
-    write_state(folder, state.advanced())
+    write_state(folder, state.advanced("", ()))
     assert json.loads((folder / "seal").read_bytes())["index"] == 1
     assert os.listdir(folder).count("seal.new") == 0
