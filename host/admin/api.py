@@ -171,6 +171,11 @@ class Refused(Exception):
         await respond(send, self.status, {**JSON_HEADERS, **self.headers}, encode(self.body))
 
 
+def method_not_allowed(*allowed: str) -> Refused:
+    # RFC 9110, "405 Method Not Allowed": the answer must have the header Allow.
+    return Refused(405, f"expected {' or '.join(allowed)}", headers={"allow": ", ".join(allowed)})
+
+
 def _nothing() -> None:
     return
 
@@ -206,7 +211,6 @@ class AdminApp:
         self._api = api
         self._on_crash = on_crash
         self._routes = {(route.method, route.path): route for route in ROUTES}
-        self._paths = {route.path for route in ROUTES}
         self._views: dict[str, Callable[[], Awaitable[object]]] = {
             API_PATH: self._versions,
             f"{PREFIX}host": self._host_info,
@@ -237,11 +241,12 @@ class AdminApp:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller: AdminCaller = scope[CALLER]
         path = scope["raw_path"].decode("latin-1")
-        if path not in self._paths:
-            raise Refused(404, "there is nothing at this path of the admin API")
+        allowed = [route.method for route in ROUTES if route.path == path]
+        if not allowed:
+            raise Refused(404, f"unknown path of the admin API; GET {API_PATH} has its versions")
         route = self._routes.get((scope["method"], path))
         if route is None:
-            raise Refused(405, "this path is used with another method of HTTP")
+            raise method_not_allowed(*allowed)
         if caller.channel not in route.doors:
             raise Refused(403, "only the command line may ask for this")
         if route.streams:

@@ -65,7 +65,7 @@ class ConsoleSessions:
         self._failed_tries: deque[float] = deque(maxlen=MAX_FAILED_TRIES)
 
     def new_code(self) -> str:
-        """A new code: 256 bits, good once, for CODE_LIFE."""
+        """A new code: 256 bits, good once, for CODE_LIFETIME."""
         code = secrets.token_urlsafe(32)
         while len(self._codes) >= MAX_CODES:
             del self._codes[next(iter(self._codes))]

@@ -41,6 +41,7 @@ from host.admin.api import (
     AdminCaller,
     Refused,
     encode,
+    method_not_allowed,
 )
 from host.admin.login import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSession, ConsoleSessions, TooManyTries
 from host.admin.schema import AdminApi
@@ -146,14 +147,14 @@ class WebDoor:
             raise Refused(503, NO_CONNECTION_MESSAGE, headers={"retry-after": RETRY_AFTER})
         if path in self._files:
             if method != "GET":
-                raise Refused(405, "this is only to be read")
+                raise method_not_allowed("GET")
             data, kind = self._files[path]
             await respond(send, 200, {**BROWSER_HEADERS, "content-type": kind}, data)
             return
         if path not in self._login and not (path == API_PATH or path.startswith(f"{API_PATH}/")):
             raise Refused(404, "there is nothing here")
         if path in self._login and method != "POST":
-            raise Refused(405, "this path is used with another method of HTTP")
+            raise method_not_allowed("POST")
         headers = Headers(scope["headers"])
         self._check(headers, is_post=method == "POST")
         if path == f"{CONSOLE_PATH}/open":

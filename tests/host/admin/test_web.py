@@ -147,7 +147,7 @@ async def test_other_methods_are_refused_and_no_preflight_is_granted(method: str
     async with open_page() as page:
         headers = {"origin": ORIGIN, "access-control-request-method": "POST", **page._own()}
         answer = await page.connection.get(method, path, headers=headers)
-        assert answer.status == 405
+        assert (answer.status, answer.headers["allow"]) in [(405, "GET"), (405, "POST")]
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
