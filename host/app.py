@@ -35,6 +35,7 @@ from host.downstream.stateless import Stateless
 from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.stdio import own_stdout, serve_stdio
 from host.downstream.tasks import Tasks
+from host.errors import AuditUnavailable
 from host.heap import collect, give_back, tune
 from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, excerpt
 from host.memory import Budget
@@ -62,6 +63,8 @@ from host.wire.turns import Turns
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CONSOLE_CONNECTIONS = 128
 """Connections at a time to a console at an address of its own."""
+START_ERRORS = (StateError, AuditUnavailable)
+"""Exceptions because of which a host does not start, although its configuration is valid."""
 
 
 @dataclass(eq=False)

@@ -55,7 +55,7 @@ _CHUNK = 128 * 1024
 """Bytes that are received at once: for more, the system would have to map memory each time (heap.py)."""
 _ROOT = str(Path(__file__).parents[1])
 _COMMAND = (
-    f"import sys; sys.path.insert(0, {_ROOT!r}); from host.cli import die_with_parent, hide_memory; "
+    f"import sys; sys.path.insert(0, {_ROOT!r}); from host.cli.start import die_with_parent, hide_memory; "
     "die_with_parent(); hide_memory(); from host.worker import serve; serve()"
 )
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 import trio
 from msgspec import Raw
 
-from config import Channel, Config, HttpServer, StdioServer, Trust, Verdict
+from config import Channel, Config, Verdict
 from config.when import WhenError, read_when
 from host.admin.decisions import PolicyAdmin
 from host.admin.schema import (
@@ -35,6 +35,7 @@ from host.admin.schema import (
     StateSections,
 )
 from host.admin.status import server_status
+from host.admin.warnings import warnings_of
 from host.catalog import Entry
 from host.errors import ColonnadeError
 from host.journal import (
@@ -416,16 +417,6 @@ class HostAdmin(PolicyAdmin):
 
 def _copy_row(row: ActivityRow) -> ActivityRow:
     return {**row}
-
-
-def warnings_of(spec: StdioServer | HttpServer) -> list[str]:
-    """What whoever runs the host should know of how a server is run."""
-    if spec.trust is Trust.UNTRUSTED and isinstance(spec, StdioServer):
-        return [
-            "it is not trusted, yet its program runs as you, unconfined: Colonnade stands between its messages and the "
-            "client, not between its process and your files (docs/consent.md)"
-        ]
-    return []
 
 
 def _text(raw: Raw | None) -> str:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from host.cli.log import _Log
 from host.journal import (
     EXCERPT_LENGTH,
     AuditFailed,
@@ -32,7 +33,6 @@ from host.journal import (
     StderrLine,
     excerpt,
 )
-from host.output import _Log
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from mcp.types import CallToolResult
 from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page, expect
 
 from host.admin.schema import SECTIONS
-from host.admin_client import RunningHost as Local
-from host.admin_client import find_hosts
+from host.cli.admin_client import RunningHost as Local
+from host.cli.admin_client import find_hosts
 from tests.kit.admin import NOW, FakeAdminApi
 from tests.kit.servers.offering import offer
 

@@ -33,7 +33,7 @@ from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, Request, expect
 
 from host.admin.schema import REQUESTS
-from host.admin_client import AdminClientError, find_hosts
+from host.cli.admin_client import AdminClientError, find_hosts
 from tests.kit.servers.offering import offer
 
 from .clients import PATIENCE, SDK_LEAKS, LineClient, sdk, text_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from host.admin_client import AdminClientError, RunningHost, find_hosts
+from host.cli.admin_client import AdminClientError, RunningHost, find_hosts
 from tests.kit.servers.offering import offer
 from tests.real.running import BARE_PYTHON, SERVERS, colonnade, serving, until, write_config
 

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from config import Trust
-from host.admin_client import AdminClientError, RunningHost, find_hosts
-from host.deciding import DecisionScope, short_id
+from host.cli.admin_client import AdminClientError, RunningHost, find_hosts
+from host.cli.definitions import short_id
 from host.policy.fingerprint import fingerprint
 from host.policy.grants import Grant, Grants, Scope
 from host.policy.pins import Pins
@@ -209,7 +209,7 @@ def test_a_killed_command_has_decided_or_not(tmp_path: Path) -> None:
         if decision == "revoke":
             return ["definitions", "revoke", "strict", "tool", name], after
         shown = {"server": "strict", "kind": "tool", "name": name, "fingerprint": fingerprint(offered[name])}
-        return ["definitions", decision, short_id(DecisionScope(state, None), shown)], after
+        return ["definitions", decision, short_id(state, shown)], after
 
     outcomes = Counter[str]()
     for kill in range(kills + 1):

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from host.admin_client import find_hosts
 from host.audit.records import files
+from host.cli.admin_client import find_hosts
 from tests.real.running import BARE_PYTHON, colonnade, pids_below, recorder, serving, until, write_config
 
 COUNT = 20

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import trio
 
-from host.admin_client import AdminClientError, RunningHost, find_hosts
+from host.cli.admin_client import AdminClientError, RunningHost, find_hosts
 from tests.kit.servers.offering import offer
 from tests.real.clients import by_hand
 from tests.real.running import (

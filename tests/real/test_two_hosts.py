@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from host.admin_client import find_hosts
 from host.audit.records import files
+from host.cli.admin_client import find_hosts
 from tests.real.running import BARE_PYTHON, COLONNADE, SERVERS, colonnade, pid_of, serving, until, write_config
 
 TOOLS = 5

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from host.admin_client import AdminClientError, RunningHost, find_hosts
+from host.cli.admin_client import AdminClientError, RunningHost, find_hosts
 from tests.host.admin.test_socket import running_host
 
 

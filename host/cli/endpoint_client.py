@@ -1,11 +1,9 @@
-"""What the commands do that need the whole program: serve, list, call. Each gives an exit code (command_line.py lists
-them)."""
+"""What `list` and `call` do at an endpoint: one that runs somewhere, or that of a host started for the command."""
 
 from __future__ import annotations
 
 import json
 import math
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,28 +14,26 @@ import trio
 from msgspec import Raw
 
 from config import Config
-from host.admin_client import find_hosts as find_running
-from host.app import Host, open_host, serve, serve_over_stdio
-from host.errors import AuditUnavailable, ColonnadeError, first_exception
+from host.app import START_ERRORS, Host, open_host
+from host.cli.admin_client import find_hosts
+from host.cli.exit_codes import DONE, FAILED, UNREACHED, WRONG, CommandFailed
+from host.cli.log import open_log
+from host.cli.terminal import Terminal, printable
+from host.errors import ColonnadeError, first_exception
 from host.exchange import Answered, Caller, Exchange, NoClient
-from host.heap import spare_collections
 from host.journal import Journal
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, members, value
 from host.mcp_client import fetch_status, open_mcp_client
 from host.names import server_of_name
-from host.non_blocking import NonBlockingStream
-from host.output import StatusLines, Terminal, open_log, printable
 from host.outstanding import BrokenAnswer, PeerError
 from host.protocol.methods import LIST_METHODS, TOOLS_CALL, Kind
 from host.storage.directory import State
-from host.storage.store import StateError
 from host.upstream.catalog_sync import SendRequest, read_list
 from host.upstream.supervisor import describe_counts
 from host.wire.http_transport import AuthNeeded
 from host.wire.link import LinkLost
 
-DONE, FAILED, WRONG, UNREACHED = 0, 1, 2, 3
 LIST_TIMEOUT = 15.0
 """Seconds that a list of all servers waits for those that are still starting."""
 UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
@@ -45,15 +41,18 @@ UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What a command works on."""
+    """An open endpoint.
+
+    Args:
+        has_capability: whether it offers a capability.
+        status: the JSON of `/status`; None if it is no Colonnade.
+        notes: sentences for the owner of the host, each with the id of a server; none for others.
+    """
 
     request: SendRequest
     has_capability: Callable[[str], bool]
-    """Whether it offers a capability."""
     status: Callable[[], Awaitable[object | None]]
-    """What its host says of its servers; None if that is no Colonnade."""
     notes: Callable[[], Awaitable[Sequence[tuple[str, str]]]]
-    """What the owner of the host should know, by server; nothing for anybody else."""
 
 
 Work = Callable[[Endpoint], Awaitable[int]]
@@ -61,67 +60,34 @@ Work = Callable[[Endpoint], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The endpoint to use: the one at `url`, or that of a host started from `config` for the moment."""
+    """The endpoint to use: the one at `url`, or that of a host started from `config` for the command.
+
+    Args:
+        state: None if the user has no state directory, and none is needed.
+    """
 
     url: str | None
     headers: Mapping[str, str]
     config: Config | None
     state: State | None
-    """None if nothing is kept for the user here."""
     log_level: str
 
 
-START_ERRORS = (StateError, AuditUnavailable)
-"""What keeps a host from starting that the configuration cannot help."""
-
-
-def serve_until_stopped(
-    config: Config, state: State, bound: socket.socket | None, url: str, out: NonBlockingStream, log_level: str
-) -> int:
-    """Serve at the bound socket, which is known as `url`, or on standard input and output; states go to `out`. The exit
-    code."""
-    spare_collections()
-    # Over stdio both go to standard error.
-    journal = open_log(log_level, without=StatusLines.SHOWN_EVENTS if bound is None else ())
-    states = StatusLines(Terminal(out))
-    journal.subscribe(states.note)
-    say = _to_terminal(out)
-    code = DONE
-    try:
-        if bound is None:
-            trio.run(serve_over_stdio, config, state, journal, say)
-        else:
-            trio.run(serve, config, state, bound, url, journal, say)
-    except* START_ERRORS as group:
-        print(f"colonnade: {first_exception(group)}", file=sys.stderr)
-        code = WRONG
-    return code
-
-
-def _to_terminal(out: NonBlockingStream) -> Callable[[str], object] | None:
-    """How the person who started the host is told what nobody else may read; None if nobody is there. Whoever starts a
-    program from a file keeps what it says in one, too, where others read it."""
-    if not sys.stderr.isatty():
-        return None
-    if out.isatty():
-        return lambda line: out.write(f"{line}\n")
-    return lambda line: print(line, file=sys.stderr, flush=True)
-
-
 def show_list(target: Target, *, as_json: bool) -> int:
-    """Print servers and entries; the exit code."""
+    """Print servers and entries; the exit code. Raises CommandFailed."""
     return _with_host(target, None, partial(_show, as_json=as_json))
 
 
 def call_tool(target: Target, name: str, arguments: str, *, as_json: bool) -> int:
-    """Call the tool with a JSON object and print what it says; the exit code."""
+    """Call the tool with a JSON object and print its result; the exit code. Raises CommandFailed."""
     params = encode({"name": name, "arguments": Raw(arguments.encode())})
     return _with_host(target, server_of_name(name), partial(_invoke, params=params, as_json=as_json))
 
 
 def _with_host(target: Target, server: str | None, work: Work) -> int:
-    """Run `work` against the endpoint. Of a host started for it, `server` (None: all of them) is waited for."""
+    """Run `work` at the endpoint. If a host is started for it, wait for this server first (None: for all)."""
     code = FAILED
+    failure: CommandFailed | None = None
     try:
         if target.url is not None:
             code = trio.run(_remotely, target.url, target.headers, target.state, work)
@@ -131,13 +97,13 @@ def _with_host(target: Target, server: str | None, work: Work) -> int:
         problem = first_exception(group)
         needed = isinstance(problem, AuthNeeded)
         remedy = "; credentials are given by --header 'Authorization: Bearer TOKEN'" if needed else ""
-        print(f"colonnade: {target.url or 'the host'}: {problem}{remedy}", file=sys.stderr)
-        code = UNREACHED
+        failure = CommandFailed(f"{target.url or 'the host'}: {problem}{remedy}", UNREACHED)
     except* START_ERRORS as group:
-        print(f"colonnade: {first_exception(group)}", file=sys.stderr)
-        code = WRONG
+        failure = CommandFailed(str(first_exception(group)), WRONG)
     except* (PeerError, ColonnadeError) as group:
-        print(f"colonnade: {first_exception(group)}", file=sys.stderr)
+        failure = CommandFailed(str(first_exception(group)))
+    if failure is not None:
+        raise failure
     return code
 
 
@@ -149,8 +115,8 @@ async def _remotely(url: str, headers: Mapping[str, str], state: State | None, w
 
 
 async def _notes_of_running(state: State | None, url: str) -> Sequence[tuple[str, str]]:
-    """Of the host behind the URL, if it is one of this user's."""
-    for running in find_running(state.path) if state is not None else ():
+    """The notes of the host at the URL, if it is one of this user's."""
+    for running in find_hosts(state.path) if state is not None else ():
         if running.problem is not None:
             continue
         told = running.get("state")
@@ -160,7 +126,7 @@ async def _notes_of_running(state: State | None, url: str) -> Sequence[tuple[str
 
 
 def notes(servers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """What is to be known of servers, as the office shows them."""
+    """The notes that rows of servers of the admin API give reason for."""
     found: list[tuple[str, str]] = []
     for server in servers:
         id = str(server["id"])

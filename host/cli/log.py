@@ -1,16 +1,14 @@
-"""What people see on a terminal and in the log. Text of servers is escaped, colours are only for terminals, and whoever
-does not read holds nobody up."""
+"""The log of a host, and its status lines for the person who started it."""
 
 from __future__ import annotations
 
 import atexit
 import logging
-import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, TextIO
+from typing import ClassVar
 
+from host.cli.terminal import Terminal
 from host.journal import (
     ConfigReloaded,
     ConfirmationRequested,
@@ -32,45 +30,9 @@ from host.journal import (
 from host.non_blocking import NonBlockingStream
 
 
-class Terminal:
-    """Colours where a person looks, none where a program reads."""
-
-    _STATES: ClassVar = {"ready": "32", "starting": "33", "failed": "31", "disabled": "2", "held": "33", "asks": "33"}
-
-    def __init__(self, out: TextIO | NonBlockingStream) -> None:
-        self.out = out
-        self._colours = out.isatty() and "NO_COLOR" not in os.environ
-
-    def state(self, state: str) -> str:
-        return self._paint(f"{state:<8}", self._STATES.get(state, "0"))
-
-    def faint(self, text: str) -> str:
-        return self._paint(text, "2") if text else ""
-
-    def difference(self, pieces: Iterable[Mapping[str, str]]) -> list[str]:
-        """A difference of two texts, line by line: removed words in [-…-], added ones in {+…+}."""
-        signs = {"added": ("{+", "+}", "32"), "removed": ("[-", "-]", "31")}
-        lines = [""]
-        for piece in pieces:
-            before, after, code = signs.get(piece["op"], ("", "", ""))
-            for at, part in enumerate(piece["text"].split("\n")):
-                if at:
-                    lines.append("")
-                lines[-1] += self._paint(f"{before}{part}{after}", code) if code and part.strip() else part
-        return lines
-
-    def _paint(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._colours else text
-
-
-def printable(text: str, *, lines: bool = False) -> str:
-    """Text of a server, fit for a terminal: nothing in it can move the cursor or change a colour."""
-    return "".join(char if char.isprintable() or (lines and char in "\n\t") else ascii(char)[1:-1] for char in text)
-
-
 class StatusLines:
-    """A line for whoever watches, whenever a server becomes ready, or fails in a way that was not told yet; whenever a
-    person is asked, and after a reload. There is a line for nothing but what `SHOWN_EVENTS` has."""
+    """A line when a server becomes ready, when it fails for a new reason, when a person is asked, and after a reload.
+    Only the events of SHOWN_EVENTS have one."""
 
     SHOWN_EVENTS: ClassVar = (ServerReady, ServerFailed, ConfirmationRequested, ConfigReloaded)
 
@@ -105,7 +67,7 @@ class StatusLines:
 
 
 def open_log(level: str, *, without: tuple[type, ...] = ()) -> Journal:
-    """A journal whose events go to standard error, without those kinds that are shown there already."""
+    """A journal whose events are logged to standard error, without the types that are shown there already."""
     errors = NonBlockingStream(sys.stderr)
     atexit.register(errors.close)
     logging.basicConfig(stream=errors, level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
@@ -117,8 +79,8 @@ def open_log(level: str, *, without: tuple[type, ...] = ()) -> Journal:
 
 
 class _Log:
-    """Writes events as log lines; of warnings about the same, which a server may cause at will, one line a second and a
-    count of the rest."""
+    """Writes events as log lines. A server can cause warnings at will: of those about the same cause, one line a second
+    is written, with a count of the rest."""
 
     def __init__(self, log: logging.Logger, without: tuple[type, ...] = ()) -> None:
         self._log = log
@@ -146,7 +108,7 @@ class _Log:
 
 
 def _cause(event: Event) -> tuple[str, ...]:
-    """What a warning is about: of those that are about the same, one line a second is written."""
+    """The cause of a warning, by which the rate of its lines is limited."""
     match event:
         case MessageDropped(server, what) | DefinitionChanged(server, what=what):
             return server, what

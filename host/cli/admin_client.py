@@ -17,6 +17,7 @@ from typing import Any
 
 from host.admin.api import API_PATH, API_VERSION, EVENTS_PATH, PREFIX
 from host.admin.socket import SOCKET_SUFFIX
+from host.cli.exit_codes import CommandFailed
 from host.wire.descent import credentials
 from host.wire.port import unix_address
 
@@ -26,8 +27,8 @@ _UNKNOWN_PROTOCOL = "the host has no admin API that this program knows; it may b
 _ENDED = "the host ended before it answered"
 
 
-class AdminClientError(Exception):
-    """A host could not be asked, or refused; the text is one sentence for people."""
+class AdminClientError(CommandFailed):
+    """A host could not be asked, or refused."""
 
 
 class _HostGone(AdminClientError):

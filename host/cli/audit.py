@@ -1,0 +1,149 @@
+"""The command `audit`: the records of all hosts of the user, their verification and their sealing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from host.cli.common import (
+    AgeType,
+    Selection,
+    pass_selection,
+    state_option,
+)
+from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
+from host.cli.signals import allow_interrupts
+
+KEY_VARIABLE = "COLONNADE_AUDIT_KEY"
+_WITHOUT_KEY = {
+    True: "the audit is sealed, and --key-file FILE also finds records that were rewritten",
+    False: "somebody may have written all of it anew; colonnade audit init seals what is written from then on",
+}
+"""By whether the audit is sealed."""
+
+
+@click.group(invoke_without_command=True)
+@click.option("--server", metavar="NAME", help="Only records of this server.")
+@click.option("--kind", metavar="KIND", help="Only records of this kind.")
+@click.option("--caller", metavar="NAME", help="Only records of this caller.")
+@click.option("--since", metavar="AGE", type=AgeType(), help="Only records of the last 15m, 2h, 7d.")
+@click.option("--follow", is_flag=True, help="Go on with new records.")
+@state_option
+@pass_selection
+@click.pass_context
+def audit(
+    context: click.Context,
+    selection: Selection,
+    server: str | None,
+    kind: str | None,
+    caller: str | None,
+    since: int | None,
+    follow: bool,
+) -> int:
+    """Print, verify or seal the audit.
+
+    Without a command: print the records of all hosts in order of time, one JSON object a line.
+    """
+    if context.invoked_subcommand is not None:
+        return DONE
+    from host.audit.read import records
+    from host.cli.targets import as_command_failures
+
+    state = selection.open_state()
+    allow_interrupts()
+    begin = None if since is None else time.time() - since
+    with as_command_failures():
+        for record in records(state.audit, server=server, kind=kind, caller=caller, since=begin, follow=follow):
+            print(json.dumps(record), flush=follow)
+    return DONE
+
+
+@audit.command()
+@click.option(
+    "--key-file",
+    metavar="FILE",
+    type=click.Path(readable=False, allow_dash=True),
+    help=f"The verification key; - is standard input. Default: ${KEY_VARIABLE}.",
+)
+@click.option("--head", metavar="HEAD", help="A record that must be there, as an earlier verification printed it.")
+@state_option
+@pass_selection
+def verify(selection: Selection, key_file: str | None, head: str | None) -> int:
+    """Verify the audit: print the state of each file.
+
+    The exit code is 1 if a file is not as it was written, or is missing.
+    """
+    from host.audit.seal import read_state
+    from host.audit.verify import read_head, verify_all
+    from host.cli.targets import as_command_failures
+
+    state = selection.open_state()
+    allow_interrupts()
+    try:
+        key = _verification_key(key_file)
+        wanted = None if head is None else read_head(head)
+    except OSError as problem:
+        raise CommandFailed(f"{key_file} cannot be read: {problem.strerror}", WRONG) from problem
+    except ValueError as problem:
+        raise CommandFailed(str(problem), WRONG) from problem
+    with as_command_failures():
+        report = verify_all(state.audit, key, wanted)
+        for line in (*report.verified, *report.deleted, *report.problems):
+            print(line)
+        if report.head is not None:
+            print(f"head: {report.head}")
+        if key is None:
+            print(f"Verified without a key: {_WITHOUT_KEY[read_state(state.audit) is not None]}.")
+    return DONE if report.is_sound else FAILED
+
+
+def _verification_key(file: str | None) -> bytes | None:
+    """Raises OSError, or ValueError if it is no key."""
+    from host.audit.seal import read_key
+
+    if file is not None:
+        return read_key(sys.stdin.read() if file == "-" else Path(file).read_text())
+    text = os.environ.get(KEY_VARIABLE)
+    return None if text is None else read_key(text)
+
+
+@audit.command("init")
+@click.option("--again", is_flag=True, help="Begin another chain, with another key.")
+@state_option
+@pass_selection
+def initialise(selection: Selection, again: bool) -> int:
+    """Seal the audit from now on, and print the verification key once."""
+    from host.audit.seal import SealExists, begin_chain, chain_of, new_key, read_state
+    from host.audit.writer import Audit
+    from host.cli.targets import as_command_failures
+    from host.wire.descent import refusal_reason, this_process
+
+    state = selection.open_state()
+    allow_interrupts()
+    refusal = refusal_reason(this_process(), state.hosts)
+    if refusal is not None:
+        raise CommandFailed(refusal)
+    key = new_key()
+    with as_command_failures():
+        if again and read_state(state.audit) is not None:
+            with Audit(state.audit) as ending:  # sealed by the chain that ends
+                ending.write("chain", next=chain_of(key))
+        try:
+            begin_chain(state.audit, key, again=again)
+        except SealExists as problem:
+            raise CommandFailed(
+                "the audit is sealed already; --again begins another chain with another key, and the former key goes "
+                "on to verify the files of before"
+            ) from problem
+    print(key.hex())
+    print(
+        "This is the verification key. Keep it elsewhere: it is stored nowhere, and nothing can show it again.\n"
+        "Hosts that run seal from their next file on; start them again to seal at once.",
+        file=sys.stderr,
+    )
+    return DONE

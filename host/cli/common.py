@@ -1,0 +1,190 @@
+"""What several commands share: options, types of values, and how files are opened."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+from host.cli.exit_codes import WRONG, CommandFailed
+
+if TYPE_CHECKING:
+    from config import Config
+    from host.cli.targets import DecisionScope
+    from host.storage.directory import State
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+FILE = click.Path(readable=False)  # whether it can be read is for the configuration to say, with its own sentence
+FOLDER = click.Path(file_okay=False, readable=False, path_type=Path)
+
+AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
+
+
+# Options
+
+
+@dataclass(slots=True)
+class Selection:
+    """What `--config` and `--state` select. In a command inside another one, its own options win."""
+
+    config: Path | None = None
+    state: Path | None = None
+
+    def open_state(self) -> State:
+        """Raises CommandFailed if the state directory cannot be used."""
+        return open_state(self.state)
+
+    def scope(self) -> DecisionScope:
+        """Raises CommandFailed if the state directory cannot be used."""
+        from host.cli.targets import DecisionScope
+
+        return DecisionScope(self.open_state(), self.config)
+
+
+pass_selection = click.make_pass_decorator(Selection, ensure=True)
+
+
+def _select(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        setattr(context.ensure_object(Selection), str(parameter.name), value)
+
+
+def config_option(command: AnyCallable) -> AnyCallable:
+    """Add `--config`, as the one configuration that is meant."""
+    return click.option(
+        "--config",
+        metavar="FILE",
+        type=click.Path(readable=False, path_type=Path),
+        expose_value=False,
+        callback=_select,
+        help="Use the host of this configuration only.",
+    )(command)
+
+
+def state_option(command: AnyCallable) -> AnyCallable:
+    """Add `--state`."""
+    return click.option(
+        "--state",
+        metavar="DIR",
+        type=FOLDER,
+        expose_value=False,
+        callback=_select,
+        help="The state directory; default $COLONNADE_STATE, or ~/.local/state/colonnade.",
+    )(command)
+
+
+def log_level_option(default: str) -> Callable[[AnyCallable], AnyCallable]:
+    """Add `--log-level`."""
+    return click.option(
+        "--log-level",
+        type=click.Choice(LOG_LEVELS),
+        default=default,
+        show_default=True,
+        help="The least severity that is logged to standard error.",
+    )
+
+
+# Types of values
+
+
+class UrlType(click.ParamType[str]):
+    """The URL of an endpoint."""
+
+    name = "url"
+
+    def convert(self, value: str, parameter: click.Parameter | None, context: click.Context | None) -> str:
+        try:
+            parts = urlsplit(value)
+            fits = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
+        except ValueError:
+            fits = False
+        if not fits:
+            self.fail(f"expected a URL such as http://127.0.0.1:8808/mcp, found {value!r}", parameter, context)
+        return value
+
+
+class HeaderType(click.ParamType[tuple[str, str]]):
+    """`NAME: VALUE`, as a pair."""
+
+    name = "header"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> tuple[str, str]:
+        name, colon, text = value.partition(":")
+        if not colon or not name.strip():
+            # The value is not repeated: it may be a secret whose name was left out.
+            self.fail("expected NAME: VALUE, for instance 'Authorization: Bearer TOKEN'", parameter, context)
+        return name.strip(), text.strip()
+
+
+class AgeType(click.ParamType[int]):
+    """A time such as 15m, in seconds."""
+
+    name = "age"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        match = re.fullmatch(r"([0-9]{1,6})([smhd])", value)
+        if match is None:
+            self.fail(f"expected a time such as 15m, 2h or 7d, found {value!r}", parameter, context)
+        return int(match[1]) * UNITS[match[2]]
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The arguments of a call.
+
+    Raises:
+        CommandFailed: the text is no JSON object.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise CommandFailed(f"the arguments are not JSON: {problem}", WRONG) from problem
+    if not isinstance(value, dict):
+        raise CommandFailed('the arguments must be a JSON object, such as \'{"text": "hi"}\'', WRONG)
+    return value
+
+
+# Files
+
+
+def load_config(file: str) -> Config:
+    """The configuration, with its notices on standard error. If it is invalid, all problems are printed and the command
+    ends."""
+    from config import ConfigError, load
+
+    try:
+        config = load(file)
+    except ConfigError as problem:
+        print(problem, file=sys.stderr)
+        raise click.exceptions.Exit(WRONG) from problem
+    for notice in config.notices:
+        print(f"{file}: {notice}", file=sys.stderr)
+    return config
+
+
+def open_state(directory: Path | None) -> State:
+    """The state directory.
+
+    Raises:
+        CommandFailed: it cannot be used.
+    """
+    from host.storage import directory as storage
+    from host.storage.store import StateError
+
+    try:
+        return storage.open_state(directory)
+    except StateError as problem:
+        raise CommandFailed(str(problem), WRONG) from problem
+
+
+def count_servers(config: Config) -> str:
+    """The number of servers that are not disabled, in words."""
+    count = sum(not spec.disabled for spec in config.servers.values())
+    return f"{count} server" + ("" if count == 1 else "s")

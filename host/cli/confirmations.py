@@ -1,0 +1,249 @@
+"""The commands by which a person confirms calls: `ask` in the terminal, `console` for the link to the web console."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import select
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from host.cli.common import (
+    UNITS,
+    Selection,
+    config_option,
+    pass_selection,
+    state_option,
+)
+from host.cli.exit_codes import DONE, FAILED, CommandFailed
+from host.cli.signals import allow_interrupts
+
+if TYPE_CHECKING:
+    from host.cli.targets import RunningTarget
+
+
+@click.command()
+@click.argument("id", required=False)
+@click.argument("answer", required=False)
+@click.option(
+    "--arguments",
+    metavar="WHICH",
+    default="exact",
+    show_default=True,
+    help="What a lasting answer is for: exact (these arguments), any, or conditions as a JSON object.",
+)
+@click.option("--follow", is_flag=True, help="Stay, and show new confirmations: calls then wait for an answer.")
+@config_option
+@state_option
+@pass_selection
+def ask(selection: Selection, id: str | None, answer: str | None, arguments: str, follow: bool) -> int:
+    """List pending confirmations; show or answer one.
+
+    ID shows one in full. ANSWER is once, session, 15m (any time), always or deny. Without ID, on a terminal, the
+    command stays and asks for answers.
+    """
+    scope = selection.scope()
+    allow_interrupts()
+    targets = scope.running()
+    if id is None:
+        if follow or (sys.stdin.isatty() and sys.stdout.isatty()):
+            return _follow(targets)
+        return _list(targets)
+    for target in targets:
+        for confirmation in target.state()["confirmations"]:
+            if confirmation["id"] == id:
+                if answer is None:
+                    _show(confirmation)
+                else:
+                    print(_answer(target, confirmation, answer, arguments))
+                return DONE
+    raise CommandFailed(f"there is no confirmation {id} (any more): it was answered, was cancelled, or is void")
+
+
+def _answer(target: RunningTarget, confirmation: Mapping[str, Any], answer: str, arguments: str) -> str:
+    """What was done, in one sentence. Raises CommandFailed."""
+    seconds = None
+    if answer not in ("deny", "once", "session", "always"):
+        match = re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", answer)
+        if match is None:
+            raise CommandFailed("an answer is deny, once, session, always, or a time such as 15m, 1h or 7d")
+        answer, seconds = "time", int(match[1]) * UNITS[match[2]]
+    scope: object = arguments
+    if arguments not in ("exact", "any"):
+        try:
+            scope = json.loads(arguments)
+        except (ValueError, RecursionError):
+            scope = None
+        if not isinstance(scope, dict):
+            raise CommandFailed('--arguments is exact, any, or conditions such as \'{"owner": {"in": ["acme"]}}\'')
+    done = target.post("confirmations/answer", id=confirmation["id"], answer=answer, seconds=seconds, arguments=scope)
+    return str(done["done"])
+
+
+def _list(targets: Sequence[RunningTarget]) -> int:
+    rows = [confirmation for target in targets for confirmation in target.state()["confirmations"]]
+    for row in rows:
+        state = f"{row['state']}: {row['why']}" if row["why"] else row["state"]
+        print(f"{row['id']}  {row['summary']}  ({row['caller']}; {state})")
+    if rows:
+        print("\ncolonnade ask ID shows one in full; colonnade ask ID once|session|15m|always|deny answers it")
+    else:
+        print("Nothing waits.")
+    return DONE
+
+
+def _show(confirmation: Mapping[str, Any]) -> None:
+    print(f"Colonnade asks: may this be done?  [{confirmation['id']}]\n")
+    fields = {
+        "what": confirmation["summary"],
+        "name": confirmation["name"],
+        "server": f"{confirmation['server']} ({confirmation['trust']})",
+        "for": confirmation["caller"],
+        "because of": confirmation["rule"],
+    }
+    if confirmation["why"]:
+        fields["state"] = f"refused, since {confirmation['why']}; an answer is for the next call like it"
+    if confirmation["waiting"] > 1:
+        fields["waiting"] = f"{confirmation['waiting']} equal calls"
+    if confirmation["claims"]:
+        fields["it says of itself"] = ", ".join(confirmation["claims"])
+    for label, text in fields.items():
+        print(f"  {label + ':':<19}{text}")
+    print("  arguments:")
+    for line in confirmation["arguments"].splitlines() or ["{}"]:
+        print(f"    {line}")
+
+
+# While new confirmations come
+
+
+def _follow(targets: Sequence[RunningTarget]) -> int:
+    """Show new confirmations until interrupted; on a terminal, ask for the answer to each."""
+    print(f"Waiting for questions of {', '.join(target.config for target in targets)}; Ctrl-C ends it.", flush=True)
+    feed = _PendingFeed(targets)
+    is_interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    while (pending := feed.next()) is not None:
+        target, confirmation = pending
+        print()
+        _show(confirmation)
+        sys.stdout.flush()
+        if is_interactive:
+            _prompt(feed, target, confirmation)
+    print("The host has ended." if len(targets) == 1 else "The hosts have ended.")
+    return DONE
+
+
+class _PendingFeed:
+    """The waiting confirmations of several hosts, each once. A thread for each host reads its events; a pipe wakes a
+    reader of the terminal, who waits for a line at the same time."""
+
+    def __init__(self, targets: Sequence[RunningTarget]) -> None:
+        self._updates: queue.SimpleQueue[tuple[RunningTarget, list[dict[str, Any]] | None]] = queue.SimpleQueue()
+        self._waiting: dict[str, tuple[RunningTarget, dict[str, Any]]] = {}
+        self._shown: set[str] = set()
+        self._running = len(targets)
+        self.wake, self._waker = os.pipe()
+        for target in targets:
+            threading.Thread(target=self._read, args=(target,), daemon=True).start()
+
+    def _read(self, target: RunningTarget) -> None:
+        try:
+            for sections in target.host.follow():
+                if "confirmations" in sections:
+                    self._put(target, sections["confirmations"])
+        except CommandFailed as problem:
+            print(f"colonnade: {target.config}: {problem}", file=sys.stderr)
+        self._put(target, None)
+
+    def _put(self, target: RunningTarget, confirmations: list[dict[str, Any]] | None) -> None:
+        self._updates.put((target, confirmations))
+        os.write(self._waker, b".")
+
+    def next(self) -> tuple[RunningTarget, dict[str, Any]] | None:
+        """The next waiting confirmation that was not shown; None when no host is left."""
+        while True:
+            for id, pending in self._waiting.items():
+                if id not in self._shown:
+                    self._shown.add(id)
+                    return pending
+            if not self._running:
+                return None
+            self._take()
+
+    def is_waiting(self, id: str) -> bool:
+        """Whether a confirmation still waits, as far as is known."""
+        while not self._updates.empty():
+            self._take()
+        return id in self._waiting
+
+    def _take(self) -> None:
+        target, confirmations = self._updates.get()
+        os.read(self.wake, 1)
+        self._waiting = {id: pending for id, pending in self._waiting.items() if pending[0] is not target}
+        if confirmations is None:
+            self._running -= 1
+            return
+        self._waiting |= {each["id"]: (target, each) for each in confirmations if each["state"] == "waiting"}
+
+
+def _prompt(feed: _PendingFeed, target: RunningTarget, confirmation: Mapping[str, Any]) -> None:
+    """Take the answer from the terminal, unless the confirmation ends before."""
+    choices = [answer for answer in confirmation["answers"] if answer != "time"]
+    if "time" in confirmation["answers"]:
+        choices.append("15m")
+    while feed.is_waiting(confirmation["id"]):
+        print(f"\n{', '.join(choices)} (or nothing, to leave it)? ", end="", flush=True)
+        line = _read_line(feed, confirmation["id"])
+        if line is None:
+            break
+        if not (answer := line.strip()):
+            return
+        try:
+            print(_answer(target, confirmation, answer, "exact"))
+        except CommandFailed as problem:
+            print(problem)
+        else:
+            return
+    print("It was answered elsewhere, was called off, or its time is over.")
+
+
+def _read_line(feed: _PendingFeed, id: str) -> str | None:
+    """A line from the terminal; None if the confirmation ends before there is one."""
+    while feed.is_waiting(id):
+        ready, _, _ = select.select([sys.stdin, feed.wake], [], [])
+        if sys.stdin in ready:
+            return sys.stdin.readline()
+    return None
+
+
+# The web console
+
+
+@click.command()
+@config_option
+@state_option
+@pass_selection
+def console(selection: Selection) -> int:
+    """Print a link that opens the web console once.
+
+    There is a link for each running host.
+    """
+    scope = selection.scope()
+    allow_interrupts()
+    targets = scope.running()
+    code = FAILED
+    for target in targets:
+        try:
+            link = target.post("console-links")["link"]
+        except CommandFailed as problem:
+            print(f"colonnade: {target.config}: {problem}", file=sys.stderr)
+            continue
+        code = DONE
+        print(link if len(targets) == 1 else f"{link}  {target.config}")
+    return code

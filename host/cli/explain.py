@@ -1,0 +1,81 @@
+"""The command `explain`: the decision about a call, with every rule that was tried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from host.cli.common import Selection, config_option, json_object, pass_selection, state_option
+from host.cli.exit_codes import DONE, VERDICT_ASK, VERDICT_DENY
+from host.cli.signals import allow_interrupts
+
+EXIT_CODES = {"allow": DONE, "ask": VERDICT_ASK, "deny": VERDICT_DENY}
+
+
+@click.command()
+@click.option("--server", metavar="NAME", required=True, help="The server, as in the configuration.")
+@click.option("--tool", metavar="NAME", help="A tool, by its own name at the server.")
+@click.option("--prompt", metavar="NAME", help="A prompt, by its own name at the server.")
+@click.option("--resource", metavar="URI", help="A resource, by its own URI at the server.")
+@click.option("--template", metavar="URI", help="A resource template, by its own URI at the server.")
+@click.option("--args", "arguments", metavar="JSON", help="The arguments: a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@config_option
+@state_option
+@pass_selection
+def explain(
+    selection: Selection,
+    server: str,
+    tool: str | None,
+    prompt: str | None,
+    resource: str | None,
+    template: str | None,
+    arguments: str | None,
+    as_json: bool,
+) -> int:
+    """Explain the decision about a call.
+
+    One of --tool, --prompt, --resource and --template is required. Nothing is sent and no person is asked.
+    Exit codes: 0 allow, 4 ask, 5 deny or held, 1 if there is no verdict.
+    """
+    entries = {"tool": tool, "prompt": prompt, "resource": resource, "template": template}
+    named = [(kind, name) for kind, name in entries.items() if name is not None]
+    if len(named) != 1:
+        raise click.UsageError(
+            "Expected one of --tool, --prompt, --resource and --template.", click.get_current_context()
+        )
+    [(kind, name)] = named
+    parsed = None if arguments is None else json_object(arguments)
+    scope = selection.scope()
+    from host.cli.targets import only
+
+    allow_interrupts()
+    targets = [target for target in scope.all() if server in target.servers()] or scope.all()
+    explanation = only(targets).post("explain", server=server, kind=kind, name=name, arguments=parsed)
+    if as_json:
+        print(json.dumps(explanation, indent=2))
+    else:
+        _show(explanation)
+    return EXIT_CODES[explanation["verdict"]] if explanation["shown"] else VERDICT_DENY
+
+
+def _show(explanation: Mapping[str, Any]) -> None:
+    print(explanation["sentence"])
+    print(f"  decided by:  {explanation['rule']}")
+    print("  tried:")
+    for rule in explanation["tried"]:
+        print(f"    {'matched' if rule['matched'] else '-':<8} {rule['verdict']:<6} {rule['rule']}  ({rule['why']})")
+    fingerprint = f" ({short_fingerprint(explanation['fingerprint'])})" if explanation["fingerprint"] else ""
+    print(f"  definition:  {explanation['standing']}{fingerprint}")
+    grant = explanation["grant"]
+    print(f"  grant used:  {'none' if grant is None else grant['id'] + ' (' + grant['scope'] + ')'}")
+    limits = ", ".join(f"{key} {text}" for key, text in explanation["limits"].items())
+    print(f"  limits:      {limits or 'none'}")
+
+
+def short_fingerprint(fingerprint: str) -> str:
+    """The beginning of a fingerprint, by which a person recognises it."""
+    return fingerprint.removeprefix("sha256:")[:8]

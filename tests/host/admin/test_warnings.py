@@ -1,0 +1,22 @@
+"""What the person who runs a server should know about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from config import load
+from host.admin.warnings import warnings_of
+
+
+def test_a_program_that_is_not_trusted_and_not_confined(tmp_path: Path) -> None:
+    servers = {
+        "a": {"command": ["cat"], "trust": "untrusted"},
+        "b": {"command": ["cat"]},
+        "c": {"url": "http://127.0.0.1:9/mcp", "trust": "untrusted"},
+    }
+    file = tmp_path / "colonnade.yaml"
+    file.write_text(json.dumps({"servers": servers}))
+    found = {id: warnings_of(spec) for id, spec in load(str(file)).servers.items()}
+    assert {id: len(warnings) for id, warnings in found.items()} == {"a": 1, "b": 0, "c": 0}
+    assert "unconfined" in found["a"][0]

@@ -1,0 +1,98 @@
+"""The command `audit` on what a stopped host left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from host.cli.exit_codes import DONE, FAILED, WRONG
+from host.wire import descent
+from tests.real.running import COLONNADE
+
+from .conftest import Stopped
+
+
+def test_decisions_are_in_the_audit_and_the_audit_is_sound(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped.run("definitions", "approve", "--server", "gh", "--yes")
+    capsys.readouterr()
+    assert stopped.audit("--server", "gh", "--kind", "approve") == DONE
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {(each["item"], each["by"]) for each in found} == {("create", "terminal"), ("get", "terminal")}
+    assert stopped.audit("--since", "15m", "--caller", "nobody") == DONE
+    assert capsys.readouterr().out == ""
+    assert stopped.audit("--since", "15") == WRONG
+    assert stopped.audit("verify") == DONE
+    path = next(each for each in stopped.state.audit.glob("*.jsonl") if '"by":"terminal"' in each.read_text())
+    path.write_text(path.read_text().replace('"by":"terminal"', '"by":"consoler"', 1))
+    assert stopped.audit("verify") == FAILED
+
+
+def test_the_audit_is_sealed_once_and_verified_with_its_key(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The key is printed once and kept nowhere; a wrong one, and what is none, is said."""
+    state, file = stopped.state, str(tmp_path / "key")
+    capsys.readouterr()
+    assert stopped.audit("init") == DONE
+    key, told = capsys.readouterr()
+    assert "Keep it elsewhere" in told
+    assert stopped.audit("init") == FAILED
+    assert "sealed already; --again" in capsys.readouterr().err
+    stopped.run("definitions", "approve", "--server", "gh", "--yes")
+    Path(file).write_text(key)
+    assert not any(key.strip().encode() in path.read_bytes() for path in state.path.rglob("*") if path.is_file())
+    assert stopped.audit("verify", "--key-file", file) == DONE
+    assert ", sealed\n" in capsys.readouterr().out
+    Path(file).write_text("0" * 64)
+    assert stopped.audit("verify", "--key-file", file) == FAILED
+    assert "has another key" in capsys.readouterr().out
+    for arguments in (["--key-file", str(tmp_path / "nowhere")], ["--head", "no head"]):
+        assert stopped.audit("verify", *arguments) == WRONG
+    said = capsys.readouterr().err
+    assert "nowhere cannot be read: No such file" in said
+    assert "expected a head" in said
+    path = next(each for each in state.audit.glob("*.jsonl") if '"by":"terminal"' in each.read_text())
+    Path(file).write_text(key)
+    assert stopped.audit("init", "--again") == DONE
+    assert stopped.audit("verify", "--key-file", file) == DONE, "the former key goes on to verify"
+    path.unlink()
+    assert stopped.audit("verify", "--key-file", file) == FAILED
+
+
+def test_the_key_may_be_in_the_environment(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped.audit("init")
+    monkeypatch.setenv("COLONNADE_AUDIT_KEY", capsys.readouterr().out)
+    assert stopped.audit("verify") == DONE
+    assert "without a key" not in capsys.readouterr().out
+    monkeypatch.setenv("COLONNADE_AUDIT_KEY", "no key, yet a secret")
+    assert stopped.audit("verify") == WRONG
+    assert "secret" not in capsys.readouterr().err
+
+
+def test_no_process_below_a_host_begins_another_chain(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(descent, "refusal_reason", lambda peer, hosts: "processes that a host started may not decide")
+    assert stopped.audit("init") == FAILED
+    assert "may not decide" in capsys.readouterr().err
+    assert not (stopped.state.audit / "seal").exists()
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(stopped: Stopped) -> None:
+    """`colonnade audit | head -1` ends without a word: it is not the audit that cannot be used."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        command = [COLONNADE, "audit", "--follow", "--state", str(stopped.state.path)]
+        done = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+    finally:
+        os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,90 @@
+"""The commands together: help, aliases, usage errors, and what is not imported for them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from host.cli.command_line import ALIASES, colonnade, run
+from host.cli.exit_codes import DONE, WRONG
+from host.version import VERSION
+from tests.real.running import ROOT
+
+COMMANDS = ["serve", "check", "schema", "list", "call", "ask", "console", "definitions", "grants", "explain", "audit"]
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--help", "-h"):
+        assert run([option]) == DONE
+        listed = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+        assert [line.split()[0] for line in listed] == [*COMMANDS, "completion"]
+        assert not [line for line in listed if line.endswith("...")], "a summary that is cut off says too little"
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *ALIASES, "completion"])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == DONE
+    out, err = capsys.readouterr()
+    assert out.startswith(f"Usage: colonnade {command} ")
+    assert err == ""
+
+
+def everything(command: click.Command) -> list[click.Command]:
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    return [command, *(each for group in inner for each in everything(group))]
+
+
+def test_every_command_and_option_is_described() -> None:
+    for command in everything(colonnade):
+        assert command.help, command.name
+        for parameter in command.params:
+            assert isinstance(parameter, click.Argument) or getattr(parameter, "help", None), parameter.name
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == DONE
+    assert capsys.readouterr().out == f"colonnade {VERSION}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nothing"],
+        ["serve"],
+        ["serve", "a.yaml", "b.yaml"],
+        ["check", "--nothing", "a.yaml"],
+        ["serve", "a.yaml", "--log-level", "loud"],
+        ["definitions", "nothing"],
+        ["completion", "powershell"],
+    ],
+)
+def test_usage_errors_are_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == WRONG
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[0].split()[0]) == ("", "Usage:")
+
+
+LOADED = """
+import json, sys
+from host.cli.command_line import run
+code = run(sys.argv[1:])
+print(json.dumps([code, sorted({name for name in sys.modules})]), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["ask", "--help"], ["completion", "zsh"]])
+def test_help_loads_nothing_but_the_commands(arguments: list[str]) -> None:
+    """It would take five times as long."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    code, loaded = json.loads(done.stderr)
+    assert code == DONE
+    ours = {name for name in loaded if name.split(".")[0] in ("host", "config")}
+    assert {name for name in ours if not name.startswith("host.cli")} == {"host", "host.non_blocking"}
+    assert {"trio", "pydantic", "msgspec", "yaml", "httpx", "importlib.metadata", "argparse"}.isdisjoint(loaded)

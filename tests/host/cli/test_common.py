@@ -1,0 +1,94 @@
+"""What commands share: the types of values, and what `--config` and `--state` select."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from host.cli.command_line import run
+from host.cli.common import (
+    AgeType,
+    HeaderType,
+    Selection,
+    UrlType,
+    config_option,
+    json_object,
+    open_state,
+    pass_selection,
+    state_option,
+)
+from host.cli.exit_codes import WRONG, CommandFailed
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8808", "127.0.0.1:8808/mcp", "ftp://127.0.0.1/", "http://", "http://[::1", "http://a:0/"]
+)
+def test_a_url_that_is_none(url: str) -> None:
+    """The error says how a URL looks."""
+    with pytest.raises(click.BadParameter, match=r"expected a URL such as http://127\.0\.0\.1:8808/mcp"):
+        UrlType().convert(url, None, None)
+    assert UrlType().convert("https://[::1]/mcp", None, None) == "https://[::1]/mcp"
+
+
+def test_a_header_that_is_none_is_not_repeated() -> None:
+    """It may be a secret whose name was left out."""
+    assert HeaderType().convert("X-A:  b: c ", None, None) == ("X-A", "b: c")
+    for text in ("Bearer sesame", ": sesame"):
+        with pytest.raises(click.BadParameter, match="expected NAME: VALUE") as caught:
+            HeaderType().convert(text, None, None)
+        assert "sesame" not in caught.value.format_message()
+
+
+def test_ages() -> None:
+    assert [AgeType().convert(text, None, None) for text in ("30s", "15m", "2h", "7d")] == [30, 900, 7200, 604800]
+    for text in ("", "15", "m", "-1m", "1w", "1.5h"):
+        with pytest.raises(click.BadParameter, match="expected a time such as 15m"):
+            AgeType().convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ['{"a":', "[]", "x", '{"a": 1', "[" * 100_000])
+def test_arguments_that_are_no_object(text: str) -> None:
+    with pytest.raises(CommandFailed, match=r"^the arguments ") as caught:
+        json_object(text)
+    assert caught.value.exit_code == WRONG
+
+
+def test_a_state_directory_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path.chmod(0o755)
+    with pytest.raises(CommandFailed, match="open to others") as caught:
+        open_state(tmp_path)
+    assert caught.value.exit_code == WRONG
+    assert run(["grants", "--state", str(tmp_path)]) == WRONG
+    assert capsys.readouterr().err.startswith(f"colonnade: {tmp_path} is open to others")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "state"),
+    [
+        ([], None, None),
+        (["--config", "a", "--state", "s"], "a", "s"),
+        (["inner", "--config", "b"], "b", None),
+        (["--config", "a", "--state", "s", "inner", "--config", "b"], "b", "s"),
+    ],
+)
+def test_the_options_of_an_inner_command_win(arguments: list[str], config: str | None, state: str | None) -> None:
+    selections: list[Selection] = []
+
+    @click.group(invoke_without_command=True)
+    @config_option
+    @state_option
+    @pass_selection
+    def outer(selection: Selection) -> None:
+        selections.append(selection)
+
+    @outer.command()
+    @config_option
+    @state_option
+    @pass_selection
+    def inner(selection: Selection) -> None:
+        selections.append(selection)
+
+    outer.main(arguments, standalone_mode=False)
+    assert selections[-1] == Selection(config and Path(config), state and Path(state))  # type: ignore[arg-type]

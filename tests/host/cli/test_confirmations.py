@@ -1,0 +1,115 @@
+"""The commands `ask` and `console`, at a running host and without one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from host.cli.command_line import run
+from host.cli.exit_codes import DONE, FAILED, INTERRUPTED, UNREACHED
+from tests.host.admin.test_socket import RunningHost, running_host
+from tests.real.running import COLONNADE
+
+from .conftest import Stopped
+
+
+def test_without_a_host_nobody_can_be_asked(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stopped.run("ask") == UNREACHED
+    assert stopped.run("ask", "feed", "once") == UNREACHED
+    assert stopped.run("console") == UNREACHED
+    assert "no host of yours runs" in capsys.readouterr().err
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    return str(tmp_path / "state")
+
+
+@pytest.fixture
+def host(state: str) -> Iterator[RunningHost]:
+    folder = Path(state, "run")
+    Path(state).mkdir(0o700)
+    folder.mkdir(0o700)
+    with running_host(folder) as running:
+        yield running
+
+
+def test_confirmations_are_listed_shown_and_answered(
+    host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["ask", "--state", state]) == DONE
+    listed = capsys.readouterr().out
+    assert [line.split()[0] for line in listed.splitlines()[:2]] == ["q1", "q2"]
+    assert "colonnade ask ID" in listed
+    assert run(["ask", "q1", "--state", state]) == DONE
+    shown = capsys.readouterr().out
+    assert "[q1]" in shown
+    assert "create_issue" in shown
+    assert run(["ask", "q1", "15m", "--state", state]) == DONE
+    assert capsys.readouterr().out == "time: create_issue\n"
+    assert run(["ask", "q1", "once", "--state", state]) == FAILED
+    assert "no confirmation q1" in capsys.readouterr().err
+    conditions = json.dumps({"owner": {"in": ["acme"]}})
+    assert run(["ask", "q2", "always", "--arguments", conditions, "--state", state]) == DONE
+    capsys.readouterr()
+    assert run(["ask", "--state", state]) == DONE
+    assert capsys.readouterr().out == "Nothing waits.\n"
+
+
+@pytest.mark.parametrize("words", [["never"], ["0m"], ["always", "--arguments", "some"], ["once", "--arguments", "[]"]])
+def test_what_is_no_answer_is_refused_and_answers_nothing(
+    host: RunningHost, state: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["ask", "q1", *words, "--state", state]) == FAILED
+    capsys.readouterr()
+    assert run(["ask", "q1", "--state", state]) == DONE
+
+
+def test_a_host_of_another_configuration_is_not_meant(
+    host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["ask", "--state", state, "--config", "/home/me/other.yaml"]) == UNREACHED
+    assert run(["ask", "--state", state, "--config", "/home/me/colonnade.yaml"]) == DONE
+
+
+def test_a_link_to_the_console_is_printed(host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["console", "--state", state]) == DONE
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:1/console#")
+
+
+@pytest.mark.parametrize("end", ["the host ends", "an interrupt"])
+def test_new_confirmations_are_shown_until_the_end(state: str, end: str) -> None:
+    folder = Path(state, "run")
+    folder.mkdir(0o700, parents=True)
+    Path(state).chmod(0o700)
+    with running_host(folder) as host:
+        command = [COLONNADE, "ask", "--follow", "--state", state]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+            try:
+                assert asking.stdout is not None
+                assert asking.stderr is not None
+                assert asking.stdout.readline().startswith("Waiting for questions of /home/me/colonnade.yaml")
+                assert [shown(asking.stdout), shown(asking.stdout)] == ["q1", "q2"]
+                host.hear("q9")
+                assert shown(asking.stdout) == "q9"
+                if end == "an interrupt":
+                    asking.send_signal(signal.SIGINT)
+                    assert (asking.wait(30), asking.stderr.read()) == (INTERRUPTED, "")
+                else:
+                    assert host.process.stdin is not None
+                    host.process.stdin.close()
+                    assert (asking.wait(30), asking.stderr.read()) == (DONE, "")
+                    assert asking.stdout.read().endswith("The host has ended.\n")
+            finally:
+                asking.kill()
+
+
+def shown(out: IO[str]) -> str:
+    """The id of the next confirmation."""
+    return next(line.partition("[")[2].rstrip("]\n") for line in out if line.startswith("Colonnade asks"))

@@ -1,0 +1,90 @@
+"""The command `definitions` on what a stopped host left: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from host.cli.definitions import short_id
+from host.cli.exit_codes import DONE, FAILED, WRONG
+from host.policy.pins import PinStatus
+from host.storage.directory import open_state
+
+from .conftest import Stopped
+
+
+def status(stopped: Stopped, tool: str) -> object:
+    return stopped.inside(lambda gate: gate.definitions.pins.status("gh", "tool", tool))
+
+
+def test_held_definitions_are_listed_and_shown_and_nothing_in_them_hides(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stopped.run("definitions") == DONE
+    listed = capsys.readouterr().out
+    assert "gh: tool create  (new)" in listed
+    assert stopped.run("definitions", "--show") == DONE
+    shown = capsys.readouterr().out
+    assert "⟨U+202E⟩" in shown
+    assert "\u202e" not in listed + shown
+
+
+def test_pins_is_the_same_command(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stopped.run("definitions") == DONE
+    listed = capsys.readouterr().out
+    assert stopped.run("pins") == DONE
+    assert capsys.readouterr().out == listed
+    assert stopped.run("pins", "approve", "--server", "gh", "--yes") == DONE
+    assert stopped.run("pins", "revoke", "gh", "tool", "create") == DONE
+
+
+def test_a_definition_is_approved_by_the_id_that_was_shown_and_the_next_host_knows(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped.run("definitions")
+    id = next(line.split()[0] for line in capsys.readouterr().out.splitlines() if "tool create" in line)
+    assert stopped.run("definitions", "approve", id) == DONE
+    assert "create" in capsys.readouterr().out
+    assert stopped.run("definitions", "approve", id) == FAILED
+    assert id in capsys.readouterr().err
+    assert status(stopped, "create") is PinStatus.APPROVED
+    assert status(stopped, "get") is PinStatus.NEW
+    assert stopped.run("definitions", "revoke", "gh", "tool", "create") == DONE
+    assert status(stopped, "create") is PinStatus.NEW
+
+
+def test_a_rejected_definition_stays_held(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stopped.run("definitions", "reject", "--server", "gh", "--yes") == DONE
+    assert stopped.run("definitions") == DONE
+    assert "gh: tool create  (rejected)" in capsys.readouterr().out
+
+
+def test_all_of_a_server_are_decided_at_once_and_shown_meanwhile(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stopped.run("definitions", "approve", "--server", "gh") == FAILED  # nobody is there to confirm it
+    assert "Nothing was done." in capsys.readouterr().out
+    assert stopped.run("definitions", "approve", "--server", "nowhere", "--yes") == FAILED
+    assert stopped.run("definitions", "approve", "--server", "gh", "--yes") == DONE
+    said = capsys.readouterr().out
+    assert "create" in said
+    assert "get" in said
+    assert stopped.run("definitions") == DONE
+    assert capsys.readouterr().out == "Nothing is held back.\n"
+
+
+def test_what_is_decided_has_to_be_said(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stopped.run("definitions", "approve", "--yes") == WRONG
+    assert "--server NAME" in capsys.readouterr().err
+    assert stopped.run("definitions", "revoke", "gh", "program", "x") == WRONG
+
+
+def test_equal_definitions_of_two_servers_have_two_ids_that_nobody_else_could_tell(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    """A server that copies another's definition is approved by nothing that is said of the other."""
+    held: dict[str, object] = {"server": "gh", "kind": "tool", "name": "create", "fingerprint": "sha256:1"}
+    ids = {short_id(stopped.state, {**held, "server": server}) for server in ("gh", "evil")}
+    elsewhere = open_state(tmp_path / "elsewhere")
+    assert len(ids | {short_id(elsewhere, held)}) == 3

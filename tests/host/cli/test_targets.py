@@ -1,0 +1,67 @@
+"""Where decisions go: to running hosts, or to what stopped ones stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from host.cli.exit_codes import FAILED, UNREACHED, CommandFailed
+from host.cli.targets import DecisionScope, RunningTarget, StoredTarget, as_command_failures, only
+from host.storage.store import StateError
+from tests.host.admin.test_socket import running_host
+
+from .conftest import Stopped
+from .test_admin_client import answering, http_answer
+
+
+def test_without_a_running_host_decisions_are_stored(stopped: Stopped) -> None:
+    """For the configuration that is selected, or for all that are known."""
+    for config in (stopped.file, None):
+        [target] = DecisionScope(stopped.state, config).all()
+        assert isinstance(target, StoredTarget)
+        assert target.config == str(stopped.file)
+        assert list(target.servers()) == ["gh"]
+    with pytest.raises(CommandFailed, match="no host of yours runs") as caught:
+        DecisionScope(stopped.state, None).running()
+    assert caught.value.exit_code == UNREACHED
+
+
+def test_of_several_hosts_of_one_configuration_one_is_asked(stopped: Stopped) -> None:
+    scope = DecisionScope(stopped.state, None)
+    with running_host(stopped.state.run), running_host(stopped.state.run):
+        assert len(scope.running()) == 2
+        [target] = scope.all()
+        assert isinstance(target, RunningTarget)
+        assert target.config == "/home/me/colonnade.yaml"
+
+
+def test_a_host_that_refuses_is_named(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(stopped.state.run / "12-0011aabb.sock", http_answer(403, b'{"error": "not you"}')):
+        [target] = DecisionScope(stopped.state, stopped.file).all()
+    assert isinstance(target, StoredTarget)
+    assert capsys.readouterr().err == "colonnade: the host of process 12: not you\n"
+
+
+def test_none_of_several_configurations_is_guessed(stopped: Stopped) -> None:
+    targets = [StoredTarget(stopped.state, Path(name)) for name in ("/a.yaml", "/b.yaml")]
+    assert only(targets[:1]) is targets[0]
+    with pytest.raises(CommandFailed, match=r"--config FILE: /a\.yaml; /b\.yaml"):
+        only(targets)
+    with pytest.raises(CommandFailed, match="none is known"):
+        only([])
+
+
+@pytest.mark.parametrize(
+    ("problem", "sentence"),
+    [(StateError("the disk is full"), "the disk is full"), (OSError(28, "No space left"), "the audit cannot be used")],
+)
+def test_failures_are_one_sentence(problem: Exception, sentence: str) -> None:
+    with pytest.raises(CommandFailed, match=sentence) as caught, as_command_failures():
+        raise problem
+    assert caught.value.exit_code == FAILED
+
+
+def test_a_reader_of_the_output_who_has_left_is_no_failure() -> None:
+    with pytest.raises(BrokenPipeError), as_command_failures():
+        raise BrokenPipeError
