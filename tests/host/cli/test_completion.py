@@ -48,11 +48,13 @@ def test_bash_offers_commands_options_and_choices(typed: str, offered: list[str]
     assert shell(tmp_path, "bash", "--norc", "-c", IN_BASH, "bash", typed).split() == offered
 
 
+@pytest.mark.slow
 def test_bash_has_the_completion_for_the_command(tmp_path: Path) -> None:
     script = 'eval "$(colonnade completion bash)"; complete -p colonnade'
     assert "-F _colonnade_completion colonnade" in shell(tmp_path, "bash", "--norc", "-c", script)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHELLS)
 def test_the_script_of_every_shell(name: str, tmp_path: Path) -> None:
     """It asks by the variable that is answered; the shell itself reads it without an error, where there is one."""
@@ -65,6 +67,7 @@ def test_the_script_of_every_shell(name: str, tmp_path: Path) -> None:
         assert shell(tmp_path, name, "-n", str(file)) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "separator"), [("zsh", "\n"), ("fish", "\t")])
 def test_other_shells_are_answered_in_their_way(name: str, separator: str, tmp_path: Path) -> None:
     """With the summaries of the commands, which these shells show."""
@@ -74,12 +77,14 @@ def test_other_shells_are_answered_in_their_way(name: str, separator: str, tmp_p
     assert f"completion{separator}" in offered
 
 
+@pytest.mark.slow
 def test_files_are_completed_by_the_shell(tmp_path: Path) -> None:
     words = {"COMP_WORDS": "colonnade serve ", "COMP_CWORD": "2", COMPLETE_VARIABLE: "bash_complete"}
     assert shell(tmp_path, COLONNADE, **words) == "file,\n"
     assert not (tmp_path / "state").exists(), "completion makes no state directory"
 
 
+@pytest.mark.slow
 def test_an_unknown_shell_is_no_crash(tmp_path: Path) -> None:
     env = {**environment(tmp_path), COMPLETE_VARIABLE: "tcsh_complete"}
     done = subprocess.run([COLONNADE], capture_output=True, text=True, timeout=60, check=False, env=env)

@@ -19,8 +19,10 @@ URL = "http://127.0.0.1:9/mcp"
         (["list", "--url", URL, "--header", "sesame"], "expected NAME: VALUE"),
         (["list", "--url", "127.0.0.1"], "expected a URL"),
         (["call", "--url", URL], "NAME"),
-        (["call", "a__b", "[]", "--url", URL], "the arguments must be a JSON object"),
-        (["call", "a__b", "{", "--config", "a.yaml"], "the arguments are not JSON"),
+        *(
+            (["call", "a__b", text, "--url", URL], "colonnade: the arguments ")
+            for text in ('{"a":', "[]", "x", '{"a": 1')
+        ),
         (["list", "--config", "/nowhere/a.yaml"], "/nowhere/a.yaml"),
     ],
 )

@@ -27,6 +27,7 @@ def test_without_a_running_host_decisions_are_stored(stopped: Stopped) -> None:
     assert caught.value.exit_code == UNREACHED
 
 
+@pytest.mark.slow
 def test_of_several_hosts_of_one_configuration_one_is_asked(stopped: Stopped) -> None:
     scope = DecisionScope(stopped.state, None)
     with running_host(stopped.state.run), running_host(stopped.state.run):
