@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -106,6 +108,40 @@ def test_new_confirmations_are_shown_until_the_end(state: str, end: str) -> None
                     assert asking.stdout.read().endswith("The host has ended.\n")
             finally:
                 asking.kill()
+
+
+@pytest.mark.slow
+def test_on_a_terminal_each_confirmation_is_answered_where_it_is_shown(host: RunningHost, state: str) -> None:
+    """What is no answer is asked for again, an empty line leaves the confirmation to others."""
+    ours, theirs = os.openpty()
+    with subprocess.Popen([COLONNADE, "ask", "--state", state], stdin=theirs, stdout=theirs, stderr=theirs) as asking:
+        try:
+            os.close(theirs)
+            read_until(ours, "[q1]", "deny, once, session, always, 15m (or nothing, to leave it)? ")
+            os.write(ours, b"perhaps\n")
+            read_until(ours, "an answer is deny, once", "to leave it)? ")
+            os.write(ours, b"once\n")
+            read_until(ours, "once: create_issue", "[q2]", "to leave it)? ")
+            os.write(ours, b"\n")
+            host.hear("q9")
+            read_until(ours, "[q9]", "to leave it)? ")
+            assert host.says() == "present terminal"
+            asking.send_signal(signal.SIGINT)
+            assert asking.wait(30) == INTERRUPTED
+        finally:
+            asking.kill()
+            os.close(ours)
+    assert run(["ask", "q2", "--state", state]) == DONE
+
+
+def read_until(terminal: int, *texts: str) -> None:
+    """Read what is shown until it has these texts, one after the other."""
+    said = ""
+    for text in texts:
+        while text not in said:
+            assert select.select([terminal], [], [], 30)[0], f"{text!r} does not come after {said!r}"
+            said += os.read(terminal, 65536).decode()
+        said = said.partition(text)[2]
 
 
 def shown(out: IO[str]) -> str:
