@@ -117,11 +117,12 @@ class HeaderType(click.ParamType[tuple[str, str]]):
     name = "header"
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> tuple[str, str]:
-        name, colon, text = value.partition(":")
-        if not colon or not name.strip():
-            # The value is not repeated: it may be a secret whose name was left out.
+        name, text = (part.strip() for part in value.partition(":")[::2])
+        if not name or not text:
+            # The value is not repeated: it may be a secret whose name was left out. One without quotes has ended at its
+            # first blank; refused as a further argument, the rest would be repeated.
             self.fail("expected NAME: VALUE, for instance 'Authorization: Bearer TOKEN'", parameter, context)
-        return name.strip(), text.strip()
+        return name, text
 
 
 class AgeType(click.ParamType[int]):

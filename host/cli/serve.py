@@ -48,8 +48,8 @@ def serve(selection: Selection, file: str, stdio: bool, log_level: str) -> int:
         if bound is not None:
             from host.version import VERSION
 
-            host = f"[{config.listen.host}]" if ":" in config.listen.host else config.listen.host
-            url = f"http://{host}:{bound.getsockname()[1]}{config.listen.path}"
+            address = f"[{config.listen.host}]" if ":" in config.listen.host else config.listen.host
+            url = f"http://{address}:{bound.getsockname()[1]}{config.listen.path}"
             out.write(f"Colonnade {VERSION} serves {count_servers(config)} at {url}\n")
         # The port listens; the rest of the program is imported only now.
         import trio

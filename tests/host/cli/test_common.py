@@ -35,7 +35,7 @@ def test_a_url_that_is_none(url: str) -> None:
 def test_a_header_that_is_none_is_not_repeated() -> None:
     """It may be a secret whose name was left out."""
     assert HeaderType().convert("X-A:  b: c ", None, None) == ("X-A", "b: c")
-    for text in ("Bearer sesame", ": sesame"):
+    for text in ("Bearer sesame", ": sesame", "sesame:"):
         with pytest.raises(click.BadParameter, match="expected NAME: VALUE") as caught:
             HeaderType().convert(text, None, None)
         assert "sesame" not in caught.value.format_message()

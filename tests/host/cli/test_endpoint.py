@@ -17,6 +17,7 @@ URL = "http://127.0.0.1:9/mcp"
         (["list", "--config", "a.yaml", "--url", URL], "Expected one of --config FILE and --url URL"),
         (["list", "--config", "a.yaml", "--header", "A: sesame"], "--header goes with --url"),
         (["list", "--url", URL, "--header", "sesame"], "expected NAME: VALUE"),
+        (["list", "--url", URL, "--header", "Authorization:", "Bearer", "sesame"], "expected NAME: VALUE"),
         (["list", "--url", "127.0.0.1"], "expected a URL"),
         (["call", "--url", URL], "NAME"),
         *(
