@@ -18,7 +18,7 @@ _NO_RESTART_FIELDS = frozenset(
     {"consent", "limits"}
 )  # what trust says of texts and instructions, a connection is made with
 _RESTART_KEYS = ("listen", "start_grace", "console")
-_LIVE_KEYS = {"ask": ("ask",), "audit": ("audit_arguments", "audit_keep", "audit_max"), "memory": ("memory",)}
+_LIVE_KEYS = {"ask": "ask", "audit": "audit", "memory": "memory"}
 """Keys of the file that hold as soon as it is read, and the fields they come to."""
 
 
@@ -51,9 +51,7 @@ def difference(old: Config, new: Config) -> Difference:
         restart=tuple(server for server, keys in both.items() if keys - _NO_RESTART_FIELDS),
         policy_changed=tuple(server for server, keys in both.items() if keys & _POLICY_FIELDS),
         applied=tuple(
-            f"{key} has changed"
-            for key, fields in _LIVE_KEYS.items()
-            if any(getattr(old, field) != getattr(new, field) for field in fields)
+            f"{key} has changed" for key, field in _LIVE_KEYS.items() if getattr(old, field) != getattr(new, field)
         ),
         deferred=tuple(
             f"{key} has changed: that takes effect with the next start"
@@ -72,7 +70,7 @@ def _changed(old: ServerSpec, new: ServerSpec) -> frozenset[str]:
     for fields, spec in ((before, old), (after, new)):
         consent = spec.consent
         fields["consent"] = repr((consent.tools, consent.resources, consent.prompts))
-        fields["questions"] = repr((consent.sampling, consent.form, consent.url, consent.roots))
+        fields["questions"] = repr((consent.sampling, consent.elicitation, consent.roots))
         fields["message"] = spec.limits.message  # a connection is opened with it
     missing = object()
     return frozenset(name for name in {*before, *after} if before.get(name, missing) != after.get(name, missing))

@@ -225,7 +225,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     bound = None
     if not arguments.stdio:
         try:
-            bound = bind(config.listen.host, config.listen.port)
+            bound = bind(*config.listen.address)
         except OSError as problem:
             print(f"colonnade: {problem.strerror}; another port is set under listen.address", file=sys.stderr)
             return WRONG
@@ -233,7 +233,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     try:
         url = ""
         if bound is not None:
-            host = f"[{config.listen.host}]" if ":" in config.listen.host else config.listen.host
+            host = config.listen.address.host
+            host = f"[{host}]" if ":" in host else host
             url = f"http://{host}:{bound.getsockname()[1]}{config.listen.path}"
             out.write(f"Colonnade {VERSION} serves {_servers(config)} at {url}\n")
         from host import commands

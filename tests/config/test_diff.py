@@ -23,7 +23,7 @@ def read(folder: Path, *servers: str, top: str = "", environ: dict[str, str] | N
 
 
 RESTARTS = {
-    "program": (PROGRAM, "command: [y], isolation: per-call"),
+    "command": (PROGRAM, "command: [y], isolation: per-call"),
     "args": (PROGRAM, "command: [x, y], isolation: per-call"),
     "env": (PROGRAM, f"{PROGRAM}, env: {{A: b}}"),
     "cwd": (PROGRAM, f"{PROGRAM}, cwd: y"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from config import Channel, Consent, HttpServer, Trust
-from config.interpolate import Secret
+from config.references import Secret
 from host.console.api import AdminError
 from host.console.policy_admin import PolicyAdmin
 from host.policy.gate import Gate

@@ -167,7 +167,7 @@ def test_start_grace_may_be_none_at_all(tmp_path: Path) -> None:
 def test_addresses(tmp_path: Path, written: str, host: str, port: int) -> None:
     """Loopback in either family; the brackets of IPv6 are the file's, not the host's."""
     listen = load_text(tmp_path, LISTEN.format(f'address: "{written}"'), {"PORT": "99"}).listen
-    assert (listen.host, listen.port) == (host, port)
+    assert listen.address == (host, port)
 
 
 @pytest.mark.parametrize(
@@ -337,8 +337,8 @@ def test_env_values_may_hold_line_breaks_and_no_nul(tmp_path: Path) -> None:
         ("command: ['']", "found no program"),
         ("command: {a: b}", "found a map"),
         ("command: ~", "found nothing"),
-        ("command: [a, [b]]", "expected text in item 2 of the list, found a list"),
-        ("command: [a, ~]", "expected text in item 2 of the list, found nothing"),
+        ("command: [a, [b]]", "command[1]: expected text, found a list"),
+        ("command: [a, ~]", "command[1]: expected text, found nothing"),
         ("command: a, args: {b: c}", "args: expected a list, found a map"),
         ("command: a, args: [[b]]", "args[0]: expected text, found a list"),
         ("command: a, title: ''", "title: expected one line"),
