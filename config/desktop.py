@@ -63,7 +63,7 @@ class DesktopFile:
             if name == TOP_KEY:
                 entries["servers"] = self._servers(value) if isinstance(value, dict) else value
             elif name == "servers":
-                text = "a file holds either servers or mcpServers; move them into one"
+                text = "a file can have only one of servers and mcpServers; move all servers into one"
                 self._problem((name,), text, of_key=True)
             elif name in OWN_TOP_KEYS:
                 entries[name] = value

@@ -18,8 +18,7 @@ _NO_RESTART_FIELDS = frozenset(
     {"consent", "limits"}
 )  # what trust says of texts and instructions, a connection is made with
 _RESTART_KEYS = ("listen", "start_grace", "console")
-_LIVE_KEYS = {"ask": "ask", "audit": "audit", "memory": "memory"}
-"""Keys of the file that hold as soon as it is read, and the fields they come to."""
+_LIVE_KEYS = ("ask", "audit", "memory")  # hold as soon as the file is read
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,7 @@ def difference(old: Config, new: Config) -> Difference:
         removed=tuple(server for server in old.servers if server not in new.servers),
         restart=tuple(server for server, keys in both.items() if keys - _NO_RESTART_FIELDS),
         policy_changed=tuple(server for server, keys in both.items() if keys & _POLICY_FIELDS),
-        applied=tuple(
-            f"{key} has changed" for key, field in _LIVE_KEYS.items() if getattr(old, field) != getattr(new, field)
-        ),
+        applied=tuple(f"{key} has changed" for key in _LIVE_KEYS if getattr(old, key) != getattr(new, key)),
         deferred=tuple(
             f"{key} has changed: that takes effect with the next start"
             for key in _RESTART_KEYS

@@ -34,7 +34,7 @@ _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _NEITHER = "expected exactly one of command and url, found neither"
 _MISSING = {
     "servers": "it names what to serve",
-    "tokens": "it names who may come in",
+    "tokens": "it names who may use the endpoint",
     "name": "it is the pattern of the rule",
     "uri": "it is the pattern of the rule",
 }
@@ -51,6 +51,7 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
     document = yaml.read(Path(path))
     desktop = DesktopFile(document)
     expander = Expander(os.environ if environ is None else environ, file.parent, bare_names=desktop.is_one)
+    config: Config | None = None
     try:
         config = ConfigFile.model_validate(desktop.root, context=expander).root
     except ValidationError as error:
@@ -59,8 +60,7 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
         # A key that is missing may be there misspelt, and then the misspelling explains it.
         for details in sorted(found, key=lambda details: details["type"] == "missing"):
             report.add(details)
-        raise ConfigError(document.problems) from None
-    if document.problems:
+    if config is None or document.problems:
         raise ConfigError(document.problems)
     notices = (
         *desktop.notices,
@@ -121,7 +121,7 @@ class _Report:
         server = _value(self._document.root, place[:-1])
         assert isinstance(server, dict)
         if "command" in server and "url" in server:
-            return "expected exactly one of command and url, found both; keep one" if key == "url" else ""
+            return "expected exactly one of command and url, found both; remove one" if key == "url" else ""
         if "url" in server:
             return f"{key} belongs to a server with a command; this one has a url"
         if "command" in server:
@@ -170,11 +170,11 @@ def _may_be_secret(path: KeyPath) -> bool:
 
 
 def _token_notices(root: dict[str, Any]) -> Iterator[str]:
-    """Tokens that whoever reads the file has. The file is valid, so what is there has its form."""
+    """Tokens that everyone who can read the file has. The file is valid, so its values have their form."""
     for name, token in root.get("listen", {}).get("auth", {}).get("tokens", {}).items():
         if is_literal(token):
             yield (
-                f"listen.auth.tokens.{name}: written in the file itself, where whoever reads the file has it; "
+                f"listen.auth.tokens.{name}: written in the file itself, so everyone who can read the file has it; "
                 "${env:NAME} or ${file:PATH} keeps it out"
             )
 

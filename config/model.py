@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -91,21 +92,14 @@ from config.types import (
     is_loopback,
     pointer,
     refuse_tilde,
-    split_command,
 )
 from config.yaml import is_null, kind_of
 
 DEFAULT_ADDRESS = Address(DEFAULT_HOST, 8808)
-DEFAULT_PATH = "/mcp"
-DEFAULT_START_GRACE = 3.0
-DEFAULT_TIMEOUT = 60.0
-DEFAULT_START_TIMEOUT = 60.0
-DEFAULT_MAX_INSTANCES = 16
-DEFAULT_IDLE_TIMEOUT = 300.0
-DEFAULT_ASK_TIMEOUT = 50.0
 DEFAULT_MEMORY = 256 * 1024 * 1024
 
 _STRICT = ConfigDict(extra="forbid", hide_input_in_errors=True)
+_A_PROGRAM = "a program, or a list of a program and its arguments"
 _NAME_A_TOKEN = 'name one, for instance auth: {tokens: {laptop: "${env:LAPTOP_TOKEN}"}}'
 
 
@@ -134,7 +128,7 @@ def _no_secrets() -> Mapping[str, Secret]:
 
 
 class Verdict(StrEnum):
-    """What becomes of a request: it passes, a person is asked, or it is answered as if there were nothing."""
+    """The decision on a request: pass it, have a person confirm it, or refuse it as if its target did not exist."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -142,11 +136,11 @@ class Verdict(StrEnum):
 
 
 class Trust(StrEnum):
-    """What holds for a server where `consent` says nothing, and what becomes of its definitions.
+    """The default policy for everything that `consent` does not mention, and for definitions.
 
-    A trusted one may do everything, and its changes are only noted. Of a standard one, the first definitions are pinned
-    and a changed one is held until a person approves it. Of an untrusted one nothing is listed before that, every call
-    asks, and its texts are cleaned.
+    A trusted server may do everything, and its changes are only logged. The first definitions of a standard server are
+    pinned, and a changed one is held until a person approves it. Definitions of an untrusted server are listed only
+    after approval, every call of it needs confirmation, and its texts are sanitized.
     """
 
     TRUSTED = "trusted"
@@ -163,10 +157,10 @@ class Isolation(StrEnum):
 
 
 class Protocol(StrEnum):
-    """How to begin with a server: the handshake revisions and the stateless ones begin differently.
+    """How a connection to a server begins: with a handshake or, in the stateless revisions, without.
 
-    Auto asks which it speaks, and shakes hands if it does not know the question. Legacy shakes hands without asking,
-    for servers that exit or fall silent when asked. Modern never shakes hands.
+    Auto sends `server/discover`, and makes a handshake if the server does not know it. Legacy always makes a handshake,
+    for servers that exit or fall silent on `server/discover`. Modern never makes one.
     """
 
     AUTO = "auto"
@@ -220,30 +214,34 @@ _NOT_SAID: Any = object()
 
 @dataclass(frozen=True)
 class Checks(_Strict):
-    """The checks of one argument as the file has them; all must hold. A value alone means eq, a list alone in."""
+    """The checks of one argument in the file, which must all hold. A value alone means eq, a list alone means in."""
 
     __pydantic_config__ = ConfigDict(
         **_STRICT, json_schema_extra={"minProperties": 1, "dependentSchemas": {"absent": {"maxProperties": 1}}}
     )
 
-    eq: Annotated[JsonScalar, _key("It is this value, of this JSON type.")] = _NOT_SAID
+    eq: Annotated[JsonScalar, _key("The argument is this value, of this JSON type.")] = _NOT_SAID
     in_: Annotated[JsonScalars, Field(validation_alias="in", description="It is one of these values.")] = _NOT_SAID
-    prefix: Annotated[Affix, _key("It is text that begins so.")] = _NOT_SAID
-    suffix: Annotated[Affix, _key("It is text that ends so.")] = _NOT_SAID
-    glob: Annotated[Pattern, _key("It is text that this pattern matches whole; * is any characters, ? one.")] = (
+    prefix: Annotated[Affix, _key("It is text that begins with this.")] = _NOT_SAID
+    suffix: Annotated[Affix, _key("It is text that ends with this.")] = _NOT_SAID
+    glob: Annotated[Pattern, _key("It is text that the pattern matches as a whole; * is any characters, ? is one.")] = (
         _NOT_SAID
     )
-    range: Annotated[Range, _key("It is a number from the first to the second, both included; null: open.")] = _NOT_SAID
-    max_len: Annotated[Length, _key("It is text of at most so many characters, or a list of so many items.")] = (
+    range: Annotated[Range, _key("It is a number from the first to the second, both included; null is no limit.")] = (
         _NOT_SAID
     )
+    max_len: Annotated[
+        Length, _key("It is text of at most this many characters, or a list of at most this many items.")
+    ] = _NOT_SAID
     type: Annotated[TypeName, _key("It has this JSON type.")] = _NOT_SAID
-    absent: Annotated[Absent, _key("It is not there.")] = _NOT_SAID
-    path_under: Annotated[AbsolutePaths, _key("It is an absolute path to one of these folders or into it.")] = _NOT_SAID
-    host_in: Annotated[HostNames, _key("It is a URL of one of these hosts, or such a host.")] = _NOT_SAID
+    absent: Annotated[Absent, _key("It is missing.")] = _NOT_SAID
+    path_under: Annotated[AbsolutePaths, _key("It is the absolute path of one of these folders, or below one.")] = (
+        _NOT_SAID
+    )
+    host_in: Annotated[HostNames, _key("It is a URL of one of these hosts, or one of these hosts.")] = _NOT_SAID
 
     def said(self) -> tuple[Check, ...]:
-        """Those that the file names, in the order of this class."""
+        """The checks that the file has, in the order of this class."""
         return tuple(Check(op, value) for op, name in CHECKS.items() if (value := getattr(self, name)) is not _NOT_SAID)
 
     @model_validator(mode="after")
@@ -252,7 +250,7 @@ class Checks(_Strict):
         if not said:
             raise expected("at least one check", "an empty map", "for instance {prefix: draft-}")
         if len(said) > 1 and self.absent is not _NOT_SAID:
-            raise InvalidValue("what is absent can be nothing else; leave absent alone, or take it away")
+            raise InvalidValue("an absent argument has no value to check; write absent alone, or remove it")
         return self
 
 
@@ -270,12 +268,12 @@ def _expand_check(value: object) -> object:
 def _conditions(when: Mapping[str, Checks]) -> tuple[Condition, ...]:
     """The conditions of a map of arguments. Their order in the file means nothing, so here it is always the same."""
     if not when:
-        raise expected("a map of arguments", "an empty map", "take it away, or name an argument")
+        raise expected("a map of arguments", "an empty map", "remove it, or name an argument")
     names: dict[str, str] = {}
     for name in when:
         first = names.setdefault(pointer(name), name)
         if first != name:
-            raise InvalidValue(f'"{clip(first)}" and "{clip(name)}" are the same argument; keep one')
+            raise InvalidValue(f'"{clip(first)}" and "{clip(name)}" are the same argument; remove one')
     made = (Condition(pointer(name), checks.said()) for name, checks in when.items())
     return tuple(sorted(made, key=lambda condition: condition.path))
 
@@ -317,32 +315,32 @@ class Rule(_Strict):
         Pattern,
         Field(
             validation_alias="name",
-            description="The pattern that the name has to match; * is any characters, ? one.",
+            description="Pattern for the name; * is any characters, ? is one.",
         ),
     ]
     when: Annotated[
         When,
         _key(
-            "What the arguments have to be: each by its name, or by a JSON pointer that begins with a slash.",
+            "Conditions on arguments, by name or by JSON pointer (which begins with a slash).",
             minProperties=1,
         ),
     ] = ()
-    closed: Annotated[Flag, _key("No argument may be there that when does not name.", default=False)] = False
+    closed: Annotated[Flag, _key("Whether arguments that when does not name are outside the rule.", default=False)] = (
+        False
+    )
 
     @field_validator("closed")
     @classmethod
     def _closed_with_when(cls, closed: bool, info: ValidationInfo) -> bool:
         # A when that is wrong is missing in data, and its own problem is enough.
         if closed and info.data.get("when", ...) == ():
-            raise InvalidValue(
-                "closed is about arguments that when does not name; name under when those that there may be"
-            )
+            raise InvalidValue("closed refuses arguments that when does not name; name the permitted ones under when")
         return closed
 
 
 def _no_arguments(key: str) -> BeforeValidator:
     def refuse(value: object) -> object:
-        raise InvalidKey(f"a URI is all there is to judge: it has no arguments that {key} could be about; take it away")
+        raise InvalidKey(f"a URI has no arguments, so {key} has no meaning here; remove it")
 
     return BeforeValidator(refuse)
 
@@ -357,7 +355,7 @@ class UriRule(Rule):
         Pattern,
         Field(
             validation_alias="uri",
-            description="The pattern that the URI has to match; * stops at a slash, ** does not.",
+            description="Pattern for the URI; * stops at a slash, ** does not.",
         ),
     ]
     when: Annotated[SkipJsonSchema[tuple[Condition, ...]], _no_arguments("when")] = ()
@@ -383,17 +381,17 @@ _UriRuleEntry = Annotated[
     UriRule,
     BeforeValidator(_pattern_alone("uri", "a pattern, or a map of uri"), json_schema_input_type=Pattern | UriRule),
 ]
-_ALLOW = _key("What one of these rules names may be reached. What none names is then denied, unless default says else.")
-_ASK = _key("Of what one of these rules names a person is asked, whatever allow says.")
-_DENY = _key("What one of these rules names may not be reached, whatever else is said.")
+_ALLOW = _key("Entries that match one of these rules are allowed; all others are then denied, unless default is set.")
+_ASK = _key("Entries that match one of these rules need confirmation, even if allow matches too.")
+_DENY = _key("Entries that match one of these rules are denied, even if other rules match too.")
 
 
 @dataclass(frozen=True)
 class KindConsent(_Strict):
-    """The rules for one kind. `deny` wins over `ask`, `ask` over `allow`; order means nothing.
+    """The rules for one kind. `deny` wins over `ask`, and `ask` over `allow`; the order has no meaning.
 
-    What no list names is for `default`; if that is None, it is denied where an allow list stands, even an empty one,
-    and else for the trust level to say.
+    `default` decides about entries that no rule matches. If it is None, they are denied if there is an allow list, even
+    an empty one, and the trust level decides if there is none.
     """
 
     allow: Annotated[tuple[_RuleEntry, ...] | None, _ALLOW] = None
@@ -402,7 +400,7 @@ class KindConsent(_Strict):
     default: Annotated[
         Verdict | None,
         _key(
-            "What becomes of the rest. Without it: deny where an allow list stands, and else as the trust level has it."
+            "Decides about entries that no rule matches. Default: deny if there is an allow list, else as trust says."
         ),
     ] = None
 
@@ -421,17 +419,15 @@ class KindConsent(_Strict):
                 if first is None:
                     written[repr(rule)] = name
                 elif first == name:
-                    yield (name, n), InvalidValue("this rule stands twice in this list; keep one")
+                    yield (name, n), InvalidValue("this rule is in the list twice; remove one")
                 else:
-                    yield (
-                        (name, n),
-                        InvalidValue(f"this rule stands under {first} too, which wins; keep it in one list"),
-                    )
+                    why = f"this rule is under {first} too, which wins; remove one"
+                    yield (name, n), InvalidValue(why)
 
 
 @dataclass(frozen=True)
 class UriConsent(KindConsent):
-    """The rules for one kind that is named by URI."""
+    """The rules for one kind whose entries have URIs."""
 
     allow: Annotated[tuple[_UriRuleEntry, ...] | None, _ALLOW] = None
     ask: Annotated[tuple[_UriRuleEntry, ...], _ASK] = ()
@@ -472,29 +468,28 @@ _Uris = Annotated[
 
 @dataclass(frozen=True)
 class Elicitation(_Strict):
-    """Whether the server may ask the person at the client for something. The patterns of `url` are for the pages that
-    it may want visited."""
+    """Rules for the server's requests to the user of the client. The patterns of `url` are for pages."""
 
-    form: Annotated[Verdict | None, _key("To have a form filled in.")] = None
-    url: Annotated[_Uris, _key("To have a page visited, by its URL.")] = UNSPECIFIED
+    form: Annotated[Verdict | None, _key("Requests to fill in a form.")] = None
+    url: Annotated[_Uris, _key("Requests to visit a page, by its URL.")] = UNSPECIFIED
 
 
 @dataclass(frozen=True)
 class Consent(_Strict):
-    """What of a server may be reached and what it may ask for, kind by kind, in the server's own names.
+    """Rules for the requests to a server and from it, by kind, in the server's own names.
 
-    None and UNSPECIFIED: as the trust level has it. The patterns of `roots` are for the roots that it may be told."""
+    None and UNSPECIFIED leave the decision to the trust level."""
 
-    tools: Annotated[_Names, _key("Rules for tools, by name; * is any characters.")] = UNSPECIFIED
-    resources: Annotated[_Uris, _key("Rules for resources, by URI; * stops at a slash, ** does not.")] = UNSPECIFIED
-    prompts: Annotated[_Names, _key("Rules for prompts, by name; * is any characters.")] = UNSPECIFIED
-    sampling: Annotated[Verdict | None, _key("Whether it may ask for text from the client's model.")] = None
+    tools: Annotated[_Names, _key("Rules for tools, by name.")] = UNSPECIFIED
+    resources: Annotated[_Uris, _key("Rules for resources, by URI.")] = UNSPECIFIED
+    prompts: Annotated[_Names, _key("Rules for prompts, by name.")] = UNSPECIFIED
+    sampling: Annotated[Verdict | None, _key("Requests for text from the client's model.")] = None
     elicitation: Annotated[
         Elicitation,
         BeforeValidator(_one_word(["form", "url"], "form and url"), json_schema_input_type=Verdict | Elicitation),
-        _key("Whether it may ask the person at the client for something."),
+        _key("Requests to the user of the client."),
     ] = Elicitation()
-    roots: Annotated[_Uris, _key("Rules for the roots of the client that it may be told, by URI.")] = UNSPECIFIED
+    roots: Annotated[_Uris, _key("Rules for the client's roots that the server may know, by URI.")] = UNSPECIFIED
 
 
 # Servers.
@@ -502,29 +497,29 @@ class Consent(_Strict):
 
 @dataclass(frozen=True)
 class Limits(_Strict):
-    """What a server may be used for at the most; None: no limit.
+    """Limits of the use of a server; without a key there is no such limit.
 
     `concurrent` calls run at once, a few more wait; `result` is in bytes, and so is `message`, one message as the
     server sends it; `sampling` counts the server's requests for it, `sampling_tokens` the tokens that they ask for."""
 
-    calls: Annotated[RateText | None, _key("How many calls in a time, for instance 60/min.")] = None
-    concurrent: Annotated[Concurrency | None, _key("How many calls may run at once; a few more wait.")] = None
-    result: Annotated[MessageSize | None, _key("How large one answer may be, from 1KiB to 64MiB.")] = None
-    sampling: Annotated[RateText | None, _key("How often the server may ask for text from the client's model.")] = None
+    calls: Annotated[RateText | None, _key("Rate of calls, for instance 60/min.")] = None
+    concurrent: Annotated[Concurrency | None, _key("Calls that run at once; some more wait for a free place.")] = None
+    result: Annotated[MessageSize | None, _key("Size of the largest result to pass on, from 1KiB to 64MiB.")] = None
+    sampling: Annotated[RateText | None, _key("Rate of the server's requests for text from the client's model.")] = None
     sampling_tokens: Annotated[
-        RateText | None, _key("How many tokens it may ask for in a time, for instance 100000/day.")
+        RateText | None, _key("Rate of the tokens that these requests ask for, for instance 100000/day.")
     ] = None
     message: Annotated[
         MessageSize | None,
         _key(
-            "How long one message of the server may be, from 1KiB to 64MiB. Without it, 8MiB; an HTTP answer in one "
-            "piece 16MiB."
+            "Size of the longest message to accept, from 1KiB to 64MiB. Default: 8MiB, and 16MiB for an HTTP response "
+            "in one piece."
         ),
     ] = None
 
 
 def _no_switch(value: object) -> object:
-    """Whoever writes a switch for `trust` is not led to the word that allows everything."""
+    """Refuse a switch under `trust` without proposing the word that allows everything."""
     if isinstance(value, str) and value.lower() in ("true", "yes", "on"):
         raise expected("trusted, standard or untrusted", f'"{clip(value)}"', "did you mean standard?")
     return value
@@ -539,7 +534,7 @@ _DEDICATED_SCHEMA: Json = {"dependentSchemas": {"max_instances": _NOT_SHARED, "i
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Server(_Strict, ABC):
-    """What every server has, however it is reached.
+    """The keys of all servers.
 
     `max_instances` and `idle_timeout` are about the dedicated instances of a server that is not shared: how many may
     live at once, and after how many seconds without use one is stopped.
@@ -549,11 +544,9 @@ class Server(_Strict, ABC):
 
     id: Annotated[SkipJsonSchema[str], _NO_KEY] = ""
     title: Annotated[Title | None, _key("A name for people, shown instead of the id.")] = None
-    timeout: Annotated[
-        CallTime, _key("How long one call may take; progress starts it anew, to 600s in all.", "60s")
-    ] = DEFAULT_TIMEOUT
-    start_timeout: Annotated[CallTime, _key("How long connecting, handshake and first lists may take.", "60s")] = (
-        DEFAULT_START_TIMEOUT
+    timeout: Annotated[CallTime, _key("Timeout of a call; progress restarts it, up to 600s in all.", "60s")] = 60.0
+    start_timeout: Annotated[CallTime, _key("Timeout for connecting, handshake and first lists together.", "60s")] = (
+        60.0
     )
     consent: Annotated[
         Consent,
@@ -561,25 +554,26 @@ class Server(_Strict, ABC):
             _one_word(["tools", "resources", "prompts"], "tools, resources, prompts, sampling, elicitation and roots"),
             json_schema_input_type=Verdict | Consent,
         ),
-        _key("What may be reached, and what the server may ask for. What is not said here follows from trust."),
+        _key("Rules for requests to the server and from it; trust decides about everything that is not mentioned."),
     ] = Consent()
     trust: Annotated[
         Trust,
         BeforeValidator(_no_switch, json_schema_input_type=Trust),
         _key(
-            "What holds where consent says nothing. trusted: everything is allowed, changed definitions too. standard: "
-            "what it offers is allowed and a changed definition waits for approval; sampling and opening a URL ask. "
-            "untrusted: every definition waits for approval, every call asks, its texts are cleaned, and it may ask "
-            "for nothing.",
+            "Default policy for everything that consent does not mention. trusted: everything is allowed, including "
+            "changed definitions. standard: calls are allowed, changed definitions need approval; sampling and opening "
+            "a URL need confirmation. untrusted: all definitions need approval and all calls confirmation, invisible "
+            "characters are removed, and the server's own requests are denied.",
             "standard",
         ),
     ] = Trust.STANDARD
-    limits: Annotated[Limits, _key("How much it may be used.")] = Limits()
+    limits: Annotated[Limits, _key("Limits of use.")] = Limits()
     protocol: Annotated[
         Protocol,
         _key(
-            "How to begin with the server. auto: ask which revisions it speaks, and shake hands if it does not know "
-            "the question. legacy: never ask, for servers that exit or fall silent then. modern: never shake hands.",
+            "How a connection begins. auto: send server/discover, and make a handshake if the server does not know it. "
+            "legacy: always make a handshake, for servers that exit or fall silent on server/discover. modern: never "
+            "make a handshake.",
             "auto",
         ),
     ] = Protocol.AUTO
@@ -593,15 +587,15 @@ class Server(_Strict, ABC):
     ] = Isolation.SHARED
     max_instances: Annotated[
         Instances,
-        _key("How many dedicated instances may live at once, if isolation is not shared.", DEFAULT_MAX_INSTANCES),
-    ] = DEFAULT_MAX_INSTANCES
+        _key("Dedicated instances that may run at once, if isolation is not shared.", 16),
+    ] = 16
     idle_timeout: Annotated[
         Idle,
         _key(
-            "After how long without use a dedicated instance is stopped, if isolation is not shared; 1s to 24h.", "5m"
+            "Time without use after which a dedicated instance is stopped, if isolation is not shared; 1s to 24h.", "5m"
         ),
-    ] = DEFAULT_IDLE_TIMEOUT
-    disabled: Annotated[Flag, _key("Leave the server out without taking it from the file.", default=False)] = False
+    ] = 300.0
+    disabled: Annotated[Flag, _key("Leaves the server out without removing it from the file.", default=False)] = False
 
     @field_validator("max_instances", "idle_timeout")
     @classmethod
@@ -625,7 +619,7 @@ class Server(_Strict, ABC):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class StdioServer(Server):
-    """A server that is a child process: a program to start.
+    """A server that Colonnade starts as a child process.
 
     `command` is the program, an absolute path or a bare word for PATH, and all of its arguments: those that a file has
     under `args` are at its end once the file is read. `env` is what the file adds to the child's environment.
@@ -676,22 +670,18 @@ class StdioServer(Server):
     @field_validator("command", mode="before")
     @classmethod
     def _split(cls, value: object, info: ValidationInfo) -> object:
-        what = "a program, or a list of a program and its arguments"
-        # Args that are wrong are missing in data, but they stand there.
-        words = _written_words(value, alone=info.data.get("args", ()) is None)
-        if isinstance(value, list) and info.data.get("args", ()) is not None:
+        alone = info.data.get("args", ()) is None  # args that are wrong are missing in data, but the file has them
+        if isinstance(value, list) and not alone:
             raise InvalidValue("command is a list already; put args there too, or write command as a string")
-        if not isinstance(words, list):
-            raise expected(what, kind_of(value))
-        if not words or words[0] == "":
-            raise expected(what, "no program")
-        return words
+        if isinstance(value, dict) or is_null(value):
+            raise expected(_A_PROGRAM, kind_of(value))
+        return _written_words(value, alone=alone)
 
     @field_validator("command")
     @classmethod
     def _program(cls, command: tuple[Secret, ...]) -> tuple[Secret, ...]:
-        if not command[0].reveal():
-            raise expected("a program, or a list of a program and its arguments", "no program")
+        if not command or not command[0].reveal():
+            raise expected(_A_PROGRAM, "no program")
         refuse_tilde(command[0].reveal())
         return command
 
@@ -717,25 +707,32 @@ class StdioServer(Server):
         )
 
 
-def _written_words(command: Any, *, alone: bool) -> Any:
-    """The words of a command as they are written: a string that stands alone is split; not text, it stays as it is."""
-    if not isinstance(command, str) or is_null(command):
-        return command
-    return split_command(command) if alone else [command]
+def _written_words(command: Any, *, alone: bool) -> list[Any]:
+    """The words of a command as they are written; a string that stands alone is split as a POSIX shell would."""
+    if not isinstance(command, str):
+        return list(command)
+    if not alone:
+        return [command]
+    try:
+        # References are filled in later, so that what they give stays one word whatever it holds.
+        return shlex.split(command)
+    except ValueError as error:
+        raise InvalidValue(f"this cannot be split into words ({str(error).lower()}); write it as a list") from None
 
 
 def _unique_names(headers: Mapping[str, Secret]) -> Mapping[str, Secret]:
     if len({name.lower() for name in headers}) < len(headers):
-        raise InvalidValue("two headers differ only in upper and lower case; keep one")
+        raise InvalidValue("two headers differ only in upper and lower case; remove one")
     return headers
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class HttpServer(Server):
-    """A server at a URL: an address to reach. `str(url)` is its safe form: no query, `***` for what came from outside
-    the file."""
+    """A server at a URL.
 
-    url: Annotated[Url, _key("The address of a server that speaks Streamable HTTP or the older HTTP+SSE.")]
+    `str(url)` is safe to show: it has no query, and `***` in the place of references."""
+
+    url: Annotated[Url, _key("The URL of a server with Streamable HTTP or the older HTTP+SSE.")]
     headers: Annotated[
         FrozenMap[HeaderName, HeaderValue],
         AfterValidator(_unique_names),
@@ -751,8 +748,8 @@ ServerSpec = StdioServer | HttpServer
 
 
 def server_kind(value: object) -> str:
-    """Which kind of server a map of the file describes. With neither key a command is missing, with both the url is too
-    much."""
+    """The tag of the class for a map of the file. With neither key, `command` is reported as missing; with both, `url`
+    as unknown."""
     return "url" if isinstance(value, dict) and "url" in value and "command" not in value else "command"
 
 
@@ -763,7 +760,7 @@ _Server = Annotated[
 
 def _with_ids(servers: Mapping[str, ServerSpec]) -> Mapping[str, ServerSpec]:
     if not servers:
-        raise InvalidValue("there is nothing to serve; name at least one server")
+        raise InvalidValue("there is no server to serve; name at least one")
     return MappingProxyType({id: dataclasses.replace(server, id=id) for id, server in servers.items()})
 
 
@@ -772,7 +769,7 @@ def _with_ids(servers: Mapping[str, ServerSpec]) -> Mapping[str, ServerSpec]:
 
 def _distinct_tokens(tokens: Mapping[str, Secret]) -> Mapping[str, Secret]:
     if not tokens:
-        raise InvalidValue(f"there is no token, so nobody could come in; {_NAME_A_TOKEN}, or take auth away")
+        raise InvalidValue(f"there is no token, so every request would be refused; {_NAME_A_TOKEN}, or remove auth")
     names: dict[str, str] = {}
     for name, token in tokens.items():
         first = names.setdefault(token.reveal(), name)
@@ -785,13 +782,13 @@ def _distinct_tokens(tokens: Mapping[str, Secret]) -> Mapping[str, Secret]:
 
 @dataclass(frozen=True)
 class Auth(_Strict):
-    """Who may come in: access tokens by the names of those who have them."""
+    """Who may use the endpoint: access tokens by the names of their callers."""
 
     tokens: Annotated[
         FrozenMap[TokenName, Token],
         AfterValidator(_distinct_tokens),
         _key(
-            "Access tokens, each under the name of whoever has it; a request must carry one of them.",
+            "Access tokens, each under the name of its caller; every request needs one of them.",
             minProperties=1,
             propertyNames={"pattern": f"^{TOKEN_NAME}$"},
         ),
@@ -800,24 +797,23 @@ class Auth(_Strict):
 
 @dataclass(frozen=True, kw_only=True)
 class Listen(_Strict):
-    """Where the endpoint is, and who may come in; without `auth`, whoever reaches the address.
+    """The address of the endpoint, and who may use it.
 
-    `origins` and `hosts` are lower-case, beside the loopback ones. `sse` is whether the older HTTP+SSE transport is
-    served too."""
+    `origins` and `hosts` are lower-case, and in addition to the loopback ones."""
 
     # Above the address, which is judged by it.
-    auth: Annotated[Auth | None, _key("Who may come in; without it, whoever reaches the address.")] = None
+    auth: Annotated[Auth | None, _key("Who may use the endpoint; default: everyone who can reach it.")] = None
     address: Annotated[
         AddressText,
         _key(
-            "host:port; IPv6 in brackets; port 0: a free one. Beyond loopback only with tokens under auth.",
+            "host:port, IPv6 in brackets; port 0 uses a free port. Addresses beyond loopback need tokens under auth.",
             f"{DEFAULT_HOST}:{DEFAULT_ADDRESS.port}",
         ),
     ] = DEFAULT_ADDRESS
-    path: Annotated[EndpointPath, _key("The path of the endpoint.", DEFAULT_PATH)] = DEFAULT_PATH
-    origins: Annotated[EachOnce[Origin], _key("Origins of web pages to accept beside loopback ones.")] = ()
-    hosts: Annotated[EachOnce[Host], _key("Host headers to accept beside the loopback ones.")] = ()
-    sse: Annotated[Flag, _key("Serve the older HTTP+SSE transport too, at /sse and /message.", default=True)] = True
+    path: Annotated[EndpointPath, _key("The path of the endpoint.", "/mcp")] = "/mcp"
+    origins: Annotated[EachOnce[Origin], _key("Origins of accepted web pages, in addition to loopback ones.")] = ()
+    hosts: Annotated[EachOnce[Host], _key("Accepted Host headers, in addition to the loopback ones.")] = ()
+    sse: Annotated[Flag, _key("Whether HTTP+SSE is served too, at /sse and /message.", default=True)] = True
 
     @property
     def tokens(self) -> Mapping[str, Secret]:
@@ -838,40 +834,42 @@ class Listen(_Strict):
 
 def _unique_answers(answers: tuple[Channel, ...]) -> tuple[Channel, ...]:
     if not answers:
-        raise InvalidValue(f"nobody could answer; name at least one of {', '.join(Channel)}")
+        raise InvalidValue(f"nobody could confirm; name at least one of {', '.join(Channel)}")
     if len(set(answers)) < len(answers):
-        raise InvalidValue("one of them stands twice; keep one")
+        raise InvalidValue("a name is in the list twice; remove one")
     return answers
 
 
 @dataclass(frozen=True)
 class AskSpec(_Strict):
-    """Who answers when a call needs a person, and within how many seconds."""
+    """Who confirms calls, and within how many seconds."""
 
     answers: Annotated[
         tuple[Channel, ...],
         AfterValidator(_unique_answers),
         _key(
-            "Where a person may answer: at the web console, in a terminal with colonnade ask, and, only if it is named "
-            "here, through the client that calls.",
+            "Where a person may confirm: in the web console, in a terminal with colonnade ask, or through the calling "
+            "client.",
             ["console", "terminal"],
             minItems=1,
             uniqueItems=True,
         ),
     ] = (Channel.CONSOLE, Channel.TERMINAL)
-    timeout: Annotated[AskTime, _key("How long a question waits for an answer; 1s to 1h.", "50s")] = DEFAULT_ASK_TIMEOUT
+    timeout: Annotated[AskTime, _key("Time a call waits for confirmation; 1s to 1h.", "50s")] = 50.0
 
 
 @dataclass(frozen=True)
 class ConsoleSpec(_Strict):
-    """Where the web console is: at the endpoint's own address if that is a loopback one (`address` None), else, and
-    with `--stdio`, at a loopback address of its own."""
+    """The address of the web console.
+
+    If it is None, the console is at the endpoint's own address if that is a loopback one. Otherwise, and with
+    `--stdio`, it is at a loopback address of its own."""
 
     address: Annotated[
         LoopbackAddress | None,
         _key(
-            "host:port of loopback; port 0: a free one. Without it: beside the endpoint, if that is at a loopback "
-            "address, and else at a free port."
+            "host:port of loopback; port 0 uses a free port. Default: beside the endpoint if that is on loopback, else "
+            "a free port."
         ),
     ] = None
 
@@ -893,15 +891,20 @@ def _read_switch(value: object) -> object:
 
 @dataclass(frozen=True)
 class AuditSpec(_Strict):
-    """What the audit keeps: `keep` in seconds, `max` in bytes."""
+    """The content of the audit log.
+
+    `keep` is in seconds after the last record of a file, `max` the bytes of all files together."""
 
     arguments: Annotated[
         AuditDetail,
-        _key("What it keeps of what calls were given: a digest and the shape, or all of it.", "digest"),
+        _key(
+            "Arguments of calls: a digest and their shape, or in full, including secrets.",
+            "digest",
+        ),
     ] = AuditDetail.DIGEST
-    keep: Annotated[AuditAge, _key("Files are deleted so long after their last record; from 1h.", "90d")] = 90 * 86400.0
+    keep: Annotated[AuditAge, _key("Files are deleted when their last record is older; from 1h.", "90d")] = 90 * 86400.0
     max: Annotated[
-        AuditSize, _key("Files are deleted, the oldest first, while all together are larger; from 128MiB.", "1GiB")
+        AuditSize, _key("While all files together are larger, the oldest are deleted; from 128MiB.", "1GiB")
     ] = 1024**3
 
 
@@ -909,28 +912,28 @@ class AuditSpec(_Strict):
 class Config(_Strict):
     """A whole configuration file.
 
-    `servers` is in the order of the file; `notices` are sentences for whoever starts the host. `console` is None if
-    there shall be none. `memory` is in bytes.
+    `servers` is in the order of the file; `notices` are sentences for the person who starts the host. `console` is None
+    if it is switched off. `memory` is in bytes.
     """
 
     source: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
     notices: Annotated[SkipJsonSchema[tuple[str, ...]], _NO_KEY] = ()
-    listen: Annotated[Listen, _key("The endpoint: its address, and who may come in.")] = Listen()
+    listen: Annotated[Listen, _key("The endpoint: its address, and who may use it.")] = Listen()
     start_grace: Annotated[
-        Grace, _key("How long the first answers may wait for servers that are still starting; 0s to 60s.", "3s")
-    ] = DEFAULT_START_GRACE
+        Grace, _key("Time that the first lists and calls wait for servers that are still starting; 0s to 60s.", "3s")
+    ] = 3.0
     memory: Annotated[
         Memory,
-        _key("How much memory the messages of clients and servers may take together; from 32MiB.", "256MiB"),
+        _key("Memory for the messages of clients and servers together; from 32MiB.", "256MiB"),
     ] = DEFAULT_MEMORY
     # Above ask, whose answers may come from it.
     console: Annotated[
         ConsoleSpec | None,
         BeforeValidator(_read_switch, json_schema_input_type=_Switch | ConsoleSpec),
-        _key("The web console: on, off, or where it is."),
+        _key("The web console: on, off, or its address."),
     ] = ConsoleSpec()
-    ask: Annotated[AskSpec, _key("Questions to a person: who answers them.")] = AskSpec()
-    audit: Annotated[AuditSpec, _key("The record of what was decided.")] = AuditSpec()
+    ask: Annotated[AskSpec, _key("Who confirms calls.")] = AskSpec()
+    audit: Annotated[AuditSpec, _key("The audit log of decisions.")] = AuditSpec()
     servers: Annotated[
         FrozenMap[ServerId, _Server],
         AfterValidator(_with_ids),
@@ -945,12 +948,9 @@ class Config(_Strict):
     @classmethod
     def _answered_somewhere(cls, ask: AskSpec, info: ValidationInfo) -> AskSpec:
         if info.data.get("console", ...) is None:
-            text = "the console is off, so nobody can answer there; take it from the list"
-            errors_below(
-                (("answers", n), InvalidValue(text))
-                for n, answer in enumerate(ask.answers)
-                if answer is Channel.CONSOLE
-            )
+            text = "the console is off, so nobody can confirm there; remove it from the list"
+            at = [n for n, answer in enumerate(ask.answers) if answer is Channel.CONSOLE]
+            errors_below((("answers", n), InvalidValue(text)) for n in at)
         return ask
 
     def __repr__(self) -> str:

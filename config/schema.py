@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from pydantic import ConfigDict, RootModel
@@ -40,6 +41,8 @@ def schema() -> Json:
     definitions = document["$defs"]
     for definition in definitions.values():
         definition.pop("title", None)
+        if "description" in definition:  # its first paragraph is for everybody, the rest for those who read the model
+            definition["description"] = definition["description"].partition("\n\n")[0].replace("\n", " ")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Colonnade configuration",
@@ -50,11 +53,15 @@ def schema() -> Json:
 
 def known_keys(path: KeyPath) -> list[str]:
     """The keys that may stand in the map at this place of the file; empty where keys are free."""
-    document = schema()
+    document = _schema_once()
     nodes = list(_alternatives(document, document))
     for part in path:
         nodes = [below for node in nodes for child in _below(node, part) for below in _alternatives(child, document)]
     return list(dict.fromkeys(key for node in nodes for key in node.get("properties", ())))
+
+
+# A file may have thousands of unknown keys, and making the schema takes 10 ms.
+_schema_once = cache(schema)
 
 
 def _below(node: Json, part: str | int | None) -> Iterator[Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-import shlex
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,21 +26,8 @@ from config.references import CannotExpandError, Expanded, Expander, Secret
 from config.yaml import Plain, is_null, kind_of
 
 DEFAULT_HOST = "127.0.0.1"
-LONGEST_CALL = 600.0
-LONGEST_GRACE = 60.0
-SHORTEST_IDLE = 1.0
-LONGEST_IDLE = 24 * 3600.0
-MAX_INSTANCES = 1000
-MAX_CONCURRENT = 1000
-SHORTEST_ASK = 1.0
-LONGEST_ASK = 3600.0
 MAX_RATE_COUNT = 1_000_000_000
 LONGEST_RATE = 30 * 86400
-SMALLEST_RESULT = 1024
-LARGEST_RESULT = 64 * 1024 * 1024
-SMALLEST_MEMORY = 32 * 1024 * 1024
-LARGEST_MEMORY = 64 * 1024 * 1024 * 1024
-LONGEST_ARGUMENT = 1_000_000_000
 SHORTEST_TOKEN = 16
 LONGEST_TOKEN = 4096  # the whole head of a request has 16 KiB
 RESERVED_PATHS = ("/status", "/healthz", "/console", "/sse", "/message")
@@ -53,16 +39,8 @@ _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 
 _PROTOCOL_HEADERS = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "content-type",
-        "host",
-        "last-event-id",
-        "transfer-encoding",
-    }
+    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"}
+    | {"transfer-encoding"}
 )
 
 
@@ -147,7 +125,7 @@ def _reads(what: str) -> Callable[[Callable[[Expanded], _T]], Callable[[object, 
 
 def _quote(value: Expanded) -> str:
     """The value, if the file itself has it; the text that a reference gave may be secret."""
-    return f'"{clip(value.text)}"' if value.literal else "something else in what ${...} gave"
+    return f'"{clip(value.text)}"' if value.literal else "something else from ${...}"
 
 
 @_reads("text")
@@ -177,9 +155,9 @@ def _read_title(title: Expanded) -> str:
 @_reads("the value of a header")
 def _read_header_value(header: Expanded) -> Secret:
     if "\n" in header.text or "\r" in header.text:
-        raise InvalidValue("a header value may not hold a line break")
+        raise InvalidValue("a header value may not contain a line break")
     if not header.text.isascii() or not header.text.replace("\t", " ").isprintable():
-        raise InvalidValue("a header value may hold printable ASCII characters only")
+        raise InvalidValue("a header value may contain only printable ASCII characters")
     if header.text != header.text.strip():
         raise InvalidValue("a header value may not begin or end with a space")
     return Secret(header.text)
@@ -199,14 +177,14 @@ def _read_token(token: Expanded) -> Secret:
 @_reads("a pattern")
 def _read_pattern(pattern: Expanded) -> str:
     if not pattern.text:
-        raise expected("a pattern", "empty text", "* stands for everything")
+        raise expected("a pattern", "empty text", "* matches everything")
     return pattern.text
 
 
 @_reads("text")
 def _read_affix(affix: Expanded) -> str:
     if not affix.text:
-        raise expected("text", "empty text", "every text begins and ends with it")
+        raise expected("text", "empty text", "every text begins and ends with that")
     return affix.text
 
 
@@ -219,16 +197,7 @@ _A_DURATION = "a duration such as 500ms, 60s, 5m or 1h"
 _RATE = r"[0-9]{1,10}/[0-9]{0,7}(?:s|min|h|day)"
 _RATE_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
 _A_RATE = "a rate such as 5/s, 60/min, 100/5min, 20/h or 100000/day"
-_RATE_UNIT_HINTS = {
-    "sec": "s",
-    "second": "s",
-    "m": "min",
-    "minute": "min",
-    "hour": "h",
-    "hr": "h",
-    "d": "day",
-    "days": "day",
-}
+_RATE_HINTS = {"s": ("sec", "second"), "min": ("m", "minute"), "h": ("hour", "hr"), "day": ("d", "days")}
 _SIZE = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(B|KB|MB|KiB|MiB)"
 _LARGE_SIZE = _SIZE.replace("MiB", "MiB|GB|GiB")
 _BYTES = {"B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -265,12 +234,13 @@ def _read_rate(rate: Expanded) -> Rate:
     count, _, per = rate.text.partition("/")
     match = re.fullmatch(r"([0-9]{0,7})([a-zA-Z]*)", per)
     if not re.fullmatch(_RATE, rate.text) or match is None:
-        unit = _RATE_UNIT_HINTS.get(match[2].lower()) if match is not None else None
+        wrong = match[2].lower() if match is not None else ""
+        unit = next((unit for unit, words in _RATE_HINTS.items() if wrong in words), "")
         remedy = "say per what, for instance 60/min" if count == rate.text else f"write {unit}" if unit else ""
         raise expected(_A_RATE, _quote(rate), remedy)
     seconds = int(match[1] or 1) * _RATE_SECONDS[match[2]]
     if not 1 <= int(count) <= MAX_RATE_COUNT:
-        raise InvalidValue(f"expected a rate of 1 to {MAX_RATE_COUNT}; for none at all, write deny under consent")
+        raise InvalidValue(f"expected a rate of 1 to {MAX_RATE_COUNT}; to allow none, write deny under consent")
     if not 1 <= seconds <= LONGEST_RATE:
         raise InvalidValue("expected a rate per 1s to 30day")
     return Rate(int(count), float(seconds))
@@ -294,7 +264,7 @@ def _read_size(what: str, pattern: str) -> BeforeValidator:
 
 
 def _whole_number(minimum: int, maximum: int) -> BeforeValidator:
-    """A validator of whole numbers, decimal even if they begin with 0."""
+    """A validator of whole numbers, which are decimal even if they begin with 0."""
     what = f"a whole number from {minimum} to {maximum}"
 
     def read(value: object, info: ValidationInfo) -> int:
@@ -347,20 +317,20 @@ _A_HOST = "a host such as example.com or example.com:8808"
 @_reads(_A_URL)
 def _read_url(url: Expanded) -> Secret:
     if not url.text.isprintable() or " " in url.text or "\\" in url.text:
-        raise InvalidValue(f"expected {_A_URL}; spaces, backslashes and control characters may not stand in it")
+        raise InvalidValue(f"expected {_A_URL}; it may not contain spaces, backslashes or control characters")
     try:
         parts = urlsplit(url.text)
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise InvalidValue(f"expected {_A_URL}; its host or port cannot be read") from None
     if parts.scheme not in ("http", "https"):
-        raise InvalidValue(f"expected {_A_URL}; only http and https are spoken")
+        raise InvalidValue(f"expected {_A_URL}; only http and https are supported")
     if not host:
         raise InvalidValue(f"expected {_A_URL}; this one has no host")
     if "@" in parts.netloc:
-        raise InvalidValue("a URL may not hold a user or password; send them in headers, as Authorization")
+        raise InvalidValue("a URL may not contain a user or password; send them in headers, as Authorization")
     if "#" in url.text:
-        raise InvalidValue("a URL may not have a fragment; take away # and what follows it")
+        raise InvalidValue("a URL may not have a fragment; remove # and everything after it")
     return Secret(url.text, url.shown.partition("?")[0])
 
 
@@ -368,7 +338,7 @@ def _read_url(url: Expanded) -> Secret:
 def _read_address(address: Expanded) -> Address:
     host, colon, port = address.text.rpartition(":")
     if not re.fullmatch(_ADDRESS, address.text) or int(port) > 65535:
-        remedy = "give the port too" if not colon else "an IPv6 address stands in brackets" if ":" in host else ""
+        remedy = "give the port too" if not colon else "put an IPv6 address in brackets" if ":" in host else ""
         raise expected(_AN_ADDRESS, _quote(address), remedy)
     host = host.removeprefix("[").removesuffix("]")
     host = DEFAULT_HOST if host.lower() == "localhost" else host
@@ -382,8 +352,8 @@ def _read_address(address: Expanded) -> Address:
 def _only_loopback(address: Address) -> Address:
     if not is_loopback(address.host):
         raise InvalidValue(
-            "at the console one approves what runs, so it is for this machine only: "
-            f"expected a loopback address such as {DEFAULT_HOST}:0; from elsewhere, reach it through ssh -L"
+            "the console can approve programs, so only this machine may reach it: expected a loopback address such as "
+            f"{DEFAULT_HOST}:0; from elsewhere, use ssh -L"
         )
     return address
 
@@ -392,17 +362,17 @@ def _only_loopback(address: Address) -> Address:
 def _read_endpoint_path(path: Expanded) -> str:
     segments = path.text.split("/")[1:]
     if not re.fullmatch(_ENDPOINT_PATH, path.text) or not {".", ".."}.isdisjoint(segments):
-        remedy = "it begins with /, does not end with one, and holds letters, digits, - . _ ~ and single / only"
+        remedy = "it begins with /, does not end with /, and contains only letters, digits, - . _ ~ and single /"
         raise expected(_A_PATH, _quote(path), remedy)
     if f"/{segments[0]}" in RESERVED_PATHS:
-        raise expected(_A_PATH, _quote(path), f"/{segments[0]} is taken by Colonnade itself")
+        raise expected(_A_PATH, _quote(path), f"/{segments[0]} is used by Colonnade itself")
     return path.text
 
 
 @_reads(_AN_ORIGIN)
 def _read_origin(origin: Expanded) -> str:
     if not re.fullmatch(_ORIGIN, origin.text):
-        raise expected(_AN_ORIGIN, _quote(origin), "scheme, host and port only, without a path or a / at the end")
+        raise expected(_AN_ORIGIN, _quote(origin), "scheme, host and port only, without a path or a final /")
     scheme, _, rest = origin.text.lower().partition("://")
     # A browser leaves out the default port of the scheme: with it, the entry would match nothing.
     return f"{scheme}://{rest.removesuffix(_DEFAULT_PORTS.get(scheme, ' '))}"
@@ -411,7 +381,7 @@ def _read_origin(origin: Expanded) -> str:
 @_reads(_A_HOST)
 def _read_host(host: Expanded) -> str:
     if not re.fullmatch(_HOST_AND_PORT, host.text):
-        raise expected(_A_HOST, _quote(host), "no scheme and no path; an IPv6 address stands in brackets")
+        raise expected(_A_HOST, _quote(host), "no scheme and no path; put an IPv6 address in brackets")
     return host.text.lower()
 
 
@@ -429,25 +399,20 @@ def _read_id(name: str) -> str:
     )
 
 
-def _read_token_name(name: str) -> str:
-    if not re.fullmatch(TOKEN_NAME, name):
-        raise InvalidValue("a token's name is 1 to 64 letters, digits and . _ @ -; the token stands after the colon")
-    return name
+def _matches(pattern: str, text: str) -> AfterValidator:
+    """A validator of keys without references."""
+
+    def check(name: str) -> str:
+        if not re.fullmatch(pattern, name) or "${" in name:
+            raise InvalidValue(text)
+        return name
+
+    return AfterValidator(check)
 
 
-def _read_env_name(name: str) -> str:
-    if not re.fullmatch("[!-<>-~]+", name) or "${" in name:
-        raise InvalidValue(
-            "a variable's name is printable ASCII without spaces and =; the value stands after the colon"
-        )
-    return name
-
-
-def _read_header_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or "${" in name:
-        raise InvalidValue("a header's name is letters, digits and dashes; the value stands after the colon")
+def _refuse_protocol_header(name: str) -> str:
     if is_protocol_header(name):
-        raise InvalidValue("this header is set by Colonnade itself; take it away")
+        raise InvalidValue("this header is set by Colonnade itself; remove it")
     return name
 
 
@@ -518,7 +483,7 @@ def _refuse_no_values(value: object) -> object:
     if not isinstance(value, list):
         raise expected("a list of values", kind_of(value))
     if not value:
-        raise expected("at least one value", "an empty list", "nothing is in it, so the rule would never hold")
+        raise expected("at least one value", "an empty list", "the rule would never match")
     return value
 
 
@@ -530,9 +495,9 @@ def _read_range(value: object) -> tuple[int | float | None, int | float | None]:
         raise expected(what, f"a list of {len(value)}")
     low, high = (_read_bound(item, what) for item in value)
     if low is None and high is None:
-        raise expected(what, "two open ends", "every number is between them; write type: number")
+        raise expected(what, "two open ends", "to match every number, write type: number")
     if low is not None and high is not None and low > high:
-        raise expected(what, "the larger one first", "turn them round")
+        raise expected(what, "the larger one first", "swap them")
     return low, high
 
 
@@ -550,9 +515,7 @@ def _read_bound(value: object, what: str) -> int | float | None:
 
 def _only_true(flag: bool) -> bool:
     if not flag:
-        raise InvalidValue(
-            "absent is either true or not said; for an argument that must be there, say what it has to be"
-        )
+        raise InvalidValue("absent can only be true; for an argument that must be present, write a check of its value")
     return flag
 
 
@@ -561,7 +524,7 @@ def _one_or_more(what: str) -> BeforeValidator:
 
     def read(value: object) -> object:
         if value == []:
-            raise expected(what, "an empty list", "nothing is in it, so the rule would never hold")
+            raise expected(what, "an empty list", "the rule would never match")
         return value if isinstance(value, list) else [value]
 
     return BeforeValidator(read)
@@ -590,17 +553,6 @@ def _read_host_name(host: Expanded) -> str:
         remedy = "each host by its full name; there is no *" if "*" in text else "no scheme, port, path or final dot"
         raise expected(_A_HOST_NAME, _quote(host), remedy)
     return text
-
-
-# The program of a server.
-
-
-def split_command(line: str) -> list[str]:
-    """The words of a command line. References are filled in later, so that each stays within its word."""
-    try:
-        return shlex.split(line)
-    except ValueError as error:
-        raise InvalidValue(f"this cannot be split into words ({str(error).lower()}); write it as a list") from None
 
 
 # What an editor is told about them, and the types themselves.
@@ -640,20 +592,20 @@ Folder = Annotated[Path, BeforeValidator(_read_folder), _text()]
 Pattern = Annotated[str, BeforeValidator(_read_pattern), WithJsonSchema(_NOT_EMPTY_STRING)]
 Affix = Annotated[str, BeforeValidator(_read_affix), _NOT_EMPTY]
 Duration = Annotated[float, BeforeValidator(_read_duration), _text(_DURATION)]
-CallTime = Annotated[Duration, _within(1e-6, LONGEST_CALL, "a duration above zero and at most 600s")]
-Grace = Annotated[Duration, _within(0, LONGEST_GRACE, "a duration of at most 60s")]
-Idle = Annotated[Duration, _within(SHORTEST_IDLE, LONGEST_IDLE, "a duration from 1s to 24h")]
+CallTime = Annotated[Duration, _within(1e-6, 600, "a duration above zero and at most 600s")]
+Grace = Annotated[Duration, _within(0, 60, "a duration of at most 60s")]
+Idle = Annotated[Duration, _within(1, 24 * 3600, "a duration from 1s to 24h")]
 AuditAge = Annotated[Duration, _within(3600, 3650 * 86400, "a duration from 1h to 3650d")]
-AskTime = Annotated[Duration, _within(SHORTEST_ASK, LONGEST_ASK, "a duration from 1s to 1h")]
+AskTime = Annotated[Duration, _within(1, 3600, "a duration from 1s to 1h")]
 RateText = Annotated[Rate, BeforeValidator(_read_rate), _text(_RATE)]
 Size = Annotated[int, _read_size("a size such as 64KiB or 1MiB", _SIZE), _text(_SIZE)]
 LargeSize = Annotated[int, _read_size("a size such as 512MiB or 1GiB", _LARGE_SIZE), _text(_LARGE_SIZE)]
-MessageSize = Annotated[Size, _within(SMALLEST_RESULT, LARGEST_RESULT, "a size from 1KiB to 64MiB")]
-Memory = Annotated[Size, _within(SMALLEST_MEMORY, LARGEST_MEMORY, "a size from 32MiB to 65536MiB")]
+MessageSize = Annotated[Size, _within(1024, 64 * 1024**2, "a size from 1KiB to 64MiB")]
+Memory = Annotated[Size, _within(32 * 1024**2, 64 * 1024**3, "a size from 32MiB to 65536MiB")]
 AuditSize = Annotated[LargeSize, _within(128 * 1024**2, 1024**4, "a size from 128MiB to 1024GiB")]
-Instances = Annotated[int, _whole_number(1, MAX_INSTANCES), _number(1, MAX_INSTANCES)]
-Concurrency = Annotated[int, _whole_number(1, MAX_CONCURRENT), _number(1, MAX_CONCURRENT)]
-Length = Annotated[int, _whole_number(0, LONGEST_ARGUMENT), _number(0, LONGEST_ARGUMENT)]
+Instances = Annotated[int, _whole_number(1, 1000), _number(1, 1000)]
+Concurrency = Annotated[int, _whole_number(1, 1000), _number(1, 1000)]
+Length = Annotated[int, _whole_number(0, 10**9), _number(0, 10**9)]
 Flag = Annotated[
     bool,
     BeforeValidator(_read_flag),
@@ -667,9 +619,20 @@ Origin = Annotated[str, BeforeValidator(_read_origin), _text(_ORIGIN)]
 Host = Annotated[str, BeforeValidator(_read_host), _text(_HOST_AND_PORT)]
 
 ServerId = Annotated[str, AfterValidator(_read_id)]
-TokenName = Annotated[str, AfterValidator(_read_token_name)]
-EnvName = Annotated[str, AfterValidator(_read_env_name)]
-HeaderName = Annotated[str, AfterValidator(_read_header_name)]
+TokenName = Annotated[
+    str, _matches(TOKEN_NAME, "a token's name is 1 to 64 letters, digits and . _ @ -; the token follows the colon")
+]
+EnvName = Annotated[
+    str,
+    _matches("[!-<>-~]+", "a variable's name is printable ASCII without spaces and =; its value follows the colon"),
+]
+HeaderName = Annotated[
+    str,
+    _matches(
+        r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", "a header's name is letters, digits and dashes; its value follows the colon"
+    ),
+    AfterValidator(_refuse_protocol_header),
+]
 Argument = Annotated[str, AfterValidator(_read_argument)]
 
 JsonScalar = Annotated[Any, PlainValidator(_read_json_scalar), WithJsonSchema(_SCALAR)]

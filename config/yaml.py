@@ -30,9 +30,9 @@ _LOOKS_LIKE_JSON = re.compile(r'\s*\{\s*["}]')
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s,:"{}\[\]]+')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels; no setting needs that"
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels, which no setting needs; remove some"
 _NO_ANCHORS = "anchors and aliases are not accepted; write the value out where it is needed"
-_NO_TAGS = "tags are not accepted; take it away or put the text in quotes"
+_NO_TAGS = "tags are not accepted; remove it or put the text in quotes"
 _ONLY_JSON = "a file that begins with { and a quote is read as JSON, without comments and without a comma at the end"
 
 
@@ -111,11 +111,10 @@ def _load_bytes(path: Path, document: Document) -> bytes:
 
 def _decode(data: bytes, document: Document) -> str:
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8", "replace")
-        raise document.fatal(_mark_at(before, len(before)), "this is not UTF-8; save the file as UTF-8") from None
-    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+    raise document.fatal(_mark_at(before, len(before)), "this is not UTF-8; save the file as UTF-8")
 
 
 class _Sign(Enum):
@@ -149,7 +148,7 @@ class _Builder:
         self._places[path] = place
         if isinstance(token, str):
             if _SURROGATE.search(token):
-                self._document.add(place.value, "the text holds half a surrogate pair, which is no character")
+                self._document.add(place.value, "the text has half a surrogate pair, which is no character; remove it")
             return token
         if len(path) >= MAX_DEPTH:
             raise self._document.fatal(place.value, _TOO_DEEP)
@@ -179,13 +178,12 @@ class _Builder:
     def _accepted(self, key: object, mark: Mark, path: KeyPath, entries: dict[str, object]) -> str | None:
         """The name of a new entry, or None after noting why there is none."""
         if not isinstance(key, str):
-            self._document.add(mark, f"a key must be one word, found {kind_of(key)}")
+            self._document.add(mark, f"expected a key of one word, found {kind_of(key)}")
         elif key in entries:
             # Text that is no word may be a value that slipped to the left of its colon: it is not repeated.
-            name = f'the key "{clip(key)}"' if re.fullmatch(r"\w[\w.-]*", key) else "this key"
-            first = self._places[(*path, str(key))].key
-            line = first.line if first else mark.line
-            self._document.add(mark, f"{name} stands twice, first in line {line}; keep one")
+            name = f' "{clip(key)}"' if re.fullmatch(r"\w[\w.-]*", key) else ""
+            first = self._places[(*path, str(key))].key or mark
+            self._document.add(mark, f"duplicate key{name} (first at {first.line}:{first.column}); remove one")
         elif isinstance(key, Plain) and key == "<<":
             self._document.add(mark, "merge keys are not accepted; write the keys out")
         else:
@@ -194,26 +192,26 @@ class _Builder:
 
 
 def _yaml_tokens(text: str, document: Document) -> Iterator[_Token]:
-    try:
-        loader = yaml.SafeLoader(text)
-    except yaml.reader.ReaderError as error:
-        mark = _mark_at(text, error.position)
-        raise document.fatal(mark, f"the character U+{ord(text[error.position]):04X} may not stand here") from None
+    bad = yaml.SafeLoader.NON_PRINTABLE.search(text)
+    if bad is not None:
+        mark = _mark_at(text, bad.start())
+        raise document.fatal(mark, f"the character U+{ord(bad[0]):04X} is not allowed; remove it")
+    loader = yaml.SafeLoader(text)
+    failed: ConfigError
     documents = 0
     try:
         while loader.check_event():
             event = loader.get_event()  # type: ignore[no-untyped-call]  # the stubs leave it bare
             mark = _mark(event.start_mark)
-            if isinstance(event, yaml.NodeEvent):
-                if event.anchor is not None:
-                    document.add(mark, _NO_ANCHORS)
-                if getattr(event, "tag", None) is not None:
-                    document.add(mark, _NO_TAGS)
+            if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+                document.add(mark, _NO_ANCHORS)
+            if getattr(event, "tag", None) is not None:
+                document.add(mark, _NO_TAGS)
             match event:
                 case yaml.DocumentStartEvent():
                     documents += 1
                     if documents > 1:
-                        raise document.fatal(mark, "a second document begins here; a file holds one")
+                        raise document.fatal(mark, "a second document begins here; a file can only have one")
                 case yaml.AliasEvent():
                     yield Plain(""), mark
                 case yaml.ScalarEvent():
@@ -224,26 +222,31 @@ def _yaml_tokens(text: str, document: Document) -> Iterator[_Token]:
                     yield _Sign.LIST, mark
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                     yield _Sign.END, mark
+        return
     except yaml.MarkedYAMLError as error:
         mark = _mark(error.problem_mark or error.context_mark)
-        raise document.fatal(mark, _explain(error.problem or "", text, mark)) from None
+        failed = document.fatal(mark, _explain(error.problem or "", text, mark))
     except (ValueError, OverflowError):
         # The scanner hands the digits of escapes and versions to chr() and int() unchecked.
-        raise document.fatal(_mark(loader.get_mark()), "this number names no character") from None
-    finally:
-        loader.dispose()
+        failed = document.fatal(_mark(loader.get_mark()), "this number is no character; write another escape")
+    # Not within the handlers: the errors of the parser hold pieces of the file, which even as the context of ours could
+    # get into a log.
+    raise failed
 
 
 def _json_tokens(text: str, document: Document) -> Iterator[_Token]:
-    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    failed: ConfigError | None = None
     try:
         # Only whether it is JSON is asked: numbers stay text, so none is too long or too large.
         json.loads(text, parse_int=str, parse_float=str)
     except json.JSONDecodeError as error:
         what = error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
-        raise document.fatal(Mark(error.lineno, error.colno), f"this is not JSON: {what}; {_ONLY_JSON}") from None
+        failed = document.fatal(Mark(error.lineno, error.colno), f"this is not JSON: {what}; {_ONLY_JSON}")
     except RecursionError:
         pass  # its first levels are well-formed, and the builder stops there
+    if failed is not None:
+        raise failed
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
     for match in _JSON_TOKEN.finditer(text):
         token = match[0]
         line = bisect_right(starts, match.start())
@@ -272,7 +275,7 @@ def _explain(problem: str, text: str, mark: Mark) -> str:
     lines = text.split("\n")
     line = lines[mark.line - 1] if mark.line <= len(lines) else ""
     if line[mark.column - 1 : mark.column] == "\t":
-        return "a tab stands here; YAML is indented with spaces"
+        return "tabs are not allowed for indentation in YAML; use spaces"
     if "tag" in problem:
         return _NO_TAGS
     hint = "; inside {...} or [...] a value with ${...} needs quotes" if "${" in line else ""

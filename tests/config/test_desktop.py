@@ -169,7 +169,7 @@ def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
         ({"Big": {"command": "x", "disabled": [1]}}, "mcpServers.Big.disabled: expected true or false, found a list"),
         ({"Big": "x"}, "mcpServers.Big: expected a map, found text"),
         ([{"name": "a"}], "mcpServers: expected a map, found a list"),
-        ({}, "mcpServers: there is nothing to serve"),
+        ({}, "mcpServers: there is no server to serve"),
     ],
 )
 def test_wrong_files(tmp_path: Path, servers: object, said: str) -> None:
@@ -181,7 +181,7 @@ def test_wrong_files(tmp_path: Path, servers: object, said: str) -> None:
 def test_both_forms_in_one_file(tmp_path: Path) -> None:
     """Neither half is silently left out."""
     found = lines(tmp_path, '{"mcpServers": {"a": {"command": "x"}}, "servers": {"b": {"command": "x"}}}')
-    assert any("either servers or mcpServers" in line for line in found)
+    assert any("only one of servers and mcpServers" in line for line in found)
 
 
 def test_long_names_are_shortened_alike_every_time(tmp_path: Path) -> None:

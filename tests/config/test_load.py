@@ -170,7 +170,7 @@ servers:
     [
         ("listen: {}", '1:1: servers: the key "servers" is missing'),
         ("server: {}", '1:1: server: unknown key; did you mean "servers"?'),
-        ("servers: {}", "1:10: servers: there is nothing to serve"),
+        ("servers: {}", "1:10: servers: there is no server to serve"),
         ("servers:", "1:9: servers: expected a map, found nothing"),
         ("servers: [a]", "1:10: servers: expected a map, found a list"),
         ("servers: {a__b: {command: x}}", "1:11: servers.a__b: a server id"),
@@ -205,12 +205,12 @@ CONSENT = "servers: {{a: {{command: x, consent: {{{}}}}}}}"
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("{allow: [b, c], deny: [c]}", "allow[1]: this rule stands under deny too, which wins; keep it in one list"),
-        ("{ask: [c], deny: [b, c]}", "ask[0]: this rule stands under deny too, which wins; keep it in one list"),
-        ("{allow: [c], ask: [c]}", "allow[0]: this rule stands under ask too, which wins; keep it in one list"),
-        ("{allow: [c, b, c]}", "allow[2]: this rule stands twice in this list; keep one"),
-        ("{ask: [c, c]}", "ask[1]: this rule stands twice in this list; keep one"),
-        ("{deny: [c, c]}", "deny[1]: this rule stands twice in this list; keep one"),
+        ("{allow: [b, c], deny: [c]}", "allow[1]: this rule is under deny too, which wins; remove one"),
+        ("{ask: [c], deny: [b, c]}", "ask[0]: this rule is under deny too, which wins; remove one"),
+        ("{allow: [c], ask: [c]}", "allow[0]: this rule is under ask too, which wins; remove one"),
+        ("{allow: [c, b, c]}", "allow[2]: this rule is in the list twice; remove one"),
+        ("{ask: [c, c]}", "ask[1]: this rule is in the list twice; remove one"),
+        ("{deny: [c, c]}", "deny[1]: this rule is in the list twice; remove one"),
     ],
 )
 def test_a_rule_that_stands_twice(tmp_path: Path, kind: str, written: str, said: str) -> None:
@@ -240,8 +240,8 @@ def test_overlapping_rules(tmp_path: Path, kind: str, written: str) -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("{allow: [{name: b, when: {c: d}}], deny: [{name: b, when: {c: {eq: d}}}]}", "stands under deny too"),
-        ("{allow: [{name: b, when: {c: 1, d: 2}}, {name: b, when: {d: 2, /c: {eq: 1}}}]}", "stands twice in this list"),
+        ("{allow: [{name: b, when: {c: d}}], deny: [{name: b, when: {c: {eq: d}}}]}", "is under deny too"),
+        ("{allow: [{name: b, when: {c: 1, d: 2}}, {name: b, when: {d: 2, /c: {eq: 1}}}]}", "is in the list twice"),
         ("{allow: [b], deny: [{name: b, when: {c: d}}]}", ""),
         ("{allow: [{name: b, when: {c: d}}], deny: [{name: b, when: {c: e}}]}", ""),
         ("{allow: [{name: b, when: {c: 1}}, {name: b, when: {c: true}}, {name: b, when: {c: '1'}}]}", ""),
@@ -274,7 +274,7 @@ def test_three_hundred_servers_take_no_longer_each_than_thirty(tmp_path: Path) -
         ("{auth: {tokens: {me: '${env:NONE:-0123456789abcdef}'}}}", []),
         (
             "{auth: {tokens: {me: 0123456789abcdef}}}",
-            ["listen.auth.tokens.me: written in the file itself, where whoever reads the file has it"],
+            ["listen.auth.tokens.me: written in the file itself, so everyone who can read the file has it"],
         ),
         (
             "{auth: {tokens: {me: '${env:T}'}}, address: '192.168.1.2:1'}",

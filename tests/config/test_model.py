@@ -122,10 +122,13 @@ def test_consent(tmp_path: Path, written: str, made: Consent) -> None:
         ("{resources: {ask: [{name: a, uri: b}]}}", "consent.resources.ask[0].name: unknown key; known are uri"),
         (
             "{resources: {ask: [{uri: a, when: {b: c}}]}}",
-            "consent.resources.ask[0].when: a URI is all there is to judge: it has no arguments that when c",
+            "consent.resources.ask[0].when: a URI has no arguments, so when has no meaning here; remove it",
         ),
-        ("{roots: {ask: [{uri: a, closed: true}]}}", "consent.roots.ask[0].closed: a URI is all there is to judge"),
-        ("{elicitation: {url: {ask: [{uri: a, when: {b: c}}]}}}", "consent.elicitation.url.ask[0].when: a URI is all"),
+        (
+            "{roots: {ask: [{uri: a, closed: true}]}}",
+            "consent.roots.ask[0].closed: a URI has no arguments, so closed has no meaning here",
+        ),
+        ("{elicitation: {url: {ask: [{uri: a, when: {b: c}}]}}}", "consent.elicitation.url.ask[0].when: a URI has"),
         ("{tools: }", "consent.tools: expected allow, ask, deny, or a map of rules, found nothing"),
     ],
 )
@@ -181,7 +184,7 @@ def test_closed(tmp_path: Path, written: str, closed: bool) -> None:
     [
         (
             "when: {}",
-            "allow[0].when: expected a map of arguments, found an empty map; take it away, or name an argument",
+            "allow[0].when: expected a map of arguments, found an empty map; remove it, or name an argument",
         ),
         ("when: a", "allow[0].when: expected a map, found text"),
         ("when: [a]", "allow[0].when: expected a map, found a list"),
@@ -190,12 +193,12 @@ def test_closed(tmp_path: Path, written: str, closed: bool) -> None:
         ("when: {a: {_in: [b]}}", 'allow[0].when.a._in: unknown key; did you mean "in"?'),
         ("when: {a: {in_: [b]}}", 'allow[0].when.a.in_: unknown key; did you mean "in"?'),
         ("when: {a: {regex: b}}", "allow[0].when.a.regex: unknown key; "),
-        ("when: {a: {absent: true, type: string}}", "allow[0].when.a: what is absent can be nothing else"),
+        ("when: {a: {absent: true, type: string}}", "allow[0].when.a: an absent argument has no value to check"),
         ("when: {'': b}", "allow[0].when.: expected the name of an argument, or a JSON pointer"),
         ("when: {'${env:A}': b}", "expected the name of an argument, or a JSON pointer"),
         ("when: {/a~b: b}", "allow[0].when./a~b: in a JSON pointer ~ is written ~0"),
-        ("when: {a: 1, /a: 2}", 'allow[0].when: "a" and "/a" are the same argument; keep one'),
-        ("closed: true", "allow[0].closed: closed is about arguments that when does not name"),
+        ("when: {a: 1, /a: 2}", 'allow[0].when: "a" and "/a" are the same argument; remove one'),
+        ("closed: true", "allow[0].closed: closed refuses arguments that when does not name"),
     ],
 )
 def test_wrong_when(tmp_path: Path, written: str, said: str) -> None:
@@ -248,8 +251,8 @@ def test_ask(tmp_path: Path, written: str, made: AskSpec) -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("{answers: []}", "ask.answers: nobody could answer; name at least one of console, terminal, client"),
-        ("{answers: [client, client]}", "ask.answers: one of them stands twice; keep one"),
+        ("{answers: []}", "ask.answers: nobody could confirm; name at least one of console, terminal, client"),
+        ("{answers: [client, client]}", "ask.answers: a name is in the list twice; remove one"),
         ("{answers: console}", "ask.answers: expected a list, found text"),
         ("{answers: [consol]}", "ask.answers[0]: expected console, terminal or client, found"),
         ("{timeout: 0s}", "ask.timeout: expected a duration from 1s to 1h"),
@@ -291,7 +294,10 @@ def test_console(tmp_path: Path, written: str, made: ConsoleSpec | None) -> None
         ("[off]", "console: expected a map, found a list"),
         ("{adress: '127.0.0.1:1'}", 'console.adress: unknown key; did you mean "address"?'),
         ("{address: '127.0.0.1'}", "console.address: expected an address such as 127.0.0.1:8808"),
-        ("{address: '0.0.0.0:1'}", "console.address: at the console one approves what runs, so it is for this machine"),
+        (
+            "{address: '0.0.0.0:1'}",
+            "console.address: the console can approve programs, so only this machine may reach it",
+        ),
         ("{address: '10.1.2.3:1'}", "expected a loopback address such as 127.0.0.1:0"),
     ],
 )
@@ -306,7 +312,7 @@ def test_wrong_consoles(tmp_path: Path, written: str, said: str) -> None:
 def test_nobody_answers_at_a_console_that_is_off(tmp_path: Path) -> None:
     """Whoever names it means it to be there; by default it is simply not."""
     found = lines(tmp_path, TOP.format("ask: {answers: [terminal, console]}\nconsole: off"))
-    assert found == ["2:27: ask.answers[1]: the console is off, so nobody can answer there; take it from the list"]
+    assert found == ["2:27: ask.answers[1]: the console is off, so nobody can confirm there; remove it from the list"]
     assert load_text(tmp_path, TOP.format("console: off")).console is None
 
 
@@ -315,6 +321,35 @@ def test_audit(tmp_path: Path) -> None:
     written = ("", "audit: {}", "audit: {arguments: digest}", "audit: {arguments: full}")
     made = [load_text(tmp_path, TOP.format(said)).audit.arguments for said in written]
     assert made == [AuditDetail.DIGEST, AuditDetail.DIGEST, AuditDetail.DIGEST, AuditDetail.FULL]
+
+
+@pytest.mark.parametrize(
+    ("written", "keep", "size"),
+    [
+        ("{}", 90 * 86400.0, 1 << 30),
+        ("{keep: 1h, max: 128MiB}", 3600.0, 128 << 20),
+        ("{keep: 3650d, max: 1024GiB}", 3650 * 86400.0, 1 << 40),
+        ("{max: 1GB}", 90 * 86400.0, 1_000_000_000),
+    ],
+)
+def test_how_much_of_the_audit_is_kept(tmp_path: Path, written: str, keep: float, size: int) -> None:
+    made = load_text(tmp_path, TOP.format(f"audit: {written}")).audit
+    assert (made.keep, made.max) == (keep, size)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("{keep: 59m}", "audit.keep: expected a duration from 1h to 3650d"),
+        ("{keep: 3651d}", "audit.keep: expected a duration from 1h to 3650d"),
+        ("{max: 127MiB}", "audit.max: expected a size from 128MiB to 1024GiB"),
+        ("{max: 1gib}", 'audit.max: expected a size such as 512MiB or 1GiB, found "1gib"; write GiB'),
+    ],
+)
+def test_wrong_sizes_and_ages_of_the_audit(tmp_path: Path, written: str, said: str) -> None:
+    found = lines(tmp_path, TOP.format(f"audit: {written}"))
+    assert len(found) == 1
+    assert said in found[0]
     found = lines(tmp_path, TOP.format("audit: {arguments: all}"))
     assert found == ['2:20: audit.arguments: expected digest or full, found "all"']
     assert 'did you mean "arguments"?' in lines(tmp_path, TOP.format("audit: {argument: full}"))[0]
@@ -380,8 +415,11 @@ def test_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("{tokens: {}}", "listen.auth.tokens: there is no token, so nobody could come in; name one, for instance"),
-        ("{}", 'listen.auth.tokens: the key "tokens" is missing; it names who may come in'),
+        (
+            "{tokens: {}}",
+            "listen.auth.tokens: there is no token, so every request would be refused; name one, for instance",
+        ),
+        ("{}", 'listen.auth.tokens: the key "tokens" is missing; it names who may use the endpoint'),
         ("", "listen.auth: expected a map, found nothing"),
         ("secret", "listen.auth: expected a map, found text"),
         (f"{{tokens: [{TOKEN}]}}", "listen.auth.tokens: expected a map, found a list"),
@@ -406,7 +444,7 @@ def test_wrong_tokens(tmp_path: Path, written: str, said: str) -> None:
 def test_a_misspelt_tokens(tmp_path: Path) -> None:
     """What is missing is said, and which key it may be."""
     assert [line.partition(": ")[2] for line in lines(tmp_path, LISTEN.format("auth: {token: {}}"))] == [
-        'listen.auth.tokens: the key "tokens" is missing; it names who may come in',
+        'listen.auth.tokens: the key "tokens" is missing; it names who may use the endpoint',
         'listen.auth.token: unknown key; did you mean "tokens"?',
     ]
 

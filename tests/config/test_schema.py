@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 import config
+from config.schema import known_keys
 from tests.config.kit import lines, load_text
-from tests.config.test_load import EVERYWHERE, WHOLE
+from tests.config.test_load import EVERYWHERE, EXAMPLES, WHOLE
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 TOP = "servers: {{a: {{command: x}}}}\n{}"
@@ -97,15 +98,41 @@ def test_schema_describes_and_closes_everything() -> None:
     assert not [node for node in maps_of(made) if node.get("type") == "null" or node.get("default", "") is None]
 
 
-def test_schema_takes_what_the_loader_takes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [WHOLE, EVERYWHERE, EVERY_RULE, TOP.format("console: off"), *documented()])
+def test_schema_takes_what_the_loader_takes(tmp_path: Path, text: str) -> None:
     """Example files, those of the documentation among them."""
     (tmp_path / "key").write_text("k")
     (tmp_path / "ci.token").write_text(f"{TOKEN}-ci\n")
-    files = [WHOLE, EVERYWHERE, EVERY_RULE, TOP.format("console: off"), *documented()]
-    assert len(files) > 5
-    for text in files:
-        load_text(tmp_path, text, dict.fromkeys(("TOKEN", "S", "HOME", "GITHUB_TOKEN"), "w") | {"LAPTOP_TOKEN": TOKEN})
-        assert [error.message for error in validator().iter_errors(yaml.safe_load(text))] == []
+    environ = dict.fromkeys(("TOKEN", "S", "HOME", "GITHUB_TOKEN"), "w") | {"LAPTOP_TOKEN": TOKEN}
+    load_text(tmp_path, text, environ)
+    assert [error.message for error in validator().iter_errors(yaml.safe_load(text))] == []
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.parent.name)
+def test_schema_takes_every_example(file: Path) -> None:
+    assert [error.message for error in validator().iter_errors(yaml.safe_load(file.read_text("utf-8")))] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "some"),
+    [
+        ((), {"servers", "listen", "audit"}),
+        (("listen", "auth"), {"tokens"}),
+        (("servers", "any"), {"command", "args", "url", "headers", "trust"}),
+        (("servers", "any", "consent", "tools", "ask", 3), {"name", "when", "closed"}),
+        (("servers", "any", "consent", "elicitation", "url", "deny", 0), {"uri"}),
+        (("servers", "any", "consent", "prompts", "allow", 0, "when", "an argument"), {"eq", "in", "glob"}),
+        (("servers", "any", "env"), set()),
+        (("nowhere", 1, "x"), set()),
+    ],
+)
+def test_known_keys(path: tuple[str | int, ...], some: set[str]) -> None:
+    """An error message offers the keys of the map where it is; fields that are no keys of the file are never among
+    them."""
+    known = set(known_keys(path))
+    assert known >= some
+    assert bool(known) == bool(some)
+    assert known.isdisjoint({"id", "declared", "source", "notices", "pattern", "in_"})
 
 
 @pytest.mark.parametrize(
@@ -157,6 +184,14 @@ def test_schema_takes_what_the_loader_takes(tmp_path: Path) -> None:
         "servers: {a: {command: x}}\nconsole: maybe",
         "servers: {a: {command: x}}\nconsole: {address: here}",
         "servers: {a: {command: x}}\naudit: {arguments: none}",
+        "servers: {a: {command: x}}\naudit: {keep: 90}",
+        "servers: {a: {command: x}}\naudit: {max: 1TiB}",
+        "servers: {a: {command: x, id: a}}",
+        "servers: {a: {command: x, declared: x}}",
+        "servers: {a: {command: x}}\nsource: x",
+        "servers: {a: {command: x}}\nnotices: []",
+        "servers: {a: {command: x, consent: {tools: {ask: [{pattern: a}]}}}}",
+        "servers: {a: {command: x, consent: {roots: {ask: [{name: a}]}}}}",
         "servers: {a: {command: x}}\nlisten: {path: mcp}",
         "servers: {a: {command: x}}\nlisten: {address: here}",
         "servers: {a: {command: x}}\nlisten: {auth: {}}",

@@ -20,16 +20,16 @@ ONE = "servers: {a: {command: x}}\n"
         (b"", "1:1: the file is empty"),
         (b"# only a comment\n", "1:1: the file is empty"),
         (b"---\n...\n", "1:1: the file is empty"),
-        (b"servers:\n\ta: {}\n", "2:1: a tab stands here; YAML is indented with spaces"),
+        (b"servers:\n\ta: {}\n", "2:1: tabs are not allowed for indentation in YAML; use spaces"),
         (b"servers:\n  a: {command: \xff}\n", "2:16: this is not UTF-8"),
         ("servers: {}\n".encode("utf-16"), "1:1: this is not UTF-8"),
         (b"servers: {a: {command: x}}\n---\nservers: {}\n", "2:1: a second document begins here"),
-        (b"servers: \x00\n", "1:10: the character U+0000 may not stand here"),
+        (b"servers: \x00\n", "1:10: the character U+0000 is not allowed"),
         (b"- a\n", "1:1: expected a map"),
         (b"hello\n", "1:1: expected a map"),
         (b"servers: {a: {command: x}\n", "2:1: this is not YAML"),
         (b"servers: {a: {command: x, env: {A: ${env:B}}}}\n", "1:37: this is not YAML"),
-        (b'servers: {a: {command: "\\UFFFFFFFF"}}\n', "1:27: this number names no character"),
+        (b'servers: {a: {command: "\\UFFFFFFFF"}}\n', "1:27: this number is no character"),
         (b"%YAML 9.9\n---\nservers: {}\n", "1:1: this is not YAML"),
         (b"servers: {a: {command: !x!y z}}\n", "1:24: tags are not accepted"),
     ],
@@ -79,10 +79,10 @@ servers:
 servers: {}
 """
     assert lines(tmp_path, text) == [
-        '4:5: the key "command" stands twice, first in line 3; keep one',
-        '5:17: the key "A" stands twice, first in line 5; keep one',
-        '6:3: the key "a" stands twice, first in line 2; keep one',
-        '7:1: the key "servers" stands twice, first in line 1; keep one',
+        '4:5: duplicate key "command" (first at 3:5); remove one',
+        '5:17: duplicate key "A" (first at 5:11); remove one',
+        '6:3: duplicate key "a" (first at 2:3); remove one',
+        '7:1: duplicate key "servers" (first at 1:1); remove one',
     ]
 
 
@@ -128,7 +128,7 @@ def test_deep_nesting_is_a_problem_not_a_crash(tmp_path: Path, text: str) -> Non
 def test_map_as_key(tmp_path: Path) -> None:
     """A key must be a word; its value is skipped and the rest is looked at."""
     found = lines(tmp_path, "servers:\n  ? {a: b}\n  : {command: x}\n  B: {command: x}\n")
-    assert found[0] == "2:5: a key must be one word, found a map"
+    assert found[0] == "2:5: expected a key of one word, found a map"
     assert found[1].startswith("4:3: servers.B: a server id")
 
 
@@ -185,7 +185,7 @@ def test_json_with_tabs(tmp_path: Path) -> None:
     file.write_text('{\n\t"a": {"b": [1, -2.5e3, true, null, "t\\u00e9"], "c": [], "d": {}},\n\t"a": 1\n}\n')
     made = read(file)
     assert [str(problem).rpartition(": ")[2] for problem in made.problems] == [
-        'the key "a" stands twice, first in line 2; keep one'
+        'duplicate key "a" (first at 2:2); remove one'
     ]
     assert (made.problems[0].line, made.problems[0].column) == (3, 2)
     assert made.root == {"a": {"b": ["1", "-2.5e3", "true", "null", "té"], "c": [], "d": {}}}
