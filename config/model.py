@@ -30,6 +30,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     Tag,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
     field_validator,
     model_validator,
@@ -597,9 +598,9 @@ class Server(_Strict, ABC):
     ] = 300.0
     disabled: Annotated[Flag, _key("Leaves the server out without removing it from the file.", default=False)] = False
 
-    @field_validator("max_instances", "idle_timeout")
+    @field_validator("max_instances", "idle_timeout", mode="before")
     @classmethod
-    def _of_dedicated_instances(cls, value: float, info: ValidationInfo) -> float:
+    def _of_dedicated_instances(cls, value: object, info: ValidationInfo) -> object:
         # An isolation that is wrong is missing in data, and its own problem is enough.
         if info.data.get("isolation") is Isolation.SHARED:
             does = "counts" if info.field_name == "max_instances" else "stops"
@@ -944,12 +945,13 @@ class Config(_Strict):
         ),
     ] = field(hash=False)
 
-    @field_validator("ask")
+    @field_validator("ask", mode="wrap")
     @classmethod
-    def _answered_somewhere(cls, ask: AskSpec, info: ValidationInfo) -> AskSpec:
-        if info.data.get("console", ...) is None:
+    def _confirmed_somewhere(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> AskSpec:
+        ask: AskSpec = handler(value)
+        if info.data.get("console", ...) is None:  # the default answers may name it all the same
             text = "the console is off, so nobody can confirm there; remove it from the list"
-            at = [n for n, answer in enumerate(ask.answers) if answer is Channel.CONSOLE]
+            at = (n for n, answer in enumerate(value.get("answers", ())) if answer == Channel.CONSOLE)
             errors_below((("answers", n), InvalidValue(text)) for n in at)
         return ask
 

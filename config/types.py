@@ -39,8 +39,16 @@ _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 
 _PROTOCOL_HEADERS = frozenset(
-    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"}
-    | {"transfer-encoding"}
+    {
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "last-event-id",
+        "transfer-encoding",
+    }
 )
 
 

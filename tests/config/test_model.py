@@ -313,7 +313,8 @@ def test_nobody_answers_at_a_console_that_is_off(tmp_path: Path) -> None:
     """Whoever names it means it to be there; by default it is simply not."""
     found = lines(tmp_path, TOP.format("ask: {answers: [terminal, console]}\nconsole: off"))
     assert found == ["2:27: ask.answers[1]: the console is off, so nobody can confirm there; remove it from the list"]
-    assert load_text(tmp_path, TOP.format("console: off")).console is None
+    for ask in ("", "ask: {}\n", "ask: {timeout: 5m}\n", "ask: {answers: [client]}\n"):
+        assert load_text(tmp_path, TOP.format(f"{ask}console: off")).console is None
 
 
 def test_audit(tmp_path: Path) -> None:
